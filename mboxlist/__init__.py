@@ -1,0 +1,1 @@
+"""The list of mailboxes: names, rights, and the database engine. It knows no messages."""

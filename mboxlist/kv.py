@@ -1,0 +1,186 @@
+"""Berkeley DB behind a small boundary: environments, tables, transactions. Nothing else imports `berkeleydb`.
+
+Commits do not sync: whoever must answer for a change calls `Env.flush` once for all that was committed so far. Locks
+are Berkeley DB's own, so that any number of processes share an environment; a deadlock raises `Deadlock`, and the
+function that met it is run again (`transact`).
+
+Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transactional Data Store Applications".
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from berkeleydb import db
+
+Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
+Failure = db.DBError
+Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
+
+TRIES = 50                  # how often a transaction that met a deadlock is run
+LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts as a deadlock
+LOG_FILE = 32 << 20         # octets of one log file
+LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
+
+T = TypeVar("T")
+
+
+class NeedsRecovery(Exception):
+    """The environment was damaged by a process that died in it; all must leave it and recovery must run."""
+
+
+class Env:
+    """One Berkeley DB environment: a folder with its tables and its log.
+
+    `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
+    message.
+    `recover` is for the one process that opens it first; the others join.
+    Raises NeedsRecovery when joining what must first be recovered.
+    """
+
+    def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool) -> None:
+        self._folder = folder
+        self._tables: list[Table] = []
+        self._log_files = 0
+        self._env = env = db.DBEnv()
+        env.set_cachesize(cache >> 30, cache & ((1 << 30) - 1), 1)
+        env.set_lk_max_locks(locks)
+        env.set_lk_max_objects(locks)
+        env.set_lk_max_lockers(2000)
+        env.set_tx_max(1000)
+        env.set_lg_max(LOG_FILE)
+        env.set_lg_bsize(LOG_BUFFER)
+        env.set_lg_regionmax(1 << 20)
+        env.set_lk_detect(db.DB_LOCK_MINWRITE)
+        env.set_timeout(LOCK_WAIT, db.DB_SET_LOCK_TIMEOUT)
+        env.set_flags(db.DB_TXN_NOSYNC, 1)
+        flags = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
+        try:
+            env.open(str(folder), flags | (db.DB_RECOVER if recover else 0), 0o600)
+        except db.DBRunRecoveryError as error:
+            raise NeedsRecovery(str(folder)) from error
+        env.log_set_config(db.DB_LOG_AUTO_REMOVE, 1)
+
+    def table(self, name: str, *, page: int = 8192) -> "Table":
+        """Open the table `name`, making it if there is none; `page` is its page size in octets."""
+        handle = db.DB(self._env)
+        handle.set_pagesize(page)
+        handle.open(name, dbtype=db.DB_BTREE, flags=db.DB_CREATE | db.DB_AUTO_COMMIT | db.DB_THREAD, mode=0o600)
+        table = Table(handle)
+        self._tables.append(table)
+        return table
+
+    def begin(self) -> Txn:
+        """A new transaction."""
+        return self._env.txn_begin()
+
+    def flush(self) -> None:
+        """Return when everything committed so far is on disk."""
+        self._env.log_flush()
+        newest = self._folder.stat().st_mtime_ns
+        if newest != self._log_files:               # a new log file: its name must be on disk as well
+            sync_folder(self._folder)
+            self._log_files = newest
+
+    def checkpoint(self) -> None:
+        """Write changed pages to the tables, so that recovery has less to do and old logs can go."""
+        self._env.txn_checkpoint(0, 0, 0)
+
+    def close(self) -> None:
+        """Leave the environment. Every transaction must have ended."""
+        for table in self._tables:
+            table.close()
+        self._tables.clear()
+        self._env.close()
+
+
+class Table:
+    """An ordered table of octet strings."""
+
+    __slots__ = ("_db",)
+
+    def __init__(self, handle: Any) -> None:
+        self._db = handle
+
+    def get(self, key: bytes, txn: Txn = None) -> bytes | None:
+        """The value under `key`, or None."""
+        value: bytes | None = self._db.get(key, None, txn)
+        return value
+
+    def get_to_change(self, key: bytes, txn: Txn) -> bytes | None:
+        """The same, locked for writing from now to the end of the transaction."""
+        value: bytes | None = self._db.get(key, None, txn, db.DB_RMW)
+        return value
+
+    def put(self, key: bytes, value: bytes, txn: Txn) -> None:
+        """Set the value under `key`."""
+        self._db.put(key, value, txn)
+
+    def delete(self, key: bytes, txn: Txn) -> bool:
+        """Remove `key`; whether it was there."""
+        try:
+            self._db.delete(key, txn)
+        except db.DBNotFoundError:
+            return False
+        return True
+
+    def scan(self, start: bytes = b"", end: bytes | None = None, txn: Txn = None, *, hold: bool = False
+             ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values from `start` up to, not including, `end`, in order of key.
+
+        No row stays locked once the scan has passed it, unless `hold` asks for that. Close the iterator if it is left
+        early.
+        """
+        with closing(self._db.cursor(txn, 0 if txn is None or hold else db.DB_READ_COMMITTED)) as cursor:
+            row = cursor.set_range(start)
+            while row is not None and (end is None or row[0] < end):
+                yield row
+                row = cursor.next()
+
+    def last_before(self, end: bytes, txn: Txn = None) -> tuple[bytes, bytes] | None:
+        """The row with the greatest key below `end`."""
+        with closing(self._db.cursor(txn)) as cursor:
+            row: tuple[bytes, bytes] | None
+            row = cursor.prev() if cursor.set_range(end) is not None else cursor.last()
+            return row
+
+    def close(self) -> None:
+        """Let go of the table."""
+        self._db.close()
+
+
+def transact(env: Env, work: Callable[[Txn], T]) -> T:
+    """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once."""
+    for left in reversed(range(TRIES)):
+        txn = env.begin()
+        try:
+            result = work(txn)
+        except Deadlock:
+            txn.abort()
+            if not left:
+                raise
+        except BaseException:
+            txn.abort()
+            raise
+        else:
+            txn.commit()
+            return result
+    raise AssertionError("unreachable")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the error says that no space is left on the device."""
+    code = error.args[0] if error.args else None
+    return code in (errno.ENOSPC, errno.EDQUOT)
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when the names in `folder` are on disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,96 @@
+"""Mailbox names: the hierarchy, INBOX, and the three name spaces (RFC 3501 §5.1, RFC 2342).
+
+Inside, a mailbox is named by its owner and its path; the canonical text is "user/alice/Archive/2026" or
+"public/news". A client sees its own mailboxes without the prefix.
+"""
+
+import re
+
+from attrs import frozen
+
+SEPARATOR = "/"
+OTHERS = "user/"
+PUBLIC = "public/"
+INBOX = "INBOX"
+
+MAX_PATH = 900          # octets of a path in UTF-8, so that a canonical name fits any key and any path on disk
+MAX_COMPONENT = 240     # octets of one level: it becomes the name of a folder
+MAX_DEPTH = 40          # levels
+
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f%*\ud800-\udfff]")
+_OWNER = re.compile(r"[^\x00-\x20\x7f/%*\"\\]{1,200}")
+_RESERVED = frozenset({"", ".", "..", "store.idx"})
+
+
+class NameProblem(ValueError):
+    """The name is not legal; the text says why and may be shown to a client."""
+
+
+@frozen(order=True)
+class MailboxName:
+    """A legal mailbox name. `owner` is a user id, or "" for a public mailbox."""
+
+    owner: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{OTHERS}{self.owner}/{self.path}" if self.owner else PUBLIC + self.path
+
+    @classmethod
+    def parse(cls, text: str) -> "MailboxName":
+        """From the canonical text. Raises NameProblem."""
+        if text.startswith(OTHERS):
+            owner, separator, path = text[len(OTHERS):].partition(SEPARATOR)
+            if not separator:
+                raise NameProblem("A mailbox name is needed after the user")
+            return cls(legal_owner(owner), legal_path(path))
+        if text.startswith(PUBLIC):
+            return cls("", legal_path(text[len(PUBLIC):]))
+        raise NameProblem("The name must begin with user/ or public/")
+
+    @classmethod
+    def from_client(cls, user: str, text: str) -> "MailboxName":
+        """From the name as `user`'s client writes it, UTF-7 already decoded. Raises NameProblem."""
+        if text.startswith((OTHERS, PUBLIC)):
+            return cls.parse(text)
+        return cls(user, legal_path(text))
+
+    def to_client(self, user: str) -> str:
+        """The name as `user`'s client sees it."""
+        return self.path if self.owner == user and self.owner else str(self)
+
+    def child(self, tail: str) -> "MailboxName":
+        """The mailbox `tail` below this one. Raises NameProblem."""
+        return MailboxName(self.owner, legal_path(self.path + SEPARATOR + tail))
+
+    def is_inbox(self) -> bool:
+        """Whether this is somebody's INBOX itself."""
+        return self.path == INBOX and bool(self.owner)
+
+    def is_below(self, other: "MailboxName") -> bool:
+        """Whether this lies under `other` in the hierarchy."""
+        return self.owner == other.owner and self.path.startswith(other.path + SEPARATOR)
+
+
+def legal_owner(owner: str) -> str:
+    """The user id, if it can own mailboxes. Raises NameProblem."""
+    if not _OWNER.fullmatch(owner) or owner in _RESERVED or len(owner.encode("utf-8", "replace")) > MAX_COMPONENT:
+        raise NameProblem("Not a legal user name")
+    return owner
+
+
+def legal_path(path: str) -> str:
+    """The path with INBOX in its canonical case (RFC 3501 §5.1). Raises NameProblem."""
+    if _FORBIDDEN.search(path):
+        raise NameProblem("The name has characters that are not allowed")
+    first, separator, rest = path.partition(SEPARATOR)
+    if first.upper() == INBOX:
+        path = INBOX + separator + rest
+    levels = path.split(SEPARATOR)
+    if any(level in _RESERVED for level in levels):
+        raise NameProblem("The name has an empty or reserved level")
+    if len(levels) > MAX_DEPTH:
+        raise NameProblem("The name has too many levels")
+    if len(path.encode()) > MAX_PATH or any(len(level.encode()) > MAX_COMPONENT for level in levels):
+        raise NameProblem("The name is too long")
+    return path

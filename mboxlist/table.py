@@ -1,0 +1,85 @@
+"""The table of mailboxes: look up, create, rename, delete, iterate, each in a given transaction."""
+
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.kv import Env, Txn
+from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
+from mboxlist.subscriptions import Subscriptions
+
+_COUNTERS = struct.Struct(">II")        # last mailbox id, last UIDVALIDITY
+_COUNTERS_KEY = b"\x00counters"
+
+
+class MailboxList:
+    """The environment of the name space."""
+
+    def __init__(self, folder: Path, *, cache: int, recover: bool) -> None:
+        self.env = Env(folder, cache=cache, locks=20_000, recover=recover)
+        self.users = self.env.table("users.db", page=4096)
+        self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
+        self._mailboxes = self.env.table("mailboxes.db", page=4096)
+
+    def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
+        """The mailbox of that name."""
+        data = self._mailboxes.get(_key(name), txn)
+        return MailboxEntry.from_bytes(name, data) if data is not None else None
+
+    def below(self, owner: str, path: str = "", txn: Txn = None) -> Iterator[MailboxEntry]:
+        """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children."""
+        prefix = _prefix(owner) + (path + SEPARATOR if path else "")
+        return self._scan(prefix, txn)
+
+    def all(self, txn: Txn = None) -> Iterator[MailboxEntry]:
+        """Every mailbox, in order of name."""
+        return self._scan("", txn)
+
+    def next_identity(self, txn: Txn) -> tuple[MailboxId, int]:
+        """A new mailbox id and UIDVALIDITY, both greater than any given before (RFC 3501 §2.3.1.1)."""
+        data = self._mailboxes.get_to_change(_COUNTERS_KEY, txn)
+        last_id, last_validity = _COUNTERS.unpack(data) if data else (0, 0)
+        identity = MailboxId(last_id + 1), max(int(time.time()), last_validity + 1)
+        self._mailboxes.put(_COUNTERS_KEY, _COUNTERS.pack(*identity), txn)
+        return identity
+
+    def write(self, entry: MailboxEntry, txn: Txn) -> None:
+        """Add the row, or put it in the place of the one with its name."""
+        self._mailboxes.put(_key(entry.name), entry.to_bytes(), txn)
+
+    def remove(self, name: MailboxName, txn: Txn) -> bool:
+        """Take the row away; whether it was there."""
+        return self._mailboxes.delete(_key(name), txn)
+
+    def _scan(self, prefix: str, txn: Txn) -> Iterator[MailboxEntry]:
+        start = _sortable(prefix)
+        end = start[:-1] + bytes((start[-1] + 1,)) if start else None
+        for key, data in self._mailboxes.scan(start or b"\x01", end, txn):
+            yield MailboxEntry.from_bytes(_name(key), data)
+
+    def close(self) -> None:
+        """Leave the environment."""
+        self.env.close()
+
+
+def _prefix(owner: str) -> str:
+    return f"{OTHERS}{owner}/" if owner else PUBLIC
+
+
+def _sortable(text: str) -> bytes:
+    """As a key: the separator sorts before all other octets, so that children follow their parent at once."""
+    return text.encode().replace(b"/", b"\x01")
+
+
+def _key(name: MailboxName) -> bytes:
+    return _sortable(str(name))
+
+
+def _name(key: bytes) -> MailboxName:
+    kind, _, rest = key.replace(b"\x01", b"/").decode().partition(SEPARATOR)
+    if kind + SEPARATOR == PUBLIC:
+        return MailboxName("", rest)
+    owner, _, path = rest.partition(SEPARATOR)
+    return MailboxName(owner, path)
