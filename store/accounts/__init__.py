@@ -1,0 +1,1 @@
+"""Who the users are: directories, passwords, and what a login may do."""

@@ -1,0 +1,43 @@
+"""Password hashes: scrypt (RFC 7914), written as scrypt$<log2 N>$<r>$<p>$<salt>$<hash>, both in base64."""
+
+import base64
+import hashlib
+import hmac
+import os
+
+from store.values import Secret
+
+_LOG_N, _R, _P = 14, 8, 1           # 16 MiB of memory and some 40 ms
+_MEMORY = 64 << 20
+
+
+def hash_password(password: Secret) -> str:
+    """A hash with a salt of its own. Takes tens of milliseconds, on purpose."""
+    salt = os.urandom(16)
+    digest = _scrypt(password.reveal(), salt, _LOG_N, _R, _P)
+    return "$".join(["scrypt", str(_LOG_N), str(_R), str(_P), _text(salt), _text(digest)])
+
+
+def verify_password(password: Secret, stored: str) -> bool:
+    """Whether the password is the one that was hashed; a hash that cannot be read fits no password."""
+    try:
+        kind, log_n, r, p, salt, digest = stored.split("$")
+        if kind != "scrypt" or not 10 <= int(log_n) <= 20 or not 1 <= int(r) <= 16 or not 1 <= int(p) <= 4:
+            return False
+        found = _scrypt(password.reveal(), base64.b64decode(salt), int(log_n), int(r), int(p))
+        return hmac.compare_digest(found, base64.b64decode(digest))
+    except ValueError:
+        return False
+
+
+#: What a password is compared with when there is no such user, so that the answer takes as long.
+NOBODY = "$".join(["scrypt", str(_LOG_N), str(_R), str(_P), base64.b64encode(bytes(16)).decode(),
+                   base64.b64encode(bytes(32)).decode()])
+
+
+def _scrypt(password: bytes, salt: bytes, log_n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(password, salt=salt, n=1 << log_n, r=r, p=p, maxmem=_MEMORY, dklen=32)
+
+
+def _text(octets: bytes) -> str:
+    return base64.b64encode(octets).decode()

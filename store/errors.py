@@ -1,0 +1,40 @@
+"""What can go wrong in the store, as the three servers and the command line hear of it."""
+
+from enum import Enum
+
+
+class Problem(Enum):
+    """The kinds of refusal. Each server has one table that turns these into its own replies."""
+
+    NO_MAILBOX = "no such mailbox"
+    MAILBOX_EXISTS = "a mailbox of that name exists"
+    BAD_NAME = "not a legal mailbox name"
+    NO_PERMISSION = "not allowed"
+    GONE = "the message has been expunged"
+    OVER_QUOTA = "over quota"
+    TOO_BIG = "the message is too big"
+    LIMIT = "a limit has been reached"
+    BUSY = "in use, try again"
+    NO_USER = "no such user"
+    USER_EXISTS = "a user of that name exists"
+    USER_INACTIVE = "the account is not in use at present"
+    USER_DISABLED = "the account is disabled"
+    BAD_LOGIN = "user name or password is wrong"
+    DISK_FULL = "no space is left"
+    UNAVAILABLE = "the store cannot be reached now"
+    CORRUPT = "stored data is damaged"
+    STORE_IN_USE = "another server owns this store"
+    NO_STORE = "there is no store here"
+
+
+class StoreError(Exception):
+    """The store refuses, or cannot do, what it was asked to do.
+
+    `public` may be shown to a client; `detail` goes to the log only.
+    """
+
+    def __init__(self, problem: Problem, public: str = "", detail: str = "") -> None:
+        self.problem = problem
+        self.public = public or problem.value
+        self.detail = detail
+        super().__init__(f"{self.public} ({detail})" if detail else self.public)

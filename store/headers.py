@@ -1,0 +1,306 @@
+"""Header fields of a message as they are parsed for the cache: RFC 5322, 2045, 2231.
+
+Everything here is lenient and never raises: what cannot be understood is passed over. All of it is linear in its input;
+the regular expressions use possessive repetition so that they cannot backtrack.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from datetime import date
+from urllib.parse import unquote_to_bytes
+
+from attrs import frozen
+
+PARAMETERS = 64             # of one field that are kept
+ADDRESSES = 4096            # of one field that are kept
+LANGUAGES = 32              # of Content-Language that are kept
+
+Pair = tuple[bytes, bytes]
+
+# Content-Type, Content-Disposition
+
+_TOKEN = rb"[^\x00-\x20()<>@,;:\\\"/\[\]?=\x7f]++"
+_TYPE = re.compile(rb"[ \t]*+(%s)[ \t]*+/[ \t]*+(%s)" % (_TOKEN, _TOKEN))
+_WORD = re.compile(rb"[ \t]*+(%s)" % _TOKEN)
+# A value that is not a token is taken as far as the next semicolon or blank: agents leave out the quotes.
+_PARAMETER = re.compile(
+    rb';[ \t]*+([^\x00-\x20;="()]++)[ \t]*+=[ \t]*+(?:"((?:[^"\\]++|\\.)*+)"?+|([^ \t;"]++))', re.DOTALL)
+_QUOTED_PAIR = re.compile(rb"\\(.)", re.DOTALL)
+
+
+def unfold(header: bytes) -> bytes:
+    """The header with each field on one line that a bare LF ends (RFC 5322 §2.2.3)."""
+    return header.replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b"\t")
+
+
+def select(header: bytes, names: Collection[bytes], joined: Collection[bytes] = ()) -> dict[bytes, bytes]:
+    """The unfolded values of the fields in `names` (lower case), the first of each.
+
+    Of fields in `joined`, which are lists of addresses, all are taken as one.
+    """
+    found: dict[bytes, bytes] = {}
+    more: dict[bytes, list[bytes]] = {}
+    for line in unfold(header).split(b"\n"):
+        name, colon, value = line.partition(b":")
+        name = name.lower().rstrip()
+        if name in names and colon:
+            if name not in found:
+                found[name] = value.strip()
+            elif name in joined:
+                more.setdefault(name, []).append(value.strip())
+    for name, values in more.items():
+        found[name] = b", ".join([value for value in (found[name], *values) if value])
+    return found
+
+
+def every(header: bytes, name: bytes) -> list[bytes]:
+    """The unfolded values of all fields of that name (lower case)."""
+    split = (line.partition(b":") for line in unfold(header).split(b"\n"))
+    return [value.strip() for key, colon, value in split if colon and key.rstrip().lower() == name]
+
+
+def without_comments(value: bytes) -> bytes:
+    """The value with each comment (RFC 5322 §3.2.2) outside quoted strings turned into a blank."""
+    if b"(" not in value:
+        return value
+    out, kept, at = bytearray(), 0, 0               # kept: where what is not in `out` yet begins
+    while found := _UNCOMMENTED.search(value, at):
+        at = found.end()
+        if found[0] == b"(":
+            out += value[kept:found.start()] + b" "
+            kept = at = _comment_end(value, at)
+    return bytes(out + value[kept:])
+
+
+_UNCOMMENTED = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|\\.|\(', re.DOTALL)
+_IN_COMMENT = re.compile(rb"\\.|[()]", re.DOTALL)
+
+
+def _comment_end(value: bytes, at: int) -> int:
+    """The index after the comment whose opening parenthesis stands before `at`."""
+    depth = 1
+    for token in _IN_COMMENT.finditer(value, at):
+        if token[0] == b"(":
+            depth += 1
+        elif token[0] == b")":
+            depth -= 1
+            if not depth:
+                return token.end()
+    return len(value)
+
+
+def content_type(value: bytes) -> tuple[bytes, bytes] | None:
+    """Type and subtype in upper case (RFC 2045 §5.1), or None where there is no such thing."""
+    match = _TYPE.match(without_comments(value))
+    return (match[1].upper(), match[2].upper()) if match else None
+
+
+def token(value: bytes) -> bytes:
+    """The first token of a value in upper case, such as a Content-Transfer-Encoding; empty when there is none."""
+    match = _WORD.match(without_comments(value))
+    return match[1].upper() if match else b""
+
+
+def parameters(value: bytes) -> tuple[Pair, ...]:
+    """The parameters after the first semicolon (RFC 2045 §5.1): names in upper case, values without their quotes."""
+    if b";" not in value:
+        return ()
+    value, at = without_comments(value), 0
+    found: list[Pair] = []
+    while len(found) < PARAMETERS and (at := value.find(b";", at)) >= 0:
+        match = _PARAMETER.match(value, at)
+        if match is None:
+            at += 1
+            continue
+        quoted, plain = match[2], match[3]
+        if plain is None:
+            plain = _QUOTED_PAIR.sub(rb"\1", quoted) if b"\\" in quoted else quoted
+        found.append((match[1].upper(), plain))
+        at = match.end()
+    return tuple(found)
+
+
+def parameter(pairs: Iterable[Pair], name: bytes) -> bytes | None:
+    """The value of a parameter, `name` in upper case, put together and decoded as RFC 2231 §3 and §4 say."""
+    pieces: dict[int, tuple[bool, bytes]] = {}
+    start = name + b"*"
+    for key, value in pairs:
+        if key == name:
+            return value
+        if key.startswith(start):
+            number, encoded = key[len(start):], key.endswith(b"*")
+            number = number.rstrip(b"*")
+            if (number.isdigit() or not number) and len(number) < 4:
+                pieces.setdefault(int(number or b"0"), (encoded, value))
+    if 0 not in pieces:
+        return None
+    out, count = b"", 0
+    while count in pieces:
+        encoded, value = pieces[count]
+        if encoded:
+            value = unquote_to_bytes(value.split(b"'", 2)[-1] if not count else value)
+        out += value
+        count += 1
+    return out
+
+
+def languages(value: bytes) -> tuple[bytes, ...]:
+    """The tags of Content-Language (RFC 3282 §2)."""
+    tags = (tag.strip() for tag in without_comments(value).split(b",", LANGUAGES)[:LANGUAGES])
+    return tuple(tag for tag in tags if tag)
+
+
+# Date
+
+_DATE = re.compile(rb"(?:[A-Za-z]++[ \t]*+,)?+[ \t]*+(\d{1,2})[ \t]*+([A-Za-z]{3})[A-Za-z]*+[ \t]*+(\d{2,4})")
+_MONTHS = {name: number for number, name in enumerate(
+    (b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec"), 1)}
+
+
+def sent_date(value: bytes) -> date | None:
+    """The day of a Date field in its own zone (RFC 5322 §3.3, years also as in §4.3); None: not a date."""
+    match = _DATE.match(without_comments(value).strip())
+    if match is None or match[2].lower() not in _MONTHS:
+        return None
+    year = int(match[3])
+    if len(match[3]) == 2:
+        year += 2000 if year < 50 else 1900
+    elif len(match[3]) == 3:
+        year += 1900
+    try:
+        return date(year, _MONTHS[match[2].lower()], int(match[1]))
+    except ValueError:
+        return None
+
+
+# Addresses
+
+@frozen
+class Address:
+    """One address structure of an ENVELOPE (RFC 3501 §7.4.2), whose group syntax has `host` None."""
+
+    name: bytes | None
+    route: bytes | None
+    mailbox: bytes | None
+    host: bytes | None
+
+
+_ATEXT = rb"[^\x00-\x20()<>@,;:\\\"\[\].\x7f]"
+_DOTTED = rb"(?:%s|\.)++" % _ATEXT
+# One address of the usual kind and what ends it; everything else goes through _Reader.
+_USUAL = re.compile(
+    rb'[ \t]*+(?:(?:"([^"\\]*+)"|(%s(?:[ \t]++%s)*+))?+[ \t]*+<(%s)@(%s)>|(%s)@(%s))[ \t]*+(?:,|\Z)' % ((_DOTTED,) * 6))
+# Blank, quoted string, start of a comment, domain literal, special, atom; the last takes whatever is left over.
+_TOKEN_OF_ADDRESS = re.compile(
+    rb'([ \t\r\n]++)|"((?:[^"\\]++|\\.)*+)"?+|(\()|(\[(?:[^\]\\]++|\\.)*+\]?+)|([<>@,;:.])|(%s++|\\.|.)' % _ATEXT,
+    re.DOTALL)
+GROUP_END = Address(None, None, None, None)
+
+
+def addresses(value: bytes) -> list[Address]:
+    """The addresses of an address list with its groups (RFC 5322 §3.4, obsolete forms of §4.4 too)."""
+    found: list[Address] = []
+    at = 0
+    while at < len(value) and len(found) < ADDRESSES:
+        match = _USUAL.match(value, at)
+        if match is None:
+            found += _Reader().read(value[at:])
+            break
+        quoted, phrase, mailbox, host, bare, bare_host = match.groups()
+        found.append(Address(quoted or phrase or None, None, mailbox or bare, host or bare_host))
+        at = match.end()
+    return found[:ADDRESSES]
+
+
+class _Reader:
+    """Reads an address list token by token; it knows comments, groups, routes and quoted local parts."""
+
+    def __init__(self) -> None:
+        self.found: list[Address] = []
+        self.in_group = False
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what belongs to the address that has just ended."""
+        self.words: list[bytes] = []            # a phrase, or a local part without its angle brackets
+        self.blank = False                      # a blank stands between the last word and the next
+        self.comment: bytes | None = None
+        self.local: bytes | None = None         # known once "@" has come
+        self.route: bytes | None = None
+        self.phrase: bytes | None = None        # known once "<" has come
+        self.angle = 0                          # 1: inside the angle brackets, 2: after them
+
+    def read(self, value: bytes) -> list[Address]:
+        """The addresses in `value`."""
+        at = 0
+        while len(self.found) < ADDRESSES and (found := _TOKEN_OF_ADDRESS.match(value, at)):
+            at = found.end()
+            match found.lastindex:
+                case 1:
+                    self.blank = True
+                case 2:
+                    self.word(_QUOTED_PAIR.sub(rb"\1", found[2]))
+                case 3:
+                    start, at = at, _comment_end(value, at)
+                    self.comment = _QUOTED_PAIR.sub(rb"\1", value[start:at].removesuffix(b")")).strip()
+                    self.blank = True
+                case 5:
+                    self.special(found[5])
+                case _:
+                    self.word(found[0])
+        self.end()
+        if self.in_group:
+            self.found.append(GROUP_END)
+        return self.found
+
+    def word(self, text: bytes) -> None:
+        """An atom, a quoted string or a domain literal."""
+        if self.angle == 2:
+            return
+        if self.words and self.blank and self.local is None and not self.angle:
+            self.words.append(b" ")
+        self.words.append(text)
+        self.blank = False
+
+    def special(self, char: bytes) -> None:
+        """One of the characters that structure the list."""
+        match char:
+            case b".":
+                self.word(char)
+                return
+            case b"<" if not self.angle:
+                # What stood before is the display name, even with an "@" in it.
+                self.phrase = b"".join(([self.local, b"@"] if self.local is not None else []) + self.words).strip()
+                self.words, self.local, self.angle = [], None, 1
+            case b">" if self.angle == 1:
+                self.angle = 2
+            case b"@" if self.angle != 2:
+                if self.local is None:
+                    self.local, self.words = b"".join(self.words).strip(), []
+                else:
+                    self.words.append(char)
+            case b":" if self.angle == 1 and self.local == b"":
+                self.route, self.local, self.words = b"@" + b"".join(self.words), None, []
+            case b":" if not self.angle and not self.in_group and self.local is None:
+                self.found.append(Address(None, None, b"".join(self.words).strip(), None))
+                self.clear()
+                self.in_group = True
+            case b"," if self.angle == 1 and self.local == b"":
+                self.words.append(char)                     # between the domains of a route
+            case b",":
+                self.end()
+            case b";":
+                self.end()
+                if self.in_group:
+                    self.found.append(GROUP_END)
+                self.in_group = False
+        self.blank = False
+
+    def end(self) -> None:
+        """The address is complete; one without "@" has an empty host, since NIL would make it group syntax."""
+        text = b"".join(self.words).strip()
+        mailbox, host = (text, b"") if self.local is None else (self.local, text)
+        name = self.phrase or self.comment or None
+        if mailbox or host or self.phrase:
+            self.found.append(Address(name, self.route, mailbox, host))
+        self.clear()

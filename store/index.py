@@ -1,0 +1,85 @@
+"""The index of a mailbox on disk: chunks of records, 64 UIDs each, and their form as numpy arrays.
+
+A chunk's key is the mailbox id and the number of the chunk; UID u is in chunk (u - 1) // 64. Its value is the records
+in ascending order of UID and then a trailer: a CRC-32 over all that comes before it. The trailer stands at the end so
+that an arrival, which only appends, changes few octets of the value and so few octets of log.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxId
+from store.errors import Problem, StoreError
+
+ROW = np.dtype([
+    ("uid", "<u4"),         # RFC 3501 §2.3.1.1
+    ("flags", "<u2"),       # values.Flag
+    ("zone", "<i2"),        # of the internal date, minutes east of UTC
+    ("keywords", "<u8"),    # bit n: the n-th of the mailbox's keywords
+    ("modseq", "<u8"),      # RFC 7162 §3.1.1
+    ("received", "<i8"),    # internal date, Unix time
+    ("size", "<u8"),        # RFC822.SIZE
+    ("serial", "<u8"),      # arrival serial of the message file: key of the cache
+    ("saved", "<u4"),       # when it came into this mailbox, Unix time
+    ("skip", "<u4"),        # octets at the head of the message file that are not part of this message
+    ("mid", "V32"),         # digest that names the message file
+])
+Rows = NDArray[Any]         # of ROW
+
+CHUNK = 64                  # UIDs in a chunk
+_KEY = struct.Struct(">II")
+_TRAILER = struct.Struct("<I")
+
+
+def chunk_number(uid: int) -> int:
+    """The chunk that holds the UID."""
+    return (uid - 1) // CHUNK
+
+
+def chunk_key(mailbox: MailboxId, number: int) -> bytes:
+    """The key of a chunk."""
+    return _KEY.pack(mailbox, number)
+
+
+def chunk_of_key(key: bytes) -> tuple[int, int]:
+    """The mailbox id and the chunk number of a key."""
+    mailbox, number = _KEY.unpack(key)
+    return mailbox, number
+
+
+def encode(rows: Rows) -> bytes:
+    """A chunk's value."""
+    data = rows.tobytes()
+    return data + _TRAILER.pack(zlib.crc32(data))
+
+
+def extend(value: bytes | None, rows: bytes) -> bytes:
+    """The value with more records at its end; the old ones' checksum is carried on, not trusted anew."""
+    if value is None:
+        return rows + _TRAILER.pack(zlib.crc32(rows))
+    old, (check,) = value[:-4], _TRAILER.unpack(value[-4:])
+    return old + rows + _TRAILER.pack(zlib.crc32(rows, check))
+
+
+def is_whole(value: bytes) -> bool:
+    """Whether the checksum of a chunk agrees."""
+    data = value[:-4]
+    return (len(data) % ROW.itemsize == 0 and len(value) > 4
+            and _TRAILER.unpack(value[-4:])[0] == zlib.crc32(data))
+
+
+def decode(value: bytes) -> Rows:
+    """A chunk's records, in an array that can be written to. Raises StoreError CORRUPT."""
+    if not is_whole(value):
+        raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
+    return np.frombuffer(value[:-4], ROW).copy()
+
+
+def join(values: Iterable[bytes]) -> Rows:
+    """The records of many chunks in one read-only array."""
+    return np.frombuffer(b"".join([value[:-4] for value in values]), ROW)

@@ -1,0 +1,287 @@
+"""Message files: one immutable file a message, named by the digest of its content.
+
+A message being received is a `Staged`. Its file is `staging/<arrival serial>`; once its transaction is on disk the
+file gets its second name, `messages/3/fa/<mid>`. The first goes when a later sync of the whole file system has put the
+second on disk (`settle`): so a name is on disk at every moment, and no delivery has to sync a folder of its own. A
+reader looks under both names.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from mboxlist.kv import is_disk_full
+from store.cache import CachedMessage, render
+from store.errors import Problem, StoreError
+from store.mime import Scanner
+
+log = logging.getLogger(__name__)
+
+MID_OCTETS = 32             # BLAKE2b, 256 bits
+SPILL = 128 * 1024          # octets kept in memory before the file is made, and between writes to it
+_OVERFULL = 4 * SPILL       # `write` itself writes to the file when nobody has called `spill` by then
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class MessageFiles:
+    """The message files of one partition: `messages/` and `staging/`."""
+
+    def __init__(self, partition: Path) -> None:
+        self.folder = partition / "messages"
+        self.staging = partition / "staging"
+        self._settling: list[int] = []
+        self._names = -1                # an open descriptor of `staging/`
+
+    def make_folders(self) -> None:
+        """All 16 x 256 folders, so that no delivery makes, and must sync, one."""
+        self.staging.mkdir(mode=0o700)
+        for first in "0123456789abcdef":
+            for second in range(256):
+                (self.folder / first / f"{second:02x}").mkdir(parents=True, mode=0o700)
+
+    def path(self, mid: bytes) -> Path:
+        """Where the file of that digest is, or will be."""
+        name = mid.hex()
+        return self.folder / name[0] / name[1:3] / name
+
+    def staged_path(self, serial: int) -> Path:
+        """Where the message of that arrival serial is before it has its place."""
+        return self.staging / f"{serial:016x}"
+
+    def locate(self, mid: bytes, serial: int) -> Path | None:
+        """Where the file is now."""
+        final = self.path(mid)
+        return next((path for path in (final, self.staged_path(serial), final) if path.exists()), None)
+
+    def open(self, mid: bytes, serial: int, skip: int, size: int) -> "MessageFile":
+        """The message for reading. Raises StoreError CORRUPT when its file is missing."""
+        final = self.path(mid)
+        for path in (final, self.staged_path(serial), final):       # it may get its place between the first two looks
+            try:
+                return MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), skip, size)
+            except FileNotFoundError:
+                continue
+        raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {mid.hex()} is missing")
+
+    def sync_names(self) -> None:
+        """Return when the names in `staging/` are on disk. For a thread."""
+        try:
+            if self._names < 0:
+                self._names = os.open(self.staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            os.fsync(self._names)
+        except OSError as error:
+            raise disk_problem(error) from error
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self._names >= 0:
+            os.close(self._names)
+            self._names = -1
+
+    def place(self, serial: int, mid: bytes) -> None:
+        """Give a committed message its name; needs no sync, the staged name is still there."""
+        staged, final = self.staged_path(serial), self.path(mid)
+        try:
+            os.link(staged, final)
+        except FileExistsError:
+            if not os.path.samefile(staged, final):     # left by a crash; what was committed now is this one
+                spare = staged.with_suffix(".new")
+                os.link(staged, spare)
+                os.replace(spare, final)
+        self._settling.append(serial)
+
+    def settle(self) -> int:
+        """Put the names that `place` gave on disk and take the staged ones away; how many. For a thread: it syncs."""
+        serials, self._settling = self._settling, []
+        if serials:
+            sync_file_system(self.folder)
+            for serial in serials:
+                self.staged_path(serial).unlink(missing_ok=True)
+        return len(serials)
+
+    def recover(self, mid_of: Callable[[int], bytes | None]) -> None:
+        """After a crash: finish what was committed, sweep the rest. `mid_of` gives the digest of a committed serial."""
+        for path in sorted(self.staging.iterdir()):
+            mid = mid_of(int(path.name, 16)) if _is_serial(path.name) else None
+            if mid is None:
+                path.unlink()
+                log.info("swept %s: it had not been committed", path.name)
+            else:
+                self.place(int(path.name, 16), mid)
+
+    def free(self) -> int:
+        """Octets that are free on the volume."""
+        figures = os.statvfs(self.folder)
+        return figures.f_bavail * figures.f_frsize
+
+
+class Staged:
+    """A message being received: `write` its octets, then `finish`, `sync`, and deliver it; or `abort`.
+
+    `trace` is the trace header that stands before the content and is not part of the digest.
+    """
+
+    def __init__(self, files: MessageFiles, serial: int, trace: bytes, limit: int) -> None:
+        self.files = files
+        self.serial = serial
+        self.trace = len(trace)
+        self.size = len(trace)
+        self.mid = b""
+        self.on_disk = False
+        self.committed = False          # index records refer to this file
+        self._limit = limit + len(trace)
+        self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
+        self._scanner = Scanner()
+        self._waiting = [trace]
+        self._held = len(trace)
+        self._file = -1
+        self._cached: CachedMessage | None = None
+
+    def write(self, data: bytes) -> None:
+        """More of the content. Raises StoreError TOO_BIG past the limit, DISK_FULL, UNAVAILABLE."""
+        self.size += len(data)
+        if self.size > self._limit:
+            raise StoreError(Problem.TOO_BIG)
+        self._digest.update(data)
+        self._scanner.feed(data)
+        self._waiting.append(data)
+        self._held += len(data)
+        if self._held > _OVERFULL:
+            self.spill()
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to `spill` (in a thread: writing may wait for the disk)."""
+        return self._held > SPILL
+
+    def spill(self) -> None:
+        """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        data, self._waiting, self._held = b"".join(self._waiting), [], 0
+        try:
+            if self._file < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                self._file = os.open(self.files.staged_path(self.serial), flags, 0o600)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file, view):]
+        except OSError as error:
+            raise disk_problem(error) from error
+
+    @property
+    def costly(self) -> bool:
+        """Whether `finish` has so much of headers to work on that it belongs into a thread."""
+        return self._scanner.parsed > SPILL // 2
+
+    def finish(self) -> None:
+        """The content is complete: the digest is known, and so is the structure."""
+        if not self.mid:
+            self.mid = self._digest.digest()
+            self._cached = render(self._scanner.finish(), self.mid, self.trace)
+
+    @property
+    def cached(self) -> CachedMessage:
+        """Its cache record; `finish` comes first."""
+        assert self._cached is not None
+        return self._cached
+
+    def sync(self) -> None:
+        """Return when the file's octets are on disk; its name is not yet (`sync_names` of its files). For a thread."""
+        if self._held or self._file < 0:
+            self.spill()
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise disk_problem(error) from error
+        self.on_disk = True
+
+    def place(self) -> None:
+        """Its transaction is on disk: if records refer to this file, give it its name."""
+        if self.committed:
+            self.files.place(self.serial, self.mid)
+
+    def close(self) -> None:
+        """Let go of the file, which stays."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def abort(self) -> None:
+        """Forget the message, and its file."""
+        if self._file >= 0 or self.on_disk:
+            self.close()
+            self.files.staged_path(self.serial).unlink(missing_ok=True)
+            self.on_disk = False
+        self._waiting = []
+
+    def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
+        """The same message, finished, for another partition. For a thread: it reads and writes the whole file."""
+        twin = Staged(files, serial, b"", self._limit)
+        twin.mid, twin.trace, twin.size, twin._cached = self.mid, self.trace, self.size, self._cached
+        with files_reader(self) as source:
+            while data := os.read(source.fileno, SPILL):
+                twin._waiting.append(data)
+                twin.spill()
+        return twin
+
+
+def files_reader(staged: Staged) -> "MessageFile":
+    """A staged message whose octets are on disk, for reading."""
+    return staged.files.open(staged.mid, staged.serial, 0, staged.size)
+
+
+class MessageFile:
+    """A message open for reading. Offsets are those of the message, not of its file. A context manager."""
+
+    __slots__ = ("fileno", "size", "start")
+
+    def __init__(self, fileno: int, start: int, size: int) -> None:
+        self.fileno = fileno
+        self.start = start
+        self.size = size
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` octets from `offset` on; fewer only at the end. Raises StoreError CORRUPT for a short file."""
+        count = min(count, self.size - offset)
+        if count <= 0:
+            return b""
+        data = os.pread(self.fileno, count, self.start + offset)
+        while len(data) < count:
+            more = os.pread(self.fileno, count - len(data), self.start + offset + len(data))
+            if not more:
+                raise StoreError(Problem.CORRUPT, "The message cannot be read", "a message file is shorter than it was")
+            data += more
+        return data
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.fileno >= 0:
+            os.close(self.fileno)
+            self.fileno = -1
+
+    def __enter__(self) -> "MessageFile":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+
+def sync_file_system(folder: Path) -> None:
+    """Return when everything written to the file system of `folder` is on disk (syncfs(2)). Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _libc.syncfs(handle) != 0:
+            raise OSError(ctypes.get_errno(), "syncfs")
+    finally:
+        os.close(handle)
+
+
+def disk_problem(error: OSError) -> StoreError:
+    """The refusal for a failure of the file system."""
+    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
+
+
+def _is_serial(name: str) -> bool:
+    return len(name) == 16 and all(letter in "0123456789abcdef" for letter in name)

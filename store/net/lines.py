@@ -1,0 +1,28 @@
+"""What a connection can do instead of giving the octets that were asked for."""
+
+
+KEPT = 64
+
+
+class LineTooLong(Exception):
+    """The line had more octets than allowed; it has been swallowed to its end.
+
+    `start` is its beginning, `end` its last octets (up to KEPT) without the line end.
+    """
+
+    def __init__(self, start: bytes, end: bytes) -> None:
+        super().__init__("line too long")
+        self.start = start
+        self.end = end
+
+
+class ConnectionLost(Exception):
+    """The other side is gone, or the connection was cut off."""
+
+
+class TimedOut(Exception):
+    """Nothing, or not enough, came within the time allowed."""
+
+
+class Stopping(Exception):
+    """The server is going down and this session was waiting for its client: say goodbye."""

@@ -1,0 +1,347 @@
+"""A connection as the sessions of all three servers see it: lines and octets in, octets out, with limits on both.
+
+A session is a coroutine that reads (`line`, `some`, `wait`) and writes; it is the only reader. Octets that arrive early
+wait in a bounded buffer, after which the socket is no longer read. What is written is joined and leaves when the
+session next waits, so the answers to pipelined commands share a packet.
+"""
+
+import itertools
+import logging
+import os
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.interfaces import IAddress
+from twisted.internet.protocol import Factory, connectionDone
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.python.failure import Failure
+
+from store.net.lines import KEPT, ConnectionLost, LineTooLong, Stopping, TimedOut
+
+log = logging.getLogger(__name__)
+
+READ_AHEAD = 256 * 1024     # octets kept for the session before the socket is no longer read
+LINGER = 30.0               # seconds that a closed connection may take to send what was written
+TURN = 0.01                 # seconds of work after which a busy session lets others in (`breathe`)
+
+
+class Clock(Protocol):
+    """The reactor's clock, or a test's."""
+
+    def seconds(self) -> float:
+        """Now, in seconds since some moment."""
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:
+        """Call something after `delay` seconds; an IDelayedCall."""
+
+
+class Session(Protocol):
+    """What a server makes of a connection."""
+
+    async def run(self) -> None:
+        """Talk until the conversation is over."""
+
+
+class Stream(TwistedProtocol):
+    """One connection. See the module's text."""
+
+    def __init__(self, factory: "StreamFactory", number: int) -> None:
+        self._factory = factory
+        self._clock = factory.clock
+        self._input = bytearray()
+        self._output: list[bytes] = []
+        self._waiter: Deferred[None] | None = None      # the session waits for input
+        self._room: Deferred[None] | None = None        # the session waits until the peer has taken some
+        self._deadline = 0.0
+        self._timer: Any = None
+        self._idle = False                              # waiting between commands: may be told of a stop
+        self._paused = self._full = False
+        self._lost = False
+        self._closing = False
+        self._turn = 0.0
+        self._woken = False
+        self.id = f"{os.getpid():x}-{number:x}"
+        self.peer = self.local = ""
+        self.secure = factory.implicit_tls
+        self.stopping = False
+
+    # What sessions use
+
+    async def line(self, limit: int, timeout: float, *, idle: bool = False) -> bytes:
+        """The next line, without its line end (CRLF, or a bare LF); `limit` counts its octets.
+
+        `idle` says that the session stands between two commands. Raises LineTooLong (the line has been swallowed to its
+        end), ConnectionLost, TimedOut when it is not complete after `timeout` seconds, Stopping when `idle`.
+        """
+        searched = 0
+        deadline = self._clock.seconds() + timeout
+        while (end := self._input.find(b"\n", searched)) < 0:
+            searched = len(self._input)
+            if searched > limit + 1:
+                await self._swallow_line(limit, deadline)
+            await self._more(deadline, idle and not searched)
+        line = bytes(self._input[:end])
+        self._took(end + 1)
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        if len(line) > limit:
+            raise LineTooLong(line[:limit], line[-KEPT:])
+        return line
+
+    async def some(self, most: int, timeout: float) -> bytes:
+        """Between 1 and `most` octets of what has arrived. Raises ConnectionLost, TimedOut."""
+        if not self._input:
+            await self._more(self._clock.seconds() + timeout)
+        data = bytes(self._input[:most])
+        self._took(len(data))
+        return data
+
+    def unread(self, data: bytes) -> None:
+        """Put octets back in front of the input."""
+        self._input[:0] = data
+
+    @property
+    def input_waiting(self) -> bool:
+        """Whether octets have arrived that the session has not read yet."""
+        return bool(self._input)
+
+    async def wait(self, timeout: float) -> bool:
+        """Until input waits (True), or `wake` was called (False). Raises ConnectionLost, TimedOut, Stopping."""
+        if not self._input and not self._woken:
+            await self._more(self._clock.seconds() + timeout, idle=True)
+        self._woken = False
+        return bool(self._input)
+
+    def wake(self) -> None:
+        """End the session's `wait`, now or the next one: something happened that it wants to look at."""
+        self._woken = True
+        if self._idle:
+            self._resume()
+
+    def write(self, data: bytes) -> None:
+        """Answer the peer; goes out when the session next waits, or drains."""
+        self._output.append(data)
+
+    async def drain(self, timeout: float = 300.0) -> None:
+        """Send what was written, and wait while the peer is slow to take it.
+
+        Raises ConnectionLost, and TimedOut when it takes nothing for `timeout` seconds.
+        """
+        self._send()
+        if self._lost:
+            raise ConnectionLost
+        if self._full:
+            self._room = Deferred()
+            self._set_deadline(self._clock.seconds() + timeout)
+            await self._room
+        elif self._clock.seconds() - self._turn > TURN:
+            await self.breathe()
+
+    async def breathe(self) -> None:
+        """Let other connections in, if this session has been at work for a while without waiting."""
+        now = self._clock.seconds()
+        if now - self._turn > TURN:
+            turn: Deferred[None] = Deferred()
+            self._clock.callLater(0, turn.callback, None)
+            await turn
+            self._turn = self._clock.seconds()
+            if self._lost:
+                raise ConnectionLost
+
+    @property
+    def can_start_tls(self) -> bool:
+        """Whether STARTTLS may be offered now."""
+        return self._factory.tls is not None and not self.secure
+
+    def start_tls(self) -> None:
+        """Begin the TLS handshake. Call it right after writing the go-ahead.
+
+        All octets received in the clear are dropped: they must not count as commands under TLS (RFC 3207 §4.2).
+        """
+        self._send()
+        self._input.clear()
+        self._transport.startTLS(self._factory.tls)
+        self.secure = True
+
+    def close(self) -> None:
+        """End the connection after what was written has gone out."""
+        if not self._closing:
+            self._send()
+            self._closing = True
+            if not self._lost:
+                self._transport.unregisterProducer()
+                self._transport.loseConnection()
+                self._set_deadline(self._clock.seconds() + LINGER)
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._output.clear()
+        self._closing = True
+        if not self._lost:
+            self._transport.abortConnection()
+
+    # What the reactor calls
+
+    def connectionMade(self) -> None:
+        self._transport = cast(Any, self.transport)
+        self.peer, self.local = _host(self._transport.getPeer()), _host(self._transport.getHost())
+        if hasattr(self._transport, "setTcpNoDelay"):
+            self._transport.setTcpNoDelay(True)
+        self._transport.registerProducer(self, True)
+        self._turn = self._clock.seconds()
+        running = ensureDeferred(self._converse())
+        running.addErrback(self._failed)
+
+    def dataReceived(self, data: bytes) -> None:
+        self._input += data
+        if len(self._input) > READ_AHEAD and not self._paused:
+            self._paused = True
+            self._transport.pauseProducing()
+        self._resume()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._lost = True
+        self._factory.gone(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._break(ConnectionLost())
+
+    def pauseProducing(self) -> None:
+        """The transport holds more than enough that the peer has not taken."""
+        self._full = True
+
+    def resumeProducing(self) -> None:
+        """The peer has taken what was written."""
+        self._full = False
+        room, self._room = self._room, None
+        if room is not None:
+            self._turn = self._clock.seconds()
+            room.callback(None)
+
+    def stopProducing(self) -> None:
+        """The transport is closing; `connectionLost` follows."""
+
+    def stop(self) -> None:
+        """The server is going down: a session between two commands is told at once, another at its next pause."""
+        self.stopping = True
+        if self._idle:
+            self._break(Stopping())
+
+    # Inside
+
+    async def _converse(self) -> None:
+        try:
+            await self._factory.start(self).run()
+        except (ConnectionLost, TimedOut, Stopping) as reason:
+            log.debug("%s ended: %s", self.id, type(reason).__name__)
+        self.close()
+
+    def _failed(self, failure: Failure) -> None:
+        log.error("%s: a session failed: %s", self.id, failure.getTraceback(elideFrameworkCode=True))
+        self.abort()
+
+    async def _more(self, deadline: float, idle: bool = False) -> None:
+        if self._lost:
+            raise ConnectionLost
+        if idle and self.stopping:
+            raise Stopping
+        self._send()
+        self._idle = idle
+        self._waiter = Deferred()
+        self._set_deadline(deadline)
+        await self._waiter
+
+    async def _swallow_line(self, limit: int, deadline: float) -> None:
+        start = bytes(self._input[:limit])
+        while (end := self._input.find(b"\n")) < 0:
+            self._took(max(0, len(self._input) - KEPT - 1))
+            await self._more(deadline)
+        last = bytes(self._input[max(0, end - KEPT - 1):end]).removesuffix(b"\r")
+        self._took(end + 1)
+        raise LineTooLong(start, last[-KEPT:])
+
+    def _took(self, count: int) -> None:
+        del self._input[:count]
+        if self._paused and len(self._input) < READ_AHEAD // 2:
+            self._paused = False
+            if not self._lost:
+                self._transport.resumeProducing()
+
+    def _send(self) -> None:
+        if self._output:
+            data = b"".join(self._output) if len(self._output) > 1 else self._output[0]
+            self._output.clear()
+            if not self._lost and not self._closing:
+                self._transport.write(data)
+
+    def _resume(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            self._idle = False
+            self._turn = self._clock.seconds()
+            waiter.callback(None)
+
+    def _break(self, reason: Exception) -> None:
+        self._idle = False
+        for waiting in (self._waiter, self._room):
+            if waiting is not None:
+                self._waiter = self._room = None
+                waiting.errback(reason)
+
+    def _set_deadline(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self._timer is None:
+            self._timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), self._time_is_up)
+        elif self._timer.getTime() > deadline:
+            self._timer.reset(max(0.0, deadline - self._clock.seconds()))
+
+    def _time_is_up(self) -> None:
+        """One timer serves all waits: it is not moved for each, but looks at the deadline when it fires."""
+        self._timer = None
+        if self._waiter is None and self._room is None and not self._closing:
+            return
+        if self._deadline > self._clock.seconds():
+            self._set_deadline(self._deadline)
+        elif self._closing:
+            self.abort()
+        else:
+            self._break(TimedOut())
+
+
+class StreamFactory(Factory):
+    """Makes a `Stream` of each accepted connection, and a session of each stream.
+
+    `tls` is the context factory for STARTTLS (None: not offered); `implicit_tls`: connections arrive under TLS.
+    """
+
+    noisy = False
+
+    def __init__(self, start: Callable[[Stream], Session], clock: Clock, tls: object | None = None,
+                 implicit_tls: bool = False) -> None:
+        self.start = start
+        self.clock = clock
+        self.tls = tls
+        self.implicit_tls = implicit_tls
+        self.streams: set[Stream] = set()
+        self._numbers = itertools.count(1)
+
+    def buildProtocol(self, addr: IAddress | None) -> Stream:
+        stream = Stream(self, next(self._numbers))
+        self.streams.add(stream)
+        return stream
+
+    def gone(self, stream: Stream) -> None:
+        """A connection has ended."""
+        self.streams.discard(stream)
+
+    def stop(self) -> None:
+        """Tell every session that the server is going down."""
+        for stream in tuple(self.streams):
+            stream.stop()
+
+
+def _host(address: object) -> str:
+    """The address without its port; "local" for a UNIX socket."""
+    return str(getattr(address, "host", "local"))

@@ -1,0 +1,49 @@
+"""Sections of a message as FETCH BODY[...] names them: RFC 3501 §6.4.5."""
+
+import re
+from collections.abc import Iterable
+
+from store.cache import CachedMessage, Path
+
+
+def section(cached: CachedMessage, path: Path, what: str | None = None,
+            skip: int | None = None) -> tuple[int, int] | None:
+    """The first octet and the end of a section within the message, None where there is no such section.
+
+    `what` is None, "HEADER", "TEXT" or "MIME". `skip` is the message's own `row["skip"]`: where it is less than the
+    length of the trace header, that header is part of the message; None stands for a message without it.
+    """
+    shift = 0 if skip is None else cached.trace - skip
+    part = cached.parts.get(path)
+    if part is None:
+        return None
+    if what == "MIME":
+        span = (part.header_start, part.body_start) if path else None
+    elif what is None:
+        span = (part.body_start, part.end) if path else (-shift, part.end)
+    else:
+        message = part.message if path else part
+        if message is None:
+            return None
+        start = message.header_start if path else -shift
+        span = (start, message.body_start) if what == "HEADER" else (message.body_start, message.end)
+    return None if span is None else (span[0] + shift, span[1] + shift)
+
+
+_FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*+\n?+")
+
+
+def header_fields(header: bytes, names: Iterable[bytes], exclude: bool = False) -> bytes:
+    """HEADER.FIELDS, or with `exclude` HEADER.FIELDS.NOT: whole fields as they stand, and the empty line, if any."""
+    wanted = {name.lower() for name in names}
+    out, at, end = [], 0, len(header)
+    while at < end:
+        if header[at] == 10 or header.startswith(b"\r\n", at):
+            out.append(header[at:])
+            break
+        match = _FIELD.match(header, at)
+        assert match is not None
+        if (match[1].rstrip().lower() in wanted) is not exclude:
+            out.append(match[0])
+        at = match.end()
+    return b"".join(out)

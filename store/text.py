@@ -1,0 +1,171 @@
+"""The text of a message as a reader sees it: charsets, encoded words (RFC 2047), transfer encodings (RFC 2045 §6).
+
+Lenient like all that reads messages: what cannot be decoded is passed over or stays as it is. Bodies of any size are
+decoded a window at a time.
+"""
+
+import codecs
+import encodings
+import encodings.aliases
+import pkgutil
+import re
+from binascii import Error as BinasciiError
+from binascii import a2b_base64, a2b_qp
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+
+from store.cache import PartSpan
+from store.headers import unfold
+
+WINDOW = 64 << 10               # octets of a body that are decoded together
+
+_ENCODED_WORD = re.compile(rb"=\?([^?\s*]++)(?:\*[^?\s]*+)?+\?([bBqQ])\?([^?\s]*+)\?=")
+# Codecs of Python that are no charsets of mail, or take more than linear time or bounded memory.
+_NOT_CHARSETS = frozenset(("idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf_7"))
+# Python remembers every name that it is asked for and does not know: it is only asked for these.
+_CODECS = frozenset([*encodings.aliases.aliases, *(module.name for module in pkgutil.iter_modules(encodings.__path__))])
+
+
+@lru_cache(maxsize=256)
+def codec(charset: bytes) -> str | None:
+    """The name of Python's codec for a charset of MIME, or None where it has none."""
+    if len(charset) > 64 or not charset.isascii():
+        return None
+    name = encodings.normalize_encoding(charset.decode("ascii")).lower()
+    if name not in _CODECS or encodings.aliases.aliases.get(name, name) in _NOT_CHARSETS:
+        return None
+    try:
+        b"x".decode(name, "replace")                # LookupError for what does not turn octets into text
+    except (LookupError, UnicodeError):
+        return None
+    return codecs.lookup(name).name
+
+
+def decode_text(raw: bytes, charset: bytes = b"") -> str:
+    """Text in the charset; where it is missing or unknown UTF-8, and what is not UTF-8 is taken for ISO 8859-1."""
+    name = codec(charset) if charset else None
+    if name is not None and name != "ascii":
+        return raw.decode(name, "replace")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def decode_words(value: bytes) -> str:
+    """The text of an unfolded field with its encoded words decoded (RFC 2047 §6)."""
+    if b"=?" not in value:
+        return decode_text(value)
+    out: list[str] = []
+    held: list[bytes] = []
+    charset, at = b"", 0
+    for match in _ENCODED_WORD.finditer(value):
+        between = value[at:match.start()]
+        adjacent = at > 0 and not between.strip()
+        if not adjacent or match[1].lower() != charset:
+            # Octets are held so that a character cut in two by adjacent words of one charset comes out whole.
+            out.append(decode_text(b"".join(held), charset))
+            held.clear()
+        if not adjacent:
+            out.append(decode_text(between))
+        charset = match[1].lower()
+        held.append(_word_octets(match[2], match[3]))
+        at = match.end()
+    out.append(decode_text(b"".join(held), charset))
+    out.append(decode_text(value[at:]))
+    return "".join(out)
+
+
+def _word_octets(encoding: bytes, text: bytes) -> bytes:
+    if encoding in b"qQ":
+        return a2b_qp(text, header=True)
+    return _base64(text.rstrip(b"="))
+
+
+def _base64(text: bytes) -> bytes:
+    """What the characters stand for; a last one that is alone stands for nothing."""
+    text = text[:-1] if len(text) % 4 == 1 else text
+    try:
+        return a2b_base64(text + b"=" * (-len(text) % 4))
+    except BinasciiError:
+        return b""
+
+
+def header_text(header: bytes) -> str:
+    """A header with its fields unfolded and its encoded words decoded."""
+    return "\n".join([decode_words(line) for line in unfold(header).split(b"\n")])
+
+
+# Bodies
+
+def body_text(read: Callable[[int, int], bytes], part: PartSpan, shift: int = 0) -> Iterator[str]:
+    """The text of a leaf part in pieces; `read(offset, count)` reads the message, the content begins at `shift`."""
+    name = codec(part.charset) if part.charset else None
+    decoder: codecs.IncrementalDecoder = (
+        _Lenient() if name in (None, "ascii", "utf-8") else codecs.getincrementaldecoder(name or "")("replace"))
+    try:
+        for octets in _decoded(_windows(read, part.body_start + shift, part.end + shift), part.encoding):
+            yield decoder.decode(octets)
+        yield decoder.decode(b"", True)
+    except UnicodeError:                            # UTF-16 without a byte order mark, "replace" or not
+        return
+
+
+class _Lenient(codecs.IncrementalDecoder):
+    """UTF-8, and from the first window that is not UTF-8 ISO 8859-1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._decoder: codecs.IncrementalDecoder = codecs.getincrementaldecoder("utf-8")()
+
+    def decode(self, data: bytes, final: bool = False) -> str:  # type: ignore[override]
+        held = self._decoder.getstate()[0]
+        try:
+            return self._decoder.decode(data, final)
+        except UnicodeDecodeError:
+            self._decoder = codecs.getincrementaldecoder("latin-1")()
+            return self._decoder.decode(held + data, final)
+
+
+def _windows(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[bytes]:
+    while start < end and (data := read(start, min(WINDOW, end - start))):
+        yield data
+        start += len(data)
+
+
+def _decoded(pieces: Iterable[bytes], encoding: bytes) -> Iterable[bytes]:
+    if encoding == b"BASE64":
+        return _decode_base64(pieces)
+    if encoding == b"QUOTED-PRINTABLE":
+        return _decode_quoted_printable(pieces)
+    return pieces
+
+
+_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/="
+_NOT_BASE64 = bytes(set(range(256)) - set(_ALPHABET))
+
+
+def _decode_base64(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """RFC 2045 §6.8; other characters are passed over, and padding ends it."""
+    held = b""
+    for piece in pieces:
+        held, padding, _ = (held + piece.translate(None, _NOT_BASE64)).partition(b"=")
+        if padding:
+            break
+        whole = len(held) & ~3
+        yield a2b_base64(held[:whole])
+        held = held[whole:]
+    yield _base64(held)
+
+
+def _decode_quoted_printable(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """RFC 2045 §6.7."""
+    held = b""
+    for piece in pieces:
+        held += piece
+        # An escape or soft line break is not cut in two: "=" and the two octets after it.
+        cut = held.find(b"=", max(0, len(held) - 2))
+        cut = len(held) if cut < 0 else cut
+        yield a2b_qp(held[:cut])
+        held = held[cut:]
+    yield a2b_qp(held)

@@ -1,0 +1,88 @@
+"""The built-in directory and its passwords."""
+
+import pytest
+
+from store.accounts.base import Status
+from store.accounts.cache import LIFETIME, MOST, VerifiedPasswords
+from store.accounts.passwords import NOBODY, hash_password, verify_password
+from store.errors import Problem, StoreError
+from store.values import Secret
+from tests.support.stores import HASH, PASSWORD
+
+
+def test_a_password_fits_its_own_hash_only():
+    stored = hash_password(Secret(b"pa$$ w\xc3\xb6rd"))
+    assert stored.startswith("scrypt$14$8$1$") and b"pa$$" not in stored.encode()
+    assert verify_password(Secret(b"pa$$ w\xc3\xb6rd"), stored)
+    assert not verify_password(Secret(b"pa$$ word"), stored)
+    assert hash_password(Secret(b"same")) != hash_password(Secret(b"same"))
+
+
+@pytest.mark.parametrize("stored", ["", "scrypt", "scrypt$x$8$1$AA==$AA==", "scrypt$40$8$1$AA==$AA==", "$6$x$y",
+                                    "scrypt$14$8$1$!$!", NOBODY])
+def test_hashes_that_fit_nothing(stored):
+    assert not verify_password(Secret(b""), stored)
+
+
+def test_a_secret_is_never_shown():
+    assert "hidden" not in repr(Secret(b"hidden")) + str(Secret(b"hidden"))
+
+
+@pytest.mark.parametrize(("login", "user"), [
+    ("alice", "alice"), ("Alice", "alice"), ("alice@example.org", "alice"), ("ALICE@EXAMPLE.ORG", "alice")])
+def test_names_of_a_user(store, login, user):
+    assert store.directory.look_up(login).user == user
+    assert store.directory.authenticate(login, Secret(PASSWORD)).user == user
+
+
+@pytest.mark.parametrize(("login", "password"), [("alice", b"wrong"), ("alice", b""), ("nobody", PASSWORD),
+                                                 ("alice@example.net", PASSWORD), ("", PASSWORD)])
+def test_refused_logins(store, login, password):
+    with pytest.raises(StoreError) as refused:
+        store.directory.authenticate(login, Secret(password))
+    assert refused.value.problem is Problem.BAD_LOGIN
+    assert store.directory.remembers(login, Secret(password)) is None
+
+
+def test_a_verified_password_is_remembered_until_it_changes(store):
+    assert store.directory.remembers("alice", Secret(PASSWORD)) is None
+    store.directory.authenticate("alice", Secret(PASSWORD))
+    assert store.directory.remembers("alice", Secret(PASSWORD)).user == "alice"
+    assert store.directory.remembers("alice", Secret(b"wrong")) is None
+    store.directory.change("alice", password_hash=hash_password(Secret(b"new")))
+    assert store.directory.remembers("alice", Secret(PASSWORD)) is None
+
+
+def test_an_account_that_is_not_active_cannot_log_in(store):
+    store.directory.authenticate("alice", Secret(PASSWORD))
+    store.directory.change("alice", status=Status.DISABLED)
+    assert store.directory.remembers("alice", Secret(PASSWORD)) is None
+    with pytest.raises(StoreError):
+        store.directory.authenticate("alice", Secret(PASSWORD))
+
+
+def test_what_is_remembered_ends_and_is_bounded():
+    now = [0.0]
+    verified = VerifiedPasswords(lambda: now[0])
+    verified.add("alice", Secret(b"x"), "hash")
+    assert ("alice", Secret(b"x"), "hash") in verified
+    assert ("alicex", Secret(b""), "hash") not in verified
+    now[0] = LIFETIME + 1
+    assert ("alice", Secret(b"x"), "hash") not in verified
+    for number in range(MOST + 5):
+        verified.add(str(number), Secret(b"x"), "hash")
+    assert len(verified._until) == MOST
+
+
+def test_users_are_added_once_and_removed(store):
+    store.directory.add("Carol@Example.Net", HASH)
+    assert [account.user for account in store.directory.all()] == ["alice", "bob", "carol@example.net"]
+    for address, problem in (("carol@example.net", Problem.USER_EXISTS), ("a/b", Problem.BAD_NAME),
+                             ("", Problem.BAD_NAME)):
+        with pytest.raises(StoreError) as refused:
+            store.directory.add(address, HASH)
+        assert refused.value.problem is problem
+    store.remove_user("carol@example.net")
+    store.directory.remove("carol@example.net")
+    with pytest.raises(StoreError):
+        store.directory.remove("carol@example.net")

@@ -1,0 +1,226 @@
+"""ENVELOPE, BODYSTRUCTURE, BODY (RFC 3501 §7.4.2) and the cache record."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store import cache
+from store.cache import CachedMessage, PartSpan, render
+from store.mime import Scanner
+
+MID = bytes(range(32))
+
+
+def cached(message, trace=0):
+    scanner = Scanner()
+    scanner.feed(message)
+    return render(scanner.finish(), MID, trace)
+
+
+def envelope(header):
+    return cached(header + b"\r\n").envelope
+
+
+# The message of RFC 3501 §8: its header gives this ENVELOPE there.
+RFC_HEADER = (
+    b"Date: Wed, 17 Jul 1996 02:23:25 -0700 (PDT)\r\nFrom: Terry Gray <gray@cac.washington.edu>\r\n"
+    b"Subject: IMAP4rev1 WG mtg summary and minutes\r\nTo: imap@cac.washington.edu\r\n"
+    b"cc: minutes@CNRI.Reston.VA.US, John Klensin <KLENSIN@MIT.EDU>\r\n"
+    b"Message-Id: <B27397-0100000@cac.washington.edu>\r\nMIME-Version: 1.0\r\n"
+    b"Content-Type: TEXT/PLAIN; CHARSET=US-ASCII\r\n")
+RFC_ENVELOPE = (
+    b'("Wed, 17 Jul 1996 02:23:25 -0700 (PDT)" "IMAP4rev1 WG mtg summary and minutes" '
+    b'(("Terry Gray" NIL "gray" "cac.washington.edu")) (("Terry Gray" NIL "gray" "cac.washington.edu")) '
+    b'(("Terry Gray" NIL "gray" "cac.washington.edu")) ((NIL NIL "imap" "cac.washington.edu")) '
+    b'((NIL NIL "minutes" "CNRI.Reston.VA.US")("John Klensin" NIL "KLENSIN" "MIT.EDU")) NIL NIL '
+    b'"<B27397-0100000@cac.washington.edu>")')
+PERSON = b'((NIL NIL "a" "b.test"))'
+
+
+def test_the_example_of_the_rfc():
+    found = cached(RFC_HEADER + b"\r\n" + b"line\r\n" * 92)
+    assert found.envelope == RFC_ENVELOPE
+    assert found.body == b'("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 552 92)'
+
+
+@pytest.mark.parametrize(("header", "expected"), [
+    (b"", b"(NIL NIL NIL NIL NIL NIL NIL NIL NIL NIL)"),
+    (b"Subject:\r\nDate:\r\nMessage-ID: \r\n", b'("" "" NIL NIL NIL NIL NIL NIL NIL "")'),
+    # sender and reply-to are those of From where they are missing or empty
+    (b"From: a@b.test\r\n", b"(NIL NIL %b %b %b NIL NIL NIL NIL NIL)" % (PERSON, PERSON, PERSON)),
+    (b"From: a@b.test\r\nSender:\r\nReply-To: (x)\r\n",
+     b"(NIL NIL %b %b %b NIL NIL NIL NIL NIL)" % (PERSON, PERSON, PERSON)),
+    (b"From: a@b.test\r\nSender: c@d.test\r\nReply-To: e@f.test\r\n",
+     b'(NIL NIL %b ((NIL NIL "c" "d.test")) ((NIL NIL "e" "f.test")) NIL NIL NIL NIL NIL)' % PERSON),
+    (b"Sender: a@b.test\r\n", b"(NIL NIL NIL %b NIL NIL NIL NIL NIL NIL)" % PERSON),
+    (b"To:\r\nCc: ;\r\nBcc: a@b.test\r\n", b"(NIL NIL NIL NIL NIL NIL NIL %b NIL NIL)" % PERSON),
+    # group syntax
+    (b"To: friends: a@b.test;\r\nCc: none:;\r\n",
+     b'(NIL NIL NIL NIL NIL ((NIL NIL "friends" NIL)(NIL NIL "a" "b.test")(NIL NIL NIL NIL))'
+     b' ((NIL NIL "none" NIL)(NIL NIL NIL NIL)) NIL NIL NIL)'),
+    (b"To: <@x.test,@y.test:a@b.test>\r\n",
+     b'(NIL NIL NIL NIL NIL ((NIL "@x.test,@y.test" "a" "b.test")) NIL NIL NIL NIL)'),
+    # quoting and literals
+    (b'Subject: say "hi" \\o/\r\n', b'(NIL "say \\"hi\\" \\\\o/" NIL NIL NIL NIL NIL NIL NIL NIL)'),
+    (b"Subject: caf\xe9\r\n", b"(NIL {4}\r\ncaf\xe9 NIL NIL NIL NIL NIL NIL NIL NIL)"),
+    (b"Subject: a\rb\0\r\n", b"(NIL {3}\r\na\rb NIL NIL NIL NIL NIL NIL NIL NIL)"),
+    (b"Subject: a\0b\r\n", b'(NIL "ab" NIL NIL NIL NIL NIL NIL NIL NIL)'),
+    (b"Subject: folded\r\n\tin two\r\nIn-Reply-To: <1@x>\r\n <2@x>\r\n",
+     b'(NIL "folded\tin two" NIL NIL NIL NIL NIL NIL "<1@x> <2@x>" NIL)'),
+    (b"Subject: =?utf-8?q?as_it_stands?=\r\n",
+     b'(NIL "=?utf-8?q?as_it_stands?=" NIL NIL NIL NIL NIL NIL NIL NIL)'),
+])
+def test_envelope(header, expected):
+    assert envelope(header) == expected
+
+
+TWO = (b"Content-Type: multipart/mixed; boundary=b\r\nContent-Language: en\r\n\r\n--b\r\n\r\none\r\n--b\r\n"
+       b"Content-Type: application/octet-stream; name=\"a\\\\b\"\r\nContent-Transfer-Encoding: base64\r\n"
+       b"Content-ID: <1@x>\r\nContent-Description: what\r\nContent-MD5: m==\r\nContent-Location: there\r\n"
+       b"Content-Disposition: attachment; filename=f\r\nContent-Language: en, de\r\n\r\nQUJD\r\n--b--\r\n")
+
+
+@pytest.mark.parametrize(("message", "structure", "body"), [
+    (b"", b'("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 0 0 NIL NIL NIL NIL)',
+     b'("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 0 0)'),
+    (b"Content-Type: text/html; format=flowed\r\nContent-Transfer-Encoding: 8bit\r\n\r\na\nb",
+     b'("TEXT" "HTML" ("FORMAT" "flowed" "CHARSET" "US-ASCII") NIL NIL "8BIT" 3 1 NIL NIL NIL NIL)',
+     b'("TEXT" "HTML" ("FORMAT" "flowed" "CHARSET" "US-ASCII") NIL NIL "8BIT" 3 1)'),
+    (TWO,
+     b'(("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 3 0 NIL NIL NIL NIL)'
+     b'("APPLICATION" "OCTET-STREAM" ("NAME" "a\\\\b") "<1@x>" "what" "BASE64" 4 "m==" '
+     b'("ATTACHMENT" ("FILENAME" "f")) ("en" "de") "there") "MIXED" ("BOUNDARY" "b") NIL ("en") NIL)',
+     b'(("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 3 0)'
+     b'("APPLICATION" "OCTET-STREAM" ("NAME" "a\\\\b") "<1@x>" "what" "BASE64" 4) "MIXED")'),
+    (b"Content-Type: message/rfc822\r\nContent-Disposition: inline\r\n\r\nSubject: in\r\n\r\none\r\ntwo\r\n",
+     b'("MESSAGE" "RFC822" NIL NIL NIL "7BIT" 25 (NIL "in" NIL NIL NIL NIL NIL NIL NIL NIL) '
+     b'("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 10 2 NIL NIL NIL NIL) 4 NIL ("INLINE" NIL) NIL NIL)',
+     b'("MESSAGE" "RFC822" NIL NIL NIL "7BIT" 25 (NIL "in" NIL NIL NIL NIL NIL NIL NIL NIL) '
+     b'("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 10 2) 4)'),
+    # RFC 3501 §9 has no multipart without parts
+    (b"Content-Type: multipart/mixed; boundary=b\r\n\r\ntext",
+     b'("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 4 0 NIL NIL NIL NIL)',
+     b'("TEXT" "PLAIN" ("CHARSET" "US-ASCII") NIL NIL "7BIT" 4 0)'),
+    (b"Content-Type: image/png; name=\"\xff\"\r\n\r\n",
+     b'("IMAGE" "PNG" ("NAME" {1}\r\n\xff) NIL NIL "7BIT" 0 NIL NIL NIL NIL)',
+     b'("IMAGE" "PNG" ("NAME" {1}\r\n\xff) NIL NIL "7BIT" 0)'),
+])
+def test_structure(message, structure, body):
+    found = cached(message)
+    assert found.bodystructure == structure
+    assert found.body == body
+
+
+# A reader of the wire form, to see that whatever comes out can be read.
+
+TOKEN = re.compile(rb'\(|\)| |NIL|\d+|"((?:[^"\\\r\n\x00\x80-\xff]|\\["\\])*)"|\{(\d+)\}\r\n')
+
+
+def read(data):
+    """The values of a wire form: lists, octets, None, numbers."""
+    stack, at = [[]], 0
+    while at < len(data):
+        found = TOKEN.match(data, at)
+        assert found, data[at:at + 40]
+        at = found.end()
+        if found[0] == b"(":
+            stack.append([])
+        elif found[0] == b")":
+            done = stack.pop()
+            stack[-1].append(done)
+        elif found[2] is not None:
+            stack[-1].append(data[at:at + int(found[2])])
+            assert b"\0" not in stack[-1][-1]
+            at += int(found[2])
+        elif found[0].startswith(b'"'):
+            stack[-1].append(re.sub(rb"\\(.)", rb"\1", found[1]))
+        elif found[0] != b" ":
+            stack[-1].append(None if found[0] == b"NIL" else int(found[0]))
+    assert len(stack) == 1
+    value, = stack[0]
+    return value
+
+
+def check_body(body):
+    """body of RFC 3501 §9: the kinds of values in their places."""
+    if isinstance(body[0], list):
+        parts = [item for item in body if isinstance(item, list)]
+        assert isinstance(body[len(parts)], bytes) and len(body) == len(parts) + 1
+        for part in parts:
+            check_body(part)
+        return
+    kind, subtype, params, ident, description, encoding, octets, *rest = body
+    assert all(isinstance(item, bytes) for item in (kind, subtype, encoding)) and isinstance(octets, int)
+    assert params is None or (len(params) % 2 == 0 and all(isinstance(item, bytes) for item in params))
+    assert all(item is None or isinstance(item, bytes) for item in (ident, description))
+    if (kind, subtype) == (b"MESSAGE", b"RFC822"):
+        inner_envelope, inner, lines = rest
+        assert len(inner_envelope) == 10 and isinstance(lines, int)
+        check_body(inner)
+    elif kind == b"TEXT":
+        assert isinstance(rest[0], int) and len(rest) == 1
+    else:
+        assert rest == []
+
+
+JUNK = st.lists(st.sampled_from([
+    b"Content-Type: ", b"multipart/mixed", b"message/rfc822", b"text/plain", b"; boundary=b", b"\r\n", b"\r\n", b"\n",
+    b"\r", b"--b", b"--b--", b"\0", b"\xff", b'"', b"\\", b"(", b")", b"<", b">", b"@", b",", b":", b";", b"To: ", b" ",
+    b"From: ", b"Subject: ", b"a@b.test", b"{5}", b"NIL", b"Content-Disposition: ", b"Content-Language: ", b"x=y"]),
+    max_size=60).map(b"".join)
+
+
+@settings(deadline=None)
+@given(JUNK)
+def test_whatever_comes_the_wire_form_can_be_read(message):
+    for text in (message, b"Content-Type: multipart/digest; boundary=b\r\n\r\n--b\r\n" + message):
+        found = cached(text)
+        fields = read(found.envelope)
+        assert len(fields) == 10
+        for people in fields[2:8]:
+            assert people is None or (people and all(len(person) == 4 for person in people))
+        check_body(read(found.body))
+        read(found.bodystructure)
+        assert CachedMessage.from_bytes(found.to_bytes()) == found
+
+
+def test_record():
+    found = cached(TWO, trace=77)
+    data = found.to_bytes()
+    assert data[:36] == MID + (77).to_bytes(4, "little")        # what other records are checked against comes first
+    again = CachedMessage.from_bytes(data)
+    assert again == found
+    assert (again.mid, again.trace) == (MID, 77)
+    assert again.parts == found.parts
+
+
+@pytest.mark.parametrize("octets", [0, 10, 53])
+def test_a_record_that_is_cut_short(octets):
+    with pytest.raises(ValueError, match="cut short"):
+        CachedMessage.from_bytes(cached(TWO).to_bytes()[:octets])
+    with pytest.raises(ValueError, match="cut short"):
+        CachedMessage.from_bytes(cached(TWO).to_bytes()[:200])
+
+
+def test_a_record_of_another_version(monkeypatch):
+    data = cached(b"").to_bytes()
+    monkeypatch.setattr(cache, "VERSION", cache.VERSION + 1)
+    with pytest.raises(ValueError, match="version 1"):
+        CachedMessage.from_bytes(data)
+
+
+def test_parts():
+    parts = cached(TWO).parts
+    assert list(parts) == [(), (1,), (2,)]
+    one = parts[1,]
+    assert TWO[one.body_start:one.end] == b"one"
+    assert one == PartSpan(one.header_start, one.header_start + 2, one.header_start + 5)
+    assert (parts[2,].type, parts[2,].subtype, parts[2,].encoding) == (b"APPLICATION", b"OCTET-STREAM", b"BASE64")
+
+
+def test_strings_too_long_for_the_table_are_cut_there():
+    found = cached(b"Content-Type: text/plain; charset=" + b"x" * 1000 + b"\r\n\r\n")
+    assert found.parts[1,].charset == b"x" * 255
+    assert b"x" * 1000 in found.bodystructure

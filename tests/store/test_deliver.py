@@ -1,0 +1,180 @@
+"""Delivery: one file for all, one transaction, a refusal for one alone, and what a crash in between leaves."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mboxlist.names import MailboxName
+from store.deliver import Delivered, Target, commit
+from store.errors import Problem, StoreError
+from store.net import offload
+from store.store import Store
+from store.values import Flag, Flags, InternalDate
+from tests.support.stores import SMALL, deliver, reopen_after_crash
+
+BODY = b"From: a@example.org\r\nSubject: x\r\n\r\nhello\r\n"
+TRACE = b"Return-Path: <a@example.org>\r\nReceived: from relay\r\n"
+
+
+def inbox(store, user="alice"):
+    return store.entry(MailboxName(user, "INBOX"))
+
+
+def files(store):
+    return [path for path in store.partitions["primary"].files.folder.glob("?/??/*")]
+
+
+def staged_files(store):
+    return sorted(os.listdir(store.partitions["primary"].files.staging))
+
+
+def read(store, user="alice", at=-1):
+    entry = inbox(store, user)
+    with store.open_message(entry, store.open_mailbox(entry).rows[at]) as file:
+        return file.read(0, file.size)
+
+
+def test_one_file_for_all_recipients_and_deliveries(store):
+    outcomes = deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
+    assert [outcome.uid for outcome in outcomes] == [1, 1]
+    deliver(store, BODY, "user/bob/INBOX", trace=b"Return-Path: <other@example.org>\r\n")
+    assert len(files(store)) == 1
+    assert files(store)[0].read_bytes() == TRACE + BODY
+    assert read(store, "alice") == read(store, "bob") == TRACE + BODY
+    row = store.open_mailbox(inbox(store)).rows[0]
+    assert (int(row["size"]), int(row["skip"])) == (len(TRACE + BODY), 0)
+
+
+def test_the_file_is_named_by_the_digest_of_its_content(store):
+    import hashlib
+    deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
+    name = hashlib.blake2b(BODY, digest_size=32).hexdigest()
+    assert files(store) == [store.root / "partitions/primary/messages" / name[0] / name[1:3] / name]
+
+
+def test_an_appended_message_has_no_trace_header(store):
+    deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
+    deliver(store, BODY, "user/bob/INBOX")
+    assert len(files(store)) == 1
+    assert read(store, "bob") == BODY
+    row = store.open_mailbox(inbox(store, "bob")).rows[0]
+    assert (int(row["size"]), int(row["skip"])) == (len(BODY), len(TRACE))
+
+
+def test_a_target_over_quota_is_refused_alone(store):
+    store.set_quota("alice", 10)
+    refused, delivered = deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX")
+    assert isinstance(refused, StoreError) and refused.problem is Problem.OVER_QUOTA
+    assert isinstance(delivered, Delivered)
+    assert store.quota("alice").octets == 0 and store.quota("bob").octets == len(BODY)
+
+
+def test_quota_can_be_ignored(store):
+    store.set_quota("alice", 10)
+    staged = store.stage(inbox(store))
+    staged.write(BODY)
+    outcomes = offload.now(offload.deliver(store, staged, [Target(inbox(store), ignore_quota=True)]))
+    assert isinstance(outcomes[0], Delivered)
+
+
+def test_a_message_that_all_refuse_leaves_nothing(store):
+    store.set_quota("alice", None, 0)
+    assert deliver(store, BODY, "user/alice/INBOX")[0].problem is Problem.OVER_QUOTA
+    assert files(store) == [] and staged_files(store) == []
+
+
+def test_a_mailbox_deleted_meanwhile_is_refused_alone(store):
+    archive = store.create_mailbox(MailboxName("alice", "Archive"))
+    staged = store.stage(archive)
+    staged.write(BODY)
+    store.delete_mailbox(archive.name)
+    gone, delivered = offload.now(offload.deliver(store, staged, [Target(archive), Target(inbox(store))]))
+    assert gone.problem is Problem.NO_MAILBOX and delivered.uid == 1
+
+
+def test_flags_and_date_are_kept(store):
+    deliver(store, BODY, "user/alice/INBOX", flags=Flags(Flag.SEEN | Flag.DELETED, ("$Junk", "todo")),
+            received=InternalDate(1_000_000_000, -90))
+    mailbox = store.open_mailbox(inbox(store))
+    row = mailbox.rows[0]
+    assert (row["flags"], row["received"], row["zone"]) == (Flag.SEEN | Flag.DELETED, 1_000_000_000, -90)
+    assert mailbox.keyword_names(int(row["keywords"])) == ("$Junk", "todo")
+    assert (mailbox.state.unseen, mailbox.state.deleted) == (0, 1)
+
+
+def test_too_big(store, tmp_path):
+    store.close()
+    from attrs import evolve
+    small = Store(store.root, evolve(SMALL, message_limit=100))
+    staged = small.stage(inbox(small))
+    with pytest.raises(StoreError) as refused:
+        staged.write(b"x" * 101)
+    assert refused.value.problem is Problem.TOO_BIG
+    staged.abort()
+    small.close()
+    store.__init__(store.root, SMALL)
+
+
+@pytest.mark.parametrize("size", [0, 1, 200_000, 2_000_000])
+def test_octets_out_are_octets_in(store, size):
+    body = os.urandom(size)
+    deliver(store, body, "user/alice/INBOX")
+    assert read(store) == body
+
+
+def test_an_aborted_message_leaves_nothing(store):
+    staged = store.stage(inbox(store))
+    staged.write(b"x" * 1_000_000)
+    assert staged_files(store)
+    staged.abort()
+    staged.abort()
+    assert staged_files(store) == []
+
+
+def test_a_crash_before_the_commit_sweeps_the_file(store):
+    staged = store.stage(inbox(store))
+    staged.write(BODY)
+    staged.finish()
+    staged.sync()
+    store.__dict__.update(reopen_after_crash(store).__dict__)
+    assert staged_files(store) == [] and files(store) == []
+    assert len(store.open_mailbox(inbox(store)).rows) == 0
+
+
+def test_a_crash_before_the_file_got_its_name_finishes_it(store):
+    staged = store.stage(inbox(store), TRACE)
+    staged.write(BODY)
+    staged.finish()
+    staged.sync()
+    partition = store.partitions["primary"]
+    commit(partition, staged, [Target(inbox(store))], InternalDate(0))
+    assert files(store) == []
+    assert read(store) == TRACE + BODY          # readers look in staging/ as well
+    partition.env.flush()
+    store.__dict__.update(reopen_after_crash(store).__dict__)
+    assert len(files(store)) == 1 and staged_files(store) == []
+    assert read(store) == TRACE + BODY
+
+
+def test_uids_skip_ahead_after_a_crash(store):
+    deliver(store, BODY, "user/alice/INBOX")
+    before = store.status(inbox(store))
+    store.__dict__.update(reopen_after_crash(store).__dict__)
+    after = store.status(inbox(store))
+    assert after.uidnext > before.uidnext + 1000 and after.highestmodseq > before.highestmodseq
+    assert deliver(store, BODY, "user/alice/INBOX")[0].uid == after.uidnext
+
+
+def test_a_clean_stop_skips_nothing(store):
+    deliver(store, BODY, "user/alice/INBOX")
+    store.close()
+    store.__init__(store.root, SMALL)
+    assert deliver(store, BODY, "user/alice/INBOX")[0].uid == 2
+
+
+def test_a_store_has_one_file_system_of_its_own_names(store):
+    partition = store.root / "partitions" / "primary"
+    assert {path.name for path in partition.iterdir()} == {"messages", "staging", "users", "index"}
+    assert len(list((partition / "messages").glob("*/*"))) == 16 * 256
+    assert Path(partition / "messages/3/fa").is_dir()

@@ -1,0 +1,87 @@
+"""Pictures of a mailbox: refreshing one gives what reading it anew would give, whatever happened and whoever did it."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mboxlist.names import MailboxName
+from store.expunge import remove
+from store.flags import change_flags
+from store.mailbox import compare
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.support.stores import SMALL, deliver, make_store
+
+STEPS = st.lists(st.tuples(st.sampled_from(["arrive", "flag", "remove", "other process"]), st.integers(1, 200)),
+                 min_size=1, max_size=6)
+
+
+def act(store, entry, what, number):
+    if what == "arrive":
+        for at in range(number % 70 + 1):
+            deliver(store, b"Subject: %d\r\n\r\n" % (at % 3), "user/alice/INBOX")
+    elif what == "flag":
+        change_flags(store, entry, range(number, number + 5), FlagAction.ADD, Flags(Flag.SEEN, ("word",)))
+    elif what == "remove":
+        remove(store, entry, range(number, number + 70))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pictures") / "store"
+    store = make_store(root)
+    other = Store(root, SMALL)
+    yield store, other
+    other.close()
+    store.close()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=STEPS)
+def test_a_refreshed_picture_is_a_new_one(place, steps):
+    store, other = place
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    picture = first = store.open_mailbox(entry)
+    for what, number in steps:
+        if what == "other process":
+            act(other, entry, ("arrive", "flag", "remove")[number % 3], number)
+        else:
+            act(store, entry, what, number)
+        if number % 2:
+            picture = store.refresh(picture)
+    picture, fresh = store.refresh(picture), store.open_mailbox(entry)
+    assert picture.rows.tobytes() == fresh.rows.tobytes()
+    assert picture.state.to_bytes() == fresh.state.to_bytes()
+    changes = compare(first, fresh)
+    before, after = first.rows["uid"].tolist(), fresh.rows["uid"].tolist()
+    assert changes.vanished.tolist() == sorted(set(before) - set(after))
+    assert changes.added.tolist() == sorted(set(after) - set(before))
+    flags = dict(zip(before, first.rows[["flags", "keywords"]].tolist(), strict=True))
+    now = dict(zip(after, fresh.rows[["flags", "keywords"]].tolist(), strict=True))
+    assert changes.changed.tolist() == [uid for uid in before if uid in now and now[uid] != flags[uid]]
+
+
+def test_nothing_new_is_the_same_object(store):
+    picture = store.open_mailbox(store.entry(MailboxName("alice", "INBOX")))
+    assert store.refresh(picture) is picture
+
+
+def test_pictures_cannot_be_written_to(store):
+    deliver(store, b"x", "user/alice/INBOX")
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    picture = store.open_mailbox(entry)
+    deliver(store, b"y", "user/alice/INBOX")
+    for rows in (picture.rows, store.refresh(picture).rows):
+        with pytest.raises(ValueError):
+            rows["flags"] = np.uint16(1)
+
+
+def test_recent_belongs_to_one_session(store):
+    deliver(store, b"x", "user/alice/INBOX")
+    deliver(store, b"y", "user/alice/INBOX")
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    assert store.claim_recent(entry) == (1, 3)
+    assert store.claim_recent(entry) == (3, 3)
+    deliver(store, b"z", "user/alice/INBOX")
+    assert store.claim_recent(entry) == (3, 4)

@@ -1,0 +1,204 @@
+"""SEARCH: RFC 3501 §6.4.4, on a real store."""
+
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pytest
+
+from mboxlist.names import MailboxName
+from store import search as searching
+from store.errors import Problem, StoreError
+from store.search import (
+    All,
+    Among,
+    And,
+    Before,
+    Body,
+    HasFlag,
+    Header,
+    Keyword,
+    Larger,
+    New,
+    Not,
+    Numbers,
+    Old,
+    On,
+    Or,
+    Recent,
+    SentBefore,
+    SentOn,
+    SentSince,
+    Since,
+    Smaller,
+    Text,
+    Uids,
+    search,
+)
+from store.values import Flag, Flags, InternalDate
+from tests.support.stores import deliver, make_store
+
+INBOX = "user/alice/INBOX"
+
+
+def seconds(year, month, day, hour=0, minute=0):
+    return int(datetime(year, month, day, hour, minute, tzinfo=UTC).timestamp())
+
+
+MIXED = (b"From: Carol <carol@example.org>\r\nTo: bob@example.org\r\nSubject: =?utf-8?Q?Gr=C3=BC=C3=9Fe?=\r\n"
+         b"Date: 3 Feb 2026 23:30:00 -0800\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\nPreamble\r\n--b\r\n"
+         b"Content-Type: text/plain; charset=iso-8859-1\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n"
+         b"Stra=DFe and soft=\r\nbreak\r\n--b\r\nContent-Type: text/html; charset=utf-8\r\n"
+         b"Content-Transfer-Encoding: base64\r\nX-Part: partial\r\n\r\n"
+         b"w5xi\r\nZXJz\r\nZXR6dW5n\r\n--b\r\nContent-Type: image/png; name=picture.png\r\n\r\npixels\r\n--b\r\n"
+         b"Content-Type: message/rfc822\r\n\r\nSubject: enclosed\r\n\r\ninner text\r\n--b--\r\nEpilogue\r\n")
+BODIES = [
+    (b"From: Alice Smith <alice@example.org>\r\nTo: team:bob@example.org;\r\nSubject: Hello\r\n World\r\n"
+     b"Date: Mon, 2 Feb 2026 01:00:00 +0900\r\n\r\nFirst body\r\n", Flags(Flag.SEEN, ("$Junk",)),
+     InternalDate(seconds(2026, 2, 1, 23, 30), 60)),
+    (MIXED, Flags(Flag.FLAGGED | Flag.ANSWERED, ("$Junk", "todo")), InternalDate(seconds(2026, 2, 2, 0, 30), -60)),
+    (b"Subject: third\r\nX-Empty:\r\nBcc: dan@example.org\r\n\r\n" + b"long line\r\n" * 100, Flags(Flag.DELETED),
+     InternalDate(seconds(2026, 2, 3))),
+    (b"\r\nno header", Flags(Flag.DRAFT | Flag.SEEN), InternalDate(seconds(1969, 12, 31, 12), 0)),
+]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A store that these tests only read."""
+    store = make_store(tmp_path_factory.mktemp("search") / "store")
+    for body, flags, received in BODIES:
+        deliver(store, body, INBOX, flags=flags, received=received)
+    yield store
+    store.close()
+
+
+def found(store, key, recent=(0, 0)):
+    """The numbers of the messages that the key finds."""
+    mailbox = store.open_mailbox(store.entry(MailboxName.parse(INBOX)))
+    mask = search(store, mailbox, key, recent)
+    assert mask.dtype == np.bool_ and len(mask) == len(mailbox.rows)
+    return (np.flatnonzero(mask) + 1).tolist()
+
+
+@pytest.mark.parametrize(("key", "expected"), [
+    (All(), [1, 2, 3, 4]),
+    (HasFlag(Flag.SEEN), [1, 4]), (Not(HasFlag(Flag.SEEN)), [2, 3]), (HasFlag(Flag.ANSWERED), [2]),
+    (HasFlag(Flag.FLAGGED), [2]), (HasFlag(Flag.DELETED), [3]), (HasFlag(Flag.DRAFT), [4]),
+    (Keyword("$junk"), [1, 2]), (Keyword("todo"), [2]), (Keyword("never"), []), (Not(Keyword("never")), [1, 2, 3, 4]),
+    (Recent(), [3, 4]), (New(), [3]), (Old(), [1, 2]),
+    # the date in the message's own zone: 1 is 2 February there, 2 is 1 February
+    (On(date(2026, 2, 2)), [1]), (On(date(2026, 2, 1)), [2]), (Before(date(2026, 2, 2)), [2, 4]),
+    (Since(date(2026, 2, 2)), [1, 3]), (On(date(1969, 12, 31)), [4]),
+    # the date in the header disregarding time and zone; no date, not found
+    (SentOn(date(2026, 2, 2)), [1]), (SentOn(date(2026, 2, 3)), [2]), (SentBefore(date(2026, 2, 3)), [1]),
+    (SentSince(date(2026, 2, 3)), [2]), (SentSince(date(2000, 1, 1)), [1, 2]), (SentBefore(date(2100, 1, 1)), [1, 2]),
+    (Larger(len(BODIES[0][0])), [2, 3]), (Smaller(len(BODIES[0][0])), [4]), (Larger(len(BODIES[0][0]) - 1), [1, 2, 3]),
+    (Numbers(((2, 3),)), [2, 3]), (Numbers(((3, 2), (1, 1))), [1, 2, 3]), (Numbers(((0, 0),)), [4]),
+    (Numbers(((3, 0),)), [3, 4]), (Numbers(((9, 9), (4, 7))), [4]), (Numbers(((9, 0),)), [4]), (Numbers(()), []),
+    (Uids(((2, 3),)), [2, 3]), (Uids(((0, 0),)), [4]), (Uids(((1000, 0),)), [4]), (Uids(((1000, 2000),)), []),
+    (Among(np.array([True, False, True, False])), [1, 3]),
+    (Header("from", "ALICE"), [1]), (Header("From", "example.org"), [1, 2]), (Header("from", "Alice Smith <"), [1]),
+    (Header("to", "team"), [1]), (Header("bcc", "dan"), [3]), (Header("cc", ""), []), (Header("x-empty", ""), [3]),
+    (Header("subject", ""), [1, 2, 3]), (Header("subject", "hello world"), [1]), (Header("subject", "GRÜSSE"), [2]),
+    (Header("subject", "enclosed"), []), (Header("ubject", "hello"), []), (Header("subject", "subject"), []),
+    (Body("first BODY"), [1]), (Body("strasse and softbreak"), [2]), (Body("übersetzung"), [2]), (Body("Hello"), []),
+    (Body("inner text"), [2]), (Body("enclosed"), [2]), (Body("partial"), [2]), (Body("picture.png"), [2]),
+    (Body("pixels"), []), (Body("preamble"), []), (Body(""), [1, 2, 3, 4]), (Body("no header"), [4]),
+    (Text("hello"), [1]), (Text("first body"), [1]), (Text("grüße"), [2]), (Text("x-empty:"), [3]),
+    (Text("nowhere"), []),
+    (And(()), [1, 2, 3, 4]), (And((Header("from", ""), HasFlag(Flag.SEEN))), [1]),
+    (And((Body("o"), Text("o"), Header("subject", "o"), Numbers(((1, 3),)))), [1]),
+    (Or(HasFlag(Flag.DELETED), HasFlag(Flag.DRAFT)), [3, 4]), (Or(Body("first body"), Keyword("todo")), [1, 2]),
+    (Or(Body("first body"), Header("subject", "third")), [1, 3]), (Not(Body("first body")), [2, 3, 4]),
+    (Not(Or(Header("from", ""), HasFlag(Flag.DELETED))), [4]), (Not(Not(Text("hello"))), [1]),
+    (And((Not(Text("hello")), Or(Numbers(((1, 2),)), Body("no header")))), [2, 4]),
+    (Or(And((Header("from", "alice"), Body("first"))), Not(Header("subject", ""))), [1, 4]),
+])
+def test_keys(filled, key, expected):
+    assert found(filled, key, recent=(3, 5)) == expected
+
+
+def test_an_empty_mailbox(store):
+    for key in (All(), Numbers(((1, 0),)), Uids(((1, 0), (0, 0))), Body("x"), Not(Header("a", "b")),
+                On(date(2026, 1, 1)), Keyword("x"), Recent()):
+        assert found(store, key) == []
+
+
+def test_only_messages_that_are_left_are_opened(filled, monkeypatch):
+    opened = []
+    open_message = filled.open_message
+
+    def watch(entry, row):
+        opened.append(int(row["uid"]))
+        return open_message(entry, row)
+
+    monkeypatch.setattr(filled, "open_message", watch)
+    assert found(filled, And((Body("body"), Or(HasFlag(Flag.SEEN), Keyword("todo")), Smaller(400)))) == [1]
+    assert opened == [1, 4]
+    opened.clear()
+    assert found(filled, Or(All(), Text("x"))) == [1, 2, 3, 4]
+    assert opened == []
+    assert found(filled, And((Body("first"), Header("from", "bob")))) == []
+    assert opened == [1, 2, 3, 4]
+
+
+def test_headers_are_read_before_bodies(filled, monkeypatch):
+    mailbox = filled.open_mailbox(filled.entry(MailboxName.parse(INBOX)))
+    octets = []
+    open_message = filled.open_message
+
+    def watch(entry, row):
+        file = open_message(entry, row)
+
+        class Watched:
+            def read(self, offset, count):
+                octets.append(count)
+                return file.read(offset, count)
+
+            close = staticmethod(file.close)
+
+        return Watched()
+
+    monkeypatch.setattr(filled, "open_message", watch)
+    search(filled, mailbox, And((Body("x"), Header("from", "nobody"))))
+    assert len(octets) == 4 and sum(octets) < 600
+
+
+def test_the_trace_header_is_searched_where_it_belongs_to_the_message(store):
+    deliver(store, b"Subject: x\r\n\r\nbody", INBOX, trace=b"Return-Path: <zoe@example.org>\r\n")
+    assert found(store, Header("return-path", "zoe")) == [1]
+    assert found(store, Text("zoe")) == [1]
+    assert found(store, Body("zoe")) == []
+    assert found(store, Body("body")) == [1]
+
+
+def test_a_message_that_cannot_be_read_is_not_found_and_harms_no_other(filled, monkeypatch, caplog):
+    def without_the_second(function):
+        def read(entry, rows):
+            if 2 in np.atleast_1d(rows["uid"]):
+                raise StoreError(Problem.CORRUPT, detail="gone")
+            return function(entry, rows)
+        return read
+
+    for name in ("open_message", "cached"):
+        monkeypatch.setattr(filled, name, without_the_second(getattr(filled, name)))
+        assert found(filled, Text("o")) == [1, 3, 4]
+        assert found(filled, Not(Text("nowhere"))) == [1, 3, 4]
+        assert "gone" in caplog.text
+        caplog.clear()
+
+
+def test_many_messages_are_looked_at_in_batches(store, monkeypatch):
+    monkeypatch.setattr(searching, "BATCH", 2)
+    for number in range(5):
+        deliver(store, b"Subject: %d\r\n\r\n" % number, INBOX)
+    assert found(store, Or(Header("subject", "0"), Header("subject", "4"))) == [1, 5]
+
+
+class Unknown(searching.Key):
+    pass
+
+
+def test_an_unknown_key_is_a_fault_of_the_program(filled):
+    with pytest.raises(TypeError):
+        found(filled, Unknown())

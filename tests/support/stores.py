@@ -1,0 +1,50 @@
+"""Stores for tests: made in a temporary folder, with users, small caches, and no threads."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from mboxlist.names import MailboxName
+from store.accounts.passwords import hash_password
+from store.deliver import Delivered, Target
+from store.errors import StoreError
+from store.net import offload
+from store.settings import Settings
+from store.store import Store
+from store.values import Flags, InternalDate, Secret
+
+PASSWORD = b"secret"
+HASH = hash_password(Secret(PASSWORD))
+SMALL = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000)
+
+
+def make_store(root: Path, users: Iterable[str] = ("alice", "bob"), settings: Settings = SMALL) -> Store:
+    """A fresh store whose users have the password "secret", each with an INBOX."""
+    Store.make(root)
+    store = Store(root, settings)
+    for user in users:
+        store.inbox(store.directory.add(user, HASH))        # type: ignore[attr-defined]
+    return store
+
+
+def deliver(store: Store, body: bytes, *mailboxes: str, flags: Flags = Flags(), trace: bytes = b"",
+            received: InternalDate | None = None) -> list[Delivered | StoreError]:
+    """Deliver to mailboxes named in canonical form ("user/alice/INBOX")."""
+    entries = [store.entry(MailboxName.parse(name)) for name in mailboxes]
+    staged = store.stage(entries[0], trace)
+    staged.write(body)
+    return offload.now(offload.deliver(store, staged, [Target(entry, flags) for entry in entries], received))
+
+
+def reopen_after_crash(store: Store) -> Store:
+    """The store as a process that is killed now would leave it: what the log buffer held in memory is gone."""
+    root, settings = store.root, store.settings
+    folders = [root / "mboxlist", *(partition.folder / "index" for partition in store.partitions.values())]
+    images = [folder.with_name(folder.name + ".image") for folder in folders]
+    for folder, image in zip(folders, images, strict=True):
+        shutil.copytree(folder, image)
+    store.close()
+    for folder, image in zip(folders, images, strict=True):
+        shutil.rmtree(folder)
+        image.rename(folder)
+    return Store(root, settings)
