@@ -9,6 +9,8 @@ Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transaction
 
 import errno
 import os
+import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +23,7 @@ Failure = db.DBError
 Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 
 TRIES = 50                  # how often a transaction that met a deadlock is run
+PAUSE = 0.002               # seconds, at most, before it is run again
 LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts as a deadlock
 LOG_FILE = 32 << 20         # octets of one log file
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
@@ -162,6 +165,7 @@ def transact(env: Env, work: Callable[[Txn], T]) -> T:
             txn.abort()
             if not left:
                 raise
+            time.sleep(random.uniform(0, PAUSE))        # or the same ones meet again
         except BaseException:
             txn.abort()
             raise

@@ -1,5 +1,6 @@
 """Who hears that a mailbox may have changed: a hint for IDLE, never the truth."""
 
+import threading
 from collections.abc import Callable, Iterable
 
 Callback = Callable[[], None]
@@ -11,6 +12,13 @@ class News:
     def __init__(self) -> None:
         self._listeners: dict[int, list[Callback]] = {}
         self.forward: Callable[[Iterable[int]], None] = lambda mailboxes: None
+        self._thread = threading.get_ident()
+        self._call: Callable[..., object] | None = None
+
+    def listen_in_this_thread(self, call: Callable[..., object]) -> None:
+        """Listeners are called in this thread only; `call` has it call a function with its arguments."""
+        self._thread = threading.get_ident()
+        self._call = call
 
     def subscribe(self, mailbox: int, callback: Callback) -> Callback:
         """Have `callback` called whenever the mailbox may have changed; returns what ends that."""
@@ -27,7 +35,10 @@ class News:
 
     def tell(self, mailboxes: Iterable[int]) -> None:
         """A transaction of this process changed these mailboxes and has been committed."""
-        self.hear(mailboxes)
+        if self._call is not None and threading.get_ident() != self._thread:
+            self._call(self.hear, mailboxes)
+        else:
+            self.hear(mailboxes)
         self.forward(mailboxes)
 
     def hear(self, mailboxes: Iterable[int]) -> None:

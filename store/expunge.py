@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.kv import Txn, transact
-from store.index import Rows
+from store.index import Rows, joined, take
 from store.mailbox import MailboxState
 from store.partition import Partition
-from store.txn import WriteTxn, sorted_uids
+from store.txn import WriteTxn, places, sorted_uids
 from store.values import Flag
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ def expunge(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[n
         if not state.deleted:
             return []
         wanted = None if uids is None else sorted_uids(uids)
-        found = [rows[rows["flags"] & np.uint16(Flag.DELETED) != 0] for _, rows in txn.chunks(entry.id, wanted)]
+        found = [take(rows, rows["flags"] & np.uint16(Flag.DELETED) != 0) for _, rows in txn.chunks(entry.id, wanted)]
         if not found:
             return []
-        rows = np.concatenate(found)
-        return take_out(txn, entry, state, rows if wanted is None else rows[np.isin(rows["uid"], wanted)])
+        rows = joined(*found)
+        return take_out(txn, entry, state, rows if wanted is None else take(rows, np.isin(rows["uid"], wanted)))
 
     return store.partition_of(entry).transact(work)
 
@@ -60,7 +60,9 @@ def take_out(txn: WriteTxn, entry: MailboxEntry, state: MailboxState, gone: Rows
         return []
     uids = gone["uid"]
     for number, rows in txn.chunks(entry.id, uids):
-        txn.put_chunk(entry.id, number, rows[~np.isin(rows["uid"], uids)])
+        kept = np.ones(len(rows), np.bool_)
+        kept[places(rows, uids)] = False
+        txn.put_chunk(entry.id, number, take(rows, kept))
     octets = int(gone["size"].sum())
     txn.charge(entry, -octets, -len(gone))
     modseq = state.highestmodseq + (not same_modseq)
@@ -96,8 +98,7 @@ def _purge_one(partition: Partition, released: int, mid: bytes) -> bool:
         doomed = record is not None and not record.references and record.released == released
         if doomed and record is not None:
             partition.forget_cached(record.serial, txn)
-            partition.files.path(mid).unlink(missing_ok=True)
-            partition.files.staged_path(record.serial).unlink(missing_ok=True)
+            partition.files.remove(mid, record.serial)
         partition.refs.forget(released, mid, doomed, txn)
         return doomed
 

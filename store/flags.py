@@ -11,7 +11,7 @@ from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
 from store.index import Rows
 from store.mailbox import MailboxState
-from store.txn import WriteTxn, sorted_uids
+from store.txn import WriteTxn, places, sorted_uids
 from store.values import Flag, FlagAction, Flags
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def change_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDAr
         found = []
         unseen = deleted = changed = 0
         for number, rows in txn.chunks(entry.id, wanted):
-            at = np.flatnonzero(np.isin(rows["uid"], wanted))
+            at = places(rows, wanted)
             found.append(rows["uid"][at])
             old, old_words = rows["flags"][at], rows["keywords"][at]
             new, new_words = _apply(action, old, int(flags.system)), _apply(action, old_words, bits)

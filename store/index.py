@@ -30,6 +30,7 @@ ROW = np.dtype([
     ("mid", "V32"),         # digest that names the message file
 ])
 Rows = NDArray[Any]         # of ROW
+_OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copied many times as fast as field by field
 
 CHUNK = 64                  # UIDs in a chunk
 _KEY = struct.Struct(">II")
@@ -77,7 +78,23 @@ def decode(value: bytes) -> Rows:
     """A chunk's records, in an array that can be written to. Raises StoreError CORRUPT."""
     if not is_whole(value):
         raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
-    return np.frombuffer(value[:-4], ROW).copy()
+    return np.frombuffer(bytearray(value[:-4]), ROW)
+
+
+def take(rows: Rows, which: NDArray[Any]) -> Rows:
+    """A copy of the records at these places, or where this mask is set."""
+    taken: Rows = rows.view(_OCTETS)[which].view(ROW)
+    return taken
+
+
+def put(rows: Rows, places: NDArray[Any], values: Rows) -> None:
+    """Set the records at these places."""
+    rows.view(_OCTETS)[places] = values.view(_OCTETS)
+
+
+def joined(*pieces: Rows) -> Rows:
+    """One new array of all these records."""
+    return np.concatenate([piece.view(_OCTETS) for piece in pieces]).view(ROW)
 
 
 def join(values: Iterable[bytes]) -> Rows:

@@ -6,6 +6,7 @@ second on disk (`settle`): so a name is on disk at every moment, and no delivery
 reader looks under both names.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import logging
@@ -32,6 +33,7 @@ class MessageFiles:
     def __init__(self, partition: Path) -> None:
         self.folder = partition / "messages"
         self.staging = partition / "staging"
+        self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file
         self._settling: list[int] = []
         self._names = -1                # an open descriptor of `staging/`
 
@@ -42,19 +44,19 @@ class MessageFiles:
             for second in range(256):
                 (self.folder / first / f"{second:02x}").mkdir(parents=True, mode=0o700)
 
-    def path(self, mid: bytes) -> Path:
+    def path(self, mid: bytes) -> str:
         """Where the file of that digest is, or will be."""
         name = mid.hex()
-        return self.folder / name[0] / name[1:3] / name
+        return f"{self._folder}/{name[0]}/{name[1:3]}/{name}"
 
-    def staged_path(self, serial: int) -> Path:
+    def staged_path(self, serial: int) -> str:
         """Where the message of that arrival serial is before it has its place."""
-        return self.staging / f"{serial:016x}"
+        return f"{self._staging}/{serial:016x}"
 
     def locate(self, mid: bytes, serial: int) -> Path | None:
         """Where the file is now."""
         final = self.path(mid)
-        return next((path for path in (final, self.staged_path(serial), final) if path.exists()), None)
+        return next((Path(path) for path in (final, self.staged_path(serial), final) if os.path.exists(path)), None)
 
     def open(self, mid: bytes, serial: int, skip: int, size: int) -> "MessageFile":
         """The message for reading. Raises StoreError CORRUPT when its file is missing."""
@@ -88,10 +90,15 @@ class MessageFiles:
             os.link(staged, final)
         except FileExistsError:
             if not os.path.samefile(staged, final):     # left by a crash; what was committed now is this one
-                spare = staged.with_suffix(".new")
+                spare = staged + ".new"
                 os.link(staged, spare)
                 os.replace(spare, final)
         self._settling.append(serial)
+
+    def remove(self, mid: bytes, serial: int) -> None:
+        """Take both names away."""
+        _remove(self.path(mid))
+        _remove(self.staged_path(serial))
 
     def settle(self) -> int:
         """Put the names that `place` gave on disk and take the staged ones away; how many. For a thread: it syncs."""
@@ -99,7 +106,7 @@ class MessageFiles:
         if serials:
             sync_file_system(self.folder)
             for serial in serials:
-                self.staged_path(serial).unlink(missing_ok=True)
+                _remove(self.staged_path(serial))
         return len(serials)
 
     def recover(self, mid_of: Callable[[int], bytes | None]) -> None:
@@ -212,7 +219,7 @@ class Staged:
         """Forget the message, and its file."""
         if self._file >= 0 or self.on_disk:
             self.close()
-            self.files.staged_path(self.serial).unlink(missing_ok=True)
+            _remove(self.files.staged_path(self.serial))
             self.on_disk = False
         self._waiting = []
 
@@ -281,6 +288,11 @@ def sync_file_system(folder: Path) -> None:
 def disk_problem(error: OSError) -> StoreError:
     """The refusal for a failure of the file system."""
     return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _is_serial(name: str) -> bool:

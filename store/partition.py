@@ -3,6 +3,7 @@
 A partition is a complete shard of the store: message files, indexes, quota and log lie together on one volume.
 """
 
+import hashlib
 import struct
 import threading
 from collections import OrderedDict, deque
@@ -17,7 +18,7 @@ from mboxlist.kv import Deadlock, Env, Failure, Txn, is_disk_full, sync_folder, 
 from store.cache import CachedMessage, render
 from store.changes import News
 from store.errors import Problem, StoreError
-from store.index import Rows, chunk_key, chunk_number, is_whole, join
+from store.index import CHUNK, Rows, chunk_key, chunk_number, is_whole, join, joined, take
 from store.mailbox import Mailbox, MailboxState
 from store.messagefiles import MessageFile, MessageFiles, Staged
 from store.mime import parse
@@ -104,6 +105,11 @@ class Partition:
         if clean:
             self._unclean.unlink(missing_ok=True)
             sync_folder(self._unclean.parent)
+
+    def user_folder(self, user: str) -> Path:
+        """The user's own folder; two levels of a hash of the user id keep every folder small."""
+        digest = hashlib.blake2b(user.encode(), digest_size=2).hexdigest()
+        return self.folder / "users" / digest[:2] / digest[2:] / user
 
     # Messages coming in
 
@@ -205,8 +211,8 @@ class Partition:
             state = self.state(entry.id, txn)
             if state.changed <= old.highestmodseq:          # only arrivals
                 arrived = join(self._chunks(entry.id, chunk_number(old.uidnext), txn))
-                arrived = arrived[arrived["uid"] >= old.uidnext]
-                return Mailbox(entry, state, _read_only(np.concatenate((mailbox.rows, arrived))))
+                new = take(arrived, arrived["uid"] >= old.uidnext)
+                return Mailbox(entry, state, _read_only(joined(mailbox.rows, new)))
             numbers = self._changed_since(entry.id, old.highestmodseq, state.highestmodseq)
             if numbers is None:
                 return Mailbox(entry, state, join(self._chunks(entry.id, 0, txn)))
@@ -227,15 +233,15 @@ class Partition:
 
     def _patched(self, mailbox: Mailbox, numbers: set[int], txn: Txn) -> Rows:
         pieces, done = [], 0
-        chunk_of = (mailbox.rows["uid"] - 1) // 64
+        uids = np.ascontiguousarray(mailbox.rows["uid"])
         for number in sorted(numbers):
-            begin, end = np.searchsorted(chunk_of, (number, number + 1))
+            begin, end = np.searchsorted(uids, (number * CHUNK + 1, (number + 1) * CHUNK + 1))
             pieces.append(mailbox.rows[done:begin])
             value = self.index.get(chunk_key(mailbox.entry.id, number), txn)
             if value is not None:
                 pieces.append(join([_whole(value)]))
             done = max(done, int(end))
-        return _read_only(np.concatenate((*pieces, mailbox.rows[done:])))
+        return _read_only(joined(*pieces, mailbox.rows[done:]))
 
     def _chunks(self, mailbox: MailboxId, first: int, txn: Txn) -> list[bytes]:
         start, end = chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0)

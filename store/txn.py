@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import Txn
 from store.errors import Problem, StoreError
-from store.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, decode, encode, extend
+from store.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, decode, encode, extend, joined, take
 from store.mailbox import MailboxState
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class WriteTxn:
 
     def rows_of(self, mailbox: MailboxId, uids: NDArray[np.uint32]) -> Rows:
         """The records of `uids` (ascending) that are there."""
-        found = [rows[np.isin(rows["uid"], uids)] for _, rows in self.chunks(mailbox, uids)]
-        return np.concatenate(found) if found else np.empty(0, ROW)
+        found = [take(rows, places(rows, uids)) for _, rows in self.chunks(mailbox, uids)]
+        return joined(*found) if found else np.empty(0, ROW)
 
     def charge(self, entry: MailboxEntry, octets: int, messages: int, *, enforce: bool = True) -> None:
         """Add to what the mailbox's quota root uses. Raises StoreError OVER_QUOTA."""
@@ -100,6 +100,12 @@ class WriteTxn:
 
     def _touch(self, mailbox: MailboxId, number: int) -> None:
         self._chunks.setdefault(mailbox, set()).add(number)
+
+
+def places(rows: Rows, uids: NDArray[np.uint32]) -> NDArray[np.intp]:
+    """Where `uids` (ascending) are in a chunk, those that are there."""
+    first, end = np.searchsorted(uids, (rows["uid"][0], int(rows["uid"][-1]) + 1))
+    return np.flatnonzero(np.isin(rows["uid"], uids[first:end], assume_unique=True))
 
 
 def state_key(mailbox: MailboxId) -> bytes:

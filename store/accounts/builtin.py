@@ -49,9 +49,9 @@ class BuiltinDirectory:
         """The user id of an address or login name: lower case, and without the default domain."""
         return address.lower().removesuffix(self._ending)
 
-    def user(self, user: str, txn: Txn = None) -> User | None:
+    def user(self, user: str) -> User | None:
         """The row of that user id."""
-        data = self._table.get(user.encode(), txn)
+        data = self._table.get(user.encode())
         return User.from_bytes(user, data) if data is not None else None
 
     def find(self, user: str) -> Account | None:
@@ -87,7 +87,7 @@ class BuiltinDirectory:
             raise StoreError(Problem.BAD_NAME, str(error)) from error
 
         def work(txn: Txn) -> None:
-            if self.user(user.account.user, txn) is not None:
+            if self._table.get_to_change(user.account.user.encode(), txn) is not None:
                 raise StoreError(Problem.USER_EXISTS)
             self._put(user, txn)
 
@@ -99,9 +99,10 @@ class BuiltinDirectory:
         changed: list[User] = []
 
         def work(txn: Txn) -> None:
-            old = self.user(user, txn)
-            if old is None:
+            data = self._table.get_to_change(user.encode(), txn)
+            if data is None:
                 raise StoreError(Problem.NO_USER)
+            old = User.from_bytes(user, data)
             new = User(evolve(old.account, status=status or old.account.status), password_hash or old.password)
             changed[:] = [new]
             self._put(new, txn)

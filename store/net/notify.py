@@ -44,6 +44,7 @@ class NewsSocket:
         (self._folder / self._name).unlink(missing_ok=True)
         self._socket.bind(self._address(self._name))
         self._reactor = reactor
+        self._news.listen_in_this_thread(reactor.callFromThread)
         reactor.addReader(self)
 
     def stop(self) -> None:

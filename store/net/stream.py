@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 READ_AHEAD = 256 * 1024     # octets kept for the session before the socket is no longer read
 LINGER = 30.0               # seconds that a closed connection may take to send what was written
+_numbers = itertools.count(1)   # of connections, over all servers of this process
 TURN = 0.01                 # seconds of work after which a busy session lets others in (`breathe`)
 
 
@@ -325,10 +326,9 @@ class StreamFactory(Factory):
         self.tls = tls
         self.implicit_tls = implicit_tls
         self.streams: set[Stream] = set()
-        self._numbers = itertools.count(1)
 
     def buildProtocol(self, addr: IAddress | None) -> Stream:
-        stream = Stream(self, next(self._numbers))
+        stream = Stream(self, next(_numbers))
         self.streams.add(stream)
         return stream
 

@@ -29,7 +29,8 @@ def names(entries):
 
 
 def test_children_follow_their_parent(mailboxes):
-    add(mailboxes, "user/al/a b", "user/al/a/b", "user/al/a", "user/al/INBOX", "user/alb/INBOX", "public/x", "user/al/a!")
+    add(mailboxes, "user/al/a b", "user/al/a/b", "user/al/a", "user/al/INBOX", "user/alb/INBOX", "public/x",
+        "user/al/a!")
     assert names(mailboxes.below("al")) == [
         "user/al/INBOX", "user/al/a", "user/al/a/b", "user/al/a b", "user/al/a!"]
     assert names(mailboxes.below("al", "a")) == ["user/al/a/b"]

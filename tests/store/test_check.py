@@ -58,8 +58,7 @@ def flip_a_bit(store):
 
 def forget_file(store):
     partition, _, rows = parts(store)
-    partition.files.path(bytes(rows["mid"][0])).unlink()
-    partition.files.staged_path(int(rows["serial"][0])).unlink()
+    partition.files.remove(bytes(rows["mid"][0]), int(rows["serial"][0]))
 
 
 def shorten_file(store):

@@ -1,0 +1,17 @@
+"""IMAP's rim: what the reactor listens with, in the clear and under TLS alike."""
+
+from imap.session import Listener, Session
+from imap.settings import Settings
+from imap.verbs.append import receive
+from imap.verbs.table import VERBS
+from store.net.limits import ConnectionLimits
+from store.net.stream import Clock, StreamFactory
+from store.store import Store
+
+
+def factory(store: Store, settings: Settings, clock: Clock, tls: object | None = None, *, implicit_tls: bool = False
+            ) -> StreamFactory:
+    """A factory whose connections speak IMAP. `clock` is the reactor; `tls` the context for STARTTLS."""
+    limits = ConnectionLimits(settings.connections, settings.connections_per_address)
+    listener = Listener(store, settings, limits, clock, VERBS, receive)
+    return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls)

@@ -1,0 +1,400 @@
+"""The conversation with one client: reads commands, has them done, tells what changed meanwhile (RFC 3501 §2.2, §5).
+
+What a command does is in `imap.verbs`; this holds what they share: the account, the view of the selected mailbox, and
+the rule that the end of a command tells the news that this command may tell.
+"""
+
+import ipaddress
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from attrs import frozen
+
+from imap.capabilities import capabilities
+from imap.lines import Positions
+from imap.refusals import BROKEN, OUR_FAULT, code
+from imap.settings import Settings
+from imap.states import Farewell, Refused, Reply, why_not
+from imap.view import Belief, View
+from imap.wire import responses
+from imap.wire.append import is_message
+from imap.wire.commands import BadCommand, Head, State, parse_head
+from imap.wire.framer import CONTINUE, Frame, Framer, Literal, Message, Rejected, Step, Swallow
+from imap.wire.grammar import SyntaxProblem
+from imap.wire.responses import BAD, NO
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import MailboxName, NameProblem
+from store.accounts.base import Account
+from store.errors import Problem, StoreError
+from store.net import offload
+from store.net.limits import ConnectionLimits
+from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
+from store.net.stream import Clock, Stream
+from store.store import Store
+
+log = logging.getLogger(__name__)
+
+PIECE = 64 << 10            # octets read from, or written to, the client before others are let in
+QUICK = 1000                # messages that a transaction changes without a thread
+HELD_BACK = 200             # answers to pipelined commands that may wait to share a packet
+
+T = TypeVar("T")
+Verb = Callable[["Session", Any], Awaitable[Reply]]
+Receive = Callable[["Session", Message], Awaitable[Step | None]]
+
+
+@frozen(eq=False)
+class Listener:
+    """What all sessions of a server share. `receive` takes the message of an APPEND, or says what to do instead."""
+
+    store: Store
+    settings: Settings
+    limits: ConnectionLimits
+    clock: Clock
+    verbs: Mapping[type[Any], Verb]
+    receive: Receive
+
+
+class Session:
+    """One connection, from the greeting to the end."""
+
+    def __init__(self, stream: Stream, listener: Listener) -> None:
+        self.stream = stream
+        self.store = listener.store
+        self.settings = listener.settings
+        self.clock = listener.clock
+        self.state = State.NOT_AUTHENTICATED
+        self.account: Account | None = None
+        self.view: View | None = None
+        self.failed_logins = 0
+        self.arriving: Any = None               # verbs.append.Arriving: the message of the APPEND being read
+        self.framer = Framer(self.settings.limits(logged_in=False), is_message)
+        self._listener = listener
+        self._deadline = self.clock.seconds() + self.settings.login_time
+        self._bad_commands = self._held_back = 0
+        self._unsubscribe: Callable[[], None] | None = None
+        self._told: bool | None = None          # whether this command has told the news already, and expunges too
+        self._listening = self._woken = False   # in IDLE; and whether a look at the mailbox is due
+
+    # The conversation
+
+    async def run(self) -> None:
+        """Talk until one side has had enough. Raises ConnectionLost."""
+        peer = self.stream.peer
+        if not self._listener.limits.admit(peer):
+            log.warning("%s: too many connections, %s is turned away", self.stream.id, peer)
+            self.stream.write(responses.bye("Too many connections", b"LIMIT"))
+            return
+        try:
+            await self._converse()
+        finally:
+            self.leave()
+            self.forget_message()
+            self._listener.limits.release(peer)
+
+    async def _converse(self) -> None:
+        self.stream.write(responses.ok(None, "onecopy is ready", self.capability_code()))
+        try:
+            while self.state is not State.LOGOUT:
+                await self._command()
+        except Stopping:
+            self.stream.write(responses.bye("The server is going down", b"UNAVAILABLE"))
+        except TimedOut:
+            self.stream.write(responses.bye("Idle for too long"))
+        except Farewell as last:
+            log.info("%s: %s is sent away: %s", self.stream.id, self.user or "a client", last.public)
+            self.stream.write(responses.bye(last.public, last.code))
+
+    async def _command(self) -> None:
+        """Read one command, carry it out and answer it."""
+        if not self.stream.input_waiting or self._held_back >= HELD_BACK:
+            self._held_back = 0
+            await self.stream.drain(self.settings.command_time)
+        await self.stream.breathe()
+        if self.account is None and self.clock.seconds() >= self._deadline:
+            raise TimedOut
+        step = await self._read()
+        self._held_back += 1
+        try:
+            if isinstance(step, Rejected):
+                self._answer_bad(step.tag, step.problem)
+                if step.closing:
+                    raise Farewell("The rest of the command cannot be told from the next")
+            else:
+                await self._carry_out(step)
+        except BadCommand as bad:
+            self._answer_bad(bad.tag, bad.problem)
+        finally:
+            self.forget_message()
+
+    async def _carry_out(self, frame: Frame) -> None:
+        head = parse_head(frame, self.framer.limits)
+        reason = why_not(head.entry, self.state)
+        if reason:
+            raise BadCommand(head.tag, SyntaxProblem(reason))
+        command = head.value()
+        self._told = None
+        reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
+        if self.view is not None and self._told is not head.entry.expunges:
+            reply = await self._guarded(head, self._told_news(head, reply))
+        log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode("ascii"), reply.status.decode("ascii"))
+        self.stream.write(responses.reply(head.tag, reply.status, reply.text, reply.code))
+        if reply.status == BAD:
+            self._count_bad()
+        else:
+            self._bad_commands = 0
+        if reply.then is not None:
+            reply.then()
+
+    async def _told_news(self, head: Head, reply: Reply) -> Reply:
+        await self.tell(expunges=head.entry.expunges, by_uid=head.name.startswith(b"UID "))
+        return reply
+
+    async def _guarded(self, head: Head, work: Awaitable[Reply]) -> Reply:
+        """The reply that a command comes to. Whatever goes wrong in it becomes its reply."""
+        try:
+            return await work
+        except Refused as refused:
+            return Reply(refused.public, refused.code, refused.status)
+        except SyntaxProblem as problem:
+            return Reply(problem.public, problem.code, problem.status)
+        except StoreError as error:
+            return self.refusal(error)
+        except (ConnectionLost, TimedOut, Stopping, Farewell):
+            raise
+        except Exception:
+            log.exception("%s: %s: %s failed", self.stream.id, self.user, head.name.decode("ascii"))
+            return Reply(BROKEN[1], BROKEN[0], NO)
+
+    def refusal(self, error: StoreError, *, as_target: bool = False) -> Reply:
+        """The reply to a command that the store refused; `as_target`: the mailbox was to receive messages."""
+        if error.problem in OUR_FAULT:
+            log.error("%s: %s: %s", self.stream.id, self.user, error)
+        return Reply(error.public[:1].upper() + error.public[1:], code(error, as_target=as_target), NO)
+
+    def _answer_bad(self, tag: bytes | None, problem: SyntaxProblem) -> None:
+        self.stream.write(responses.problem(tag, problem))
+        if problem.status == BAD:
+            self._count_bad()
+
+    def _count_bad(self) -> None:
+        self._bad_commands += 1
+        if self._bad_commands >= self.settings.bad_commands:
+            raise Farewell("Too many bad commands")
+
+    # Reading
+
+    async def _read(self) -> Frame | Rejected:
+        """The next command, whole."""
+        step = await self._line(idle=True)
+        while True:
+            if isinstance(step, Frame | Rejected):
+                return step
+            if isinstance(step, Message):
+                told = await self._listener.receive(self, step)
+                if told is not None:
+                    step = told
+                    continue
+            elif isinstance(step, Swallow):
+                await self.swallow(step.size)
+            else:
+                self.framer.literal(await self._literal(step))
+            step = await self._line()
+
+    async def _line(self, *, idle: bool = False) -> Step:
+        try:
+            return self.framer.line(await self.client_line(idle=idle))
+        except LineTooLong as long:
+            return self.framer.too_long(long.start, long.end)
+
+    async def client_line(self, *, idle: bool = False) -> bytes:
+        """A line of the client's; `idle`: between two commands. Raises LineTooLong, TimedOut, Stopping when idle."""
+        time = self.settings.idle_time if idle else self.settings.command_time
+        return await self.stream.line(self.framer.limits.line, self._allowed(time), idle=idle)
+
+    async def _literal(self, wanted: Literal) -> bytes:
+        if wanted.sync:
+            self.stream.write(CONTINUE)
+        pieces = []
+        left = wanted.size
+        while left:
+            pieces.append(await self.some(left))
+            left -= len(pieces[-1])
+        return b"".join(pieces)
+
+    async def some(self, most: int) -> bytes:
+        """Up to `most` octets, and not more than a piece, of what the client sends."""
+        return await self.stream.some(min(most, PIECE), self._allowed(self.settings.command_time))
+
+    async def swallow(self, size: int) -> None:
+        """Read octets and throw them away."""
+        while size:
+            size -= len(await self.some(size))
+            await self.stream.breathe()
+
+    def _allowed(self, time: float) -> float:
+        """So many seconds, or what is left until the client must have logged in."""
+        return time if self.account is not None else min(time, max(0.0, self._deadline - self.clock.seconds()))
+
+    # Who is there
+
+    @property
+    def user(self) -> str:
+        """The user id; nothing before login."""
+        return self.account.user if self.account is not None else ""
+
+    @property
+    def may_log_in(self) -> bool:
+        """Whether passwords are taken on this connection as it is: under TLS, from this host, or when told so."""
+        return self.stream.secure or self.settings.plaintext_login or is_loopback(self.stream.peer)
+
+    def capability_code(self) -> bytes:
+        """CAPABILITY and what is announced now: a response code, or data after `* `."""
+        return responses.capability_code(capabilities(
+            logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in))
+
+    def log_in(self, account: Account) -> None:
+        """The client has proved who it is."""
+        self.store.inbox(account)
+        self.account = account
+        self.state = State.AUTHENTICATED
+        self.framer.limits = self.settings.limits(logged_in=True)
+        log.info("%s: %s logged in from %s", self.stream.id, account.user, self.stream.peer)
+
+    # Mailboxes
+
+    def name(self, text: str) -> MailboxName:
+        """The mailbox name that the client means. Raises StoreError BAD_NAME."""
+        try:
+            return MailboxName.from_client(self.user, text)
+        except NameProblem as problem:
+            raise StoreError(Problem.BAD_NAME, str(problem)) from problem
+
+    def entry(self, text: str, right: str) -> MailboxEntry:
+        """The mailbox that the client means, if the user has that right on it.
+
+        A mailbox that the user may not even look up is answered like one that is not there.
+        Raises StoreError NO_MAILBOX, BAD_NAME, NO_PERMISSION.
+        """
+        entry = self.store.entry(self.name(text))
+        if not self.store.may(self.user, entry, "l"):
+            raise StoreError(Problem.NO_MAILBOX)
+        if not self.store.may(self.user, entry, right):
+            raise StoreError(Problem.NO_PERMISSION)
+        return entry
+
+    def target(self, text: str) -> MailboxEntry:
+        """The mailbox that is to receive messages. Raises Refused, with TRYCREATE when it is not there."""
+        try:
+            return self.entry(text, "i")
+        except StoreError as error:
+            reply = self.refusal(error, as_target=True)
+            raise Refused(reply.text, reply.code) from error
+
+    def select(self, entry: MailboxEntry, *, read_only: bool) -> View:
+        """Select the mailbox; none is selected before. Raises StoreError NO_MAILBOX, CORRUPT."""
+        view = View(self.store.open_mailbox(entry), read_only)
+        self.view = view
+        self._claim_recent(view, view.mailbox.state.recent)
+        self.state = State.SELECTED
+        self._unsubscribe = self.store.news.subscribe(entry.id, self._heard)
+        return view
+
+    def leave(self) -> None:
+        """No mailbox is selected any more."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        if self.view is not None:
+            self.view = None
+            self.state = State.AUTHENTICATED
+
+    def selected(self) -> View:
+        """The selected mailbox's view."""
+        if self.view is None:
+            raise Refused("No mailbox is selected", status=BAD)
+        return self.view
+
+    def writable(self) -> View:
+        """The same, for a command that changes it. Raises Refused after EXAMINE."""
+        view = self.selected()
+        if view.read_only:
+            raise Refused("The mailbox was opened read-only")
+        return view
+
+    def _claim_recent(self, view: View, first: int) -> None:
+        r"""What no session has been told of is \Recent here, after SELECT nowhere else (RFC 3501 §2.3.2, §6.3.2)."""
+        rows = view.mailbox.rows
+        if not len(rows) or int(rows["uid"][-1]) < first:
+            return
+        if view.read_only:
+            view.add_recent(first)
+        else:
+            view.add_recent(*self.store.claim_recent(view.mailbox.entry))
+
+    # News
+
+    async def tell(self, *, expunges: bool, by_uid: bool = False, always: Positions | None = None,
+                   belief: Belief | None = None) -> None:
+        """Look at the selected mailbox and tell what changed; see `View.merge`.
+
+        Raises Farewell when it has been deleted: there is no other way to say that nothing is selected any more.
+        """
+        view = self.selected()
+        self._woken = False
+        self._told = expunges
+        try:
+            new = self.store.refresh(view.mailbox)
+        except StoreError as error:
+            if error.problem is Problem.NO_MAILBOX:
+                raise Farewell("The selected mailbox has been deleted", b"NONEXISTENT") from error
+            log.error("%s: %s: %s", self.stream.id, self.user, error)
+            return
+        if new is view.mailbox and always is None and belief is None and not (expunges and view.has_vanished):
+            return
+        told = view.merge(new, expunges=expunges, always=always, belief=belief)
+        if told.more:
+            self._claim_recent(view, new.state.recent)
+        for piece in view.responses(told, by_uid=by_uid):
+            self.stream.write(piece)
+            await self.stream.drain(self.settings.command_time)
+
+    async def listen(self) -> None:
+        """Tell news as they come, until the client says something (RFC 2177). Raises TimedOut, Stopping."""
+        self._listening = True
+        deadline = self.clock.seconds() + self.settings.idle_time
+        try:
+            while True:
+                if self.view is not None:
+                    await self.tell(expunges=True)
+                if await self.stream.wait(deadline - self.clock.seconds()):
+                    return
+        finally:
+            self._listening = False
+
+    def _heard(self) -> None:
+        """The selected mailbox may have changed. We are in the middle of other work: the look comes in its own turn."""
+        if self._listening and not self._woken:
+            self._woken = True
+            self.clock.callLater(0, self.stream.wake)
+
+    async def change(self, messages: int, work: Callable[[], T]) -> T:
+        """The result of a transaction on so many messages: at once when they are few."""
+        return work() if messages <= QUICK else await offload.run(self.store, "changes", work)
+
+    def forget_message(self) -> None:
+        """What has arrived of a message, and not been delivered, goes."""
+        if self.arriving is not None:
+            arriving, self.arriving = self.arriving, None
+            arriving.staged.abort()
+
+
+def is_loopback(peer: str) -> bool:
+    """Whether the peer is on this host: a loopback address, or no address at all (a UNIX socket)."""
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return True
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

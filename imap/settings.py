@@ -1,0 +1,36 @@
+"""What an administrator can choose about IMAP, and every limit of a session."""
+
+from attrs import evolve, field, frozen
+from attrs.validators import ge
+
+from imap.wire.limits import STRICT, Limits
+
+
+@frozen
+class Settings:
+    """Settings of the IMAP server; sizes in octets, times in seconds."""
+
+    plaintext_login: bool = field(default=False, metadata={
+        "help": "allow passwords without TLS from other hosts (from this host they always are)"})
+    connections: int = field(default=10_000, metadata={"help": "connections at a time"})
+    connections_per_address: int = field(default=1000, metadata={"help": "connections at a time from one address"})
+    line_limit: int = field(default=64 << 10, metadata={"help": "octets of a command line", "type": "size"})
+    literal_limit: int = field(default=64 << 10, metadata={
+        "help": "octets of a literal other than APPEND's message", "type": "size"})
+    early_line_limit: int = field(default=8 << 10, metadata={"help": "the same for lines before login", "type": "size"})
+    early_literal_limit: int = field(default=1 << 10, metadata={
+        "help": "the same for literals before login", "type": "size"})
+    login_time: int = field(default=120, metadata={"help": "time a client has to log in", "type": "duration"})
+    command_time: int = field(default=300, metadata={
+        "help": "time without progress in the middle of a command or an answer", "type": "duration"})
+    idle_time: int = field(default=1800, validator=ge(1800), metadata={         # RFC 3501 §5.4
+        "help": "time between two commands before the connection is ended", "type": "duration"})
+    login_attempts: int = field(default=5, metadata={"help": "failed logins before the connection is ended"})
+    bad_commands: int = field(default=25, metadata={"help": "bad commands in a row before the connection is ended"})
+
+    def limits(self, *, logged_in: bool) -> Limits:
+        """What one command may take."""
+        if not logged_in:
+            return evolve(STRICT, line=self.early_line_limit, literal=self.early_literal_limit,
+                          memory=2 * self.early_literal_limit)
+        return Limits(line=self.line_limit, literal=self.literal_limit, memory=2 * self.literal_limit)

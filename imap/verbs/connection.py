@@ -1,0 +1,73 @@
+"""CAPABILITY, NOOP, LOGOUT, STARTTLS (RFC 3501 §6.1, §6.2.1), ID (RFC 2971), ENABLE (RFC 5161), IDLE (RFC 2177)."""
+
+from importlib import metadata
+
+from imap.capabilities import ENABLED_BY_ENABLE
+from imap.session import Session
+from imap.states import Refused, Reply
+from imap.wire import responses
+from imap.wire.commands import State
+from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, is_done
+from imap.wire.responses import BAD
+from store.net.lines import LineTooLong
+
+
+async def capability(session: Session, command: Capability) -> Reply:
+    """What is announced in this state."""
+    session.stream.write(b"* " + session.capability_code() + b"\r\n")
+    return Reply("CAPABILITY completed")
+
+
+async def noop(session: Session, command: Noop) -> Reply:
+    """Nothing; the news follow by themselves."""
+    return Reply("NOOP completed")
+
+
+async def logout(session: Session, command: Logout) -> Reply:
+    """The end, without expunging anything."""
+    session.leave()
+    session.stream.write(responses.bye("Goodbye"))
+    session.state = State.LOGOUT
+    return Reply("LOGOUT completed")
+
+
+async def starttls(session: Session, command: StartTls) -> Reply:
+    """Go on under TLS. What the client has sent in the clear after the command is dropped, not obeyed."""
+    if not session.stream.can_start_tls:
+        raise Refused("TLS is active already" if session.stream.secure else "TLS is not available", status=BAD)
+    return Reply("Begin TLS negotiation now", then=session.stream.start_tls)
+
+
+async def identify(session: Session, command: Id) -> Reply:
+    """Who we are. What the client says of itself is not kept: it may be anything."""
+    session.stream.write(responses.server_id(_IDENTITY))
+    return Reply("ID completed")
+
+
+async def enable(session: Session, command: Enable) -> Reply:
+    """Unknown names are passed over (RFC 5161 §3.1)."""
+    session.stream.write(responses.enabled([name for name in command.capabilities if name in ENABLED_BY_ENABLE]))
+    return Reply("ENABLE completed")
+
+
+async def idle(session: Session, command: Idle) -> Reply:
+    """Tell what happens, when it happens, until the client says DONE."""
+    session.stream.write(b"+ idling\r\n")
+    await session.listen()
+    try:
+        line = await session.client_line()
+    except LineTooLong:
+        line = b""
+    if not is_done(line):
+        raise Refused("DONE was expected", status=BAD)
+    return Reply("IDLE completed")
+
+
+def _version() -> bytes:
+    try:
+        return metadata.version("onecopy").encode("ascii", "replace")
+    except metadata.PackageNotFoundError:       # run from a source tree that has not been installed
+        return b"unknown"
+
+
+_IDENTITY = ((b"name", b"onecopy"), (b"version", _version()))

@@ -1,0 +1,46 @@
+"""COPY and MOVE: RFC 3501 §6.4.7, RFC 6851 §3; COPYUID is RFC 4315 §3."""
+
+from imap.session import Session
+from imap.states import Refused, Reply
+from imap.wire import responses
+from imap.wire.copying import Copy
+from store.copying import copy_messages
+from store.errors import Problem, StoreError
+from store.net import offload
+
+
+async def copy(session: Session, command: Copy) -> Reply:
+    """Copy or move all of the messages, or none.
+
+    Named by UID, messages that have vanished are passed over; named by number, they make the command fail. The end of
+    the command tells what was moved away.
+    """
+    view = session.writable() if command.remove else session.selected()
+    name = ("UID " if command.by_uid else "") + ("MOVE" if command.remove else "COPY")
+    source = view.mailbox.entry
+    positions = view.positions(command.messages, by_uid=command.by_uid)
+    target = session.target(command.target)
+    if command.by_uid:
+        await session.tell(expunges=False, by_uid=True)
+        positions = view.still_there(positions)
+    uids = view.uids[positions]
+    if not len(uids):
+        return Reply(f"{name} completed, there was nothing to do")
+
+    def work() -> list[int]:
+        return copy_messages(session.store, source, target, uids, remove=command.remove)
+
+    try:
+        new = await session.change(len(uids), work)
+    except StoreError as error:
+        if error.problem is Problem.NO_MAILBOX:
+            session.store.status(source)        # raises the same, if it is this one that is gone
+            raise Refused("There is no such mailbox", responses.TRYCREATE) from error
+        raise
+    await offload.flushed(session.store, target)
+    code = responses.copyuid(target.uidvalidity, uids, new)
+    if not command.remove:
+        return Reply(f"{name} completed", code)
+    # Before the numbers of what was moved go: RFC 6851 §4.3.
+    session.stream.write(responses.ok(None, "Moved", code))
+    return Reply(f"{name} completed")

@@ -1,0 +1,286 @@
+r"""FETCH: RFC 3501 §6.4.5, §7.4.2.
+
+Messages go out in batches: what index and cache know is formatted for a whole batch at once; what is in message files
+is read in pieces and sent before more is read, so that neither a large mailbox nor a large message takes memory.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from attrs import define, field
+
+from imap.lines import DATE_FORM, Positions, dates, flag_lists, format_lines
+from imap.refusals import CODES
+from imap.session import PIECE, Session
+from imap.states import Reply
+from imap.view import Belief, View
+from imap.wire.fetch import Fetch, Item, Part, Section
+from imap.wire.responses import NO
+from imap.wire.writer import literal_head
+from store.cache import CachedMessage
+from store.errors import Problem, StoreError
+from store.flags import change_flags
+from store.index import Rows, take
+from store.messagefiles import MessageFile
+from store.net import offload
+from store.sections import header_fields, section
+from store.values import Flag, FlagAction, Flags
+
+log = logging.getLogger(__name__)
+
+FIGURES = 2000              # messages in a batch when the index knows all that is asked for
+CACHED = 250                # when the cache does
+READ = 50                   # when files are read
+HEADER = 1 << 20            # octets of a header in which HEADER.FIELDS looks; what is beyond is not found
+BEGINNING = 16 << 10        # octets in which nearly every header ends
+
+_CACHED_ITEMS = (Item.ENVELOPE, Item.BODY, Item.BODYSTRUCTURE)
+_PARTS = {Part.ALL: None, Part.TEXT: "TEXT", Part.MIME: "MIME"}      # the others are HEADER, or taken from it
+
+Span = tuple[int, int]
+_Records = list[CachedMessage | None]
+_NOTHING: Positions = np.empty(0, np.intp)
+
+
+async def fetch(session: Session, command: Fetch) -> Reply:
+    """Answer with the items that are asked for, of each message that is there."""
+    view = session.selected()
+    positions = view.positions(command.messages, by_uid=command.by_uid)
+    work = _Fetching(session, view, command)
+    for at in range(0, len(positions), work.batch):
+        await work.send(positions[at:at + work.batch])
+    if work.seen:
+        await offload.flushed(session.store, view.mailbox.entry)
+        await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=work.belief())
+    name = "UID FETCH" if command.by_uid else "FETCH"
+    if work.unreadable:
+        return Reply(f"{name}: some messages could not be read", CODES[work.unreadable], NO)
+    return Reply(f"{name} completed")
+
+
+@define(eq=False)
+class _Fetching:
+    """One FETCH under way."""
+
+    session: Session
+    view: View
+    command: Fetch
+    items: tuple[Item, ...] = field(init=False)
+    sections: tuple[Section, ...] = field(init=False)
+    seen: list[Positions] = field(init=False, factory=list)     # messages that this has made \\Seen
+    unreadable: Problem | None = field(init=False, default=None)
+    batch: int = field(init=False)
+    _needs_cache: bool = field(init=False)
+    _sets_seen: bool = field(init=False)
+    _held: int = field(init=False, default=0)                   # octets of files since others were last let in
+
+    def __attrs_post_init__(self) -> None:
+        self.items = tuple(item for item in self.command.items if isinstance(item, Item))
+        self.sections = tuple(item for item in self.command.items if isinstance(item, Section))
+        self._needs_cache = any(item in _CACHED_ITEMS for item in self.items) or any(
+            one.path for one in self.sections)
+        self._sets_seen = not self.view.read_only and any(one.sets_seen for one in self.sections)
+        self.batch = READ if self.sections else CACHED if self._needs_cache else FIGURES
+
+    async def send(self, positions: Positions) -> None:
+        """Answer for one batch."""
+        session, rows = self.session, take(self.view.rows, positions)
+        newly = self._mark_seen(positions, rows) if self._sets_seen else _NOTHING
+        cached = self._cached(rows) if self._needs_cache else None
+        if self.sections:
+            await self._send_sections(positions, rows, cached, newly)
+        elif cached is None or None not in cached:
+            session.stream.write(self._lines(positions, rows, cached))
+        else:
+            heads = self._heads(positions, rows, cached)
+            session.stream.write(b"".join([head + b")\r\n" for head in heads if not head.endswith(b"(")]))
+        await session.stream.drain(session.settings.command_time)
+
+    # What index and cache know
+
+    def _columns(self, rows: Rows, cached: Sequence[Any], items: Sequence[Item]) -> tuple[list[bytes], list[list[Any]]]:
+        """The items' forms, and the values to fill them with."""
+        forms: list[bytes] = []
+        columns: list[list[Any]] = []
+        for item in items:
+            form = b" %b"
+            match item:
+                case Item.FLAGS:
+                    columns.append(flag_lists(rows, self.view.recent_of(rows), self.view.mailbox.state.keywords))
+                case Item.UID:
+                    form = b" %d"
+                    columns.append(rows["uid"].tolist())
+                case Item.INTERNALDATE:
+                    form = b" " + DATE_FORM
+                    columns += dates(rows)
+                case Item.RFC822_SIZE:
+                    form = b" %d"
+                    columns.append(rows["size"].tolist())
+                case Item.ENVELOPE:
+                    columns.append([one.envelope for one in cached])
+                case Item.BODY:
+                    columns.append([one.body for one in cached])
+                case Item.BODYSTRUCTURE:
+                    columns.append([one.bodystructure for one in cached])
+            forms.append(item.value + form)
+        return forms, columns
+
+    def _lines(self, positions: Positions, rows: Rows, cached: _Records | None) -> bytes:
+        forms, columns = self._columns(rows, cached or (), self.items)
+        form = b"* %d FETCH (" + b" ".join(forms) + b")\r\n"
+        return format_lines(form, ((positions + 1).tolist(), *columns))
+
+    def _heads(self, positions: Positions, rows: Rows, cached: _Records | None) -> list[bytes]:
+        """The beginnings of the responses; of a message whose cache record is lost, what the index knows."""
+        whole = np.array([cached is None or cached[at] is not None for at in range(len(rows))], np.bool_)
+        poor = [item for item in self.items if item not in _CACHED_ITEMS]
+        heads = [b""] * len(rows)
+        for places, items in ((np.flatnonzero(whole), self.items), (np.flatnonzero(~whole), poor)):
+            records = [cached[at] for at in places.tolist()] if cached is not None else ()
+            forms, columns = self._columns(rows[places], records, items)
+            form = b"* %d FETCH (" + b" ".join(forms)
+            lines = zip((positions[places] + 1).tolist(), *columns, strict=True)
+            for at, values in zip(places.tolist(), lines, strict=True):
+                heads[at] = form % values
+        return heads
+
+    def _cached(self, rows: Rows) -> _Records:
+        """The cache records; None for those that are lost."""
+        entry, store = self.view.mailbox.entry, self.session.store
+        try:
+            return [*store.cached(entry, rows)]
+        except StoreError:
+            pass
+        records: _Records = []
+        for at in range(len(rows)):
+            try:
+                records += store.cached(entry, rows[at:at + 1])
+            except StoreError as error:
+                records.append(None)
+                self._lost(error)
+        return records
+
+    def _lost(self, error: StoreError) -> None:
+        log.error("%s: %s: %s", self.session.stream.id, self.session.user, error)
+        self.unreadable = Problem.GONE if self.view.has_vanished else error.problem
+
+    # \Seen
+
+    def _mark_seen(self, positions: Positions, rows: Rows) -> Positions:
+        r"""Set \Seen on those that lack it, in the store and in `rows`; their places in the batch."""
+        unseen = np.flatnonzero((rows["flags"] & int(Flag.SEEN)) == 0)
+        if len(unseen):
+            # Those that have vanished meanwhile are passed over there; here they are shown as the client expects.
+            entry, uids = self.view.mailbox.entry, rows["uid"][unseen]
+            change_flags(self.session.store, entry, uids, FlagAction.ADD, Flags(Flag.SEEN))
+            rows["flags"][unseen] |= int(Flag.SEEN)
+            self.seen.append(positions[unseen])
+        return unseen
+
+    def belief(self) -> Belief:
+        """The flags that the client has been told those messages have now."""
+        positions = np.concatenate(self.seen)
+        rows = take(self.view.rows, positions)
+        return Belief(positions, rows["flags"] | np.uint16(Flag.SEEN), rows["keywords"])
+
+    # What is in message files
+
+    async def _send_sections(self, positions: Positions, rows: Rows, cached: _Records | None, newly: Positions) -> None:
+        heads = self._heads(positions, rows, cached)
+        if Item.FLAGS not in self.items and len(newly):
+            changed = rows[newly]
+            lists = flag_lists(changed, self.view.recent_of(changed), self.view.mailbox.state.keywords)
+            for at, flags in zip(newly.tolist(), lists, strict=True):
+                heads[at] += _separator(heads[at]) + b"FLAGS " + flags
+        for at, head in enumerate(heads):
+            await self._send_message(head, rows[at], cached[at] if cached is not None else None)
+
+    async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:
+        """The response for one message. What cannot be read is NIL, so that the session goes on."""
+        stream = self.session.stream
+        try:
+            file = self._open(row)
+        except StoreError as error:
+            self._lost(error)
+            stream.write(head + _separator(head) + b" ".join([one.label + b" NIL" for one in self.sections]) + b")\r\n")
+            return
+        with file:
+            for one in self.sections:
+                await self._send_section(head + _separator(head) + one.label, one, file, row, cached)
+                head = b""
+        stream.write(b")\r\n")
+
+    def _open(self, row: Any) -> MessageFile:
+        file = self.session.store.open_message(self.view.mailbox.entry, row)
+        if os.fstat(file.fileno).st_size < file.start + file.size:      # to be known before a literal is announced
+            file.close()
+            raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['mid']).hex()} is too short")
+        return file
+
+    def _span(self, one: Section, file: MessageFile, row: Any, cached: CachedMessage | None) -> Span | None:
+        """Where the section is in the message; None if it has no such section, or nobody knows."""
+        if not one.path:
+            if one.part is Part.ALL:
+                return 0, file.size
+            end = _header_end(file)
+            if end is not None:
+                return (end, file.size) if one.part is Part.TEXT else (0, end)
+            cached, = self._cached(np.array([row]))
+        if cached is None:
+            return None
+        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["skip"]))
+
+    async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
+                            cached: CachedMessage | None) -> None:
+        """One section: its octets as they are stored, NUL among them too, as no client is helped by losing any."""
+        stream = self.session.stream
+        span = self._span(one, file, row, cached)
+        if span is None:
+            stream.write(head + b" NIL")
+            return
+        if one.part in (Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT):
+            header = file.read(span[0], min(span[1] - span[0], HEADER))
+            fields = header_fields(header, one.fields, one.part is Part.HEADER_FIELDS_NOT)
+            first, end = _portion((0, len(fields)), one.partial)
+            stream.write(head + _string_head(end - first) + fields[first:end])
+            return
+        at, end = _portion(span, one.partial)
+        stream.write(head + _string_head(end - at))
+        while at < end:
+            data = file.read(at, min(PIECE, end - at))
+            stream.write(data)
+            at += len(data)
+            self._held += len(data)
+            if self._held >= PIECE:
+                self._held = 0
+                await stream.drain(self.session.settings.command_time)
+
+
+def _header_end(file: MessageFile) -> int | None:
+    """Where the message's own header ends, if that is near: after the first empty line, as `store.mime` has it."""
+    data = b"\n" + file.read(0, BEGINNING)
+    end = data.find(b"\n\r\n")
+    bare = data.find(b"\n\n", 0, end + 1 if end >= 0 else len(data))
+    if bare >= 0:
+        return bare + 1
+    return end + 2 if end >= 0 else None
+
+
+def _portion(span: Span, partial: tuple[int, int] | None) -> Span:
+    """BODY[...]<first.count>: what there is of that; past the end nothing (RFC 3501 §6.4.5)."""
+    start, end = span
+    if partial is None:
+        return span
+    first = min(start + partial[0], end)
+    return first, min(first + partial[1], end)
+
+
+def _string_head(size: int) -> bytes:
+    return b" " + literal_head(size) if size else b' ""'
+
+
+def _separator(head: bytes) -> bytes:
+    return b"" if head.endswith(b"(") else b" "

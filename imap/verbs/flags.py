@@ -1,0 +1,63 @@
+"""STORE: RFC 3501 §6.4.6."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from imap.lines import Positions
+from imap.refusals import CODES
+from imap.session import Session
+from imap.states import Reply
+from imap.view import Belief, View
+from imap.wire.flags import StoreFlags
+from imap.wire.responses import NO
+from store.errors import Problem
+from store.flags import change_flags, keyword_bits
+from store.index import take
+from store.net import offload
+from store.values import FlagAction
+
+
+async def store_flags(session: Session, command: StoreFlags) -> Reply:
+    r"""Change flags, and tell the new ones unless .SILENT.
+
+    Messages that have vanished meanwhile keep the others from nothing; a client that waits to hear of their flags gets
+    a NO (RFC 2180 §4.2).
+    """
+    view = session.writable()
+    entry = view.mailbox.entry
+    positions = view.positions(command.messages, by_uid=command.by_uid)
+    name = "UID STORE" if command.by_uid else "STORE"
+    if not len(positions):
+        return Reply(f"{name} completed")
+    uids = view.uids[positions]
+    gone = await session.change(
+        len(uids), lambda: change_flags(session.store, entry, uids, command.action, command.flags))
+    await offload.flushed(session.store, entry)
+    if len(gone):
+        positions = positions[~np.isin(uids, gone)]
+    if command.silent:
+        belief = _believed(session, view, positions, command)
+        await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=belief)
+    else:
+        await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=positions)
+    if len(gone) and not command.by_uid and not command.silent:
+        return Reply("Some of the messages have been expunged", CODES[Problem.GONE], NO)
+    return Reply(f"{name} completed")
+
+
+def _believed(session: Session, view: View, positions: Positions, command: StoreFlags) -> Belief:
+    """What a client that asked for silence takes the flags to be now; another session may have made them different."""
+    rows = take(view.rows, positions)
+    state = session.store.status(view.mailbox.entry)
+    bits, _ = keyword_bits(state, command.flags.keywords, add=False)
+    return Belief(positions, _applied(rows["flags"], int(command.flags.system), command.action),
+                  _applied(rows["keywords"], bits, command.action))
+
+
+def _applied(old: NDArray[Any], bits: int, action: FlagAction) -> NDArray[Any]:
+    mask = old.dtype.type(bits)
+    if action is FlagAction.REPLACE:
+        return np.full_like(old, mask)
+    return np.asarray(old | mask if action is FlagAction.ADD else old & ~mask)

@@ -1,0 +1,103 @@
+"""CREATE, DELETE, RENAME, SUBSCRIBE, UNSUBSCRIBE (RFC 3501 §6.3.3 to §6.3.7), special use (RFC 6154), NAMESPACE."""
+
+from imap.session import Session
+from imap.states import Refused, Reply
+from imap.wire import responses
+from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
+from store.errors import Problem, StoreError
+from store.net import offload
+
+SPECIAL_USES = ("\\Archive", "\\Drafts", "\\Flagged", "\\Junk", "\\Sent", "\\Trash")
+r"""What a mailbox can be made for (RFC 6154 §2). \All and \Flagged views of other mailboxes are not to be had: \All is
+missing here because nothing collects all messages in a mailbox, while a \Flagged mailbox may be filled by a client."""
+
+
+async def create(session: Session, command: Create) -> Reply:
+    """Make a mailbox; a trailing separator only announces that others will follow below it (RFC 3501 §6.3.3)."""
+    name = session.name(_without_separator(command.mailbox))
+    _own(session, name)
+    use = _special_use(session, command.special_uses)
+    await offload.run(session.store, "names", lambda: session.store.create_mailbox(name, special_use=use))
+    return Reply("CREATE completed")
+
+
+async def delete(session: Session, command: Delete) -> Reply:
+    """Delete a mailbox; those below it stay."""
+    name = session.name(command.mailbox)
+    if name.is_inbox():
+        raise Refused("INBOX cannot be deleted", b"CANNOT")
+    try:
+        entry = session.entry(command.mailbox, "x")
+    except StoreError as error:
+        if error.problem is Problem.NO_MAILBOX and any(one.name.is_below(name) for one in _visible(session, name)):
+            raise Refused("The name only stands for the mailboxes below it", b"HASCHILDREN") from error
+        raise
+    if session.view is not None and session.view.mailbox.entry.id == entry.id:
+        session.leave()
+    await offload.run(session.store, "names", lambda: session.store.delete_mailbox(entry.name))
+    return Reply("DELETE completed")
+
+
+async def rename(session: Session, command: Rename) -> Reply:
+    """Rename a mailbox and all below it; INBOX gives its messages away and stays (RFC 3501 §6.3.5)."""
+    old, new = session.name(command.old), session.name(_without_separator(command.new))
+    _own(session, old)
+    _own(session, new)
+    if new.is_inbox():
+        raise StoreError(Problem.MAILBOX_EXISTS)
+    if old.is_inbox():
+        session.entry(command.old, "x")
+    await offload.run(session.store, "names", lambda: session.store.rename_mailbox(old, new))
+    return Reply("RENAME completed")
+
+
+async def subscribe(session: Session, command: Subscribe) -> Reply:
+    """Put a name on the user's list. It must exist when it is put there, or have mailboxes below it (§6.3.6)."""
+    name = session.name(_without_separator(command.mailbox))
+    if not any(entry.name == name or entry.name.is_below(name) for entry in _visible(session, name)):
+        raise StoreError(Problem.NO_MAILBOX)
+    await offload.run(session.store, "names", session.store.subscribe, session.user, name.to_client(session.user))
+    return Reply("SUBSCRIBE completed")
+
+
+async def unsubscribe(session: Session, command: Unsubscribe) -> Reply:
+    """Take a name off the user's list, which it may have outlived there."""
+    name = session.name(_without_separator(command.mailbox))
+    await offload.run(session.store, "names", session.store.unsubscribe, session.user, name.to_client(session.user))
+    return Reply("UNSUBSCRIBE completed")
+
+
+async def namespace(session: Session, command: Namespace) -> Reply:
+    """One's own mailboxes, other users', and public ones (RFC 2342)."""
+    session.stream.write(responses.namespace([""], [OTHERS], [PUBLIC]))
+    return Reply("NAMESPACE completed")
+
+
+def _visible(session: Session, name: MailboxName) -> list[MailboxEntry]:
+    """The mailboxes of that name's owner that the user may know of."""
+    return [entry for entry in session.store.names(name.owner) if session.store.may(session.user, entry, "l")]
+
+
+def _own(session: Session, name: MailboxName) -> None:
+    """Others' mailboxes, and whether they or their owners exist, are none of the user's business."""
+    if name.owner != session.user:
+        raise StoreError(Problem.NO_PERMISSION)
+
+
+def _without_separator(name: str) -> str:
+    return name[:-1] if name.endswith(SEPARATOR) else name
+
+
+def _special_use(session: Session, wanted: tuple[str, ...]) -> str | None:
+    """The one special use of a new mailbox, which no other may have. Raises Refused with USEATTR (RFC 6154 §3)."""
+    if not wanted:
+        return None
+    known = {use.lower(): use for use in SPECIAL_USES}
+    use = known.get(wanted[0].lower())
+    if use is None or len(wanted) > 1:
+        raise Refused("A mailbox cannot be made for that use", b"USEATTR")
+    if any(entry.special_use == use for entry in session.store.names(session.user)):
+        raise Refused("There is a mailbox for that use already", b"USEATTR")
+    return use

@@ -1,0 +1,66 @@
+"""SELECT, EXAMINE, CHECK, CLOSE, UNSELECT, EXPUNGE: RFC 3501 §6.3.1, §6.3.2, §6.4.1 to §6.4.3; RFC 3691, RFC 4315."""
+
+from imap.session import Session
+from imap.states import Reply
+from imap.view import View
+from imap.wire import responses
+from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
+from store.expunge import expunge as expunge_messages
+from store.net import offload
+
+
+async def select(session: Session, command: Select) -> Reply:
+    """Open a mailbox. The one that was selected is left, also when this fails."""
+    session.leave()
+    entry = session.entry(command.mailbox, "r")
+    view = session.select(entry, read_only=command.read_only)
+    session.stream.write(_figures(view))
+    if command.read_only:
+        return Reply("EXAMINE completed", responses.READ_ONLY)
+    return Reply("SELECT completed", responses.READ_WRITE)
+
+
+def _figures(view: View) -> bytes:
+    """What a client must know of a mailbox first (RFC 3501 §6.3.1)."""
+    state = view.mailbox.state
+    lines = [responses.exists(view.exists), responses.recent(view.recent_count()), view.flags_line()]
+    unseen = view.first_unseen()
+    if unseen is not None:
+        lines.append(responses.ok(None, "First unseen message", responses.unseen(unseen)))
+    lines += [responses.ok(None, "UIDs are valid", responses.uidvalidity(state.uidvalidity)),
+              responses.ok(None, "Predicted next UID", responses.uidnext(state.uidnext))]
+    return b"".join(lines)
+
+
+async def check(session: Session, command: Check) -> Reply:
+    """A checkpoint: everything is on disk before every OK, so there is nothing to do."""
+    return Reply("CHECK completed")
+
+
+async def close(session: Session, command: Close) -> Reply:
+    r"""Remove the messages with \Deleted without telling, unless opened read-only, and leave the mailbox."""
+    view = session.selected()
+    if not view.read_only:
+        entry = view.mailbox.entry
+        deleted = session.store.status(entry).deleted
+        if await session.change(deleted, lambda: expunge_messages(session.store, entry)):
+            await offload.flushed(session.store, entry)
+    session.leave()
+    return Reply("CLOSE completed")
+
+
+async def unselect(session: Session, command: Unselect) -> Reply:
+    """Leave the mailbox as it is."""
+    session.leave()
+    return Reply("UNSELECT completed")
+
+
+async def expunge(session: Session, command: Expunge) -> Reply:
+    r"""Remove the messages with \Deleted, all or those named by UID; the end of the command tells which."""
+    view = session.writable()
+    entry = view.mailbox.entry
+    uids = None if command.uids is None else view.uids[view.positions(command.uids, by_uid=True)]
+    deleted = session.store.status(entry).deleted
+    if await session.change(deleted, lambda: expunge_messages(session.store, entry, uids)):
+        await offload.flushed(session.store, entry)
+    return Reply("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")

@@ -1,0 +1,48 @@
+"""The table from a command's value to the function that carries it out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from imap.session import Verb
+from imap.verbs import append, connection, copying, fetch, flags, listing, login, mailboxes, search, selecting
+from imap.wire.append import Append
+from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls
+from imap.wire.copying import Copy
+from imap.wire.fetch import Fetch
+from imap.wire.flags import StoreFlags
+from imap.wire.listing import List, Lsub, Status
+from imap.wire.login import Authenticate, Login
+from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
+from imap.wire.search import Search
+from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
+
+VERBS: Mapping[type[Any], Verb] = {
+    Capability: connection.capability,
+    Noop: connection.noop,
+    Logout: connection.logout,
+    StartTls: connection.starttls,
+    Id: connection.identify,
+    Enable: connection.enable,
+    Idle: connection.idle,
+    Login: login.login,
+    Authenticate: login.authenticate,
+    Create: mailboxes.create,
+    Delete: mailboxes.delete,
+    Rename: mailboxes.rename,
+    Subscribe: mailboxes.subscribe,
+    Unsubscribe: mailboxes.unsubscribe,
+    Namespace: mailboxes.namespace,
+    List: listing.list_mailboxes,
+    Lsub: listing.list_subscriptions,
+    Status: listing.status,
+    Select: selecting.select,
+    Check: selecting.check,
+    Close: selecting.close,
+    Unselect: selecting.unselect,
+    Expunge: selecting.expunge,
+    Search: search.search,
+    Fetch: fetch.fetch,
+    StoreFlags: flags.store_flags,
+    Copy: copying.copy,
+    Append: append.append,
+}

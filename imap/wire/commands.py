@@ -1,0 +1,174 @@
+"""The one table that says which commands there are, how they are read, and where they are allowed (RFC 3501 §6).
+
+A later extension is a family module and its rows here. UID commands have names of two words.
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from attrs import define, frozen
+
+from imap.wire.append import parse_append
+from imap.wire.connection import (
+    parse_capability,
+    parse_enable,
+    parse_id,
+    parse_idle,
+    parse_logout,
+    parse_noop,
+    parse_starttls,
+)
+from imap.wire.copying import parse_copy
+from imap.wire.fetch import parse_fetch
+from imap.wire.flags import parse_store
+from imap.wire.framer import Frame
+from imap.wire.grammar import TAG, SyntaxProblem
+from imap.wire.limits import Limits
+from imap.wire.listing import parse_list, parse_lsub, parse_status
+from imap.wire.login import parse_authenticate, parse_login
+from imap.wire.mailboxes import (
+    parse_create,
+    parse_delete,
+    parse_namespace,
+    parse_rename,
+    parse_subscribe,
+    parse_unsubscribe,
+)
+from imap.wire.scanner import Scanner
+from imap.wire.search import parse_search
+from imap.wire.selecting import parse_check, parse_close, parse_expunge, parse_select, parse_uid_expunge, parse_unselect
+
+
+class State(Enum):
+    """RFC 3501 §3."""
+
+    NOT_AUTHENTICATED = "not authenticated"
+    AUTHENTICATED = "authenticated"
+    SELECTED = "selected"
+    LOGOUT = "logout"
+
+
+ANY = frozenset({State.NOT_AUTHENTICATED, State.AUTHENTICATED, State.SELECTED})
+BEFORE_LOGIN = frozenset({State.NOT_AUTHENTICATED})
+AUTHENTICATED = frozenset({State.AUTHENTICATED, State.SELECTED})
+SELECTED = frozenset({State.SELECTED})
+
+
+@frozen
+class Entry:
+    """One command. `numbers`: its arguments or its answer use message sequence numbers, so no expunge may be told
+    between its being sent and its end unless `expunges` (RFC 3501 §5.5, §7.4.1)."""
+
+    parse: Callable[[Scanner], Any]
+    states: frozenset[State]
+    numbers: bool
+    expunges: bool
+
+
+COMMANDS: dict[bytes, Entry] = {
+    #                      parser                                    states         uses numbers   tells of expunges
+    b"CAPABILITY":   Entry(parse_capability,                         ANY,           numbers=False, expunges=True),
+    b"NOOP":         Entry(parse_noop,                               ANY,           numbers=False, expunges=True),
+    b"LOGOUT":       Entry(parse_logout,                             ANY,           numbers=False, expunges=False),
+    b"ID":           Entry(parse_id,                                 ANY,           numbers=False, expunges=True),
+    b"STARTTLS":     Entry(parse_starttls,                           BEFORE_LOGIN,  numbers=False, expunges=False),
+    b"LOGIN":        Entry(parse_login,                              BEFORE_LOGIN,  numbers=False, expunges=False),
+    b"AUTHENTICATE": Entry(parse_authenticate,                       BEFORE_LOGIN,  numbers=False, expunges=False),
+    b"ENABLE":       Entry(parse_enable,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"IDLE":         Entry(parse_idle,                               AUTHENTICATED, numbers=False, expunges=True),
+    b"SELECT":       Entry(partial(parse_select, read_only=False),   AUTHENTICATED, numbers=False, expunges=False),
+    b"EXAMINE":      Entry(partial(parse_select, read_only=True),    AUTHENTICATED, numbers=False, expunges=False),
+    b"NAMESPACE":    Entry(parse_namespace,                          AUTHENTICATED, numbers=False, expunges=True),
+    b"CREATE":       Entry(parse_create,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"DELETE":       Entry(parse_delete,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"RENAME":       Entry(parse_rename,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"SUBSCRIBE":    Entry(parse_subscribe,                          AUTHENTICATED, numbers=False, expunges=True),
+    b"UNSUBSCRIBE":  Entry(parse_unsubscribe,                        AUTHENTICATED, numbers=False, expunges=True),
+    b"LIST":         Entry(parse_list,                               AUTHENTICATED, numbers=False, expunges=True),
+    b"LSUB":         Entry(parse_lsub,                               AUTHENTICATED, numbers=False, expunges=True),
+    b"STATUS":       Entry(parse_status,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"APPEND":       Entry(parse_append,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"CHECK":        Entry(parse_check,                              SELECTED,      numbers=False, expunges=True),
+    b"CLOSE":        Entry(parse_close,                              SELECTED,      numbers=False, expunges=False),
+    b"UNSELECT":     Entry(parse_unselect,                           SELECTED,      numbers=False, expunges=False),
+    b"EXPUNGE":      Entry(parse_expunge,                            SELECTED,      numbers=False, expunges=True),
+    b"UID EXPUNGE":  Entry(parse_uid_expunge,                        SELECTED,      numbers=False, expunges=True),
+    b"SEARCH":       Entry(partial(parse_search, by_uid=False),      SELECTED,      numbers=True,  expunges=False),
+    b"UID SEARCH":   Entry(partial(parse_search, by_uid=True),       SELECTED,      numbers=False, expunges=True),
+    b"FETCH":        Entry(partial(parse_fetch, by_uid=False),       SELECTED,      numbers=True,  expunges=False),
+    b"UID FETCH":    Entry(partial(parse_fetch, by_uid=True),        SELECTED,      numbers=False, expunges=True),
+    b"STORE":        Entry(partial(parse_store, by_uid=False),       SELECTED,      numbers=True,  expunges=False),
+    b"UID STORE":    Entry(partial(parse_store, by_uid=True),        SELECTED,      numbers=False, expunges=True),
+    b"COPY":         Entry(partial(parse_copy, by_uid=False, remove=False), SELECTED, numbers=True,  expunges=True),
+    b"UID COPY":     Entry(partial(parse_copy, by_uid=True, remove=False), SELECTED, numbers=False, expunges=True),
+    b"MOVE":         Entry(partial(parse_copy, by_uid=False, remove=True), SELECTED, numbers=True,  expunges=True),
+    b"UID MOVE":     Entry(partial(parse_copy, by_uid=True, remove=True), SELECTED, numbers=False, expunges=True),
+}
+
+_HEAD = re.compile(rb"(" + TAG.pattern + rb") ([A-Za-z][A-Za-z0-9-]*+)")
+_UID = re.compile(rb" ([A-Za-z]++)")
+_DEFAULT = Limits()
+
+
+class BadCommand(Exception):
+    """A frame that is no command; `tag` is None if it could not be read. `responses.problem` makes the answer."""
+
+    def __init__(self, tag: bytes | None, problem: SyntaxProblem) -> None:
+        self.tag = tag
+        self.problem = problem
+        super().__init__(problem.public)
+
+
+@define
+class Head:
+    """A command whose name is known and whose arguments have not been looked at."""
+
+    tag: bytes
+    name: bytes         # its key in COMMANDS
+    entry: Entry
+    _scan: Scanner
+
+    def value(self) -> Any:
+        """The command itself: one of the frozen values of the families. To be called once. Raises BadCommand."""
+        try:
+            return self.entry.parse(self._scan)
+        except SyntaxProblem as problem:
+            raise BadCommand(self.tag, problem) from None
+
+
+def parse_head(frame: Frame, limits: Limits = _DEFAULT) -> Head:
+    """Tag and name, so that a command that is not allowed now can be refused unread. Raises BadCommand."""
+    scan = Scanner(frame, limits)
+    found = scan.match(_HEAD)
+    if found is None:
+        raise _no_command(frame)
+    tag, name = found.groups()
+    name = name.upper()
+    if name == b"UID":
+        second = scan.match(_UID)
+        name = b"UID " + second[1].upper() if second is not None else name
+    entry = COMMANDS.get(name)
+    if entry is None:
+        raise BadCommand(tag, SyntaxProblem("Unknown command"))
+    return Head(tag, name, entry, scan)
+
+
+def parse_command(frame: Frame, limits: Limits = _DEFAULT) -> tuple[bytes, Any]:
+    """The tag and the command. Raises BadCommand."""
+    head = parse_head(frame, limits)
+    return head.tag, head.value()
+
+
+def _no_command(frame: Frame) -> BadCommand:
+    """What to say of a frame that does not begin with a tag and a word."""
+    text = frame.parts[0]
+    tag = TAG.match(text)
+    if tag is None:
+        return BadCommand(None, SyntaxProblem("A command begins with a tag"))
+    rest = text[tag.end():]
+    if not rest:
+        return BadCommand(tag[0], SyntaxProblem("The command is missing"))
+    return BadCommand(tag[0] if rest.startswith(b" ") else None, SyntaxProblem("A tag and a command are expected"))

@@ -1,0 +1,115 @@
+"""Commands for any time: CAPABILITY, NOOP, LOGOUT, STARTTLS (RFC 3501 §6.1, §6.2.1), ID (RFC 2971), ENABLE (RFC 5161),
+IDLE (RFC 2177)."""
+
+from attrs import frozen
+
+from imap.wire.grammar import SyntaxProblem
+from imap.wire.scanner import Scanner
+
+MAX_ID_PAIRS = 30       # RFC 2971 §3.3
+MAX_ID_NAME = 30
+MAX_ID_VALUE = 1024
+MAX_ENABLE = 64
+
+
+@frozen
+class Capability:
+    """capability = "CAPABILITY" """
+
+
+@frozen
+class Noop:
+    """noop = "NOOP" """
+
+
+@frozen
+class Logout:
+    """logout = "LOGOUT" """
+
+
+@frozen
+class StartTls:
+    """starttls = "STARTTLS" """
+
+
+@frozen
+class Idle:
+    """idle = "IDLE"; the line "DONE" ends it: see `is_done`."""
+
+
+@frozen
+class Id:
+    """id = "ID" SP id-params-list. `NIL` is an empty `pairs`."""
+
+    pairs: tuple[tuple[bytes, bytes | None], ...] = ()
+
+
+@frozen
+class Enable:
+    """enable = "ENABLE" 1*(SP capability); the names in upper case, known or not."""
+
+    capabilities: tuple[bytes, ...]
+
+
+def parse_capability(scan: Scanner) -> Capability:
+    scan.end()
+    return Capability()
+
+
+def parse_noop(scan: Scanner) -> Noop:
+    scan.end()
+    return Noop()
+
+
+def parse_logout(scan: Scanner) -> Logout:
+    scan.end()
+    return Logout()
+
+
+def parse_starttls(scan: Scanner) -> StartTls:
+    scan.end()
+    return StartTls()
+
+
+def parse_idle(scan: Scanner) -> Idle:
+    scan.end()
+    return Idle()
+
+
+def is_done(line: bytes) -> bool:
+    """Whether this line ends IDLE (RFC 2177 §4)."""
+    return line.upper() == b"DONE"
+
+
+def parse_id(scan: Scanner) -> Id:
+    """RFC 2971 §4."""
+    scan.space()
+    if scan.nil():
+        scan.end()
+        return Id()
+    pairs: list[tuple[bytes, bytes | None]] = []
+    scan.expect(b"(")
+    while not scan.take(b")"):
+        if pairs:
+            scan.space()
+        if len(pairs) == MAX_ID_PAIRS:
+            raise SyntaxProblem("Too many fields in ID")
+        name = scan.string()
+        scan.space()
+        value = scan.nstring()
+        if len(name) > MAX_ID_NAME or len(value or b"") > MAX_ID_VALUE:
+            raise SyntaxProblem("A field of ID is too long")
+        pairs.append((name, value))
+    scan.end()
+    return Id(tuple(pairs))
+
+
+def parse_enable(scan: Scanner) -> Enable:
+    """RFC 5161 §4."""
+    names: list[bytes] = []
+    while not names or not scan.at_end():
+        if len(names) == MAX_ENABLE:
+            raise SyntaxProblem("Too many capabilities")
+        scan.space()
+        names.append(scan.atom().upper())
+    return Enable(tuple(names))

@@ -1,0 +1,195 @@
+"""FETCH: RFC 3501 §6.4.5, §7.4.2."""
+
+import re
+from enum import Enum
+
+from attrs import field, frozen
+
+from imap.wire.grammar import MAX_NUMBER, MAX_NUMBER64, SyntaxProblem
+from imap.wire.numbers import NumberSet, number_set
+from imap.wire.scanner import Scanner
+from imap.wire.writer import Writer
+
+
+class Item(Enum):
+    """Fetch items without arguments; the value is the name on the wire. BODY is BODYSTRUCTURE without extensions."""
+
+    FLAGS = b"FLAGS"
+    UID = b"UID"
+    INTERNALDATE = b"INTERNALDATE"
+    RFC822_SIZE = b"RFC822.SIZE"
+    ENVELOPE = b"ENVELOPE"
+    BODY = b"BODY"
+    BODYSTRUCTURE = b"BODYSTRUCTURE"
+
+
+class Part(Enum):
+    """What of a section is meant (section-text); ALL is the whole of the part or message."""
+
+    ALL = b""
+    HEADER = b"HEADER"
+    HEADER_FIELDS = b"HEADER.FIELDS"
+    HEADER_FIELDS_NOT = b"HEADER.FIELDS.NOT"
+    TEXT = b"TEXT"
+    MIME = b"MIME"
+
+
+@frozen
+class Section:
+    """BODY[section]<partial>, and RFC822, RFC822.HEADER, RFC822.TEXT, which mean the same under another label.
+
+    `label` is the name in the response, `BODY[1.HEADER.FIELDS (TO)]<0>`; `sets_seen` is False for the PEEK forms.
+    """
+
+    path: tuple[int, ...] = ()
+    part: Part = Part.ALL
+    fields: tuple[bytes, ...] = ()              # names of header fields as given
+    partial: tuple[int, int] | None = None      # first octet, number of octets
+    sets_seen: bool = True
+    label: bytes = field(default=b"BODY[]", kw_only=True)
+
+
+@frozen
+class Fetch:
+    """fetch = "FETCH" SP sequence-set SP ("ALL" / "FULL" / "FAST" / fetch-att / "(" fetch-att *(SP fetch-att) ")")
+
+    The macros are expanded; each item is there once, in the client's order. UID FETCH has Item.UID first if the client
+    did not ask for it.
+    """
+
+    messages: NumberSet
+    items: tuple[Item | Section, ...]
+    by_uid: bool = False
+
+
+_FAST = (Item.FLAGS, Item.INTERNALDATE, Item.RFC822_SIZE)
+_MACROS: dict[bytes, tuple[Item | Section, ...]] = {
+    b"FAST": _FAST,
+    b"ALL": (*_FAST, Item.ENVELOPE),
+    b"FULL": (*_FAST, Item.ENVELOPE, Item.BODY),
+}
+_SIMPLE: dict[bytes, Item | Section] = {
+    **{item.value: item for item in Item},
+    b"RFC822": Section(label=b"RFC822"),
+    b"RFC822.HEADER": Section(part=Part.HEADER, sets_seen=False, label=b"RFC822.HEADER"),
+    b"RFC822.TEXT": Section(part=Part.TEXT, label=b"RFC822.TEXT"),
+}
+_WHOLE = {b"BODY[]": Section(), b"BODY.PEEK[]": Section(sets_seen=False)}
+_PARTS = {part.value: part for part in Part}
+
+_WORD = re.compile(rb"[A-Za-z0-9.]++(?:\[\](?!<))?+")
+_SECTION = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*+)?+(?:(\.)?+([A-Za-z][A-Za-z.]*+))?+")
+_PARTIAL = re.compile(rb"<([0-9]++)\.([0-9]++)>")
+
+
+def parse_fetch(scan: Scanner, *, by_uid: bool) -> Fetch:
+    scan.space()
+    messages = number_set(scan)
+    scan.space()
+    items: tuple[Item | Section, ...]
+    if scan.looks_at(b"("):
+        items = _items(scan)
+    else:
+        word = _word(scan)
+        items = _MACROS.get(word) or (_item(scan, word),)
+    scan.end()
+    if by_uid and Item.UID not in items:
+        items = (Item.UID, *items)
+    return Fetch(messages, items, by_uid)
+
+
+def _items(scan: Scanner) -> tuple[Item | Section, ...]:
+    scan.expect(b"(")
+    items: dict[Item | Section, None] = {}
+    count = 0
+    while not count or not scan.take(b")"):
+        if count:
+            scan.space()
+        count += 1
+        if count > scan.limits.items:
+            raise SyntaxProblem("Too many items to fetch")
+        items[_item(scan, _word(scan))] = None
+    return tuple(items)
+
+
+def _word(scan: Scanner) -> bytes:
+    found = scan.match(_WORD)
+    if found is None:
+        raise SyntaxProblem("A fetch item is expected here")
+    return found[0].upper()
+
+
+def _item(scan: Scanner, word: bytes) -> Item | Section:
+    if word in (b"BODY", b"BODY.PEEK") and scan.looks_at(b"["):
+        return _section(scan, sets_seen=word == b"BODY")
+    item = _SIMPLE.get(word) or _WHOLE.get(word)
+    if item is None:
+        raise SyntaxProblem("There is no such fetch item")
+    return item
+
+
+def _section(scan: Scanner, *, sets_seen: bool) -> Section:
+    found = scan.match(_SECTION)
+    path = _path(found[1], scan) if found is not None and found[1] else ()
+    part = _PARTS.get(found[3].upper()) if found is not None and found[3] else Part.ALL
+    dotted = found is not None and found[2] is not None
+    if found is None or part is None or dotted != bool(path and part is not Part.ALL):
+        raise SyntaxProblem("There is no such section")
+    if part is Part.MIME and not path:
+        raise SyntaxProblem("MIME needs the number of a part")
+    with_fields = part in (Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT)
+    fields = _fields(scan) if with_fields else ()
+    scan.expect(b"]")
+    partial = _partial(scan) if scan.looks_at(b"<") else None
+    return Section(path, part, fields, partial, sets_seen, label=_label(path, part, fields, partial))
+
+
+def _path(digits: bytes, scan: Scanner) -> tuple[int, ...]:
+    numbers = digits.split(b".")
+    if len(numbers) > scan.limits.items or max(map(len, numbers)) > 10:
+        raise SyntaxProblem("There is no such section")
+    path = tuple(map(int, numbers))
+    if max(path) > MAX_NUMBER:
+        raise SyntaxProblem("The number is out of range")
+    return path
+
+
+def _fields(scan: Scanner) -> tuple[bytes, ...]:
+    """header-list"""
+    scan.space()
+    scan.expect(b"(")
+    names: list[bytes] = []
+    while not names or not scan.take(b")"):
+        if names:
+            scan.space()
+        names.append(scan.field_name())
+        if len(names) > scan.limits.items:
+            raise SyntaxProblem("Too many header fields")
+    return tuple(names)
+
+
+def _partial(scan: Scanner) -> tuple[int, int]:
+    # Numbers of 63 bits, as RFC 9051 §9 has it, since a message may be that long.
+    found = scan.match(_PARTIAL)
+    if found is None or len(found[1]) > 19 or len(found[2]) > 19:
+        raise SyntaxProblem("A part such as <0.1024> is expected here")
+    start, count = int(found[1]), int(found[2])
+    if not count or max(start, count) > MAX_NUMBER64:
+        raise SyntaxProblem("The number is out of range")
+    return start, count
+
+
+def _label(path: tuple[int, ...], part: Part, fields: tuple[bytes, ...], partial: tuple[int, int] | None) -> bytes:
+    words = [b"%d" % number for number in path]
+    if part is not Part.ALL:
+        words.append(part.value)
+    label = Writer().raw(b"BODY[" + b".".join(words))
+    if fields:
+        label.raw(b" (")
+        for number, name in enumerate(fields):
+            label.raw(b" " if number else b"").astring(name)
+        label.raw(b")")
+    label.raw(b"]")
+    if partial is not None:
+        label.raw(b"<%d>" % partial[0])
+    return bytes(label)

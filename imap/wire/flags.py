@@ -1,0 +1,111 @@
+"""Flags both ways, and STORE: RFC 3501 §2.3.2, §6.4.6."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from attrs import frozen
+
+from imap.wire.grammar import ATOM, SyntaxProblem
+from imap.wire.numbers import NumberSet, number_set
+from imap.wire.scanner import Scanner
+from store.values import Flag, FlagAction, Flags
+
+# The names in the order of RFC 3501 §2.3.2.
+NAMES = {
+    Flag.SEEN: b"\\Seen",
+    Flag.ANSWERED: b"\\Answered",
+    Flag.FLAGGED: b"\\Flagged",
+    Flag.DELETED: b"\\Deleted",
+    Flag.DRAFT: b"\\Draft",
+}
+RECENT = b"\\Recent"
+
+_SYSTEM = {name.decode("ascii").upper(): flag for flag, name in NAMES.items()}
+_ACTION = re.compile(rb"([+-]?+)FLAGS(\.SILENT)?+(?= )", re.IGNORECASE)
+_ACTIONS = {b"+": FlagAction.ADD, b"-": FlagAction.REMOVE, b"": FlagAction.REPLACE}
+
+
+@frozen
+class StoreFlags:
+    """store = "STORE" SP sequence-set SP ["+" / "-"] "FLAGS" [".SILENT"] SP (flag-list / (flag *(SP flag)))"""
+
+    messages: NumberSet
+    action: FlagAction
+    flags: Flags
+    silent: bool = False
+    by_uid: bool = False
+
+
+def parse_store(scan: Scanner, *, by_uid: bool) -> StoreFlags:
+    scan.space()
+    messages = number_set(scan)
+    scan.space()
+    action = scan.match(_ACTION)
+    if action is None:
+        raise SyntaxProblem("FLAGS, +FLAGS or -FLAGS is expected here")
+    scan.space()
+    flags = flag_list(scan) if scan.looks_at(b"(") else _bare_flags(scan)
+    scan.end()
+    return StoreFlags(messages, _ACTIONS[action[1]], flags, action[2] is not None, by_uid)
+
+
+def flag_list(scan: Scanner) -> Flags:
+    """flag-list: "(" [flag *(SP flag)] ")". Raises SyntaxProblem, for \\Recent too."""
+    scan.expect(b"(")
+    names: list[str] = []
+    while not scan.take(b")"):
+        if names:
+            scan.space()
+        names.append(scan.flag())
+        _check_count(names, scan)
+    return _flags(names, scan)
+
+
+def flag_words(system: int, keywords: Iterable[str] = (), *, recent: bool = False) -> list[bytes]:
+    """The flags as they are written, system flags first. Raises ValueError for a keyword that is not an atom."""
+    words = [name for flag, name in NAMES.items() if system & flag]
+    if recent:
+        words.append(RECENT)
+    for keyword in keywords:
+        word = keyword.encode("ascii")
+        if not ATOM.fullmatch(word):
+            raise ValueError("not a keyword")
+        words.append(word)
+    return words
+
+
+@lru_cache(maxsize=4096)
+def format_flags(system: int, keywords: tuple[str, ...] = (), recent: bool = False) -> bytes:
+    """flag-list; the same few come again and again. Raises ValueError for a keyword that is not an atom."""
+    return b"(" + b" ".join(flag_words(system, keywords, recent=recent)) + b")"
+
+
+def _bare_flags(scan: Scanner) -> Flags:
+    names = [scan.flag()]
+    while scan.take(b" "):
+        names.append(scan.flag())
+        _check_count(names, scan)
+    return _flags(names, scan)
+
+
+def _flags(names: list[str], scan: Scanner) -> Flags:
+    system = Flag(0)
+    keywords: dict[str, str] = {}
+    for name in names:
+        if not name.startswith("\\"):
+            if len(name) > scan.limits.word:
+                raise SyntaxProblem("The keyword is too long")
+            keywords.setdefault(name.lower(), name)     # RFC 9051 §2.3.2: case does not tell keywords apart
+            continue
+        flag = _SYSTEM.get(name.upper())
+        if flag is None:
+            recent = name.encode("ascii").upper() == RECENT.upper()
+            raise SyntaxProblem("\\Recent is the server's to set" if recent else "There is no such system flag")
+        system |= flag
+    return Flags(system, tuple(keywords.values()))
+
+
+def _check_count(names: list[str], scan: Scanner) -> None:
+    if len(names) > scan.limits.items:
+        raise SyntaxProblem("Too many flags")

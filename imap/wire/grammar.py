@@ -1,0 +1,32 @@
+"""The character classes of RFC 3501 §9 as compiled patterns, and the one error of everything that parses.
+
+Every pattern here is linear: what can repeat is possessive, so nothing is tried twice.
+"""
+
+import re
+
+MAX_NUMBER = 0xFFFFFFFF         # RFC 3501 §9 number: unsigned 32 bits
+MAX_NUMBER64 = (1 << 63) - 1    # RFC 9051 §9 number64: the sizes of literals
+
+_ATOM_CHARS = rb"!#$&'+,\-./0-9:;<=>?@A-Z\[^_`a-z|}~"      # "[" is one, "]" is not
+ATOM = re.compile(rb"[" + _ATOM_CHARS + rb"]++")
+ASTRING_ATOM = re.compile(rb"[" + _ATOM_CHARS + rb"\]]++")
+LIST_MAILBOX = re.compile(rb"[" + _ATOM_CHARS + rb"\]%*]++")
+TAG = re.compile(rb"[" + _ATOM_CHARS.replace(b"+", b"") + rb"\]]++")
+QUOTED = re.compile(rb'"([^"\\\x00\r\n\x80-\xff]*+(?:\\["\\][^"\\\x00\r\n\x80-\xff]*+)*+)"')
+ESCAPE = re.compile(rb'\\(["\\])')
+NUMBER = re.compile(rb"[0-9]++")
+LITERAL = re.compile(rb"\{([0-9]++)(\+?)\}\Z")
+
+
+class SyntaxProblem(ValueError):
+    """The client's octets are not a legal command; `public` says why and is safe to send.
+
+    `status` is BAD, or NO where that is the right answer; `code` is a response code without its brackets, or nothing.
+    """
+
+    def __init__(self, public: str, *, code: bytes = b"", status: bytes = b"BAD") -> None:
+        self.public = public
+        self.code = code
+        self.status = status
+        super().__init__(public)

@@ -1,0 +1,24 @@
+"""Every limit of reading a command, in one value: the session hands in one for before login and one for after."""
+
+from attrs import frozen
+
+
+@frozen
+class Limits:
+    """What one command may take. `settings.py` picks the numbers."""
+
+    line: int = 65_536          # octets of all its text, literals not counted: the limit of each line too
+    literal: int = 65_536       # octets of one literal kept in memory; the message of APPEND is not
+    literals: int = 64          # literals in a command
+    memory: int = 262_144       # octets of all its literals together
+    swallow: int = 1 << 30      # largest literal that is thrown away if sent without waiting; else the connection ends
+    depth: int = 100            # nested parentheses, and NOT and OR
+    keys: int = 2_000           # search keys in a SEARCH
+    items: int = 256            # items of a FETCH, names in a list of header fields or flags
+    word: int = 255             # octets of one keyword
+    ranges: int = 20_000        # ranges in a number set
+
+
+STRICT = Limits(line=8_192, literal=4_096, literals=8, memory=4_096, swallow=1 << 20, depth=4,
+                keys=8, items=32, ranges=8)
+"""For a client that has not logged in: enough for ID, LOGIN and AUTHENTICATE."""

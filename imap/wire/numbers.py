@@ -1,0 +1,139 @@
+"""Sets of message numbers, both ways: sequence-set of RFC 3501 §9, §6.4.8."""
+
+import re
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import ArrayLike, NDArray
+
+from imap.wire.grammar import MAX_NUMBER, SyntaxProblem
+from imap.wire.scanner import Scanner
+
+STAR = 0        # "*" in a range: the largest number in use
+
+_SET = re.compile(rb"[0-9:,*]++")
+_RANGE = re.compile(rb"(?:([1-9][0-9]{0,9})|\*)(?::(?:([1-9][0-9]{0,9})|(\*)))?+")
+
+Indices = NDArray[np.intp]
+
+
+@frozen
+class NumberSet:
+    """sequence-set: ranges as the client wrote them, (n, n) for a single number, STAR for "*"."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    def __bytes__(self) -> bytes:
+        return b",".join(_range_bytes(first, last) for first, last in self.ranges)
+
+    def resolve(self, largest: int) -> list[tuple[int, int]]:
+        """The ranges in ascending order, joined where they touch, with `largest` for "*".
+
+        When nothing is there (`largest` 0), "*" stands for nothing, and a range with it for nothing.
+        """
+        known = [(first or largest, last or largest) for first, last in self.ranges
+                 if largest or (first != STAR and last != STAR)]
+        if len(known) == 1:
+            first, last = known[0]
+            return [(first, last) if first <= last else (last, first)]
+        joined: list[tuple[int, int]] = []
+        for first, last in sorted((min(pair), max(pair)) for pair in known):
+            if joined and first <= joined[-1][1] + 1:
+                joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+            else:
+                joined.append((first, last))
+        return joined
+
+    def select(self, uids: NDArray[np.unsignedinteger]) -> Indices:
+        """Which of `uids` (ascending) are in this set of UIDs: ascending indices. UIDs not in use are passed over."""
+        if not len(uids):
+            return np.empty(0, dtype=np.intp)
+        ranges = np.array(self.resolve(int(uids[-1])), dtype=np.int64).reshape(-1, 2)
+        # Clipped, so that the ranges can have the type of `uids`: searchsorted would else convert all of `uids`.
+        ranges = np.minimum(ranges, MAX_NUMBER).astype(uids.dtype)
+        starts = np.searchsorted(uids, ranges[:, 0], side="left")
+        ends = np.searchsorted(uids, ranges[:, 1], side="right")
+        return _spans(starts, ends)
+
+    def positions(self, count: int) -> Indices:
+        """The messages with these sequence numbers in a mailbox of `count`, as ascending indices from 0.
+
+        Raises SyntaxProblem if one is not there, as "*" is not in an empty mailbox (RFC 3501 §9 seq-number).
+        """
+        ranges = self.resolve(count)
+        if not count or ranges[-1][1] > count:
+            raise SyntaxProblem("There is no message of that number")
+        bounds = np.array(ranges, dtype=np.intp)
+        return _spans(bounds[:, 0] - 1, bounds[:, 1])
+
+
+ALL = NumberSet(((1, STAR),))
+
+
+def number_set(scan: Scanner) -> NumberSet:
+    """sequence-set. Raises SyntaxProblem."""
+    found = scan.match(_SET)
+    if found is None:
+        raise SyntaxProblem("A set of numbers is expected here")
+    return parse_number_set(found[0], scan.limits.ranges)
+
+
+def parse_number_set(octets: bytes, most: int) -> NumberSet:
+    """sequence-set of at most so many ranges. Raises SyntaxProblem."""
+    if octets.isdigit() and len(octets) < 10 and octets[0] != 48:       # one number, which most are
+        number = int(octets)
+        return NumberSet(((number, number),))
+    if octets.count(b",") >= most:
+        raise SyntaxProblem("Too many ranges in the set of numbers")
+    return NumberSet(tuple([_range(part) for part in octets.split(b",")]))
+
+
+def format_numbers(numbers: ArrayLike) -> bytes:
+    """sequence-set of these numbers in this order, runs joined: "1:3,5". Of nothing, nothing, which is no sequence-set.
+
+    The two sets of COPYUID go in step (RFC 4315 §3): the order is kept, and nothing is left out.
+    """
+    values = np.asarray(numbers)
+    if not len(values):
+        return b""
+    new = np.flatnonzero(np.diff(values) != 1)
+    firsts = values[np.concatenate(([0], new + 1))]
+    lasts = values[np.concatenate((new, [len(values) - 1]))]
+    single = firsts == lasts        # written with the C code of list and %, a fifth of the time of a loop
+    if single.all():
+        return str(firsts.tolist())[1:-1].replace(" ", "").encode("ascii")
+    both = np.column_stack((firsts, lasts)).ravel()[np.column_stack((np.ones_like(single), ~single)).ravel()]
+    form = ",".join([_FORMS[one] for one in single.tolist()])
+    return (form % tuple(both.tolist())).encode("ascii")
+
+
+_FORMS = ("%d:%d", "%d")
+
+
+def _range(part: bytes) -> tuple[int, int]:
+    found = _RANGE.fullmatch(part)
+    if found is None:
+        raise SyntaxProblem("The set of numbers is not one")
+    first = int(found[1]) if found[1] else STAR
+    last = first
+    if found[2]:
+        last = int(found[2])
+    elif found[3]:
+        last = STAR
+    if first > MAX_NUMBER or last > MAX_NUMBER:
+        raise SyntaxProblem("The number is out of range")
+    return first, last
+
+
+def _range_bytes(first: int, last: int) -> bytes:
+    start = b"%d" % first if first else b"*"
+    return start if first == last else start + b":" + (b"%d" % last if last else b"*")
+
+
+def _spans(starts: Indices, ends: Indices) -> Indices:
+    """All of start..end-1 of each pair, one after the other."""
+    if len(starts) == 1:
+        return np.arange(starts[0], ends[0], dtype=np.intp)
+    lengths = ends - starts
+    offsets = np.repeat(starts - np.concatenate(([0], np.cumsum(lengths)[:-1])), lengths)
+    return (np.arange(len(offsets)) + offsets).astype(np.intp, copy=False)

@@ -1,0 +1,193 @@
+"""The replies of RFC 3501 §7, as lines. Text for people is cleaned, codes are checked: nothing can add a line."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from numpy.typing import ArrayLike
+
+from imap.wire import utf7
+from imap.wire.flags import format_flags
+from imap.wire.grammar import SyntaxProblem
+from imap.wire.listing import StatusItem
+from imap.wire.numbers import format_numbers
+from imap.wire.writer import Writer
+
+OK, NO, BAD, BYE = b"OK", b"NO", b"BAD", b"BYE"
+
+READ_ONLY = b"READ-ONLY"
+READ_WRITE = b"READ-WRITE"
+TRYCREATE = b"TRYCREATE"
+
+_NOT_TEXT = re.compile(r"[^ -~]")
+_NOT_CODE = re.compile(rb"[^ -\\^-~]")      # printable, and no "]"
+
+
+def reply(tag: bytes | None, status: bytes, text: str, code: bytes = b"") -> bytes:
+    """response-tagged; without a tag, resp-cond-state or resp-cond-bye (RFC 3501 §7.1).
+
+    Raises ValueError for a code that would end early.
+    """
+    if _NOT_TEXT.search(text):
+        text = _NOT_TEXT.sub("?", text)
+    if code:
+        if _NOT_CODE.search(code):
+            raise ValueError("not a response code")
+        return b"%s %s [%s] %s\r\n" % (tag or b"*", status, code, text.encode("ascii") or b"-")
+    # Text that begins with "[" would be read as a code.
+    return b"%s %s %s\r\n" % (tag or b"*", status, text.lstrip("[ ").encode("ascii") or b"-")
+
+
+def ok(tag: bytes | None, text: str, code: bytes = b"") -> bytes:
+    """OK"""
+    return reply(tag, OK, text, code)
+
+
+def no(tag: bytes | None, text: str, code: bytes = b"") -> bytes:
+    """NO"""
+    return reply(tag, NO, text, code)
+
+
+def bad(tag: bytes | None, text: str, code: bytes = b"") -> bytes:
+    """BAD"""
+    return reply(tag, BAD, text, code)
+
+
+def bye(text: str, code: bytes = b"") -> bytes:
+    """BYE"""
+    return reply(None, BYE, text, code)
+
+
+def problem(tag: bytes | None, refused: SyntaxProblem) -> bytes:
+    """The answer to a command that could not be read."""
+    return reply(tag, refused.status, refused.public, refused.code)
+
+
+def capability(names: Iterable[bytes]) -> bytes:
+    """capability-data"""
+    return b"* " + capability_code(names) + b"\r\n"
+
+
+def enabled(names: Iterable[bytes]) -> bytes:
+    """RFC 5161 §3.2"""
+    return b" ".join((b"* ENABLED", *names)) + b"\r\n"
+
+
+def exists(count: int) -> bytes:
+    """RFC 3501 §7.3.1"""
+    return b"* %d EXISTS\r\n" % count
+
+
+def recent(count: int) -> bytes:
+    """RFC 3501 §7.3.2"""
+    return b"* %d RECENT\r\n" % count
+
+
+def expunge(number: int) -> bytes:
+    """RFC 3501 §7.4.1"""
+    return b"* %d EXPUNGE\r\n" % number
+
+
+def expunges(numbers: Iterable[int]) -> bytes:
+    """Many expunges, of messages given by their sequence numbers before any of them; the last comes first, so that no
+    number changes under the next."""
+    return b"".join([b"* %d EXPUNGE\r\n" % number for number in sorted(numbers, reverse=True)])
+
+
+def flags(keywords: Sequence[str]) -> bytes:
+    """FLAGS: what can be set in this mailbox (RFC 3501 §7.2.6)."""
+    return b"* FLAGS " + format_flags(0x1F, tuple(keywords)) + b"\r\n"
+
+
+def listed(attributes: Iterable[bytes], name: str, separator: bytes = b"/", *, lsub: bool = False) -> bytes:
+    """LIST or LSUB (RFC 3501 §7.2.2). The separator is one character; an empty one is NIL."""
+    line = Writer().raw(b"* LSUB " if lsub else b"* LIST ").words(attributes).raw(b" ")
+    line.nstring(separator or None).raw(b" ").mailbox(name)
+    return bytes(line.raw(b"\r\n"))
+
+
+def status(name: str, values: Iterable[tuple[StatusItem, int]]) -> bytes:
+    """STATUS (RFC 3501 §7.2.4)"""
+    line = Writer().raw(b"* STATUS ").mailbox(name).raw(b" ")
+    return bytes(line.words(b"%s %d" % (item.value, value) for item, value in values).raw(b"\r\n"))
+
+
+def search(numbers: ArrayLike) -> bytes:
+    """SEARCH (RFC 3501 §7.2.5), for an array or a sequence of many numbers too."""
+    many: list[int] = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)     # type: ignore[arg-type]
+    text = str(many)[1:-1].replace(",", "")
+    return b"* SEARCH" + (b" " + text.encode("ascii") if text else b"") + b"\r\n"
+
+
+def fetch(number: int, data: Iterable[bytes]) -> bytes:
+    """FETCH (RFC 3501 §7.4.2) of pairs that are written already, `FLAGS (\\Seen)`."""
+    return b"* %d FETCH (%s)\r\n" % (number, b" ".join(data))
+
+
+def fetch_head(number: int) -> bytes:
+    """The start of a FETCH that goes out in pieces: pairs with spaces between them follow, then FETCH_TAIL."""
+    return b"* %d FETCH (" % number
+
+
+FETCH_TAIL = b")\r\n"
+
+
+def server_id(pairs: Iterable[tuple[bytes, bytes | None]]) -> bytes:
+    """ID (RFC 2971 §3.2); no pairs are NIL."""
+    words = [bytes(Writer().string(name).raw(b" ").nstring(value)) for name, value in pairs]
+    line = Writer().raw(b"* ID ")
+    return bytes((line.words(words) if words else line.raw(b"NIL")).raw(b"\r\n"))
+
+
+def namespace(personal: Sequence[str], others: Sequence[str], shared: Sequence[str], separator: bytes = b"/") -> bytes:
+    """NAMESPACE (RFC 2342 §5): the prefixes of each kind; none is NIL."""
+    line = Writer().raw(b"* NAMESPACE")
+    for prefixes in (personal, others, shared):
+        line.raw(b" " if prefixes else b" NIL")
+        if prefixes:
+            line.raw(b"(")
+            for prefix in prefixes:
+                line.raw(b"(").string(utf7.encode(prefix)).raw(b" ").string(separator).raw(b")")
+            line.raw(b")")
+    return bytes(line.raw(b"\r\n"))
+
+
+# Response codes, without their brackets (RFC 3501 §7.1, RFC 4315 §3)
+
+
+def capability_code(names: Iterable[bytes]) -> bytes:
+    """CAPABILITY"""
+    return b" ".join((b"CAPABILITY", *names))
+
+
+def permanent_flags(keywords: Sequence[str], *, more: bool = True, none: bool = False) -> bytes:
+    """PERMANENTFLAGS: with \\* if clients may make keywords; `none` where nothing can be changed."""
+    if none:
+        return b"PERMANENTFLAGS ()"
+    inside = format_flags(0x1F, tuple(keywords))[1:-1]
+    return b"PERMANENTFLAGS (" + inside + (b" \\*)" if more else b")")
+
+
+def uidvalidity(value: int) -> bytes:
+    """UIDVALIDITY"""
+    return b"UIDVALIDITY %d" % value
+
+
+def uidnext(value: int) -> bytes:
+    """UIDNEXT"""
+    return b"UIDNEXT %d" % value
+
+
+def unseen(number: int) -> bytes:
+    """UNSEEN: the sequence number of the first message that is not \\Seen."""
+    return b"UNSEEN %d" % number
+
+
+def appenduid(validity: int, uids: ArrayLike) -> bytes:
+    """APPENDUID (RFC 4315 §3)"""
+    return b"APPENDUID %d %s" % (validity, format_numbers(uids))
+
+
+def copyuid(validity: int, source: ArrayLike, target: ArrayLike) -> bytes:
+    """COPYUID (RFC 4315 §3): the n-th of `source` became the n-th of `target`. Of nothing there is none: b""."""
+    numbers = format_numbers(source)
+    return b"COPYUID %d %s %s" % (validity, numbers, format_numbers(target)) if numbers else b""

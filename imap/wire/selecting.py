@@ -1,0 +1,71 @@
+"""SELECT, EXAMINE, CHECK, CLOSE, EXPUNGE (RFC 3501 §6.3.1, §6.3.2, §6.4.1 to §6.4.3), UNSELECT (RFC 3691) and
+UID EXPUNGE (RFC 4315 §2.1)."""
+
+from attrs import frozen
+
+from imap.wire.numbers import NumberSet, number_set
+from imap.wire.scanner import Scanner
+
+
+@frozen
+class Select:
+    """select = "SELECT" SP mailbox; EXAMINE is the same with `read_only`."""
+
+    mailbox: str
+    read_only: bool = False
+
+
+@frozen
+class Check:
+    """ "CHECK" """
+
+
+@frozen
+class Close:
+    """ "CLOSE" """
+
+
+@frozen
+class Unselect:
+    """ "UNSELECT": CLOSE that expunges nothing."""
+
+
+@frozen
+class Expunge:
+    """ "EXPUNGE", or "UID EXPUNGE" SP sequence-set with `uids`."""
+
+    uids: NumberSet | None = None
+
+
+def parse_select(scan: Scanner, *, read_only: bool) -> Select:
+    scan.space()
+    mailbox = scan.mailbox()
+    scan.end()
+    return Select(mailbox, read_only)
+
+
+def parse_check(scan: Scanner) -> Check:
+    scan.end()
+    return Check()
+
+
+def parse_close(scan: Scanner) -> Close:
+    scan.end()
+    return Close()
+
+
+def parse_unselect(scan: Scanner) -> Unselect:
+    scan.end()
+    return Unselect()
+
+
+def parse_expunge(scan: Scanner) -> Expunge:
+    scan.end()
+    return Expunge()
+
+
+def parse_uid_expunge(scan: Scanner) -> Expunge:
+    scan.space()
+    uids = number_set(scan)
+    scan.end()
+    return Expunge(uids)

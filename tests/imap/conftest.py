@@ -1,0 +1,45 @@
+"""A store for the tests of IMAP: made once, its user is new for each test."""
+
+import logging
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from store.check import check
+from store.settings import Settings
+from store.store import Store
+from tests.support.scripts import Place
+from tests.support.stores import HASH
+
+MEMORY = Path("/dev/shm")       # a store has thousands of folders
+
+
+@pytest.fixture(scope="session")
+def shared_store():
+    with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        root = Path(folder) / "store"
+        Store.make(root)
+        store = Store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20))
+        yield store
+        store.close()
+
+
+@pytest.fixture
+def place(shared_store, monkeypatch, caplog):
+    """Where a conversation takes place. Nothing may be wrong with the store in the end, and no bug in the log."""
+    store = shared_store
+    for user in ("alice", "bob"):
+        store.inbox(store.directory.add(user, HASH))
+    made = Place(store, monkeypatch)
+    yield made
+    monkeypatch.undo()
+    for partition in store.partitions.values():
+        partition.files.settle()
+        assert not list(partition.files.staging.iterdir())
+    if not made.damaged:
+        assert check(store) == []
+    for user in ("alice", "bob"):
+        store.remove_user(user)
+        store.directory.remove(user)
+    assert not [record for record in caplog.records if record.exc_info and record.levelno >= logging.ERROR] or made.bugs

@@ -1,0 +1,141 @@
+"""The numbering of a session against a client that believes what it is told (RFC 3501 §7.3, §7.4)."""
+
+import re
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imap.view import Belief, View
+from imap.wire.grammar import SyntaxProblem
+from imap.wire.numbers import parse_number_set
+from store.index import ROW
+from store.mailbox import Mailbox, MailboxState
+
+STATE = MailboxState.new(1, 0)
+
+
+def picture(messages, keywords=()):
+    """A mailbox of {uid: (flags, keyword bits)}."""
+    rows = np.zeros(len(messages), ROW)
+    rows["uid"] = sorted(messages)
+    rows["flags"] = [messages[uid][0] for uid in sorted(messages)]
+    rows["keywords"] = [messages[uid][1] for uid in sorted(messages)]
+    rows.flags.writeable = False
+    return Mailbox(None, evolve(STATE, uidnext=max(messages, default=0) + 1, keywords=keywords), rows)
+
+
+class Client:
+    r"""What a client knows of its mailbox: for each number the UID and flags, as far as it was told."""
+
+    NAMES = {rb"\Seen": 1, rb"\Answered": 2, rb"\Flagged": 4, rb"\Deleted": 8, rb"\Draft": 16}
+
+    def __init__(self, messages, keywords=()):
+        self.uids = sorted(messages)
+        self.flags = [messages[uid] for uid in self.uids]
+        self.keywords = [word.encode() for word in keywords]
+
+    def hear(self, octets, truth):
+        for line in octets.split(b"\r\n")[:-1]:
+            number, word = line.split(b" ")[1:3]
+            if word == b"EXPUNGE":
+                del self.uids[int(number) - 1], self.flags[int(number) - 1]
+            elif word == b"EXISTS":
+                assert int(number) >= len(self.uids)
+                new = sorted(truth)[len(self.uids) - int(number):] if int(number) > len(self.uids) else []
+                self.uids += new
+                self.flags += [truth[uid] for uid in new]
+            elif number == b"FLAGS":
+                self.keywords = re.search(rb"Draft ?(.*)\)", line)[1].split()
+            elif word == b"FETCH":
+                names = re.search(rb"FLAGS \((.*)\)\)", line)[1].replace(rb"\Recent", b"").split()
+                bits = sum(1 << at for at, name in enumerate(self.keywords) if name in names)
+                self.flags[int(number) - 1] = (sum(self.NAMES.get(name, 0) for name in names), bits)
+
+
+KINDS = st.sampled_from(["expunge", "add", "flag", "keyword", "nothing"])
+STEPS = st.lists(st.tuples(KINDS, st.integers(0, 30), st.integers(0, 31), st.booleans()))
+
+
+@settings(deadline=None)
+@given(st.integers(0, 8), STEPS)
+def test_what_a_client_believes_is_so(count, steps):
+    truth = {uid: (0, 0) for uid in range(1, count + 1)}
+    keywords = ()
+    top = count
+    view = View(picture(truth), read_only=False)
+    client = Client(truth)
+    for what, at, flags, expunges in steps:
+        uids = sorted(truth)
+        if what == "add":
+            top += 1 + at % 3
+            truth[top] = (flags, 0)
+        elif what == "keyword" and len(keywords) < 5:
+            keywords = (*keywords, f"k{len(keywords)}")
+        elif what == "expunge" and uids:
+            del truth[uids[at % len(uids)]]
+        elif what == "flag" and uids:
+            truth[uids[at % len(uids)]] = (flags, at & (1 << len(keywords)) - 1)
+        before = list(client.uids)
+        told = view.merge(picture(truth, keywords), expunges=expunges)
+        client.hear(b"".join(view.responses(told, by_uid=False)), truth)
+        assert client.uids == view.uids.tolist() == view.rows["uid"].tolist()
+        if expunges:
+            assert client.uids == sorted(truth)
+        else:
+            assert client.uids[:len(before)] == before
+        there = view.still_there(np.arange(view.exists))
+        assert view.uids[there].tolist() == sorted(truth)
+        assert [client.flags[at] for at in there.tolist()] == [truth[uid] for uid in sorted(truth)]
+
+
+def test_expunges_are_told_from_the_last_to_the_first():
+    view = View(picture({uid: (0, 0) for uid in range(1, 6)}), read_only=False)
+    told = view.merge(picture({2: (0, 0), 4: (0, 0)}), expunges=True)
+    assert b"".join(view.responses(told, by_uid=False)) == b"* 5 EXPUNGE\r\n* 3 EXPUNGE\r\n* 1 EXPUNGE\r\n"
+
+
+def test_an_expunge_and_an_arrival_at_once_do_not_hide_each_other():
+    view = View(picture({1: (0, 0), 2: (0, 0)}), read_only=False)
+    told = view.merge(picture({2: (0, 0), 3: (0, 0)}), expunges=True)
+    assert b"".join(view.responses(told, by_uid=False)) == b"* 1 EXPUNGE\r\n* 2 EXISTS\r\n* 0 RECENT\r\n"
+    assert view.uids.tolist() == [2, 3]
+
+
+def test_a_belief_that_is_right_is_not_contradicted():
+    view = View(picture({1: (0, 0), 2: (0, 0)}), read_only=False)
+    belief = Belief(np.array([0, 1]), np.array([1, 1], np.uint16), np.array([0, 0], np.uint64))
+    told = view.merge(picture({1: (1, 0), 2: (5, 0)}), expunges=False, belief=belief)
+    assert b"".join(view.responses(told, by_uid=True)) == b"* 2 FETCH (UID 2 FLAGS (\\Seen \\Flagged))\r\n"
+
+
+@pytest.mark.parametrize(("octets", "by_uid", "wanted"), [
+    (b"1", False, [0]), (b"2:1", False, [0, 1]), (b"*", False, [2]), (b"*:1", False, [0, 1, 2]),
+    (b"3,1,2:3", False, [0, 1, 2]), (b"4", False, None), (b"1:4", False, None), (b"10", True, [0]),
+    (b"11", True, []), (b"25:11", True, [1]),
+    (b"100:*", True, [2]), (b"*", True, [2]), (b"1:*", True, [0, 1, 2]), (b"30,10", True, [0, 2]), (b"1:9", True, []),
+])
+def test_sets_name_messages(octets, by_uid, wanted):
+    view = View(picture({10: (0, 0), 20: (0, 0), 30: (0, 0)}), read_only=False)
+    if wanted is None:
+        with pytest.raises(SyntaxProblem):
+            view.positions(parse_number_set(octets, 10), by_uid=by_uid)
+    else:
+        assert view.positions(parse_number_set(octets, 10), by_uid=by_uid).tolist() == wanted
+
+
+def test_recent_messages_are_counted_and_found():
+    view = View(picture({uid: (0, 0) for uid in (1, 5, 6, 9)}), read_only=False)
+    view.add_recent(1, 2)
+    view.add_recent(6, 7)
+    view.add_recent(7, 10)
+    assert view.recent_count() == 3
+    assert view.recent_of(view.rows).tolist() == [True, False, True, True]
+
+
+def test_the_first_unseen_message_is_found():
+    assert View(picture({1: (1, 0), 4: (3, 0), 7: (2, 0)}), read_only=False).first_unseen() == 3
+    assert View(picture({1: (1, 0)}), read_only=False).first_unseen() is None
+    assert View(picture({}), read_only=False).first_unseen() is None

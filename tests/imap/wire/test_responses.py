@@ -1,0 +1,77 @@
+"""The replies of RFC 3501 §7 and of the extensions."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from imap.wire import responses
+from imap.wire.grammar import SyntaxProblem
+from imap.wire.listing import StatusItem
+
+
+@pytest.mark.parametrize("line, octets", [
+    (responses.ok(b"a1", "NOOP completed"), b"a1 OK NOOP completed\r\n"),
+    (responses.ok(b"a1", "Selected", responses.READ_WRITE), b"a1 OK [READ-WRITE] Selected\r\n"),
+    (responses.no(b"a1", "No such mailbox", responses.TRYCREATE), b"a1 NO [TRYCREATE] No such mailbox\r\n"),
+    (responses.bad(None, "What?"), b"* BAD What?\r\n"),
+    (responses.bye("Goodbye"), b"* BYE Goodbye\r\n"),
+    (responses.bye("Too long", b"UNAVAILABLE"), b"* BYE [UNAVAILABLE] Too long\r\n"),
+    (responses.ok(b"a", ""), b"a OK -\r\n"),
+    (responses.ok(b"a", "[ALERT] x"), b"a OK ALERT] x\r\n"),
+    (responses.no(b"a", "x\r\nb OK \u00fc"), b"a NO x??b OK ?\r\n"),
+    (responses.problem(b"a", SyntaxProblem("No", code=b"CANNOT", status=b"NO")), b"a NO [CANNOT] No\r\n"),
+    (responses.capability([b"IMAP4rev1", b"IDLE"]), b"* CAPABILITY IMAP4rev1 IDLE\r\n"),
+    (responses.enabled([]), b"* ENABLED\r\n"),
+    (responses.enabled([b"CONDSTORE"]), b"* ENABLED CONDSTORE\r\n"),
+    (responses.exists(23), b"* 23 EXISTS\r\n"),
+    (responses.recent(5), b"* 5 RECENT\r\n"),
+    (responses.expunge(44), b"* 44 EXPUNGE\r\n"),
+    (responses.expunges([3, 4, 8]), b"* 8 EXPUNGE\r\n* 4 EXPUNGE\r\n* 3 EXPUNGE\r\n"),
+    (responses.flags(["x"]), b"* FLAGS (\\Seen \\Answered \\Flagged \\Deleted \\Draft x)\r\n"),
+    (responses.listed([b"\\Noselect", b"\\HasChildren"], "a b"), b'* LIST (\\Noselect \\HasChildren) "/" "a b"\r\n'),
+    (responses.listed([], "Entwürfe", lsub=True), b'* LSUB () "/" Entw&APw-rfe\r\n'),
+    (responses.listed([b"\\Noselect"], "", b""), b'* LIST (\\Noselect) NIL ""\r\n'),
+    (responses.status("blurdybloop", [(StatusItem.MESSAGES, 231), (StatusItem.UIDNEXT, 44292)]),
+     b"* STATUS blurdybloop (MESSAGES 231 UIDNEXT 44292)\r\n"),
+    (responses.search([]), b"* SEARCH\r\n"),
+    (responses.search([2, 84, 882]), b"* SEARCH 2 84 882\r\n"),
+    (responses.search(np.array([2, 84, 882], dtype=np.uint32)), b"* SEARCH 2 84 882\r\n"),
+    (responses.fetch(23, [b"FLAGS (\\Seen)", b"RFC822.SIZE 44827"]),
+     b"* 23 FETCH (FLAGS (\\Seen) RFC822.SIZE 44827)\r\n"),
+    (responses.fetch_head(2) + b"UID 5" + responses.FETCH_TAIL, b"* 2 FETCH (UID 5)\r\n"),
+    (responses.server_id([]), b"* ID NIL\r\n"),
+    (responses.server_id([(b"name", b"onecopy"), (b"os", None)]), b'* ID ("name" "onecopy" "os" NIL)\r\n'),
+    (responses.namespace([""], ["user/"], ["public/"]),
+     b'* NAMESPACE (("" "/")) (("user/" "/")) (("public/" "/"))\r\n'),
+    (responses.namespace([""], [], []), b'* NAMESPACE (("" "/")) NIL NIL\r\n'),
+    (responses.permanent_flags(["x"]), b"PERMANENTFLAGS (\\Seen \\Answered \\Flagged \\Deleted \\Draft x \\*)"),
+    (responses.permanent_flags([], more=False), b"PERMANENTFLAGS (\\Seen \\Answered \\Flagged \\Deleted \\Draft)"),
+    (responses.permanent_flags(["x"], none=True), b"PERMANENTFLAGS ()"),
+    (responses.uidvalidity(3857529045), b"UIDVALIDITY 3857529045"),
+    (responses.uidnext(4392), b"UIDNEXT 4392"),
+    (responses.unseen(12), b"UNSEEN 12"),
+    (responses.appenduid(38505, [3955]), b"APPENDUID 38505 3955"),
+    (responses.copyuid(38505, [304, 319, 320], [3956, 3957, 3958]), b"COPYUID 38505 304,319:320 3956:3958"),
+    (responses.copyuid(38505, [], []), b""),
+])
+def test_a_reply_is_written(line, octets):
+    assert line == octets
+
+
+@given(st.text(), st.sampled_from([b"", b"ALERT", b"BADCHARSET (UTF-8)"]))
+def test_text_never_adds_a_line_or_a_code(text, code):
+    line = responses.no(b"a", text, code)
+    assert line.startswith(b"a NO ") and line.endswith(b"\r\n")
+    inside = line[5:-2]
+    assert all(0x20 <= octet <= 0x7E for octet in inside) and inside
+    assert inside.startswith(b"[") == bool(code)
+
+
+@pytest.mark.parametrize("code", [b"X]", b"X\r\n", b"\xff", b"A [B", b"A\0"])
+def test_a_code_that_would_end_early_is_a_mistake(code):
+    if b"[" in code:
+        assert responses.ok(b"a", "x", code)        # only "]" ends a code
+    else:
+        with pytest.raises(ValueError):
+            responses.ok(b"a", "x", code)

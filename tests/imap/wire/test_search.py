@@ -1,0 +1,140 @@
+"""SEARCH: RFC 3501 §6.4.4, §9."""
+
+from datetime import date
+
+import pytest
+
+from imap.wire.commands import BadCommand, parse_command
+from imap.wire.framer import Frame
+from imap.wire.limits import Limits
+from imap.wire.search import Search
+from store.search import (
+    All,
+    And,
+    Before,
+    Body,
+    HasFlag,
+    Header,
+    Keyword,
+    Larger,
+    New,
+    Not,
+    Numbers,
+    Old,
+    On,
+    Or,
+    Recent,
+    SentBefore,
+    SentOn,
+    SentSince,
+    Since,
+    Smaller,
+    Text,
+    Uids,
+)
+from store.values import Flag
+
+DAY = date(1994, 2, 1)
+KEYS = [
+    (b"ALL", All()),
+    (b"answered", HasFlag(Flag.ANSWERED)),
+    (b"DELETED", HasFlag(Flag.DELETED)),
+    (b"DRAFT", HasFlag(Flag.DRAFT)),
+    (b"FLAGGED", HasFlag(Flag.FLAGGED)),
+    (b"SEEN", HasFlag(Flag.SEEN)),
+    (b"UNANSWERED", Not(HasFlag(Flag.ANSWERED))),
+    (b"UNDELETED", Not(HasFlag(Flag.DELETED))),
+    (b"UNDRAFT", Not(HasFlag(Flag.DRAFT))),
+    (b"UNFLAGGED", Not(HasFlag(Flag.FLAGGED))),
+    (b"UNSEEN", Not(HasFlag(Flag.SEEN))),
+    (b"NEW", New()),
+    (b"OLD", Old()),
+    (b"RECENT", Recent()),
+    (b"BCC x", Header("Bcc", "x")),
+    (b"CC x", Header("Cc", "x")),
+    (b'FROM "Smith"', Header("From", "Smith")),
+    (b"TO x", Header("To", "x")),
+    (b'subject ""', Header("Subject", "")),
+    (b"HEADER Message-ID <a@example.org>", Header("Message-ID", "<a@example.org>")),
+    (b'BODY "a b"', Body("a b")),
+    (b"TEXT NIL", Text("NIL")),
+    (b"BEFORE 1-Feb-1994", Before(DAY)),
+    (b'ON "1-Feb-1994"', On(DAY)),
+    (b"SINCE 1-Feb-1994", Since(DAY)),
+    (b"SENTBEFORE 1-Feb-1994", SentBefore(DAY)),
+    (b"SENTON 1-Feb-1994", SentOn(DAY)),
+    (b"SENTSINCE 1-Feb-1994", SentSince(DAY)),
+    (b"LARGER 0", Larger(0)),
+    (b"SMALLER 4294967295", Smaller(4294967295)),
+    (b"KEYWORD $Junk", Keyword("$Junk")),
+    (b"UNKEYWORD x", Not(Keyword("x"))),
+    (b"2,4:7,9,12:*", Numbers(((2, 2), (4, 7), (9, 9), (12, 0)))),
+    (b"*", Numbers(((0, 0),))),
+    (b"UID 3:1", Uids(((3, 1),))),
+    (b"NOT SEEN", Not(HasFlag(Flag.SEEN))),
+    (b"OR SEEN NOT 1", Or(HasFlag(Flag.SEEN), Not(Numbers(((1, 1),))))),
+    (b"(SEEN)", HasFlag(Flag.SEEN)),
+    (b"(SEEN NEW)", And((HasFlag(Flag.SEEN), New()))),
+    (b'FLAGGED SINCE 1-Feb-1994 NOT FROM "Smith"',
+     And((HasFlag(Flag.FLAGGED), Since(DAY), Not(Header("From", "Smith"))))),
+    (b"OR (ALL OLD) OR NEW UID 1 ALL", And((Or(And((All(), Old())), Or(New(), Uids(((1, 1),)))), All()))),
+]
+
+
+@pytest.mark.parametrize("octets, key", KEYS)
+def test_a_key_is_read(octets, key):
+    assert parse_command(Frame((b"a SEARCH " + octets,))) == (b"a", Search(key))
+    assert parse_command(Frame((b"a UID SEARCH CHARSET us-ascii " + octets,))) == (b"a", Search(key, b"US-ASCII", True))
+
+
+@pytest.mark.parametrize("parts, text", [
+    ((b"CHARSET UTF-8 TEXT {6}", "мир".encode(), b""), "мир"),
+    ((b"CHARSET KOI8-R TEXT {3+}", "мир".encode("koi8-r"), b""), "мир"),
+    ((b'CHARSET "iso-8859-1" TEXT {1}', b"\xe9", b""), "é"),
+    ((b"TEXT {2}", "é".encode(), b""), "é"),
+])
+def test_text_is_decoded(parts, text):
+    _, search = parse_command(Frame((b"a SEARCH " + parts[0], *parts[1:])))
+    assert search.key == Text(text)
+
+
+@pytest.mark.parametrize("charset", [b"X-NONE", b'"a\\"b"', b"hex", b"zlib", b"utf-7", b"rot13", b"a" * 1000])
+def test_an_unknown_charset_is_a_no_that_names_the_known(charset):
+    with pytest.raises(BadCommand) as refused:
+        parse_command(Frame((b"a SEARCH CHARSET " + charset + b" ALL",)))
+    problem = refused.value.problem
+    assert (problem.status, problem.code) == (b"NO", b"BADCHARSET (US-ASCII UTF-8)")
+
+
+@pytest.mark.parametrize("parts", [
+    (b"CHARSET US-ASCII TEXT {2}", "é".encode(), b""), (b"TEXT {1}", b"\xe9", b""),
+    (b"CHARSET UTF-8 TEXT {1}", b"\xe9", b""), (b"CHARSET UTF-16 TEXT {1}", b"a", b"")])
+def test_text_that_is_not_in_its_charset_is_refused(parts):
+    with pytest.raises(BadCommand):
+        parse_command(Frame((b"a SEARCH " + parts[0], *parts[1:])))
+
+
+@pytest.mark.parametrize("octets", [
+    b"", b" ", b"FOO", b"ALL ", b"ALL  NEW", b"()", b"(ALL", b"(ALL NEW", b"ALL)", b"( ALL)", b"NOT", b"NOT ",
+    b"OR ALL", b"OR ALL ", b"FROM", b"FROM ", b"HEADER x", b"HEADER (x) y", b'HEADER "" y', b'HEADER "a:b" y',
+    b"BEFORE 30-Feb-1994", b"SINCE yesterday", b"LARGER -1", b"LARGER 4294967296", b"KEYWORD \\Seen",
+    b"KEYWORD " + b"k" * 256, b"UID", b"UID x", b"1,", b"0", b"CHARSET", b"CHARSET UTF-8", b"CHARSET UTF-8 ",
+    b"ALL CHARSET UTF-8", b"RETURN () ALL", b"ALLNEW", b"ALL1", b"SEEN\\", b"(" * 101 + b"ALL" + b")" * 101,
+    b"NOT " * 101 + b"ALL", b"OR ALL " * 101 + b"ALL"])
+def test_bad_searches_are_refused(octets):
+    with pytest.raises(BadCommand) as refused:
+        parse_command(Frame((b"a SEARCH " + octets,)))
+    assert (refused.value.tag, refused.value.problem.status) == (b"a", b"BAD")
+
+
+@pytest.mark.parametrize("octets", [
+    b"(" * 100 + b"ALL" + b")" * 100, b"NOT " * 100 + b"ALL", b"OR ALL " * 100 + b"ALL", b"ALL" + b" (ALL)" * 500])
+def test_a_search_may_be_as_deep_as_the_limit_and_wide(octets):
+    assert parse_command(Frame((b"a SEARCH " + octets,)))
+
+
+def test_keys_are_counted_wherever_they_are():
+    for octets in (b"ALL ALL ALL", b"(ALL ALL)", b"OR ALL ALL", b"NOT NOT ALL"):
+        assert parse_command(Frame((b"a SEARCH " + octets,)), Limits(keys=3))
+        with pytest.raises(BadCommand):
+            parse_command(Frame((b"a SEARCH " + octets,)), Limits(keys=2))
