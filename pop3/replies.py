@@ -1,0 +1,48 @@
+"""What the server says (RFC 1939 §3, RFC 2449 §8). Text from elsewhere cannot end a line or look like a code."""
+
+import re
+from collections.abc import Iterable
+
+LIMIT = 512                             # RFC 1939 §3: octets of a reply's first line, with its CRLF
+
+_NOT_TEXT = re.compile(rb"[^\x20-\x7e]+")
+
+
+def ok(text: str = "") -> bytes:
+    """A positive reply, or the first line of one with several."""
+    return _line(b"+OK", text)
+
+
+def refused(text: str, code: str | None = None) -> bytes:
+    """A negative reply, with a response code (RFC 2449 §8.1.1, RFC 3206) if one says what to do about it."""
+    return _line(b"-ERR" if code is None else b"-ERR [%b]" % code.encode("ascii"), text)
+
+
+def several(text: str, lines: Iterable[str]) -> bytes:
+    """A positive reply of several lines, which do not begin with a dot."""
+    return ok(text) + b"".join(line.encode("ascii") + b"\r\n" for line in lines) + END
+
+
+def _line(status: bytes, text: str) -> bytes:
+    said = _NOT_TEXT.sub(b"?", text.encode("ascii", "replace"))
+    if said.startswith(b"["):           # RFC 2449 §8: reserved for response codes
+        said = b"(" + said[1:]
+    return (status + b" " + said if said else status)[:LIMIT - 2] + b"\r\n"
+
+
+END = b".\r\n"                          # RFC 1939 §3: after the last line of several
+CONTINUE = b"+ \r\n"                    # RFC 5034 §4: an empty challenge
+
+GREETING = ok("onecopy POP3 server ready")      # no <...>: APOP is not offered (RFC 1939 §7)
+BYE = ok("goodbye")
+TOO_MANY_CONNECTIONS = refused("too many connections", "SYS/TEMP")
+TOO_SLOW_LOGIN = refused("login took too long")
+TOO_MANY_LOGINS = refused("too many failed logins", "AUTH")
+TOO_MANY_ERRORS = refused("too many bad commands")
+STOPPING = refused("the server is stopping", "SYS/TEMP")
+UNKNOWN_COMMAND = refused("unknown command")
+LINE_TOO_LONG = refused("the line is too long")
+NEEDS_TLS = refused("passwords are taken under TLS only")
+IN_USE = refused("another session has the maildrop", "IN-USE")
+NOT_REMOVED = refused("messages marked as deleted were not removed", "SYS/TEMP")
+SERVER_BUG = refused("internal error", "SYS/TEMP")

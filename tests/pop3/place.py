@@ -1,0 +1,244 @@
+"""A store with one user, a POP3 server on it in memory, and the means to play a conversation that is written down."""
+
+import codecs
+import re
+from pathlib import Path
+
+import numpy as np
+from attrs import evolve
+from twisted.internet.task import Clock
+
+from pop3 import session
+from pop3.protocol import factory
+from pop3.settings import Settings
+from store.accounts import passwords
+from store.copying import copy_messages
+from store.deliver import Delivered, Target
+from store.errors import Problem, StoreError
+from store.expunge import remove
+from store.messagefiles import MessageFile
+from store.net import offload
+from store.store import Store
+from store.values import Flag, InternalDate, Secret
+from tests.support.wire import Wire
+
+PASSWORD = b"tanstaaf"                  # of RFC 1939 §10's day
+
+
+class Place:
+    """A store in `folder` with a user mrose, and as many servers and connections as wanted."""
+
+    def __init__(self, folder: Path) -> None:
+        Store.make(folder)
+        self.store = Store(folder)
+        self.clock = Clock()
+        self.wires = []
+        self._hash = cheap_hash(PASSWORD)
+        self.begin()
+
+    def begin(self):
+        """Make the user, and an empty INBOX."""
+        self.inbox = self.store.inbox(self.store.directory.add("mrose", self._hash))
+
+    def end(self):
+        """Take away what a test has made."""
+        for wire in self.wires:
+            wire.hang_up()
+        self.wires.clear()
+        self.store.remove_user("mrose")
+        self.store.directory.remove("mrose")
+
+    def server(self, settings=None, tls=None, **options):
+        return factory(self.store, settings or Settings(), self.clock, tls, **options)
+
+    def connect(self, server=None, peer="127.0.0.1"):
+        self.wires.append(Wire(server or self.server(), self.clock, peer))
+        return self.wires[-1]
+
+    def deliver(self, octets):
+        staged = self.store.stage(self.inbox)
+        staged.write(octets)
+        delivered, = offload.now(offload.deliver(self.store, staged, [Target(self.inbox)], InternalDate(0)))
+        assert isinstance(delivered, Delivered)
+        return delivered.uid
+
+    def copy(self, count):
+        """More messages, of the same content as the first."""
+        first = self.uids()[0]
+        for _ in range(count):
+            copy_messages(self.store, self.inbox, self.inbox, [first])
+
+    def uids(self):
+        return self.store.open_mailbox(self.inbox).rows["uid"].tolist()
+
+    def seen(self):
+        rows = self.store.open_mailbox(self.inbox).rows
+        return rows["uid"][rows["flags"] & np.uint16(Flag.SEEN) != 0].tolist()
+
+    def expunge(self, uid):
+        remove(self.store, self.inbox, [uid])
+
+    def path(self, uid):
+        row = self.store.open_mailbox(self.inbox).row(uid)
+        return self.store.partition_of(self.inbox).files.locate(bytes(row["mid"]), int(row["serial"]))
+
+
+def cheap_hash(password):
+    """A password hash that takes no time."""
+    ln, passwords._LOG_N = passwords._LOG_N, 10
+    try:
+        return passwords.hash_password(Secret(password))
+    finally:
+        passwords._LOG_N = ln
+
+
+def octets(text):
+    """Text with escapes, as it stands in a script."""
+    return codecs.escape_decode(text.encode("utf-8"))[0]
+
+
+class Player:
+    """Plays a script. Lines are
+
+    `C: text` (a command; `C~:` octets without CRLF, with escapes; those that follow each other go out in one piece),
+    `S: text` (the next line of the server; `*` anything, `$name` captured, and the same where it comes again),
+    `closed:` (the server has closed), `nothing:` (it has said nothing more), `hangup:` (the client goes),
+    `time: seconds` (pass), `stop:` (the server is told to stop), `tls:` (a handshake was asked for; what follows comes
+    under it). `C2:`, `S2:` and so on are those of a second connection.
+
+    `message: octets` (in INBOX, before or during the session), `expunge: uid` and `purge: uid` (another session's; the
+    latter takes the file too), `box: uid ...` (what INBOX holds now), `seen: uid ...`, `fail: what PROBLEM` (from here
+    on it fails so; `bug` for an exception), and before the first connection `set: name=value`, `with: tls`,
+    `peer: address`.
+    """
+
+    def __init__(self, place, monkeypatch):
+        self.place = place
+        self.patch = monkeypatch
+        self.settings = Settings()
+        self.tls = None
+        self.peer = "127.0.0.1"
+        self.server = None
+        self.wires = {}
+        self.got = {"": b"", "2": b""}
+        self.names = {}
+        self.waiting = []                       # client lines that go out as one piece
+
+    def play(self, script):
+        for line in script.splitlines():
+            if not line.strip() or line.startswith("#"):
+                continue
+            verb, _, rest = line.partition(":")
+            which = "2" if verb.endswith("2") else ""
+            verb = verb.removesuffix("2")
+            if verb not in ("C", "C~"):
+                self.send()
+            getattr(self, "on_" + verb.lower().replace("~", "_raw"))(rest.removeprefix(" "), which)
+        self.send()
+        for which, wire in self.wires.items():
+            self.got[which] += wire.received()
+        assert not any(self.got.values()), f"not expected: {self.got}"
+
+    def wire(self, which):
+        if self.server is None:
+            self.server = self.place.server(self.settings, self.tls)
+        if which not in self.wires:
+            self.wires[which] = self.place.connect(self.server, self.peer)
+        return self.wires[which]
+
+    def send(self):
+        if self.waiting:
+            which = self.waiting[0][0]
+            data, self.waiting = b"".join(data for _, data in self.waiting), []
+            self.wire(which).send(data)
+
+    def on_c(self, text, which):
+        self.on_c_raw(text + "\\r\\n", which)
+
+    def on_c_raw(self, text, which):
+        if self.waiting and self.waiting[0][0] != which:
+            self.send()
+        self.waiting.append((which, octets(text)))
+
+    def on_s(self, text, which):
+        self.got[which] += self.wire(which).received()
+        line, end, self.got[which] = self.got[which].partition(b"\r\n")
+        assert end, f"expected {text!r}, and there is only {line!r}"
+        pattern = re.sub(r"\\\*", ".*", re.escape(octets(text).decode("latin-1")))
+        names = re.findall(r"\\\$(\w+)", pattern)
+        for name in names:
+            known = self.names.get(name)
+            pattern = pattern.replace(rf"\${name}", re.escape(known) if known is not None else rf"(?P<{name}>.+)", 1)
+        found = re.fullmatch(pattern, line.decode("latin-1"), re.DOTALL)
+        assert found, f"expected {text!r}, not {line!r}"
+        self.names.update(found.groupdict())
+
+    def on_nothing(self, text, which):
+        self.got[which] += self.wire(which).received()
+        assert not self.got[which]
+
+    def on_closed(self, text, which):
+        self.on_nothing(text, which)
+        assert self.wire(which).closed
+
+    def on_hangup(self, text, which):
+        self.wire(which).hang_up()
+
+    def on_time(self, text, which):
+        self.wire("")
+        self.place.clock.advance(float(text))
+
+    def on_stop(self, text, which):
+        self.server.stop()
+
+    def on_tls(self, text, which):
+        assert self.wire(which).transport.tls is self.tls
+
+    def on_set(self, text, which):
+        name, _, value = text.partition("=")
+        kind = type(getattr(self.settings, name))
+        self.settings = evolve(self.settings, **{name: value == "yes" if kind is bool else kind(value)})
+
+    def on_with(self, text, which):
+        assert text == "tls"
+        self.tls = object()
+
+    def on_peer(self, text, which):
+        self.peer = text
+
+    def on_message(self, text, which):
+        self.place.deliver(octets(text))
+
+    def on_expunge(self, text, which):
+        self.place.expunge(int(text))
+
+    def on_purge(self, text, which):
+        path = self.place.path(int(text))
+        self.place.expunge(int(text))
+        staging = self.place.store.partition_of(self.place.inbox).files.staging
+        for name in [path, *(twin for twin in staging.iterdir() if twin.samefile(path))]:
+            name.unlink(missing_ok=True)
+
+    def on_box(self, text, which):
+        assert self.place.uids() == [int(uid) for uid in text.split()]
+
+    def on_seen(self, text, which):
+        assert self.place.seen() == [int(uid) for uid in text.split()]
+
+    def on_fail(self, text, which):
+        what, problem = text.split()
+        error = RuntimeError("a bug") if problem == "bug" else StoreError(Problem[problem], detail="for the log only")
+
+        def fail(*_, **__):
+            raise error
+
+        async def fail_later(*_, **__):
+            raise error
+
+        owner, name, failure = {
+            "authenticate": (offload, "authenticate", fail_later), "flush": (offload, "flushed", fail_later),
+            "inbox": (self.place.store, "inbox", fail), "open": (self.place.store, "open_mailbox", fail),
+            "message": (self.place.store, "open_message", fail), "read": (MessageFile, "read", fail),
+            "remove": (session, "remove", fail), "mark": (session, "change_flags", fail),
+        }[what]
+        self.patch.setattr(owner, name, failure)
