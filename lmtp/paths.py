@@ -1,0 +1,106 @@
+"""Paths and addresses in MAIL and RCPT (RFC 5321 §4.1.2, §4.1.3)."""
+
+import ipaddress
+import re
+
+from attrs import frozen
+
+LOCAL_LIMIT = 320       # octets; RFC 5321 §4.5.3.1.1 demands 64, a mailbox in a sub-address needs more;
+                        # even quoted it fits in a header line
+DOMAIN_LIMIT = 255      # RFC 5321 §4.5.3.1.2
+
+# Every repeat is possessive: nothing is tried twice, so matching is linear in the input.
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
+_DOT_STRING = rf"{_ATOM}(?:\.{_ATOM})*+"
+_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*+"'
+_LABEL = r"[A-Za-z0-9_]++(?:-++[A-Za-z0-9_]++)*+"      # with the underscore, which real senders have
+_DOMAIN = rf"{_LABEL}(?:\.{_LABEL})*+"
+_LITERAL = r"\[[A-Za-z0-9.:-]++\]"
+_ROUTE = rf"(?:@{_DOMAIN}(?:,@{_DOMAIN})*+:)?+"
+
+_PATH = re.compile(rf"<{_ROUTE}(?:({_DOT_STRING})|({_QUOTED}))(?:@({_DOMAIN}|{_LITERAL}))?+>")
+_DOT_STRING_ALONE = re.compile(_DOT_STRING)
+_DOMAIN_ALONE = re.compile(_DOMAIN)
+_TO_QUOTE = re.compile(r'(["\\])')
+_QUOTED_PAIR = re.compile(r"\\(.)")
+
+
+class PathProblem(ValueError):
+    """This is not a path."""
+
+
+@frozen
+class Address:
+    """A mailbox as SMTP names it. `local` is without quotes; `domain` None: our own (RFC 5321 §4.1.1.3, Postmaster)."""
+
+    local: str
+    domain: str | None = None
+
+    def __str__(self) -> str:
+        local = self.local
+        if not _DOT_STRING_ALONE.fullmatch(local):
+            local = f'"{_TO_QUOTE.sub(_escaped, local)}"'
+        return local if self.domain is None else f"{local}@{self.domain}"
+
+    @property
+    def plain(self) -> str:
+        """As a directory knows it: the local part without quotes."""
+        return self.local if self.domain is None else f"{self.local}@{self.domain}"
+
+    def divided(self, separator: str) -> tuple["Address", str] | None:
+        """The user and the mailbox of user+mailbox@domain (RFC 5233 §1); None when this is no such address."""
+        if not separator:
+            return None
+        user, found, mailbox = self.local.partition(separator)
+        return (Address(user, self.domain), mailbox) if user and found else None
+
+
+def path(text: str) -> tuple[Address | None, str]:
+    """The path at the start of `text`, None for <>, and what follows it; a source route is ignored (RFC 5321 §F.2).
+
+    Raises PathProblem.
+    """
+    if text.startswith("<>"):
+        return None, text[2:]
+    match = _PATH.match(text)
+    if match is None:
+        raise PathProblem
+    local, quoted, domain = match.groups()
+    if local is None:
+        local = _QUOTED_PAIR.sub(r"\1", quoted[1:-1])
+    if not local or len(local) > LOCAL_LIMIT:
+        raise PathProblem
+    if domain is not None and not _legal_domain(domain):
+        raise PathProblem
+    return Address(local, domain), text[match.end():]
+
+
+def is_host(text: str) -> bool:
+    """Whether `text` is a domain or an address literal: the argument of LHLO (RFC 5321 §4.1.1.1)."""
+    if text.startswith("["):
+        return _legal_domain(text)
+    return _DOMAIN_ALONE.fullmatch(text) is not None and len(text) <= DOMAIN_LIMIT
+
+
+def literal(address: str) -> str:
+    """The address literal of an IP address (RFC 5321 §4.1.3). Raises ValueError when it is none."""
+    parsed = ipaddress.ip_address(address)
+    return f"[{parsed}]" if parsed.version == 4 else f"[IPv6:{parsed}]"
+
+
+def _legal_domain(domain: str) -> bool:
+    if not domain.startswith("["):
+        return len(domain) <= DOMAIN_LIMIT
+    inside = domain[1:-1]
+    try:
+        if inside[:5].upper() == "IPV6:":
+            ipaddress.IPv6Address(inside[5:])
+        else:
+            ipaddress.IPv4Address(inside)
+    except ValueError:
+        return False
+    return domain.endswith("]")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "\\" + match[0]

@@ -1,0 +1,121 @@
+"""The replies of LMTP: three digits, the enhanced code of RFC 3463, a text (RFC 5321 §4.2, RFC 2034 §4).
+
+All replies with a fixed text are here; those to a problem of the store are made by `refusals.py`.
+"""
+
+import re
+
+from attrs import field, frozen
+
+TEXT_LIMIT = 400        # octets of text in a line; a reply line may have 512 (RFC 5321 §4.5.3.1.5)
+
+_NOT_TEXT = re.compile(r"[^\t -~]")
+
+
+@frozen
+class Reply:
+    """One reply, of a line or more. `enhanced` is "" where RFC 2034 §4 wants none."""
+
+    code: int
+    enhanced: str
+    lines: tuple[str, ...]
+    octets: bytes = field(init=False, repr=False, eq=False)
+
+    @octets.default
+    def _render(self) -> bytes:
+        enhanced = f"{self.enhanced} " if self.enhanced else ""
+        texts = [enhanced + _NOT_TEXT.sub("?", line)[:TEXT_LIMIT] for line in self.lines]
+        rendered = [f"{self.code}-{text}\r\n" for text in texts[:-1]] + [f"{self.code} {texts[-1]}\r\n"]
+        return "".join(rendered).encode("ascii")
+
+    @property
+    def positive(self) -> bool:
+        """Whether the command was carried out."""
+        return self.code < 400
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.enhanced}".rstrip()
+
+
+class SyntaxProblem(Exception):
+    """The command cannot be understood; `reply` says so to the client."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        super().__init__(str(reply))
+
+
+class Farewell(Exception):
+    """The conversation cannot go on; `reply` is the last one."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        super().__init__(str(reply))
+
+
+def _reply(code: int, enhanced: str, *lines: str) -> Reply:
+    return Reply(code, enhanced, lines)
+
+
+OK = _reply(250, "2.0.0", "Ok")
+SENDER_OK = _reply(250, "2.1.0", "Sender accepted")
+RECIPIENT_OK = _reply(250, "2.1.5", "Recipient accepted")
+GO_AHEAD = _reply(354, "", "Start the message; end it with <CRLF>.<CRLF>")
+BYE = _reply(221, "2.0.0", "Goodbye")
+CANNOT_VERIFY = _reply(252, "2.0.0", "Not verified; RCPT gives the answer")
+TLS_READY = _reply(220, "2.0.0", "Ready to start TLS")
+HELP = _reply(214, "2.0.0", "LMTP, RFC 2033. These commands are known:",
+              "LHLO MAIL RCPT DATA RSET NOOP VRFY HELP STARTTLS QUIT")
+
+STOPPING = _reply(421, "4.3.2", "The server is going down, try again later")
+TOO_SLOW = _reply(421, "4.4.2", "Waited too long, closing the connection")
+TOO_MANY_ERRORS = _reply(421, "4.7.0", "Too many errors, closing the connection")
+TOO_MUCH = _reply(421, "4.7.0", "The message does not end, closing the connection")
+BROKEN = _reply(421, "4.3.0", "An error of this server, closing the connection")
+TOO_MANY_CONNECTIONS = _reply(421, "", "Too many connections, try again later")     # in place of the greeting: no code
+
+UNKNOWN_COMMAND = _reply(500, "5.5.1", "Unknown command")
+USE_LHLO = _reply(500, "5.5.1", "This is LMTP: use LHLO")                           # RFC 2033 §4.1
+LINE_TOO_LONG = _reply(500, "5.5.2", "Line too long")
+NOT_OFFERED = _reply(502, "5.5.1", "Command not offered here")
+
+BAD_LHLO = _reply(501, "", "LHLO needs a domain or an address literal")             # RFC 2034 §4: no code
+NEEDS_ARGUMENT = _reply(501, "5.5.4", "The command needs an argument")
+NO_ARGUMENT = _reply(501, "5.5.4", "The command takes no argument")
+BAD_MAIL = _reply(501, "5.5.2", "Say MAIL FROM:<address>")
+BAD_RCPT = _reply(501, "5.5.2", "Say RCPT TO:<address>")
+BAD_SENDER = _reply(501, "5.1.7", "Not the syntax of a sender's address")
+BAD_RECIPIENT = _reply(501, "5.1.3", "Not the syntax of a recipient's address")
+BAD_PARAMETER = _reply(501, "5.5.4", "A parameter is malformed or given twice")
+UNKNOWN_PARAMETER = _reply(555, "5.5.4", "A parameter is not known here")
+EMPTY_RECIPIENT = _reply(553, "5.1.3", "A recipient has a name")
+NOT_ASCII = _reply(553, "5.6.7", "Addresses must be ASCII")                         # RFC 6531 §3.5; not offered here
+
+LHLO_FIRST = _reply(503, "5.5.1", "Say LHLO first")
+MAIL_FIRST = _reply(503, "5.5.1", "Say MAIL first")
+NESTED_MAIL = _reply(503, "5.5.1", "The sender is given already")
+NO_RECIPIENTS = _reply(503, "5.5.1", "No recipient was accepted")                   # RFC 2033 §4.2
+NOT_IN_MAIL = _reply(503, "5.5.1", "Not between MAIL and the end of the message")
+TLS_ALREADY = _reply(503, "5.5.1", "TLS is in use already")
+
+TOO_BIG = _reply(552, "5.3.4", "The message is too big")
+TOO_MANY_RECIPIENTS = _reply(452, "4.5.3", "Too many recipients, send the message again for the rest")
+LOCAL_ERROR = _reply(451, "4.3.0", "An error of this server, try again later")
+
+
+def greeting(hostname: str) -> Reply:
+    """The first line of a connection (RFC 5321 §4.2)."""
+    return Reply(220, "", (f"{hostname} LMTP onecopy",))
+
+
+def hello(hostname: str, message_limit: int, starttls: bool) -> Reply:
+    """The answer to LHLO: the extensions offered now (RFC 2033 §4.1)."""
+    extensions = ["PIPELINING", f"SIZE {message_limit}", "8BITMIME", "ENHANCEDSTATUSCODES"]
+    if starttls:
+        extensions.append("STARTTLS")
+    return Reply(250, "", (hostname, *extensions))
+
+
+def taken(delivery_id: str) -> Reply:
+    """The message is in the recipient's mailbox, and on disk."""
+    return Reply(250, "2.0.0", (f"Delivered, {delivery_id}",))

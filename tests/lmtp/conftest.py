@@ -1,0 +1,40 @@
+"""A store for the tests of LMTP: made once, its users are new for each test."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from store.check import check
+from store.settings import Settings
+from store.store import Store
+from tests.conftest import MEMORY
+from tests.lmtp.conversation import Place
+
+
+@pytest.fixture(scope="session")
+def shared_store():
+    with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
+        root = Path(folder) / "store"
+        Store.make(root)
+        store = Store(root, Settings(message_limit=400_000, disk_reserve=0))
+        yield store
+        store.close()
+
+
+@pytest.fixture
+def store(shared_store):
+    """The store without users; after the test nothing may be wrong with it, or left in its staging folder."""
+    yield shared_store
+    for partition in shared_store.partitions.values():
+        partition.files.settle()
+        assert not list(partition.files.staging.iterdir())
+    assert check(shared_store) == []
+    Place(shared_store, None).remove_users()
+
+
+@pytest.fixture
+def place(store, monkeypatch):
+    """Where a script is played."""
+    return Place(store, monkeypatch)

@@ -1,0 +1,265 @@
+"""Plays a conversation written as text (tests/scripts/lmtp/*.txt) against the server, in memory.
+
+    # ...                    a comment
+    have: alice; bob room=100; carol inactive; alice/Archive     users and mailboxes
+    with: error_limit=3 tls                                      settings of the server; a context for STARTTLS
+    fail: deliver DISK_FULL  the named step fails with that problem, or with an error that nobody expects
+    C: NOOP                  a line from the client; lines that follow each other are one batch
+    C~: \\x00\\r\\n             octets from the client, no line end is added
+    octets: 1000             that many from the client, lines of 62      letters: 1000     all in one line, not ended
+    repeat: 3 NOOP           a line from the client, that many times
+    S: 250 2.0.0 *           a line from the server; * at the end is any text, $name captures and must match again
+    answers: 3 250 *         that many of them
+    time: 300    stop:    another:    tls:    delete: alice/box         what else may happen
+    closed:                  the server has ended the connection (it has not, where this is not said)
+    box: alice/INBOX 1       messages in a mailbox     message: alice/INBOX ...     content of the last one
+    trace: alice/INBOX ...   a text in the header that was put before it
+"""
+
+import re
+from pathlib import Path
+
+from attrs import define, evolve, field, frozen
+from twisted.internet.task import Clock
+
+from lmtp.protocol import factory
+from lmtp.settings import Settings
+from mboxlist.names import MailboxName
+from store.accounts.base import Status
+from store.errors import Problem, StoreError
+from store.net import offload
+from tests.support.wire import Wire
+
+SCRIPTS = Path(__file__).parent.parent / "scripts" / "lmtp"
+SENDING = ("C", "C~", "octets", "letters", "repeat")
+CHECKS = ("S", "answers", "closed", "box", "message", "trace")
+
+
+@frozen
+class Step:
+    """One line of a script."""
+
+    line: int
+    kind: str
+    text: str
+
+
+def read_script(name):
+    """The steps of a script."""
+    lines = (SCRIPTS / f"{name}.txt").read_text(encoding="utf-8").split("\n")
+    steps = []
+    for number, line in enumerate(lines, 1):
+        if line and not line.startswith("#"):
+            kind, colon, text = line.partition(":")
+            assert colon, f"{name}: {number}: no colon"
+            steps.append(Step(number, kind, text.removeprefix(" ")))
+    return steps
+
+
+def unescaped(text):
+    """Octets written with backslashes."""
+    return text.encode("ascii").decode("unicode_escape").encode("latin-1")
+
+
+def sent(step):
+    """The octets of a step of the client's."""
+    if step.kind == "C":
+        return step.text.encode("ascii") + b"\r\n"
+    if step.kind == "C~":
+        return unescaped(step.text)
+    count, _, line = step.text.partition(" ")
+    if step.kind == "letters":
+        return b"x" * int(count)
+    if step.kind == "octets":
+        return (b"x" * 60 + b"\r\n") * (int(count) // 62) + b"x" * (int(count) % 62)
+    return (line.encode("ascii") + b"\r\n") * int(count)
+
+
+@define
+class Place:
+    """A store with what a script says, and a server in front of it."""
+
+    store: object
+    monkeypatch: object
+    settings: Settings = Settings(hostname="store.example.org")
+    tls: object = None
+    clock: Clock = field(factory=Clock)
+    factory: object = None
+    wire: Wire = None
+    names: dict = field(factory=dict)
+    said: list = field(factory=list)
+
+    def prepare(self, steps):
+        """Users, mailboxes and settings; then a connection."""
+        for step in steps:
+            if step.kind == "have":
+                for item in step.text.split("; "):
+                    self._have(item)
+            elif step.kind == "with":
+                for item in step.text.split():
+                    self._with(*item.partition("="))
+            elif step.kind == "fail":
+                self._fail(*step.text.split())
+        self.factory = factory(self.store, self.settings, self.clock, self.tls, now=lambda: 1795178580.0)
+        self.connect()
+
+    def connect(self):
+        """One more connection."""
+        self.wire = Wire(self.factory, self.clock)
+
+    def remove_users(self):
+        """Leave the store as it was."""
+        for account in list(self.store.directory.all()):
+            self.store.remove_user(account.user)
+            self.store.directory.remove(account.user)
+
+    def _have(self, item):
+        if "/" in item:
+            owner, _, path = item.partition("/")
+            self.store.create_mailbox(MailboxName(owner, path))
+            return
+        user, *words = re.split(r" (?=room=|inactive|disabled)", item)
+        self.store.directory.add(user.replace(" ", "."), "no password")
+        for word in words:
+            if word.startswith("room="):
+                self.store.set_quota(user, octets=int(word.removeprefix("room=")))
+            else:
+                self.store.directory.change(user, status=Status(word))
+
+    def _with(self, name, _, value):
+        if name == "tls":
+            self.tls = object()
+        else:
+            kind = type(getattr(self.settings, name))
+            self.settings = evolve(self.settings, **{name: kind(value)})
+
+    def _fail(self, what, problem):
+        error = RuntimeError("something secret") if problem == "unexpected" else StoreError(Problem[problem])
+
+        def fail(*_args, **_kwargs):
+            raise error
+
+        async def fail_later(store, second, *_args, **_kwargs):
+            if what == "deliver":
+                second.abort()
+            raise error
+
+        if what in ("deliver", "look_up"):
+            self.monkeypatch.setattr(offload, what, fail_later)
+        elif what == "stage":
+            self.monkeypatch.setattr(self.store, "stage", fail)
+        else:
+            self.monkeypatch.setattr("store.messagefiles.Staged.write", fail)
+
+    def entry(self, text):
+        """The mailbox "owner/path", or None."""
+        owner, _, path = text.partition("/")
+        try:
+            return self.store.entry(MailboxName(owner, path))
+        except StoreError:
+            return None
+
+    def messages(self, text):
+        """The contents of a mailbox, trace headers included."""
+        entry = self.entry(text)
+        if entry is None:
+            return []
+        found = []
+        for row in self.store.open_mailbox(entry).rows:
+            with self.store.open_message(entry, row) as file:
+                found.append(file.read(0, file.size))
+        return found
+
+
+def play(place, steps):
+    """Play the steps in order."""
+    batch, answers = [], []
+    for step in [*steps, Step(0, "end", "")]:
+        if step.kind in SENDING:
+            batch.append(sent(step))
+            continue
+        if batch:
+            assert not answers, f"unexpected before line {step.line}: {answers}"
+            place.wire.send(b"".join(batch))
+            batch.clear()
+        lines = place.wire.received().splitlines()
+        place.said += lines
+        answers += lines
+        if step.kind in CHECKS:
+            check(place, step, answers)
+        elif step.kind not in ("have", "with", "fail"):
+            assert not answers, f"unexpected before line {step.line}: {answers}"
+            happen(place, step)
+    closed = any(step.kind == "closed" for step in steps)
+    assert place.wire.closed == closed
+
+
+def happen(place, step):
+    """What is neither said nor checked."""
+    if step.kind == "time":
+        place.clock.advance(int(step.text))
+    elif step.kind == "stop":
+        place.factory.stop()
+    elif step.kind == "another":
+        place.connect()
+    elif step.kind == "tls":
+        assert place.wire.transport.tls is place.tls
+    elif step.kind == "delete":
+        owner, _, path = step.text.partition("/")
+        place.store.delete_mailbox(MailboxName(owner, path))
+    else:
+        assert step.kind == "end", f"line {step.line}: {step.kind}"
+
+
+def check(place, step, answers):
+    """What must be so."""
+    name, _, rest = step.text.partition(" ")
+    if step.kind == "S":
+        assert answers, f"line {step.line}: nothing came"
+        match_line(place, step.text, answers.pop(0), step.line)
+    elif step.kind == "answers":
+        for _ in range(int(name)):
+            match_line(place, rest, answers.pop(0), step.line)
+    elif step.kind == "closed":
+        assert place.wire.closed, f"line {step.line}"
+    else:
+        check_mailbox(place, step)
+
+
+def match_line(place, expected, line, number):
+    """One line of the server's."""
+    text = line.decode("ascii")
+    pattern = ""
+    for piece in re.split(r"(\$[a-z]+|\*$)", expected):
+        if piece == "*":
+            pattern += ".*"
+        elif piece.startswith("$"):
+            pattern += re.escape(place.names[piece]) if piece in place.names else f"(?P<{piece[1:]}>.+)"
+        else:
+            pattern += re.escape(piece)
+    match = re.fullmatch(pattern, text)
+    assert match, f"line {number}: {text!r} is not {expected!r}"
+    place.names.update({"$" + name: value for name, value in match.groupdict().items()})
+
+
+def check_mailbox(place, step):
+    """What a mailbox holds."""
+    mailbox, rest = split_mailbox(step)
+    messages = place.messages(mailbox)
+    if step.kind == "box":
+        assert len(messages) == int(rest), f"line {step.line}"
+    elif step.kind == "message":
+        assert messages, f"line {step.line}"
+        header = re.match(rb"Return-Path: .*\r\nReceived: .*\r\n(?:\t.*\r\n)*", messages[-1])
+        assert messages[-1][header.end():] == unescaped(rest), f"line {step.line}"
+    else:
+        assert rest.encode() in messages[-1].partition(b"\r\n\r\n")[0], f"line {step.line}"
+
+
+def split_mailbox(step):
+    """The mailbox of a step, whose name may have blanks when only a number follows."""
+    if step.kind == "box":
+        mailbox, _, rest = step.text.rpartition(" ")
+    else:
+        mailbox, _, rest = step.text.partition(" ")
+    return mailbox, rest

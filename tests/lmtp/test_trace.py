@@ -1,0 +1,43 @@
+"""lmtp/trace.py: RFC 5321 §4.4, read again with Python's own parser."""
+
+from email import message_from_bytes, policy
+from email.utils import parsedate_to_datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmtp.paths import Address
+from lmtp.trace import trace
+
+
+def test_the_whole_header():
+    assert trace(Address("alice", "example.org"), "mx.example.org", "192.0.2.1", "store.example.org", "LMTP", "6b-1-1",
+                 1795178580.9) == (
+        b"Return-Path: <alice@example.org>\r\n"
+        b"Received: from mx.example.org ([192.0.2.1])\r\n"
+        b"\tby store.example.org with LMTP id 6b-1-1;\r\n"
+        b"\tFri, 20 Nov 2026 12:43:00 +0000\r\n")
+
+
+@pytest.mark.parametrize(("sender", "peer", "path", "origin"), [
+    (None, "local", b"<>", b"from mx.example.org\r\n"),
+    (Address("a b", "x"), "2001:db8::1", b'<"a b"@x>', b"from mx.example.org ([IPv6:2001:db8::1])\r\n"),
+    (Address("root"), "127.0.0.1", b"<root>", b"from mx.example.org ([127.0.0.1])\r\n"),
+])
+def test_sender_and_origin(sender, peer, path, origin):
+    header = trace(sender, "mx.example.org", peer, "store.example.org", "LMTPS", "1", 0)
+    assert header.startswith(b"Return-Path: " + path + b"\r\n")
+    assert origin in header
+    assert b"with LMTPS id 1;" in header
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=320),
+       st.integers(0, 2**33))
+def test_nothing_in_a_sender_can_add_a_header(local, seconds):
+    header = trace(Address(local, "example.org"), "mx.example.org", "192.0.2.1", "store.example.org", "LMTP", "1",
+                   seconds)
+    message = message_from_bytes(header + b"\r\n", policy=policy.compat32)
+    assert message.keys() == ["Return-Path", "Received"]
+    assert max(map(len, header.split(b"\r\n"))) <= 998
+    assert parsedate_to_datetime(message["Received"].rpartition(";")[2].strip()).timestamp() == seconds

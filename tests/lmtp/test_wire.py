@@ -1,0 +1,96 @@
+"""lmtp/wire.py: each command as RFC 5321 §4.1.1 spells it, and how it may be spelled wrong."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmtp import replies
+from lmtp.paths import Address
+from lmtp.replies import SyntaxProblem
+from lmtp.states import COMMANDS
+from lmtp.wire import Data, Help, Lhlo, Mail, Noop, Quit, Rcpt, Rset, Starttls, Vrfy, verb
+
+ALICE = Address("alice", "example.org")
+
+LINES = [
+    (b"LHLO client.example.org", Lhlo("client.example.org")),
+    (b"lhlo [127.0.0.1]", Lhlo("[127.0.0.1]")),
+    (b"LHLO client.example.org \t ", Lhlo("client.example.org")),
+    (b"MAIL FROM:<>", Mail(None)),
+    (b"MAIL FROM:<alice@example.org>", Mail(ALICE)),
+    (b"mail from:<alice@example.org>  ", Mail(ALICE)),
+    (b"MAIL FROM: <alice@example.org>", Mail(ALICE)),
+    (b"MAIL FROM:<alice@example.org> SIZE=1000", Mail(ALICE, 1000)),
+    (b"MAIL FROM:<alice@example.org> size=0 BODY=8bitMIME", Mail(ALICE)),
+    (b"MAIL FROM:<alice@example.org> BODY=7BIT SIZE=99999999999999999999", Mail(ALICE, 10**20 - 1)),
+    (b"RCPT TO:<alice@example.org>", Rcpt(ALICE)),
+    (b"rcpt to:<bench0001>", Rcpt(Address("bench0001"))),
+    (b"RCPT TO:<@a.example,@b.example:alice@example.org>", Rcpt(ALICE)),
+    (b"DATA", Data()), (b"data ", Data()), (b"RSET", Rset()), (b"QUIT", Quit()), (b"STARTTLS", Starttls()),
+    (b"NOOP", Noop()), (b"NOOP anything goes", Noop()), (b"HELP", Help()), (b"HELP RCPT", Help()),
+    (b"VRFY alice", Vrfy()),
+]
+
+WRONG = [
+    (b"LHLO", replies.BAD_LHLO), (b"LHLO two words", replies.BAD_LHLO), (b"LHLO a\rb", replies.BAD_LHLO),
+    (b"LHLO \xc3\xa9.example.org", replies.BAD_LHLO), (b"LHLO [::1]", replies.BAD_LHLO),
+    (b"MAIL", replies.BAD_MAIL), (b"MAIL <alice@example.org>", replies.BAD_MAIL), (b"MAIL TO:<a@x>", replies.BAD_MAIL),
+    (b"MAIL FROM :<a@x>", replies.BAD_MAIL), (b"MAIL FROM:", replies.BAD_SENDER),
+    (b"MAIL FROM:alice@example.org", replies.BAD_SENDER), (b"MAIL FROM:<a@x>SIZE=1", replies.BAD_SENDER),
+    (b"MAIL FROM:<\xc3\xa9@x>", replies.NOT_ASCII), (b"MAIL FROM:<a@x> SIZE", replies.BAD_PARAMETER),
+    (b"MAIL FROM:<a@x> SIZE=", replies.BAD_PARAMETER), (b"MAIL FROM:<a@x> SIZE=-1", replies.BAD_PARAMETER),
+    (b"MAIL FROM:<a@x> SIZE=1k", replies.BAD_PARAMETER), (b"MAIL FROM:<a@x> SIZE=" + b"1" * 21, replies.BAD_PARAMETER),
+    (b"MAIL FROM:<a@x> SIZE=1 size=1", replies.BAD_PARAMETER), (b"MAIL FROM:<a@x> =1", replies.BAD_PARAMETER),
+    (b"MAIL FROM:<a@x> -A=1", replies.BAD_PARAMETER), (b"MAIL FROM:<a@x> A==1", replies.BAD_PARAMETER),
+    (b"MAIL FROM:<a@x> BODY=BINARYMIME", replies.BAD_PARAMETER), (b"MAIL FROM:<a@x> BODY", replies.BAD_PARAMETER),
+    (b"MAIL FROM:<a@x> RET=HDRS", replies.UNKNOWN_PARAMETER), (b"MAIL FROM:<a@x> SMTPUTF8", replies.UNKNOWN_PARAMETER),
+    (b"RCPT", replies.BAD_RCPT), (b"RCPT FROM:<a@x>", replies.BAD_RCPT), (b"RCPT TO:", replies.BAD_RECIPIENT),
+    (b"RCPT TO:a@x", replies.BAD_RECIPIENT), (b"RCPT TO:<a@x", replies.BAD_RECIPIENT),
+    (b"RCPT TO:<a@x>>", replies.BAD_RECIPIENT), (b"RCPT TO:<>", replies.EMPTY_RECIPIENT),
+    (b"RCPT TO:<\xe9@x>", replies.NOT_ASCII), (b"RCPT TO:<a@x> NOTIFY=NEVER", replies.UNKNOWN_PARAMETER),
+    (b"RCPT TO:<a@x> ;", replies.BAD_PARAMETER), (b"RCPT TO:<a\x00@x>", replies.BAD_RECIPIENT),
+    (b"DATA now", replies.NO_ARGUMENT), (b"RSET x", replies.NO_ARGUMENT), (b"QUIT x", replies.NO_ARGUMENT),
+    (b"STARTTLS x", replies.NO_ARGUMENT), (b"VRFY", replies.NEEDS_ARGUMENT), (b"VRFY \x01", replies.BAD_PARAMETER),
+    (b"NOOP \x00", replies.BAD_PARAMETER), (b"HELP \xff", replies.BAD_PARAMETER),
+]
+
+
+def parse(line):
+    name, argument = verb(line)
+    return COMMANDS[name].parse(argument)
+
+
+@pytest.mark.parametrize(("line", "command"), LINES)
+def test_command(line, command):
+    assert parse(line) == command
+
+
+@pytest.mark.parametrize(("line", "reply"), WRONG)
+def test_wrong_command(line, reply):
+    with pytest.raises(SyntaxProblem) as problem:
+        parse(line)
+    assert problem.value.reply is reply
+
+
+PIECES = st.sampled_from([b"FROM:", b"TO:", b"<", b">", b"a@example.org", b"<a@x>", b'"', b"\\", b" ", b"\t", b"SIZE=",
+                          b"1",
+                          b"BODY=", b"8BITMIME", b"=", b"@", b",", b":", b".", b"[", b"]", b"\x00", b"\r", b"\x80"])
+
+
+@given(st.sampled_from(sorted(COMMANDS)), st.lists(PIECES | st.binary(max_size=4), max_size=12).map(b"".join))
+def test_junk_is_a_command_or_a_syntax_problem(name, argument):
+    try:
+        command = COMMANDS[name].parse(argument)
+    except SyntaxProblem as problem:
+        assert problem.reply.code in (501, 553, 555)
+        return
+    assert type(command).__name__.upper().encode() == name
+
+
+@pytest.mark.parametrize("argument", [
+    b"FROM:<" + b"a." * 1000 + b"@x>", b"FROM:<" + b'"' + b"\\a" * 1000 + b"@x>", b"FROM:<a@" + b"x-" * 1000 + b">",
+    b"FROM:<" + b"@x," * 700 + b"a@x>", b"FROM:<a@x>" + b" A=1" * 500, b"FROM:<a@x> " + b"A" * 2000 + b"=" * 20,
+])
+def test_long_arguments_are_refused_like_short_ones(argument):
+    with pytest.raises(SyntaxProblem):
+        COMMANDS[b"MAIL"].parse(argument)
