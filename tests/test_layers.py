@@ -1,0 +1,106 @@
+"""Imports run downward only, and each outside library has its place."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# A package may import itself and those named here.
+BELOW = {
+    "mboxlist": set(),
+    "store": {"mboxlist"},
+    "imap": {"store", "mboxlist"},
+    "pop3": {"store", "mboxlist"},
+    "lmtp": {"store", "mboxlist"},
+    "tools": {"imap", "pop3", "lmtp", "store", "mboxlist"},
+}
+
+# Outside libraries, and where they may be imported: folders (with a slash at the end) and files.
+PLACES = {
+    "attrs": ("",),
+    "berkeleydb": ("mboxlist/kv.py",),
+    "cryptography": ("tools/tls.py",),
+    "ldap3": ("store/accounts/ldap.py",),
+    "numpy": ("store/", "imap/"),
+    "OpenSSL": ("tools/tls.py",),
+    "pyarrow": ("tools/spark/",),
+    "pyspark": ("tools/spark/",),
+    "rich": ("tools/",),
+    "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
+    "zope": ("store/net/", "tools/"),
+}
+
+
+def imported(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+    """The top-level package of each import, wherever in the file it stands, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield node.lineno, package[0] if node.level <= len(package) else "(outside the repository)"
+            else:
+                yield node.lineno, (node.module or "").partition(".")[0]
+
+
+def faults(source: str, path: str) -> list[str]:
+    """What is wrong with the imports of a file at `path`, which is relative to the repository."""
+    package = tuple(path.split("/")[:-1])
+    found = []
+    for line, name in imported(ast.parse(source, path), package):
+        if name in BELOW:
+            if name != package[0] and name not in BELOW[package[0]]:
+                found.append(f"{path}:{line}: {package[0]} must not import {name}")
+        elif name in PLACES:
+            if not any(path.startswith(place) if place.endswith("/") or not place else path == place
+                       for place in PLACES[name]):
+                found.append(f"{path}:{line}: {name} belongs in {', '.join(PLACES[name])}")
+        elif name not in sys.stdlib_module_names:
+            found.append(f"{path}:{line}: {name} is not a library that onecopy uses")
+    return found
+
+
+def files() -> list[str]:
+    return sorted(path.relative_to(ROOT).as_posix() for package in BELOW for path in (ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", files())
+def test_imports(path: str) -> None:
+    assert faults((ROOT / path).read_text(encoding="utf-8"), path) == []
+
+
+def test_every_package_is_there() -> None:
+    assert {path.split("/")[0] for path in files()} == set(BELOW)
+
+
+@pytest.mark.parametrize(("path", "source", "fault"), [
+    ("mboxlist/table.py", "import store.errors", "mboxlist/table.py:1: mboxlist must not import store"),
+    ("store/net/lines.py", "from imap.wire import numbers", "store/net/lines.py:1: store must not import imap"),
+    ("imap/verbs/copying.py", "x = 1\nimport pop3", "imap/verbs/copying.py:2: imap must not import pop3"),
+    ("lmtp/session.py", "def f():\n    from tools import cli", "lmtp/session.py:2: lmtp must not import tools"),
+    ("imap/session.py", "import twisted.internet",
+     "imap/session.py:1: twisted belongs in imap/protocol.py, pop3/protocol.py, lmtp/protocol.py, store/net/, tools/"),
+    ("store/store.py", "from berkeleydb import db", "store/store.py:1: berkeleydb belongs in mboxlist/kv.py"),
+    ("pop3/maildrop.py", "import numpy as np", "pop3/maildrop.py:1: numpy belongs in store/, imap/"),
+    ("tools/cli.py", "import requests", "tools/cli.py:1: requests is not a library that onecopy uses"),
+    ("store/txn.py", "from ..imap import wire",
+     "store/txn.py:1: (outside the repository) is not a library that onecopy uses"),
+])
+def test_a_fault_is_found(path: str, source: str, fault: str) -> None:
+    assert faults(source, path) == [fault]
+
+
+@pytest.mark.parametrize(("path", "source"), [
+    ("store/store.py", "import struct, mboxlist.table\nfrom . import errors"),
+    ("store/accounts/ldap.py", "import ldap3\nfrom ..errors import StoreError"),
+    ("store/net/offload.py", "from twisted.internet import threads"),
+    ("imap/protocol.py", "from twisted.internet.protocol import Factory\nimport numpy"),
+    ("tools/serve.py", "import imap.protocol, pop3.protocol, lmtp.protocol, store, mboxlist"),
+])
+def test_what_is_allowed(path: str, source: str) -> None:
+    assert faults(source, path) == []

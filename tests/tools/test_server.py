@@ -1,0 +1,218 @@
+"""The whole server in real processes: one that does all, and several with their supervisor."""
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import messages, wait
+from tests.support.imap import Imap
+from tests.support.lmtp import Lmtp
+from tests.support.server import PASSWORD, PROGRAM, Server
+from tools.settings import Workers
+from tools.supervisor import Role, roles
+from tools.tls import CERTIFICATE, make_certificate
+
+LIMIT = 30
+TWO = {"workers.all": "2"}
+
+
+@pytest.mark.parametrize(("workers", "expected"), [
+    (Workers(), []),
+    (Workers(all=2), [Role("all", ("imap", "pop3", "lmtp"), 2)]),
+    (Workers(imap=2, pop3=1, lmtp=3),
+     [Role("imap", ("imap",), 2), Role("pop3", ("pop3",), 1), Role("lmtp", ("lmtp",), 3)]),
+    (Workers(imap=2), [Role("imap", ("imap",), 2), Role("pop3+lmtp", ("pop3", "lmtp"), 1)]),
+    (Workers(all=1, lmtp=2), [Role("lmtp", ("lmtp",), 2), Role("all", ("imap", "pop3", "lmtp"), 1)]),
+])
+def test_roles(workers: Workers, expected: list[Role]) -> None:
+    assert roles(workers) == expected
+
+
+def send(server: Server, number: int, recipients: list[str]) -> None:
+    with Lmtp(server.lmtp) as lmtp:
+        assert [reply.code for reply in lmtp.deliver("", recipients, messages.make(1, number, 2048))] == [
+            250] * len(recipients)
+
+
+def count(server: Server, user: str) -> int:
+    with Imap(server.imap, user, PASSWORD) as imap:
+        found: int = imap.select()[1]
+        return found
+
+
+def workers(server: Server) -> list[int]:
+    return wait.tree(server.pid)[1:]
+
+
+def all_serve(server: Server) -> None:
+    """Wait for the last of the processes: one alone is enough to answer."""
+    wait.until(lambda: "serving with" in server.said(), "all serve", pid=server.pid, limit=LIMIT)
+
+
+def _others(now: list[int], before: list[int]) -> list[int] | None:
+    """The processes of now, if they are as many as before and all new."""
+    return now if len(now) == len(before) and not set(now) & set(before) else None
+
+
+def certificate_of(port: int) -> bytes:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", port), LIMIT) as plain, context.wrap_socket(plain) as secure:
+        return secure.getpeercert(binary_form=True) or b""
+
+
+def test_no_store(tmp_path: Path) -> None:
+    done = subprocess.run([PROGRAM, "serve", "--root", tmp_path / "none"], capture_output=True, timeout=LIMIT,
+                          check=False)
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr.startswith(b"onecopy: There is no store") and done.stderr.count(b"\n") == 1
+
+
+def with_certificate(folder: Path, options: dict[str, str], users: list[str]) -> Server:
+    make_certificate(folder / "tls", "one.example.org")
+    files = {"tls.certificate": str(folder / "tls" / CERTIFICATE), "tls.key": str(folder / "tls" / "key.pem")}
+    return Server(folder, users, {**options, **files})
+
+
+def replace_certificate(server: Server, folder: Path) -> None:
+    """Put another in its place: it is used after SIGHUP, not before."""
+    port = int(server.options["imap.tls_port"])
+    first = certificate_of(port)
+    make_certificate(folder / "tls", "two.example.org")
+    second = ssl.PEM_cert_to_DER_cert((folder / "tls" / CERTIFICATE).read_text())
+    assert certificate_of(port) == first
+    os.kill(server.pid, signal.SIGHUP)
+    wait.until(lambda: {certificate_of(port) for _ in range(4)} == {second}, "the new one", pid=server.pid, limit=LIMIT)
+
+
+def test_a_certificate_is_read_again(tmp_path: Path) -> None:
+    with with_certificate(tmp_path, {}, []) as server:
+        replace_certificate(server, tmp_path)
+        assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of four processes: the keeper, one for IMAP, one for LMTP, one for POP3."""
+    folder = tmp_path_factory.mktemp("several")
+    with with_certificate(folder, {"workers.imap": "1", "workers.lmtp": "1"}, ["alice", "bob", "carol"]) as server:
+        assert len(workers(server)) == 4
+        yield server
+        assert server.stop() == 0
+    server.check()
+
+
+def test_a_certificate_is_read_again_by_all(several: Server) -> None:
+    replace_certificate(several, several.root.parent)
+
+
+def test_processes_share_one_store(several: Server) -> None:
+    before = len(several.messages)
+    for number in range(6):
+        send(several, number, ["alice", "bob"])
+    assert count(several, "alice") == count(several, "bob") == 6
+    assert len(several.messages) - before == 6
+
+
+def test_news_reach_the_other_processes(several: Server) -> None:
+    with Imap(several.imap, "carol", PASSWORD) as imap:
+        imap.select()
+        imap.send(b"i1 IDLE\r\n")
+        assert imap.response().text.startswith(b"+ ")
+        send(several, 10, ["carol"])
+        assert imap.response().text == b"* 1 EXISTS"
+        several.command("deliver", "carol", octets=messages.make(2, 0, 2048))
+        while (text := imap.response().text) != b"* 2 EXISTS":
+            assert text.endswith(b" RECENT")
+
+
+@pytest.mark.parametrize("options", [{}, {"ONECOPY_WORKERS_IMAP": "0", "ONECOPY_WORKERS_LMTP": "0"}])
+def test_a_store_that_a_supervisor_owns(several: Server, options: dict[str, str]) -> None:
+    refused = subprocess.run([PROGRAM, "serve"], capture_output=True, timeout=LIMIT, check=False,
+                             env=several.environment() | options)
+    assert refused.returncode == 2
+    assert f"pid {several.pid}," in refused.stderr.decode()
+
+
+def test_a_worker_that_dies_takes_nothing_along(tmp_path: Path) -> None:
+    with Server(tmp_path, ["alice"], TWO) as server:
+        all_serve(server)
+        send(server, 0, ["alice"])
+        before = workers(server)
+        os.kill(before[-1], signal.SIGKILL)
+        wait.until(lambda: _others(workers(server), before), "all have been started again", pid=server.pid, limit=LIMIT)
+        server.answers()
+        send(server, 1, ["alice"])
+        assert count(server, "alice") == 2
+        assert server.said().count("died: signal SIGKILL; all are started again") == 1
+        assert server.stop() == 0
+    server.check()
+
+
+def test_workers_that_die_again_and_again(tmp_path: Path) -> None:
+    with Server(tmp_path, [], {**TWO, "workers.restarts": "1"}) as server:
+        all_serve(server)
+        first = workers(server)
+        os.kill(first[-1], signal.SIGKILL)
+        second = wait.until(lambda: _others(workers(server), first), "all have been started again", pid=server.pid,
+                            limit=LIMIT)
+        os.kill(second[0], signal.SIGKILL)
+        assert server.wait() == 1
+        for pid in second:
+            wait.gone(pid, "a worker", limit=LIMIT)
+        assert "the processes of the server die again and again" in server.said()
+
+
+def test_workers_do_not_outlive_their_supervisor(tmp_path: Path) -> None:
+    with Server(tmp_path, ["alice"], TWO) as server:
+        send(server, 0, ["alice"])
+        before = workers(server)
+        os.kill(server.pid, signal.SIGKILL)
+        for pid in before:
+            wait.gone(pid, "a worker", limit=LIMIT)
+        assert server.wait() == -signal.SIGKILL
+        server.start()
+        assert count(server, "alice") == 1
+        assert server.stop() == 0
+
+
+def test_a_supervised_stop_says_goodbye(tmp_path: Path) -> None:
+    with Server(tmp_path, ["alice"], TWO) as server:
+        pids = workers(server)
+        imap, lmtp = Imap(server.imap, "alice", PASSWORD), Lmtp(server.lmtp)
+        assert server.stop() == 0
+        assert imap.response().text.startswith(b"* BYE")
+        assert lmtp.reply().code == 421
+        imap.close()
+        lmtp.close()
+        for pid in pids:
+            wait.gone(pid, "a worker", limit=LIMIT)
+    server.check()
+
+
+def test_a_port_in_use_with_workers(tmp_path: Path) -> None:
+    server = Server(tmp_path, [], TWO)
+    with socket.create_server(("127.0.0.1", server.lmtp)):
+        refused = subprocess.run([PROGRAM, "serve"], capture_output=True, timeout=LIMIT, check=False,
+                                 env=server.environment())
+    assert refused.returncode == 2
+    assert refused.stderr.decode() == f"onecopy: cannot listen on 127.0.0.1:{server.lmtp}: Address already in use\n"
+
+
+def test_the_log_goes_to_a_file_and_holds_one_line_for_each_event(tmp_path: Path) -> None:
+    file = tmp_path / "mail.log"
+    with Server(tmp_path, ["alice"], {"log.file": str(file)}) as server:
+        send(server, 0, ["alice"])
+        assert server.stop() == 0
+    assert server.said() == ""
+    lines = file.read_text().splitlines()
+    assert all(line[:4].isdigit() and f" {os.getpid()} " not in line for line in lines)
+    assert "serving: imap on" in lines[0] and lines[-1].endswith("stopped")
+    assert PASSWORD not in file.read_text()

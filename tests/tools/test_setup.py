@@ -1,0 +1,95 @@
+"""tools/setup.sh: what it says about missing packages, and that it has nothing to do the second time."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "setup.sh"
+LISTS = SCRIPT.parent / "packages"
+
+
+def bash(commands: str, root: Path) -> "subprocess.CompletedProcess[str]":
+    """Run commands after setup.sh has been read, with `root` for the repository and none of our rights."""
+    return subprocess.run(
+        ["bash", "-c", f'set -euo pipefail; . {SCRIPT}; root={root}; venv=$root/.venv; {commands}', "tools/try"],
+        capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A list of three packages, of which two are missing; a repository whose .venv is as it should be."""
+    (tmp_path / "tools" / "packages").mkdir(parents=True)
+    (tmp_path / "tools" / "packages" / "try.list").write_text(
+        "# a comment\nhere      true\nmissing   command -v no-such-command\nlost      test -e /no/such/file\n")
+    return tmp_path
+
+
+def test_what_is_missing_is_named_in_one_line(repository: Path) -> None:
+    done = bash("id() { echo 1000; }; sudo() { return 1; }; system_packages try", repository)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "try: missing: missing lost; as root: apt-get install missing lost\n"
+
+
+def test_what_is_missing_is_installed(repository: Path) -> None:
+    (repository / "tools" / "packages" / "apt.sh").write_text('echo "$@" >>"${0%/*}/asked"; exit 0\n')
+    done = bash("id() { echo 1000; }; sudo() { shift; [ $1 = true ] || \"$@\"; }; system_packages try", repository)
+    assert (repository / "tools" / "packages" / "asked").read_text() == "missing lost\n"
+    assert done.returncode == 2             # they are still missing, and that is said
+    assert done.stderr.splitlines()[-1] == "try: still missing after its installation: missing lost"
+
+
+def test_an_installation_that_fails(repository: Path) -> None:
+    (repository / "tools" / "packages" / "apt.sh").write_text("exit 100\n")
+    done = bash("id() { echo 0; }; system_packages try", repository)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "try: failed: apt-get install missing lost"
+
+
+def test_nothing_is_done_when_nothing_is_missing(repository: Path) -> None:
+    (repository / "tools" / "packages" / "try.list").write_text("here  true\n")
+    (repository / "setup.cfg").write_text("")
+    (repository / "pyproject.toml").write_text("")
+    done = bash("""
+        mkdir -p "$venv/bin"; ln -s "$(command -v python3)" "$venv/bin/python"
+        ingredients >"$venv/onecopy.stamp"
+        setup try
+        """, repository)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert sorted(path.name for path in (repository / ".venv").iterdir()) == ["bin", "onecopy.stamp"]
+
+
+@pytest.mark.parametrize(("stamp", "anew"), [
+    ("echo /elsewhere $(ingredients | cut -d' ' -f2-)", True),      # moved: its scripts name the old place
+    ("echo $root of another setup.cfg", False),
+    ("echo", True),                                                 # it says not whose it is
+])
+def test_an_environment_that_is_not_up_to_date(repository: Path, stamp: str, anew: bool) -> None:
+    (repository / "setup.cfg").write_text("")
+    (repository / "pyproject.toml").write_text("")
+    (repository / "tools" / "packages" / "build.list").write_text("here  choose_python\n")
+    done = bash(f"""
+        mkdir -p "$venv/bin"
+        printf '#!/bin/sh\\necho "$@" >>{repository}/asked\\n' >"$venv/bin/python"
+        chmod +x "$venv/bin/python"
+        choose_python() {{ python=$venv/bin/python; }}
+        {stamp} >"$venv/onecopy.stamp"
+        setup
+        ingredients | cmp - "$venv/onecopy.stamp"
+        """, repository)
+    assert done.returncode == 0, done.stderr
+    asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m")]
+    assert (f"-m venv --clear {repository}/.venv" in asked) == anew
+    assert asked[-1].startswith("-m pip ") and asked[-1].endswith(f" --editable {repository}[test]")
+
+
+@pytest.mark.parametrize("name", ["build", "test"])
+def test_the_lists_name_packages_and_commands(name: str) -> None:
+    lines = [line for line in (LISTS / f"{name}.list").read_text().splitlines() if not line.startswith("#")]
+    assert lines
+    for line in lines:
+        package, command = line.split(maxsplit=1)
+        assert package.replace("-", "").replace(".", "").isalnum() and command
+    done = bash(f"python=python3; look_for_missing {name}; echo ${{#missing[@]}}", SCRIPT.parents[1])
+    assert done.stdout == "0\n"

@@ -1,0 +1,1 @@
+"""What is built on the servers and the store: the daemon, the command line, Spark jobs."""

@@ -1,0 +1,105 @@
+"""The commands of `onecopy`, a module for each group. A module's `add` makes its parsers; a command is a function of an
+`Invocation` that returns the exit status."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from attrs import frozen
+
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import MailboxName, NameProblem
+from store.accounts.base import Account
+from store.accounts.builtin import BuiltinDirectory
+from store.errors import Problem, StoreError
+from store.net.notify import NewsSocket
+from store.store import Store
+from tools.config import Config
+from tools.errors import Failure
+from tools.opening import open_store
+
+
+@frozen
+class Invocation:
+    """What was typed: the command's own arguments, and the configuration."""
+
+    arguments: Any
+    config: Config
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """The store, open; beside a running server too, whose clients hear of changes. Raises Failure."""
+        store = open_store(self.config, server=False)
+        try:
+            NewsSocket(store.root, store.news)
+            yield store
+        finally:
+            store.close()
+
+    def confirm(self, question: str) -> None:
+        """Ask, if a person is there to answer and --yes was not given. Raises Failure for a no."""
+        if not self.arguments.yes and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
+            print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                raise Failure("nothing was changed", 1)
+
+
+Command = Callable[[Invocation], int]
+
+
+class Parsers(Protocol):
+    """Makes the parser of a command; it has the options of the configuration."""
+
+    def __call__(self, name: str, command: Command, help: str, *, settings: bool = False) -> argparse.ArgumentParser:
+        """A parser for `name` ("serve", "user add"). `settings`: its help lists the options of the configuration."""
+
+
+def directory(store: Store) -> BuiltinDirectory:
+    """The directory, if users can be changed in it. Raises Failure."""
+    if not isinstance(store.directory, BuiltinDirectory):
+        raise Failure("the users of this store are kept in an outside directory")
+    return store.directory
+
+
+def account(store: Store, address: str) -> Account:
+    """The account of a user id or address. Raises StoreError NO_USER."""
+    found = store.directory.look_up(address)
+    if found is None:
+        raise StoreError(Problem.NO_USER, f"There is no user {address}")
+    return found
+
+
+def mailbox_name(user: Account, text: str) -> MailboxName:
+    """A mailbox name as that user's client writes it. Raises Failure."""
+    try:
+        return MailboxName.from_client(user.user, text)
+    except NameProblem as error:
+        raise Failure(f"{text}: {error}") from None
+
+
+def mailbox(store: Store, address: str, text: str) -> MailboxEntry:
+    """A user's mailbox; INBOX is made when first asked for. Raises StoreError NO_USER, NO_MAILBOX, Failure."""
+    user = account(store, address)
+    name = mailbox_name(user, text)
+    if name == MailboxName(user.user, "INBOX"):
+        return store.inbox(user)
+    try:
+        return store.entry(name)
+    except StoreError as error:
+        if error.problem is Problem.NO_MAILBOX:
+            raise StoreError(Problem.NO_MAILBOX, f"There is no mailbox {text} of {user.user}") from None
+        raise
+
+
+def each(items: Sequence[str], work: Callable[[str], None]) -> int:
+    """Do `work` for each item; the refusals are printed, and the status is 1 if there were any."""
+    status = 0
+    for item in items:
+        try:
+            work(item)
+        except StoreError as error:
+            print(f"onecopy: {item}: {error.public}", file=sys.stderr)
+            status = 1
+    return status

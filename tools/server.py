@@ -1,0 +1,109 @@
+"""The servers in one process: listens, and lets the sessions end at a stop."""
+
+import logging
+import os
+import socket
+import stat
+from collections.abc import Sequence
+from typing import Any, cast
+
+from attrs import define, field
+from twisted.internet import tcp, unix
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure as TwistedFailure
+
+import imap.protocol
+import imap.settings
+import lmtp.protocol
+import lmtp.settings
+import pop3.protocol
+import pop3.settings
+from store.net.stream import StreamFactory
+from store.store import Store
+from tools.config import Config
+from tools.sockets import BACKLOG, Listening
+from tools.tls import Certificates
+
+log = logging.getLogger(__name__)
+
+CHECK = 0.05            # seconds between two looks whether all sessions have ended
+
+
+class _UnixPort(unix.Port):
+    """Leaves the socket's name on disk alone: it belongs to the process that made it."""
+
+    def connectionLost(self, reason: TwistedFailure) -> None:
+        tcp.Port.connectionLost(self, reason)       # type: ignore[no-untyped-call]
+
+
+@define(eq=False)
+class Server:
+    """What one process serves. `reactor` is Twisted's."""
+
+    reactor: Any
+    store: Store
+    config: Config
+    certificates: Certificates
+    ports: list[Any] = field(factory=list, init=False)
+    factories: list[StreamFactory] = field(factory=list, init=False)
+
+    def listen(self, sockets: Sequence[Listening]) -> None:
+        """Begin to serve on these sockets."""
+        factories: dict[tuple[str, bool], StreamFactory] = {}
+        for listening in sockets:
+            kind = (listening.server, listening.tls)
+            if kind not in factories:
+                factories[kind] = self._factory(*kind)
+            self.ports.append(self._port(listening, factories[kind]))
+            listening.socket.listen(BACKLOG)            # Twisted has set it to less
+        self.factories = list(factories.values())
+
+    def _factory(self, server: str, tls: bool) -> StreamFactory:
+        if server == "imap":
+            return imap.protocol.factory(self.store, self.config.settings("imap", imap.settings.Settings),
+                                         self.reactor, self.certificates, implicit_tls=tls)
+        if server == "pop3":
+            return pop3.protocol.factory(self.store, self.config.settings("pop3", pop3.settings.Settings),
+                                         self.reactor, self.certificates, implicit_tls=tls)
+        return lmtp.protocol.factory(self.store, self.config.settings("lmtp", lmtp.settings.Settings),
+                                     self.reactor, self.certificates, implicit_tls=tls)
+
+    def _port(self, listening: Listening, factory: StreamFactory) -> Any:
+        handle = listening.socket.fileno()
+        if listening.socket.family == socket.AF_UNIX:
+            port = _UnixPort._fromListeningDescriptor(     # type: ignore[no-untyped-call]
+                self.reactor, handle, factory)
+            port.mode = stat.S_IMODE(os.stat(listening.socket.getsockname()).st_mode)
+            port.startListening()
+            return port
+        served: Any = factory
+        if listening.tls:
+            served = TLSMemoryBIOFactory(cast(IOpenSSLServerConnectionCreator, self.certificates), False, served)
+        return self.reactor.adoptStreamPort(handle, listening.socket.family, served)
+
+    async def stop(self, time: float) -> None:
+        """Accept no more, tell the sessions, and wait until they have ended; cut off those that take longer."""
+        for port in self.ports:
+            await port.stopListening()
+        deadline = self.reactor.seconds() + time
+        for factory in self.factories:
+            factory.stop()
+        while self.open_connections() and self.reactor.seconds() < deadline:
+            await self._pause(CHECK)
+        if left := self.open_connections():
+            log.warning("%d connections are cut off", left)
+            for factory in self.factories:
+                for stream in tuple(factory.streams):
+                    stream.abort()
+            await self._pause(CHECK)
+
+    def open_connections(self) -> int:
+        """How many connections there are now."""
+        return sum(len(factory.streams) for factory in self.factories)
+
+    def _pause(self, seconds: float) -> "Deferred[None]":
+        passed: Deferred[None] = Deferred()
+        self.reactor.callLater(seconds, passed.callback, None)
+        return passed

@@ -1,0 +1,92 @@
+"""What an administrator can choose about serving: addresses, certificates, processes, the log."""
+
+from pathlib import Path
+
+from attrs import Attribute, field, frozen
+
+
+def tcp_port(default: int, help: str) -> int:
+    """A field that holds a TCP port; 0 is off."""
+
+    def check(settings: object, attribute: "Attribute[int]", value: int) -> None:
+        if not 0 <= value <= 65535:
+            raise ValueError("must be between 0 and 65535")
+
+    return field(default=default, validator=check, metadata={"help": help + "; 0: none"})
+
+
+def count(default: int, help: str) -> int:
+    """A field that holds a number that is not negative."""
+
+    def check(settings: object, attribute: "Attribute[int]", value: int) -> None:
+        if not 0 <= value <= 1024:
+            raise ValueError("must be between 0 and 1024")
+
+    return field(default=default, validator=check, metadata={"help": help})
+
+
+@frozen
+class ImapListen:
+    """Where IMAP is served."""
+
+    address: tuple[str, ...] = field(default=("*",), metadata={"help": "addresses to listen on; *: all"})
+    port: int = tcp_port(143, "port of IMAP, with STARTTLS")
+    tls_port: int = tcp_port(993, "port of IMAP under TLS")
+
+
+@frozen
+class Pop3Listen:
+    """Where POP3 is served."""
+
+    address: tuple[str, ...] = field(default=("*",), metadata={"help": "addresses to listen on; *: all"})
+    port: int = tcp_port(110, "port of POP3, with STLS")
+    tls_port: int = tcp_port(995, "port of POP3 under TLS")
+
+
+@frozen
+class LmtpListen:
+    """Where LMTP is served: whoever can connect can deliver, so not to the world."""
+
+    address: tuple[str, ...] = field(default=("127.0.0.1",), metadata={"help": "addresses to listen on; *: all"})
+    port: int = tcp_port(24, "port of LMTP")
+    socket: Path | None = field(default=None, metadata={"help": "UNIX socket of LMTP"})
+    socket_mode: int = field(default=0o666, metadata={"help": "permissions of that socket", "type": "mode"})
+
+
+@frozen
+class Tls:
+    """The certificate for STARTTLS and the ports under TLS."""
+
+    certificate: Path | None = field(default=None, metadata={
+        "help": "PEM file of the certificate and its chain; default: the self-signed one that init made"})
+    key: Path | None = field(default=None, metadata={
+        "help": "PEM file of the private key; default: that of the certificate"})
+
+
+@frozen
+class Workers:
+    """How the work is spread over processes."""
+
+    all: int = count(0, "processes that do everything; 0 here and below: one process, no supervisor")
+    imap: int = count(0, "processes for IMAP alone")
+    pop3: int = count(0, "processes for POP3 alone")
+    lmtp: int = count(0, "processes for LMTP alone")
+    stop_time: float = field(default=10.0, metadata={
+        "help": "how long sessions have to end at a stop", "type": "duration"})
+    restarts: int = count(10, "give up after so many restarts in ten minutes")
+
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+@frozen
+class Log:
+    """Where events are told."""
+
+    level: str = field(default="info", metadata={"help": ", ".join(LEVELS)})
+    file: Path | None = field(default=None, metadata={"help": "file to write to; default: standard error"})
+
+    @level.validator
+    def _check_level(self, attribute: "Attribute[str]", value: str) -> None:
+        if value not in LEVELS:
+            raise ValueError("must be one of " + ", ".join(LEVELS))

@@ -1,0 +1,88 @@
+# Sourced by the scripts beside it: `setup [LIST...]` makes .venv in the repository, and sees to the system packages that
+# packages/LIST.list names. Leaves $root (the repository) and $venv set. The system's own Python is not touched.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+venv=$root/.venv
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+fail() {
+    echo "${0##*/}: $*" >&2
+    exit 2
+}
+
+choose_python() {
+    local candidate
+    for candidate in python3 python3.11 python3.12 python3.13 python3.14; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            python=$(command -v "$candidate")
+            return
+        fi
+    done
+    python=python3
+    return 1
+}
+
+# The packages of a list whose command fails, in `missing`.
+look_for_missing() {
+    local package present
+    missing=()
+    while read -r package present; do
+        if [[ $package != '#'* ]] && ! eval "$present" >/dev/null 2>&1 </dev/null; then
+            missing+=("$package")
+        fi
+    done <"$root/tools/packages/$1.list"
+}
+
+system_packages() {
+    local become=()
+    look_for_missing "$1"
+    [ ${#missing[@]} -eq 0 ] && return
+    local command="apt-get install ${missing[*]}"
+    command -v apt-get >/dev/null || fail "missing: ${missing[*]} (names of Debian packages)"
+    if [ "$(id -u)" -ne 0 ]; then
+        sudo -n true 2>/dev/null </dev/null || fail "missing: ${missing[*]}; as root: $command"
+        become=(sudo -n)
+    fi
+    echo "${0##*/}: $command" >&2
+    "${become[@]}" bash "$root/tools/packages/apt.sh" "${missing[@]}" >&2 </dev/null || fail "failed: $command"
+    look_for_missing "$1"
+    [ ${#missing[@]} -eq 0 ] || fail "still missing after its installation: ${missing[*]}"
+}
+
+usable() {
+    "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+# What .venv was made of. The names of the packages count: an editable installation knows only those that were there.
+ingredients() {
+    echo "$root $(cd "$root" && { cat setup.cfg pyproject.toml; echo ./*/__init__.py; } | sha256sum)"
+}
+
+virtual_environment() {
+    local wanted
+    wanted=$(ingredients)
+    [ "$(cat "$venv/onecopy.stamp" 2>/dev/null)" = "$wanted" ] && usable && return
+    system_packages build
+    # One that was made elsewhere, or only half, is made anew.
+    if ! usable || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1 || {
+            [ -e "$venv/onecopy.stamp" ] && [[ $(cat "$venv/onecopy.stamp") != "$root "* ]]; }; then
+        echo "${0##*/}: making $venv" >&2
+        "$python" -m venv --clear "$venv" >&2 || fail "cannot make $venv with $python"
+    fi
+    echo "${0##*/}: installing Python packages into $venv" >&2
+    "$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --editable "$root[test]" >&2 \
+        || fail "pip could not install what setup.cfg asks for"
+    echo "$wanted" >"$venv/onecopy.stamp"
+}
+
+# One set-up at a time; the second waits and then finds everything done.
+setup() {
+    local list
+    {
+        flock 9
+        virtual_environment 9>&-
+        for list in "$@"; do
+            system_packages "$list" 9>&-
+        done
+    } 9>"$root/.setup.lock"
+}

@@ -1,0 +1,232 @@
+"""Starts the processes of the server, watches them, and stops them.
+
+The supervisor itself never opens the store: a process that dies inside Berkeley DB may leave locks behind on which
+every other one hangs, so then all are killed, the first of the new ones (the keeper) recovers the store, and the rest
+follow. The listening sockets stay open meanwhile; clients see a dropped connection and nothing else.
+"""
+
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import define, field, frozen
+
+from store import presence
+from store.errors import StoreError
+from tools import sockets
+from tools.config import Config
+from tools.errors import Failure
+from tools.settings import Workers
+from tools.sockets import SERVERS, Listening
+from tools.worker import READY, Orders
+
+log = logging.getLogger(__name__)
+
+PERIOD = 600.0          # seconds within which `restarts` are counted
+FIRST_PAUSE = 0.1       # seconds before a restart; doubled for each that follows in the period
+LONGEST_PAUSE = 30.0
+KILL_TIME = 5.0         # seconds that a stop may take longer than the sessions are given
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+
+
+@frozen
+class Role:
+    """What one kind of worker serves, and how many of it there are."""
+
+    name: str
+    servers: tuple[str, ...]
+    processes: int
+
+
+def roles(workers: Workers) -> list[Role]:
+    """The workers that the settings ask for; a protocol that has no process of its own shares one."""
+    found = [Role(server, (server,), count) for server in SERVERS if (count := getattr(workers, server))]
+    rest = tuple(server for server in SERVERS if not getattr(workers, server))
+    if workers.all:
+        found.append(Role("all", SERVERS, workers.all))
+    elif rest and found:
+        found.append(Role("+".join(rest), rest, 1))
+    return found
+
+
+class _Stopped(Exception):
+    """A signal says that the server is to stop."""
+
+
+class _Died(Exception):
+    """A process has ended that should not have."""
+
+
+@define(eq=False)
+class Supervisor:
+    """See the module's text."""
+
+    config: Config
+    roles: Sequence[Role]
+    ready: Callable[[], None] = lambda: None        # called when all serve for the first time
+    _processes: dict[str, "subprocess.Popen[bytes]"] = field(factory=dict, init=False)
+    _sockets: list[Listening] = field(factory=list, init=False)
+    _restarts: list[float] = field(factory=list, init=False)
+    _wake: int = field(default=-1, init=False)
+
+    def run(self) -> None:
+        """Until a signal says stop. Raises Failure when the server cannot start, or not stay up."""
+        claim = _claim(self.config.root)
+        self._wake = _signals_to_pipe()
+        try:
+            while True:
+                try:
+                    self._start()
+                    self._wait(None)
+                except _Died as death:
+                    log.error("%s", death)
+                    self._kill()
+                    self._pause()
+        except _Stopped:
+            self._stop()
+        finally:
+            self._kill()                                # nothing is left to kill after a clean stop
+            sockets.close(self._sockets)
+            os.close(claim)
+
+    def _start(self) -> None:
+        self._spawn("keeper", keeper=True, servers=())
+        self._wait_ready("keeper")
+        if not self._sockets:
+            self._sockets = sockets.bind(self.config)
+        names = []
+        for role in self.roles:
+            for number in range(1, role.processes + 1):
+                names.append(f"{role.name}-{number}")
+                self._spawn(names[-1], keeper=False, servers=role.servers)
+        for name in names:
+            self._wait_ready(name)
+        log.info("serving with %d processes: %s", len(self._processes), ", ".join(map(str, self._sockets)))
+        if not self._restarts:
+            self.ready()
+
+    def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
+        mine = [each for each in self._sockets if each.server in servers]
+        orders = Orders(name, keeper, [(each.server, each.tls, each.socket.fileno()) for each in mine], self.config)
+        process = subprocess.Popen([sys.executable, "-P", "-m", "tools.worker", str(os.getpid())], process_group=0,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   pass_fds=[handle for _, _, handle in orders.sockets])
+        self._processes[name] = process
+        assert process.stdin is not None
+        try:
+            process.stdin.write(orders.to_json().encode())
+            process.stdin.close()
+        except BrokenPipeError:
+            pass                                # it is dead already, which `_wait_ready` finds
+        log.debug("%s has been started: %d", name, process.pid)
+
+    def _wait_ready(self, name: str) -> None:
+        process = self._processes[name]
+        assert process.stdout is not None
+        with process.stdout as stdout:
+            self._wait(stdout.fileno())
+            if stdout.read(len(READY)) != READY:
+                status = process.wait()
+                if status > 0 and not self._restarts:
+                    raise Failure(f"{name} could not start (its own message is above)", status)
+                raise _Died(f"{name} ({process.pid}) ended while it started: {_how(status)}")
+
+    def _wait(self, handle: int | None) -> None:
+        """Until `handle` can be read, or for ever. Raises _Stopped, _Died."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake, selectors.EVENT_READ)
+            if handle is not None:
+                selector.register(handle, selectors.EVENT_READ)
+            while True:
+                self._look()                    # first: a death may have been told of during an earlier wait
+                ready = {key.fd for key, _ in selector.select()}
+                if self._wake in ready:
+                    self._signals()
+                if handle in ready:
+                    return
+
+    def _signals(self) -> None:
+        for number in os.read(self._wake, 4096):
+            if number in (signal.SIGTERM, signal.SIGINT):
+                raise _Stopped
+            if number == signal.SIGHUP:
+                for process in self._processes.values():
+                    process.send_signal(signal.SIGHUP)
+
+    def _look(self) -> None:
+        """Raise _Died for a process that has ended; of one that is still starting, `_wait_ready` knows more to say."""
+        for name, process in self._processes.items():
+            status = process.poll()
+            if status is not None and (process.stdout is None or process.stdout.closed):
+                raise _Died(f"{name} ({process.pid}) died: {_how(status)}; all are started again")
+
+    def _pause(self) -> None:
+        """Wait before a restart, longer each time. Raises Failure when there were too many, _Stopped."""
+        now = time.monotonic()
+        self._restarts = [when for when in self._restarts if when > now - PERIOD] + [now]
+        if len(self._restarts) > self.config.settings("workers", Workers).restarts:
+            raise Failure("the processes of the server die again and again", 1)
+        until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (len(self._restarts) - 1))
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake, selectors.EVENT_READ)
+            while (left := until - time.monotonic()) > 0:
+                if selector.select(left):
+                    self._signals()
+
+    def _stop(self) -> None:
+        """End all cleanly: those that serve first, the keeper, which leaves the store clean, last."""
+        log.info("stopping")
+        sockets.close(self._sockets)
+        limit = self.config.settings("workers", Workers).stop_time + KILL_TIME
+        serving = [process for name, process in self._processes.items() if name != "keeper"]
+        keeper = [process for name, process in self._processes.items() if name == "keeper"]
+        for group in (serving, keeper):
+            for process in group:
+                process.terminate()
+            deadline = time.monotonic() + limit
+            for process in group:
+                try:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    log.error("%d takes too long to stop: all are killed", process.pid)
+                    return
+        log.info("stopped")
+
+    def _kill(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        self._processes.clear()
+
+
+def _claim(root: Path) -> int:
+    """Own the store, over all restarts of its processes; a descriptor. Raises Failure."""
+    if not (root / "run").is_dir():
+        raise Failure(f"There is no store in {root}; `onecopy init` makes one")
+    try:
+        return presence.claim(root / "run" / "server.pid")
+    except StoreError as error:
+        raise Failure(str(error)) from error
+
+
+def _signals_to_pipe() -> int:
+    """A descriptor from which the numbers of the signals can be read that arrive from now on."""
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return read
+
+
+def _how(status: int) -> str:
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
