@@ -4,7 +4,6 @@ What a command does is in `imap.verbs`; this holds what they share: the account,
 the rule that the end of a command tells the news that this command may tell.
 """
 
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
@@ -28,7 +27,7 @@ from mboxlist.names import MailboxName, NameProblem
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.net import offload
-from store.net.limits import ConnectionLimits
+from store.net.limits import ConnectionLimits, is_this_host
 from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
 from store.net.stream import Clock, Stream
 from store.store import Store
@@ -247,7 +246,7 @@ class Session:
     @property
     def may_log_in(self) -> bool:
         """Whether passwords are taken on this connection as it is: under TLS, from this host, or when told so."""
-        return self.stream.secure or self.settings.plaintext_login or is_loopback(self.stream.peer)
+        return self.stream.secure or self.settings.plaintext_login or is_this_host(self.stream.peer)
 
     def capability_code(self) -> bytes:
         """CAPABILITY and what is announced now: a response code, or data after `* `."""
@@ -388,13 +387,3 @@ class Session:
         if self.arriving is not None:
             arriving, self.arriving = self.arriving, None
             arriving.staged.abort()
-
-
-def is_loopback(peer: str) -> bool:
-    """Whether the peer is on this host: a loopback address, or no address at all (a UNIX socket)."""
-    try:
-        address = ipaddress.ip_address(peer.partition("%")[0])
-    except ValueError:
-        return True
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)

@@ -39,12 +39,13 @@ class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
     `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
-    message.
+    message. `broken` is called when nothing more can be done in the environment before it has been recovered.
     `recover` is for the one process that opens it first; the others join.
     Raises NeedsRecovery when joining what must first be recovered.
     """
 
-    def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool) -> None:
+    def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None]) -> None:
+        self.broken = broken
         self._folder = folder
         self._tables: list[Table] = []
         self._log_files = 0
@@ -78,7 +79,11 @@ class Env:
 
     def begin(self) -> Txn:
         """A new transaction."""
-        return self._env.txn_begin()
+        try:
+            return self._env.txn_begin()
+        except db.DBRunRecoveryError:
+            self.broken()
+            raise
 
     def flush(self) -> None:
         """Return when everything committed so far is on disk."""
@@ -166,6 +171,9 @@ def transact(env: Env, work: Callable[[Txn], T]) -> T:
             if not left:
                 raise
             time.sleep(random.uniform(0, PAUSE))        # or the same ones meet again
+        except db.DBRunRecoveryError:
+            env.broken()
+            raise
         except BaseException:
             txn.abort()
             raise

@@ -2,7 +2,7 @@
 
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -17,8 +17,8 @@ _COUNTERS_KEY = b"\x00counters"
 class MailboxList:
     """The environment of the name space."""
 
-    def __init__(self, folder: Path, *, cache: int, recover: bool) -> None:
-        self.env = Env(folder, cache=cache, locks=20_000, recover=recover)
+    def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None) -> None:
+        self.env = Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken)
         self.users = self.env.table("users.db", page=4096)
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
         self._mailboxes = self.env.table("mailboxes.db", page=4096)

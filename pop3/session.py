@@ -1,6 +1,5 @@
 """The conversation with one client (RFC 1939): what each command does, and what is said."""
 
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -34,16 +33,16 @@ from pop3.wire import (
     Uidl,
     User,
     keyword,
-    plain,
     response,
 )
+from store.accounts.sasl import Plain
 from store.errors import Problem, StoreError
 from store.expunge import remove
 from store.flags import change_flags
 from store.mailbox import Mailbox
 from store.messagefiles import MessageFile
 from store.net import offload
-from store.net.limits import ConnectionLimits
+from store.net.limits import ConnectionLimits, is_this_host
 from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.store import Store
@@ -224,11 +223,14 @@ class Session:
                 self._say(refused("the exchange was cancelled"))
                 return
             message = response(line)
-        acting_as, name, password = plain(message)
-        if acting_as not in ("", name):         # RFC 4616 §2: nobody may act as somebody else
-            self._login_failed(name, StoreError(Problem.BAD_LOGIN, detail="another authorization identity"))
+        try:
+            plain = Plain.from_bytes(message.reveal())
+        except ValueError as error:
+            raise SyntaxProblem(str(error)) from None
+        if plain.for_another:
+            self._login_failed(plain.user, StoreError(Problem.BAD_LOGIN, detail="another authorization identity"))
             return
-        await self._log_in(name, password)
+        await self._log_in(plain.user, plain.password)
 
     async def _log_in(self, name: str, password: Secret) -> None:
         store, stream = self._listener.store, self._stream
@@ -270,7 +272,7 @@ class Session:
     @property
     def _may_log_in(self) -> bool:
         """Whether a password may be sent here: under TLS, from this host, or where that is allowed to everybody."""
-        return self._stream.secure or self._settings.plaintext_login or _is_this_host(self._stream.peer)
+        return self._stream.secure or self._settings.plaintext_login or is_this_host(self._stream.peer)
 
     # After login
 
@@ -404,14 +406,3 @@ class Session:
             self._maildrop = None
             self._listener.locks.release(entry.id)
         log.info("%s: %s has left", self._stream.id, self._user)
-
-
-def _is_this_host(peer: str) -> bool:
-    if peer == "local":
-        return True
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return bool((mapped or address).is_loopback)

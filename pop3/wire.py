@@ -187,20 +187,6 @@ def response(line: bytes) -> Secret:
         raise SyntaxProblem("not base64") from None
 
 
-def plain(message: Secret) -> tuple[str, str, Secret]:
-    """The authorization identity, the authentication identity and the password of PLAIN (RFC 4616 §2).
-
-    Raises SyntaxProblem.
-    """
-    parts = message.reveal().split(b"\0")
-    if len(parts) != 3 or not parts[1] or not parts[2]:
-        raise SyntaxProblem("not a PLAIN response")
-    try:
-        return parts[0].decode("utf-8"), parts[1].decode("utf-8"), Secret(parts[2])
-    except UnicodeDecodeError:
-        raise SyntaxProblem("not a PLAIN response") from None
-
-
 def _words(rest: bytes, least: int, most: int) -> list[bytes]:
     words = rest.split()
     if len(words) < least:

@@ -82,7 +82,7 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
         if known is None and not staged.on_disk:
             raise NotOnDisk
         record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
-        arrival = _arrival(record, staged, received)
+        arrival = _arrival(partition, record, staged, received)
         for at in order:
             try:
                 outcomes[at] = _arrive(txn, targets[at], arrival)
@@ -108,12 +108,22 @@ def _usable(partition: Partition, record: MessageRecord | None, mid: bytes) -> M
     return record
 
 
-def _arrival(record: MessageRecord, staged: Staged, received: InternalDate) -> _Arrival:
-    """An appended message has no trace header: where the file begins with one, its records skip that."""
-    skip = 0 if staged.trace else record.trace
+def _arrival(partition: Partition, record: MessageRecord, staged: Staged, received: InternalDate) -> _Arrival:
+    """Where the file begins with a trace header that is not this message's, its records skip that.
+
+    An appended message has none; and one that came from another sender must not show the first one's address.
+    """
+    skip = record.trace
+    if staged.trace and (record.serial == staged.serial or _sender(partition, record, staged.mid) == staged.sender):
+        skip = 0
     size = record.size - skip
     tail = _TAIL.pack(received.seconds, size, record.serial, int(time.time()), skip, staged.mid)
     return _Arrival(received.zone, size, tail)
+
+
+def _sender(partition: Partition, record: MessageRecord, mid: bytes) -> bytes:
+    with partition.files.open(mid, record.serial, 0, record.trace) as file:
+        return file.read(0, record.trace).partition(b"\n")[0]
 
 
 def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:

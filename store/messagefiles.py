@@ -135,6 +135,7 @@ class Staged:
         self.files = files
         self.serial = serial
         self.trace = len(trace)
+        self.sender = trace.partition(b"\n")[0]         # the Return-Path field, which a trace header begins with
         self.size = len(trace)
         self.mid = b""
         self.on_disk = False

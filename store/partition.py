@@ -37,16 +37,18 @@ T = TypeVar("T")
 
 
 class Partition:
-    """See the module's text. `recover` is for the one process that opens the store first."""
+    """See the module's text. `recover` is for the one process that opens the store first; `broken`: see `Env`."""
 
-    def __init__(self, folder: Path, settings: Settings, news: News, *, recover: bool) -> None:
+    def __init__(self, folder: Path, settings: Settings, news: News, *, recover: bool, broken: Callable[[], None]
+                 ) -> None:
         self.name = folder.name
         self.folder = folder
         self.settings = settings
         self.files = MessageFiles(folder)
         self._news = news
         self._unclean = folder / "index" / "unclean"
-        self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover)
+        self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
+                       broken=broken)
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096)
         self.quotas = QuotaTable(self.env.table("quota.db", page=4096), settings)
@@ -97,8 +99,8 @@ class Partition:
     def close(self, *, clean: bool) -> None:
         """Leave the partition; `clean` says that no other process is in it and nothing is under way."""
         self.env.flush()
+        self.files.settle()
         if clean:
-            self.files.settle()
             self.env.checkpoint()
         self.files.close()
         self.env.close()

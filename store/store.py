@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,10 @@ PIECE = 2000                # messages that go at a time when a mailbox is delet
 class Store:
     """An open store. Any number of processes may have it open; the first one to open it runs recovery."""
 
-    def __init__(self, root: Path, settings: Settings | None = None, *, server: bool = False) -> None:
-        """Open the store at `root`; `server` claims it for a server, of which there can be one.
+    def __init__(self, root: Path, settings: Settings | None = None, *, server: bool = False,
+                 broken: Callable[[], None] = lambda: None) -> None:
+        """Open the store at `root`; `server` claims it for a server, of which there can be one. `broken` is called when
+        a database needs recovery: then all must leave the store, and the next to open it recovers it.
 
         Raises StoreError NO_STORE, STORE_IN_USE (with the other server's pid), UNAVAILABLE.
         """
@@ -51,9 +54,9 @@ class Store:
         self._presence = Presence(root / "run", server)
         try:
             recover = self._presence.alone
-            self.mailboxes = MailboxList(root / "mboxlist", cache=LIST_CACHE, recover=recover)
+            self.mailboxes = MailboxList(root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken)
             folders = sorted(folder for folder in (root / "partitions").iterdir() if folder.is_dir())
-            self.partitions = {folder.name: Partition(folder, self.settings, self.news, recover=recover)
+            self.partitions = {folder.name: Partition(folder, self.settings, self.news, recover=recover, broken=broken)
                                for folder in folders}
             if recover:
                 self._agree()

@@ -1,5 +1,6 @@
 """The configured store: opened, or made."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import store.settings
@@ -10,10 +11,10 @@ from tools.errors import Failure
 from tools.settings import Tls
 
 
-def open_store(config: Config, *, server: bool) -> Store:
-    """Open the configured store; `server` claims it. Raises Failure."""
+def open_store(config: Config, *, server: bool, broken: Callable[[], None] = lambda: None) -> Store:
+    """Open the configured store; `server` claims it; for `broken` see Store. Raises Failure."""
     try:
-        return Store(config.root, config.settings("store", store.settings.Settings), server=server)
+        return Store(config.root, config.settings("store", store.settings.Settings), server=server, broken=broken)
     except StoreError as error:
         raise Failure(str(error), status(error)) from error
 

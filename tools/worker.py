@@ -30,10 +30,11 @@ from tools.settings import Log, Tls, Workers
 from tools.sockets import Listening
 from tools.tls import Certificates
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tools.worker")         # also when this is the program itself
 reactor: Any = _reactor
 
 READY = b"ready\n"
+BROKEN = 3                  # the exit status of a process that found a database damaged
 _PR_SET_PDEATHSIG = 1
 
 
@@ -65,13 +66,19 @@ def run(config: Config, *, server: bool, keeper: bool, listen: Callable[[], list
 
     `server`: claim the store; `keeper`: do the housekeeping for the whole store.
     """
-    opened = open_store(config, server=server)
+    opened = open_store(config, server=server, broken=_end_broken)
     try:
         certificates = Certificates.from_settings(config.settings("tls", Tls), tls_folder(config.root))
         _serve(config, opened, certificates, listen(), keeper, ready)
     finally:
         opened.close()
     log.info("stopped")
+
+
+def _end_broken() -> None:
+    """A database needs recovery. Whoever watches this process starts it again, and every start recovers."""
+    log.critical("a database is damaged: this process ends, so that the next start recovers it")
+    os._exit(BROKEN)
 
 
 def _serve(config: Config, opened: Store, certificates: Certificates, listening: Sequence[Listening], keeper: bool,

@@ -10,6 +10,7 @@ from imap.wire.commands import State
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.login import Authenticate, Login, challenge, sasl_response
 from imap.wire.responses import BAD
+from store.accounts.sasl import Plain
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.net.lines import LineTooLong
@@ -38,28 +39,18 @@ async def authenticate(session: Session, command: Authenticate) -> Reply:
             raise SyntaxProblem("The response is too long") from None
         if response is None:
             raise Refused("Authentication was given up", status=BAD)
-    user, password = _plain(response)
-    return await _log_in(session, user, password)
+    try:
+        plain = Plain.from_bytes(response.reveal())
+    except ValueError as error:
+        raise SyntaxProblem(str(error)) from None
+    if plain.for_another:
+        raise Refused("Nobody may act as another user", b"AUTHORIZATIONFAILED")
+    return await _log_in(session, plain.user, plain.password)
 
 
 def _require_privacy(session: Session) -> None:
     if not session.may_log_in:
         raise Refused("Passwords are taken only under TLS", b"PRIVACYREQUIRED")     # RFC 5530 §3
-
-
-def _plain(response: Secret) -> tuple[str, Secret]:
-    """The user and password of [authzid] NUL authcid NUL passwd. Raises SyntaxProblem, Refused."""
-    parts = response.reveal().split(b"\0")
-    if len(parts) != 3 or not parts[1]:
-        raise SyntaxProblem("That is not a response of PLAIN")
-    acts_as, user, password = parts
-    try:
-        names = acts_as.decode(), user.decode()
-    except UnicodeDecodeError:
-        raise SyntaxProblem("The names are not UTF-8") from None
-    if names[0] and names[0] != names[1]:
-        raise Refused("Nobody may act as another user", b"AUTHORIZATIONFAILED")
-    return names[1], Secret(password)
 
 
 async def _log_in(session: Session, user: str, password: Secret) -> Reply:

@@ -54,3 +54,15 @@ def _network(address: str) -> str:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
+
+
+def is_this_host(peer: str) -> bool:
+    """Whether a peer is on this host: a loopback address, or "local", which stands for a UNIX socket."""
+    if peer == "local":
+        return True
+    try:
+        address = ipaddress.ip_address(peer.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return bool((mapped or address).is_loopback)

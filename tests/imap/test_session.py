@@ -3,11 +3,9 @@
 import logging
 import re
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from imap.session import is_loopback
 from imap.verbs.table import VERBS
 from imap.wire.commands import COMMANDS
 from tests.support.scripts import content
@@ -140,13 +138,6 @@ def test_passwords_and_messages_are_not_logged(place, caplog):
 def test_every_command_has_its_verb():
     assert len(VERBS) == 28
     assert all(verb.__doc__ for verb in VERBS.values())
-
-
-@pytest.mark.parametrize(("peer", "here"), [
-    ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("local", True),
-    ("192.0.2.1", False), ("::ffff:192.0.2.1", False), ("fe80::1%eth0", False)])
-def test_this_host_is_known(peer, here):
-    assert is_loopback(peer) is here
 
 
 def test_there_is_a_limit_on_connections(place):

@@ -23,10 +23,8 @@ from pop3.wire import (
     Uidl,
     User,
     keyword,
-    plain,
     response,
 )
-from store.values import Secret
 
 
 def parse(line):
@@ -66,28 +64,10 @@ def test_a_password_is_kept_as_it_is_and_not_shown():
     assert parse(b"AUTH PLAIN =").initial.reveal() == b""
 
 
-@pytest.mark.parametrize(("message", "expected"), [
-    (b"\0tim\0tanstaaftanstaaf", ("", "tim", b"tanstaaftanstaaf")),            # RFC 4616 §4
-    (b"Ursel\0Kurt\0xipj3plmq", ("Ursel", "Kurt", b"xipj3plmq")),
-    ("\0jörg\0pässword".encode(), ("", "jörg", "pässword".encode())),
-])
-def test_plain(message, expected):
-    acting_as, name, password = plain(Secret(message))
-    assert (acting_as, name, password.reveal()) == expected
-
-
-@pytest.mark.parametrize("message", [
-    b"", b"\0", b"\0\0", b"tim", b"\0tim", b"\0tim\0", b"\0\0x", b"\0a\0b\0c", b"\0\xff\0x", b"\xff\0a\0x",
-])
-def test_not_plain(message):
-    with pytest.raises(SyntaxProblem):
-        plain(Secret(message))
-
-
 @given(st.one_of(st.binary(max_size=60), st.sampled_from(sorted(COMMANDS)).flatmap(
     lambda verb: st.binary(max_size=40).map(lambda rest: verb + b" " + rest))))
 def test_junk_is_a_command_or_a_syntax_problem(line):
-    for read in (lambda: parse(line), lambda: response(line), lambda: plain(Secret(line))):
+    for read in (lambda: parse(line), lambda: response(line)):
         try:
             read()
         except SyntaxProblem as problem:

@@ -5,6 +5,7 @@ import pytest
 from store.accounts.base import Status
 from store.accounts.cache import LIFETIME, MOST, VerifiedPasswords
 from store.accounts.passwords import NOBODY, hash_password, verify_password
+from store.accounts.sasl import Plain
 from store.errors import Problem, StoreError
 from store.values import Secret
 from tests.support.stores import HASH, PASSWORD
@@ -86,3 +87,22 @@ def test_users_are_added_once_and_removed(store):
     store.directory.remove("carol@example.net")
     with pytest.raises(StoreError):
         store.directory.remove("carol@example.net")
+
+
+@pytest.mark.parametrize(("message", "expected"), [
+    (b"\0tim\0tanstaaftanstaaf", ("", "tim", b"tanstaaftanstaaf")),            # RFC 4616 §4
+    (b"Ursel\0Kurt\0xipj3plmq", ("Ursel", "Kurt", b"xipj3plmq")),
+    ("\0jörg\0pässword".encode(), ("", "jörg", "pässword".encode())),
+])
+def test_plain_says_who_logs_in(message, expected):
+    plain = Plain.from_bytes(message)
+    assert (plain.acts_as, plain.user, plain.password.reveal()) == expected
+    assert plain.for_another == (expected[0] not in ("", expected[1]))
+
+
+@pytest.mark.parametrize("message", [
+    b"", b"\0", b"\0\0", b"tim", b"\0tim", b"\0tim\0", b"\0\0x", b"\0a\0b\0c", b"\0\xff\0x", b"\xff\0a\0x",
+])
+def test_what_is_not_plain(message):
+    with pytest.raises(ValueError):
+        Plain.from_bytes(message)

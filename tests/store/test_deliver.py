@@ -38,7 +38,7 @@ def read(store, user="alice", at=-1):
 def test_one_file_for_all_recipients_and_deliveries(store):
     outcomes = deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
     assert [outcome.uid for outcome in outcomes] == [1, 1]
-    deliver(store, BODY, "user/bob/INBOX", trace=b"Return-Path: <other@example.org>\r\n")
+    deliver(store, BODY, "user/bob/INBOX", trace=b"Return-Path: <a@example.org>\r\nReceived: from elsewhere\r\n")
     assert len(files(store)) == 1
     assert files(store)[0].read_bytes() == TRACE + BODY
     assert read(store, "alice") == read(store, "bob") == TRACE + BODY
@@ -60,6 +60,13 @@ def test_an_appended_message_has_no_trace_header(store):
     assert read(store, "bob") == BODY
     row = store.open_mailbox(inbox(store, "bob")).rows[0]
     assert (int(row["size"]), int(row["skip"])) == (len(BODY), len(TRACE))
+
+
+def test_another_senders_address_is_not_shown(store):
+    deliver(store, BODY, "user/alice/INBOX", trace=b"Return-Path: <list+alice@example.org>\r\n")
+    deliver(store, BODY, "user/bob/INBOX", trace=b"Return-Path: <list+bob@example.org>\r\n")
+    assert len(files(store)) == 1
+    assert read(store, "bob") == BODY
 
 
 def test_a_target_over_quota_is_refused_alone(store):

@@ -148,11 +148,11 @@ def test_status(onecopy: Program) -> None:
 def test_a_user_goes_with_all_mail(onecopy: Program) -> None:
     onecopy("mailbox", "create", "alice", "Archive/2026")
     onecopy("deliver", "alice", "bob", octets=MESSAGE)
-    onecopy("user", "remove", "alice")
+    onecopy("user", "remove", "alice", "--yes")
     assert [row["user"] for row in onecopy.json("user", "list")] == ["bob"]
     assert [row["user"] for row in onecopy.json("mailbox", "list")] == ["bob"]
     assert onecopy.json("mailbox", "info", "bob", "INBOX")["messages"] == 1
-    assert "There is no user alice" in onecopy.refused("user", "remove", "alice")
+    assert "There is no user alice" in onecopy.refused("user", "remove", "alice", "--yes")
     onecopy("check")
 
 
@@ -163,7 +163,7 @@ def test_mailboxes(onecopy: Program) -> None:
     assert [row["mailbox"] for row in rows] == ["Archive/2026", "Größe", "INBOX", "Sent"]
     assert onecopy.json("mailbox", "info", "alice", "Sent")["special_use"] == "\\Sent"
     onecopy("mailbox", "rename", "alice", "Archive/2026", "Archive/2027")
-    onecopy("mailbox", "delete", "alice", "Größe", "Sent")
+    onecopy("mailbox", "delete", "alice", "Größe", "Sent", "--yes")
     rows = onecopy.json("mailbox", "list")
     assert [(row["user"], row["mailbox"]) for row in rows] == [
         ("alice", "Archive/2027"), ("alice", "INBOX"), ("bob", "INBOX")]
@@ -176,7 +176,7 @@ def test_mailboxes_that_cannot_be(onecopy: Program) -> None:
     assert "a//b" in onecopy.refused("mailbox", "create", "alice", "a//b", status=2)
     assert "one mailbox" in onecopy.refused("mailbox", "create", "alice", "a", "b", "--special-use", "sent", status=2)
     assert "There is no mailbox Sent" in onecopy.refused("mailbox", "info", "alice", "Sent")
-    assert "INBOX" in onecopy.refused("mailbox", "delete", "alice", "INBOX")
+    assert "INBOX" in onecopy.refused("mailbox", "delete", "alice", "INBOX", "--yes")
     assert "no such mailbox" in onecopy.refused("mailbox", "rename", "alice", "Sent", "Sent2")
 
 

@@ -39,11 +39,14 @@ class Invocation:
             store.close()
 
     def confirm(self, question: str) -> None:
-        """Ask, if a person is there to answer and --yes was not given. Raises Failure for a no."""
-        if not self.arguments.yes and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
-            print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-            if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-                raise Failure("nothing was changed", 1)
+        """Ask, unless --yes was given. Raises Failure for a no, and where nobody is there to answer."""
+        if self.arguments.yes:
+            return
+        if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise Failure("nothing was changed: this cannot be undone, and nobody is there to be asked; use --yes")
+        print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise Failure("nothing was changed", 1)
 
 
 Command = Callable[[Invocation], int]

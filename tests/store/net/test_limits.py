@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.net.limits import ConnectionLimits
+from store.net.limits import ConnectionLimits, is_this_host
 
 
 def test_refuses_past_the_total_and_again_admits_after_a_release():
@@ -65,3 +65,10 @@ def test_never_forgets_and_never_keeps_anything(steps):
     for address in here:
         limits.release(address)
     assert limits == ConnectionLimits(5, 2)
+
+
+@pytest.mark.parametrize(("peer", "here"), [
+    ("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("local", True),
+    ("192.0.2.1", False), ("::ffff:192.0.2.1", False), ("fe80::1%eth0", False)])
+def test_this_host_is_known(peer, here):
+    assert is_this_host(peer) is here

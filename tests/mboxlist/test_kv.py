@@ -1,0 +1,63 @@
+"""The boundary around Berkeley DB: what is flushed survives, what needs recovery is said."""
+
+import shutil
+
+import pytest
+from berkeleydb import db
+
+from mboxlist.kv import Env, Failure, transact
+
+
+def opened(folder, broken=lambda: None):
+    folder.mkdir(exist_ok=True)
+    return Env(folder, cache=1 << 20, locks=1000, recover=True, broken=broken)
+
+
+def test_what_is_flushed_survives_and_what_is_not_may_not(tmp_path):
+    env = opened(tmp_path / "one")
+    table = env.table("t.db")
+    transact(env, lambda txn: table.put(b"a", b"flushed", txn))
+    env.flush()
+    transact(env, lambda txn: table.put(b"b", b"in memory", txn))
+    shutil.copytree(tmp_path / "one", tmp_path / "two")         # as a killed process leaves it
+    env.close()
+    env = opened(tmp_path / "two")
+    assert dict(env.table("t.db").scan()) == {b"a": b"flushed"}
+    env.close()
+
+
+def test_scans_are_in_order_and_end_where_told(tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db")
+    transact(env, lambda txn: [table.put(key, b"", txn) for key in (b"b", b"a", b"c", b"bb")])
+    assert [key for key, _ in table.scan()] == [b"a", b"b", b"bb", b"c"]
+    assert [key for key, _ in table.scan(b"aa", b"c")] == [b"b", b"bb"]
+    assert [key for key, _ in table.scan(b"d")] == []
+    env.close()
+
+
+def test_the_work_of_a_transaction_runs_again_after_a_deadlock(tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db")
+    runs = []
+
+    def work(txn):
+        runs.append(1)
+        table.put(b"a", b"%d" % len(runs), txn)
+        if len(runs) < 3:
+            raise db.DBLockDeadlockError(-30993, "as Berkeley DB does")
+        return "done"
+
+    assert transact(env, work) == "done"
+    assert table.get(b"a") == b"3"
+    env.close()
+
+
+def test_a_broken_environment_is_told(tmp_path):
+    told = []
+    env = opened(tmp_path / "env", lambda: told.append(1))
+    table = env.table("t.db")
+    env._env.set_flags(db.DB_PANIC_ENVIRONMENT, 1)
+    with pytest.raises(Failure):
+        transact(env, lambda txn: table.put(b"a", b"", txn))
+    assert told
