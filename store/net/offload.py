@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+SYNCS = 3                   # batches of message files that are synced at the same time
 SIDE_BY_SIDE = 8            # message files synced at the same time: the journal merges what comes together
 POOLS = {"sync": 4, "search": 2, "directory": 2, "files": 4, "changes": 2, "names": 1, "housekeeping": 1}
 
@@ -142,30 +143,31 @@ def _caught(work: Callable[[], None]) -> BaseException | None:
 
 
 class _Shared:
-    """Runs `work` on all that was asked for while the last run was under way, for all who asked."""
+    """Runs `work` for all who ask; those who ask while it runs `most` times already share the next run."""
 
-    def __init__(self, threads: Threads, work: Callable[[list[Any]], None]) -> None:
+    def __init__(self, threads: Threads, work: Callable[[list[Any]], None], most: int = 1) -> None:
         self._threads = threads
         self._work = work
+        self._most = most
         self._waiting: list[tuple[Any, Deferred[None]]] = []
-        self._running = False
+        self._running = 0
 
     def ask(self, item: Any = None) -> "Deferred[None]":
         """Fires when a run that began after this call has ended."""
         done: Deferred[None] = Deferred()
         self._waiting.append((item, done))
-        if not self._running:
+        if self._running < self._most:
             self._start()
         return done
 
     def _start(self) -> None:
         batch, self._waiting = self._waiting, []
-        self._running = True
+        self._running += 1
         running = self._threads.run("sync", lambda: self._work([item for item, _ in batch]))
         running.addBoth(self._ended, batch)
 
     def _ended(self, outcome: object, batch: "list[tuple[Any, Deferred[None]]]") -> None:
-        self._running = False
+        self._running -= 1
         if self._waiting:
             self._start()
         for _, done in batch:
@@ -180,7 +182,7 @@ class Durability:
 
     def __init__(self, store: Store, threads: Threads) -> None:
         self.threads = threads
-        self._folders = {name: _Shared(threads, self._sync_staged) for name in store.partitions}
+        self._folders = {name: _Shared(threads, self._sync_staged, SYNCS) for name in store.partitions}
         self._logs = {name: _Shared(threads, _flusher(partition)) for name, partition in store.partitions.items()}
 
     def staged(self, staged: Staged, partition: Partition) -> "Deferred[None]":
@@ -192,8 +194,7 @@ class Durability:
         return self._logs[partition.name].ask(staged)
 
     def _sync_staged(self, batch: list[Staged]) -> None:
-        self.threads.side_by_side([staged.sync for staged in batch])
-        batch[0].files.sync_names()
+        self.threads.side_by_side([*(staged.sync for staged in batch), batch[0].files.sync_names])
 
 
 def _flusher(partition: Partition) -> Callable[[list[Any]], None]:
@@ -278,7 +279,9 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
             except NotOnDisk:
                 pass
         if outcomes is None:
-            if not staged.full:
+            if staged.full:
+                await spill(store, staged)
+            else:
                 staged.spill()              # little: done here, the thread only has to sync
             await durability.staged(staged, partition)
             staged.close()
