@@ -25,7 +25,8 @@ from tests.support.stores import deliver, make_store, reopen_after_crash
 
 USERS = ("alice", "bob", "carol")
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
-PATHS = st.sampled_from(["INBOX", "Archive", "Archive/2026", "Sent", "Lists/a/b"])
+PATHS = st.sampled_from(["INBOX", "INBOX", "Archive", "Archive", "Archive/2026", "Lists/a/b"])
+PICKS = st.just(255) | st.integers(0, 255)      # all of the first eight, or some
 WORDS = st.sampled_from(["$Junk", "todo", "Later"])
 FLAGS = st.builds(lambda flags, words: Flags(Flag(sum(flags)), tuple(words)),
                   st.sets(st.sampled_from([1, 2, 4, 8, 16])), st.sets(WORDS))
@@ -52,6 +53,9 @@ class StoreAgainstDictionaries(RuleBasedStateMachine):
         self.validities: set[int] = set()
         for user in USERS:
             self.learn(user, "INBOX")
+            self.create(user, "Archive")
+        for at in range(6):                     # something to work on: each body comes twice
+            self.deliver(BODIES[at % 3], set(USERS), "INBOX", Flags(Flag(at & 1)), b"")
 
     def teardown(self) -> None:
         assert check(self.store) == []
@@ -102,7 +106,7 @@ class StoreAgainstDictionaries(RuleBasedStateMachine):
             else:
                 assert outcome.problem is Problem.OVER_QUOTA and not self.fits(user, len(body))
 
-    @rule(user=st.sampled_from(USERS), source=PATHS, into=PATHS, pick=st.integers(0, 255), move=st.booleans())
+    @rule(user=st.sampled_from(USERS), source=PATHS, into=PATHS, pick=PICKS, move=st.booleans())
     def copy(self, user, source, into, pick, move):
         if (user, source) not in self.boxes or (user, into) not in self.boxes:
             return
@@ -133,7 +137,7 @@ class StoreAgainstDictionaries(RuleBasedStateMachine):
         else:
             raise AssertionError("a message that does not exist was copied")
 
-    @rule(user=st.sampled_from(USERS), path=PATHS, pick=st.integers(0, 255), action=st.sampled_from(FlagAction),
+    @rule(user=st.sampled_from(USERS), path=PATHS, pick=PICKS, action=st.sampled_from(FlagAction),
           flags=FLAGS)
     def change_flags(self, user, path, pick, action, flags):
         if (user, path) not in self.boxes:
@@ -153,7 +157,7 @@ class StoreAgainstDictionaries(RuleBasedStateMachine):
                 box.messages[uid] = body, flags.system, given
         self.flush()
 
-    @rule(user=st.sampled_from(USERS), path=PATHS, only=st.none() | st.integers(0, 255))
+    @rule(user=st.sampled_from(USERS), path=PATHS, only=st.none() | PICKS)
     def expunge(self, user, path, only):
         if (user, path) not in self.boxes:
             return
@@ -165,7 +169,7 @@ class StoreAgainstDictionaries(RuleBasedStateMachine):
             del box.messages[uid]
         self.flush()
 
-    @rule(user=st.sampled_from(USERS), path=PATHS, pick=st.integers(0, 255))
+    @rule(user=st.sampled_from(USERS), path=PATHS, pick=PICKS)
     def remove(self, user, path, pick):
         if (user, path) not in self.boxes:
             return
@@ -277,5 +281,5 @@ class StoreAgainstDictionaries(RuleBasedStateMachine):
 
 
 TestModel = StoreAgainstDictionaries.TestCase
-TestModel.settings = settings(max_examples=25, stateful_step_count=30, deadline=None,
+TestModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None,
                               suppress_health_check=list(HealthCheck))

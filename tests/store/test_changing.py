@@ -1,0 +1,180 @@
+"""COPY, MOVE, flags and expunge: what each does to records, counts, quota and references, all or nothing."""
+
+import numpy as np
+import pytest
+
+from mboxlist.names import MailboxName
+from store.copying import copy_messages
+from store.errors import Problem, StoreError
+from store.expunge import expunge, remove
+from store.flags import MAX_KEYWORDS, change_flags
+from store.values import Flag, FlagAction, Flags
+from tests.support.stores import deliver
+
+ONE, TWO = b"Subject: 1\r\n\r\none\r\n", b"Subject: 2\r\n\r\ntwo two\r\n"
+
+
+@pytest.fixture
+def boxes(store):
+    """INBOX with UIDs 1 to 4 (the first two the same message), and Archive, empty."""
+    for body in (ONE, ONE, TWO, TWO + b"x"):
+        deliver(store, body, "user/alice/INBOX")
+    return store.entry(MailboxName("alice", "INBOX")), store.create_mailbox(MailboxName("alice", "Archive"))
+
+
+def references(store):
+    return sorted(record.references for _, record in store.partitions["primary"].refs.all())
+
+
+def uids(store, entry):
+    return store.open_mailbox(entry).rows["uid"].tolist()
+
+
+def refused(problem, work, *arguments, **more):
+    with pytest.raises(StoreError) as error:
+        work(*arguments, **more)
+    assert error.value.problem is problem
+
+
+def test_a_copy_counts_references_and_quota(store, boxes):
+    inbox, archive = boxes
+    assert copy_messages(store, inbox, archive, [3, 1, 2]) == [1, 2, 3]
+    assert references(store) == [1, 2, 4]
+    assert store.quota("alice").messages == 7
+    assert store.quota("alice").octets == 2 * (2 * len(ONE) + len(TWO)) + len(TWO) + 1
+
+
+def test_a_move_within_a_user_changes_neither(store, boxes):
+    inbox, archive = boxes
+    before = store.quota("alice")
+    store.set_quota("alice", 1)                     # over quota: a move is still possible
+    assert copy_messages(store, inbox, archive, [1, 2, 4], remove=True) == [1, 2, 3]
+    assert (uids(store, inbox), uids(store, archive)) == ([3], [1, 2, 3])
+    assert references(store) == [1, 1, 2]
+    after = store.quota("alice")
+    assert (after.octets, after.messages) == (before.octets, before.messages)
+
+
+def test_a_copy_of_what_is_gone_copies_nothing(store, boxes):
+    inbox, archive = boxes
+    remove(store, inbox, [2])
+    for take_away in (False, True):
+        refused(Problem.GONE, copy_messages, store, inbox, archive, [1, 2, 3], remove=take_away)
+    assert uids(store, archive) == [] and uids(store, inbox) == [1, 3, 4]
+
+
+def test_a_copy_over_quota_copies_nothing(store, boxes):
+    inbox, archive = boxes
+    store.set_quota("alice", store.quota("alice").octets + len(ONE))
+    refused(Problem.OVER_QUOTA, copy_messages, store, inbox, archive, [1, 3])
+    assert uids(store, archive) == []
+    assert copy_messages(store, inbox, archive, [1]) == [1]
+
+
+def test_a_copy_into_the_same_mailbox(store, boxes):
+    inbox, _ = boxes
+    assert copy_messages(store, inbox, inbox, [1, 4]) == [5, 6]
+    assert copy_messages(store, inbox, inbox, [2], remove=True) == [7]
+    assert uids(store, inbox) == [1, 3, 4, 5, 6, 7]
+
+
+def test_flags_dates_and_keywords_are_copied(store, boxes):
+    inbox, archive = boxes
+    change_flags(store, archive, [], FlagAction.ADD, Flags())
+    change_flags(store, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN, ("a", "b")))
+    change_flags(store, inbox, [2], FlagAction.ADD, Flags(Flag.FLAGGED | Flag.DELETED, ("b", "c")))
+    copy_messages(store, inbox, archive, [2])       # the target has other bits for these keywords
+    copy_messages(store, inbox, archive, [1])
+    picture = store.open_mailbox(archive)
+    assert [Flag(flags) for flags in picture.rows["flags"].tolist()] == [Flag.FLAGGED | Flag.DELETED, Flag.SEEN]
+    assert [set(picture.keyword_names(bits)) for bits in picture.rows["keywords"].tolist()] == [{"b", "c"}, {"a", "b"}]
+    assert picture.rows["received"].tolist() == store.open_mailbox(inbox).rows["received"][[1, 0]].tolist()
+
+
+def test_changing_flags_keeps_the_counts_and_names_what_is_gone(store, boxes):
+    inbox, _ = boxes
+    gone = change_flags(store, inbox, [1, 2, 3, 9], FlagAction.ADD, Flags(Flag.SEEN | Flag.DELETED))
+    assert gone.tolist() == [9]
+    state = store.status(inbox)
+    assert (state.unseen, state.deleted) == (1, 3)
+    change_flags(store, inbox, [1, 4], FlagAction.REMOVE, Flags(Flag.DELETED))
+    change_flags(store, inbox, [2], FlagAction.REPLACE, Flags(Flag.DRAFT))
+    state = store.status(inbox)
+    assert (state.unseen, state.deleted) == (2, 1)
+    assert store.open_mailbox(inbox).rows["flags"].tolist() == [1, 16, 9, 0]
+
+
+def test_only_what_changes_gets_a_modseq(store, boxes):
+    inbox, _ = boxes
+    before = store.open_mailbox(inbox)
+    change_flags(store, inbox, [2], FlagAction.ADD, Flags(Flag.SEEN))
+    after = store.open_mailbox(inbox)
+    assert after.state.highestmodseq == before.state.highestmodseq + 1
+    assert np.flatnonzero(after.rows["modseq"] != before.rows["modseq"]).tolist() == [1]
+    assert int(after.rows["modseq"][1]) == after.state.highestmodseq
+    change_flags(store, inbox, [2], FlagAction.ADD, Flags(Flag.SEEN))
+    assert store.status(inbox).highestmodseq == after.state.highestmodseq
+
+
+def test_keywords_are_the_same_in_any_case_and_bounded(store, boxes):
+    inbox, _ = boxes
+    words = tuple(f"word{number}" for number in range(MAX_KEYWORDS))
+    change_flags(store, inbox, [1], FlagAction.ADD, Flags(keywords=words))
+    change_flags(store, inbox, [2], FlagAction.ADD, Flags(keywords=("WORD63",)))
+    picture = store.open_mailbox(inbox)
+    assert picture.keyword_names(int(picture.rows["keywords"][1])) == ("word63",)
+    refused(Problem.LIMIT, change_flags, store, inbox, [1], FlagAction.ADD, Flags(keywords=("one more",)))
+    change_flags(store, inbox, [1], FlagAction.REMOVE, Flags(keywords=("unknown", "Word0")))
+    assert "word0" not in store.open_mailbox(inbox).keyword_names(
+        int(store.open_mailbox(inbox).rows["keywords"][0]))
+
+
+def test_expunge_removes_what_is_deleted_and_gives_back(store, boxes):
+    inbox, _ = boxes
+    change_flags(store, inbox, [1, 2, 4], FlagAction.ADD, Flags(Flag.DELETED))
+    assert expunge(store, inbox, [2, 3]) == [2]
+    assert expunge(store, inbox) == [1, 4]
+    assert expunge(store, inbox) == []
+    state, use = store.status(inbox), store.quota("alice")
+    assert (state.messages, state.deleted, state.unseen, state.octets) == (1, 0, 1, len(TWO))
+    assert (use.octets, use.messages) == (len(TWO), 1)
+    assert references(store) == [0, 0, 1]
+
+
+def test_many_chunks(store, boxes):
+    inbox, archive = boxes
+    for _ in range(6):
+        copy_messages(store, inbox, inbox, store.open_mailbox(inbox).rows["uid"])
+    assert store.status(inbox).messages == 256
+    odd = [uid for uid in uids(store, inbox) if uid % 2]
+    change_flags(store, inbox, odd, FlagAction.ADD, Flags(Flag.DELETED))
+    assert copy_messages(store, inbox, archive, odd[10:100]) == list(range(1, 91))
+    assert expunge(store, inbox, odd[:100]) == odd[:100]
+    assert expunge(store, inbox) == odd[100:]
+    assert uids(store, inbox) == [uid for uid in range(1, 257) if not uid % 2]
+
+
+def test_what_a_deleted_mailbox_refuses(store, boxes):
+    inbox, archive = boxes
+    store.delete_mailbox(archive.name)
+    refused(Problem.NO_MAILBOX, copy_messages, store, inbox, archive, [1])
+    refused(Problem.NO_MAILBOX, change_flags, store, archive, [1], FlagAction.ADD, Flags(Flag.SEEN))
+    refused(Problem.NO_MAILBOX, expunge, store, archive)
+    refused(Problem.NO_MAILBOX, store.status, archive)
+    assert references(store) == [1, 1, 2]
+
+
+def test_renaming_inbox_moves_its_messages(store, boxes):
+    inbox, archive = boxes
+    refused(Problem.MAILBOX_EXISTS, store.rename_mailbox, inbox.name, archive.name)
+    store.rename_mailbox(inbox.name, MailboxName("alice", "Old"))
+    assert uids(store, inbox) == [] and len(uids(store, store.entry(MailboxName("alice", "Old")))) == 4
+
+
+def test_removing_a_user_leaves_nothing(store, boxes):
+    store.subscribe("alice", "Archive")
+    store.remove_user("alice")
+    store.directory.remove("alice")
+    assert store.names("alice") == [] and store.subscriptions("alice") == []
+    assert references(store) == [0, 0, 0]
+    assert [root for root, _ in store.partitions["primary"].quotas.all()] == []
