@@ -7,6 +7,7 @@ function that met it is run again (`transact`).
 Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transactional Data Store Applications".
 """
 
+import ctypes
 import errno
 import os
 import random
@@ -28,7 +29,12 @@ LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts
 LOG_FILE = 32 << 20         # octets of one log file
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
 
+CACHE_REGION = "__db.003"
+KEEP_SIZE = 1               # FALLOC_FL_KEEP_SIZE of fallocate(2)
+
 T = TypeVar("T")
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NeedsRecovery(Exception):
@@ -41,7 +47,7 @@ class Env:
     `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
     message. `broken` is called when nothing more can be done in the environment before it has been recovered.
     `recover` is for the one process that opens it first; the others join.
-    Raises NeedsRecovery when joining what must first be recovered.
+    Raises NeedsRecovery when joining what must first be recovered, OSError when there is no room for its memory.
     """
 
     def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None]) -> None:
@@ -67,6 +73,8 @@ class Env:
         except db.DBRunRecoveryError as error:
             raise NeedsRecovery(str(folder)) from error
         env.log_set_config(db.DB_LOG_AUTO_REMOVE, 1)
+        if recover:
+            _reserve(folder, cache)
 
     def table(self, name: str, *, page: int = 8192) -> "Table":
         """Open the table `name`, making it if there is none; `page` is its page size in octets."""
@@ -181,6 +189,22 @@ def transact(env: Env, work: Callable[[Txn], T]) -> T:
             txn.commit()
             return result
     raise AssertionError("unreachable")
+
+
+def _reserve(folder: Path, cache: int) -> None:
+    """Have disk blocks for all of the shared memory: touching a hole of a mapped file on a full disk is SIGBUS.
+
+    The cache's region is made small and grows, up to a quarter more than the cache that was asked for.
+    """
+    for region in sorted(folder.glob("__db.*")):
+        handle = os.open(region, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            os.posix_fallocate(handle, 0, os.fstat(handle).st_size)
+            if region.name == CACHE_REGION and _libc.fallocate(handle, KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(
+                    cache + cache // 4 + (1 << 20))) != 0 and ctypes.get_errno() != errno.EOPNOTSUPP:
+                raise OSError(ctypes.get_errno(), f"no room for the cache in {region}")
+        finally:
+            os.close(handle)
 
 
 def is_disk_full(error: BaseException) -> bool:

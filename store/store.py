@@ -21,7 +21,7 @@ from store.errors import Problem, StoreError
 from store.expunge import remove
 from store.index import Rows
 from store.mailbox import Mailbox, MailboxState
-from store.messagefiles import MessageFile, Staged
+from store.messagefiles import MessageFile, Staged, disk_problem
 from store.partition import Partition
 from store.presence import Presence
 from store.quota import QuotaUse
@@ -43,7 +43,7 @@ class Store:
         """Open the store at `root`; `server` claims it for a server, of which there can be one. `broken` is called when
         a database needs recovery: then all must leave the store, and the next to open it recovers it.
 
-        Raises StoreError NO_STORE, STORE_IN_USE (with the other server's pid), UNAVAILABLE.
+        Raises StoreError NO_STORE, STORE_IN_USE (with the other server's pid), UNAVAILABLE, DISK_FULL.
         """
         self.root = root
         self.settings = settings or Settings()
@@ -64,6 +64,9 @@ class Store:
             self._presence.leave()
             raise StoreError(Problem.UNAVAILABLE, "The store needs recovery: stop every process that uses it",
                              str(error)) from error
+        except OSError as error:
+            self._presence.leave()
+            raise disk_problem(error) from error
         except BaseException:
             self._presence.leave()
             raise
