@@ -1,0 +1,85 @@
+"""Starts that must not work, and stops."""
+
+import re
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import messages
+from tests.support.imap import Imap
+from tests.support.lmtp import Lmtp
+from tests.support.ports import free_port
+from tests.support.server import PASSWORD, PROGRAM, Server
+
+TIME = 60
+PORTS = ["imap_port", "imap_tls_port", "pop3_port", "pop3_tls_port", "lmtp_port"]
+
+
+def serve(server: Server, **options: str) -> "subprocess.CompletedProcess[str]":
+    """One more `onecopy serve` with other options; it must end by itself."""
+    environment = server.environment() | {"ONECOPY_" + name.upper(): value for name, value in options.items()}
+    return subprocess.run([PROGRAM, "serve"], capture_output=True, text=True, timeout=TIME, check=False,
+                          env=environment)
+
+
+def other_ports() -> dict[str, str]:
+    return {name: str(free_port()) for name in PORTS}
+
+
+def test_a_store_that_another_server_owns(tmp_path: Path) -> None:
+    with Server(tmp_path, ["alice"]) as server:
+        refused = serve(server, **other_ports())
+        assert refused.returncode == 2
+        assert refused.stdout == ""
+        line, = refused.stderr.splitlines()
+        assert re.search(rf"\b{server.pid}\b", line)
+        with Lmtp(server.lmtp) as lmtp:
+            assert lmtp.deliver("", ["alice"], messages.make(1, 0, 2048))[0].code == 250
+        assert server.stop() == 0
+        server.start()                  # the store is free again
+        server.kill()
+        server.start()                  # and after a crash too
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_a_port_in_use(tmp_path: Path, name: str) -> None:
+    server = Server(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refused = serve(server, **{name: str(port)})
+        assert refused.returncode == 2
+        line, = refused.stderr.splitlines()
+        assert str(port) in line
+    with server:                        # nothing of the failed start is in the way
+        server.check()
+
+
+def test_a_stop_ends_sessions_and_loses_nothing(tmp_path: Path) -> None:
+    with Server(tmp_path, ["alice"]) as server:
+        imap = Imap(server.imap, "alice", PASSWORD)
+        imap.select()
+        lmtp = Lmtp(server.lmtp)
+        assert lmtp.deliver("", ["alice"], messages.make(1, 0, 2048))[0].code == 250
+        assert server.stop() == 0
+        assert imap.response().text.startswith((b"* BYE", b"* 1 EXISTS"))
+        assert lmtp.reply().code == 421
+        imap.close()
+        lmtp.close()
+        assert server.staged == []
+        server.check()
+        server.start()
+        with Imap(server.imap, "alice", PASSWORD) as again:
+            assert again.select()[1] == 1
+
+
+@pytest.mark.parametrize("after", [0.05, 0.3, 0.6])
+def test_a_stop_in_the_middle_of_a_start(tmp_path: Path, after: float) -> None:
+    server = Server(tmp_path)
+    server.launch()
+    server.signal(signal.SIGTERM, after)
+    assert server.wait() in (0, -signal.SIGTERM)
+    with server:
+        server.check()

@@ -1,0 +1,26 @@
+"""Free TCP ports on loopback, for servers that must come back on the same port after they were killed."""
+
+import os
+import socket
+from random import Random
+
+_FIRST, _LAST = 10_000, 32_000      # below the ports that the system gives to outgoing connections
+_random = Random(os.getpid())
+_given: set[int] = set()
+
+
+def free_port() -> int:
+    """A port that nobody listens on now, and that this process has not been given before."""
+    for _ in range(1000):
+        port = _random.randrange(_FIRST, _LAST)
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
+        return port
+    raise OSError(f"no free port between {_FIRST} and {_LAST}")

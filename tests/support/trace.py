@@ -1,0 +1,25 @@
+"""What a relay and the store put on top of a message; everything below it must be the octets that were sent."""
+
+import re
+
+_FIELD = rb"(?:[^\r\n]*\r\n(?:[ \t][^\r\n]*\r\n)*)"
+_OURS = re.compile(rb"Return-Path: <([^\r\n]*)>\r\nReceived: from " + _FIELD)
+_POSTFIX = re.compile(rb"Received: from client\.example\.org \(unknown \[127\.0\.0\.1\]\)\r\n"
+                      rb"\tby relay\.example\.org \(Postfix\) with ESMTP id \w+;?"
+                      rb"(?:\r\n\tfor <[^\r\n]*>;)? ?" + _FIELD)
+
+
+def below(message: bytes, sender: str, *, relayed: bool = False) -> bytes:
+    """`message` without Return-Path and Received of the store, and without Postfix's Received if it was `relayed`.
+
+    Raises AssertionError unless exactly these are there.
+    """
+    ours = _OURS.match(message)
+    assert ours, f"no trace header: {message[:200]!r}"
+    assert ours[1] == sender.encode(), f"Return-Path: <{ours[1]!r}>, sent by {sender}"
+    end = ours.end()
+    if relayed:
+        postfix = _POSTFIX.match(message, end)
+        assert postfix, f"Postfix's Received is not below ours: {message[end:end + 200]!r}"
+        end = postfix.end()
+    return message[end:]

@@ -1,0 +1,69 @@
+"""Waiting for another process: always with a limit, and not a moment after it has died."""
+
+import os
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class TookTooLong(AssertionError):
+    """What was waited for did not come."""
+
+
+class Died(AssertionError):
+    """The process that was to bring it has ended."""
+
+
+def until(ready: Callable[[], T | None], what: str, *, pid: int, limit: float, step: float = 0.02) -> T:
+    """The first answer of `ready` that is neither None nor False; process `pid` is to bring it.
+
+    Raises TookTooLong, Died.
+    """
+    deadline = time.monotonic() + limit
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        raise Died(f"{what}: process {pid} has ended") from None
+    try:
+        ended = select.poll()
+        ended.register(process, select.POLLIN)
+        while True:
+            if (answer := ready()) is not None and answer is not False:
+                return answer
+            if time.monotonic() > deadline:
+                raise TookTooLong(f"{what}: not after {limit:g} s")
+            if ended.poll(step * 1000):
+                raise Died(f"{what}: process {pid} has ended")
+    finally:
+        os.close(process)
+
+
+def gone(pid: int, what: str, *, limit: float) -> None:
+    """Wait until a process that is not our child has ended. Raises TookTooLong."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        ended = select.poll()
+        ended.register(process, select.POLLIN)
+        if not ended.poll(limit * 1000):
+            raise TookTooLong(f"{what}: still there after {limit:g} s")
+    finally:
+        os.close(process)
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    found = [pid]
+    for each in found:
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            try:
+                found += [int(child) for child in children.read_text().split()]
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
