@@ -58,9 +58,11 @@ class StoreAgainstDictionaries(RuleBasedStateMachine):
             self.deliver(BODIES[at % 3], set(USERS), "INBOX", Flags(Flag(at & 1)), b"")
 
     def teardown(self) -> None:
-        assert check(self.store) == []
-        self.store.close()
-        shutil.rmtree(self.folder)
+        try:
+            assert check(self.store) == []
+        finally:
+            self.store.close()
+            shutil.rmtree(self.folder)
 
     # The model
 
