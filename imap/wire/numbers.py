@@ -94,8 +94,8 @@ def format_numbers(numbers: ArrayLike) -> bytes:
     The two sets of COPYUID go in step (RFC 4315 §3): the order is kept, and nothing is left out.
     """
     values = np.asarray(numbers)
-    if not len(values):
-        return b""
+    if len(values) < 2:             # most answers name one message
+        return b"%d" % values[0] if len(values) else b""
     new = np.flatnonzero(np.diff(values) != 1)
     firsts = values[np.concatenate(([0], new + 1))]
     lasts = values[np.concatenate((new, [len(values) - 1]))]

@@ -194,7 +194,8 @@ class Durability:
         return self._logs[partition.name].ask(staged)
 
     def _sync_staged(self, batch: list[Staged]) -> None:
-        self.threads.side_by_side([*(staged.sync for staged in batch), batch[0].files.sync_names])
+        self.threads.side_by_side([staged.sync for staged in batch])
+        batch[0].files.sync_names()
 
 
 def _flusher(partition: Partition) -> Callable[[list[Any]], None]:
