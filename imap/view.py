@@ -105,10 +105,6 @@ class View:
         """Those of `positions` that had not vanished when this view was last merged."""
         return positions if self._gone is None else positions[~self._gone[positions]]
 
-    def positions_of_uids(self, uids: NDArray[np.uint32]) -> Positions:
-        """The places of these UIDs, all of which the client knows."""
-        return np.searchsorted(self.uids, uids)
-
     def merge(self, new: Mailbox, *, expunges: bool, always: Positions | None = None, belief: Belief | None = None
               ) -> Told:
         """Take over a newer picture and say what the client must hear of it.

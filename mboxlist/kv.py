@@ -156,13 +156,6 @@ class Table:
                 yield row
                 row = cursor.next()
 
-    def last_before(self, end: bytes, txn: Txn = None) -> tuple[bytes, bytes] | None:
-        """The row with the greatest key below `end`."""
-        with closing(self._db.cursor(txn)) as cursor:
-            row: tuple[bytes, bytes] | None
-            row = cursor.prev() if cursor.set_range(end) is not None else cursor.last()
-            return row
-
     def close(self) -> None:
         """Let go of the table."""
         self._db.close()

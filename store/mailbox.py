@@ -1,11 +1,10 @@
-"""A mailbox as its readers see it: its state, its records, and what changed between two pictures of it."""
+"""A mailbox as its readers see it: its state and its records."""
 
 import struct
 from typing import Any
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from store.index import Rows
@@ -76,24 +75,3 @@ class Mailbox:
         """The record of that UID."""
         at = int(np.searchsorted(self.rows["uid"], uid))
         return self.rows[at] if at < len(self.rows) and self.rows["uid"][at] == uid else None
-
-
-@frozen(eq=False)
-class Changes:
-    """UIDs that are no longer there, that have other flags, and that are new; each ascending."""
-
-    vanished: NDArray[np.uint32]
-    changed: NDArray[np.uint32]
-    added: NDArray[np.uint32]
-
-
-def compare(old: Mailbox, new: Mailbox) -> Changes:
-    """What happened between two pictures of one mailbox."""
-    before, after = old.rows["uid"], new.rows["uid"]
-    if len(before) <= len(after) and np.array_equal(before, after[:len(before)]):      # nothing was expunged
-        differ = old.rows["modseq"] != new.rows["modseq"][:len(before)]
-        return Changes(before[:0], before[differ], after[len(before):])
-    kept, old_at, new_at = np.intersect1d(before, after, assume_unique=True, return_indices=True)
-    differ = old.rows["modseq"][old_at] != new.rows["modseq"][new_at]
-    return Changes(np.setdiff1d(before, after, assume_unique=True), kept[differ],
-                   np.setdiff1d(after, before, assume_unique=True))

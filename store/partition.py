@@ -249,10 +249,6 @@ class Partition:
         start, end = chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0)
         return [_whole(value) for _, value in self.index.scan(start, end, txn)]
 
-    def chunk_keys(self) -> Iterator[tuple[bytes, bytes]]:
-        """Every chunk of every mailbox, for checks."""
-        return self.index.scan()
-
     def open_message(self, row: np.void) -> MessageFile:
         """The message of an index record, for reading. Raises StoreError CORRUPT."""
         return self.files.open(bytes(row["mid"]), int(row["serial"]), int(row["skip"]), int(row["size"]))

@@ -42,11 +42,6 @@ def ok(tag: bytes | None, text: str, code: bytes = b"") -> bytes:
     return reply(tag, OK, text, code)
 
 
-def no(tag: bytes | None, text: str, code: bytes = b"") -> bytes:
-    """NO"""
-    return reply(tag, NO, text, code)
-
-
 def bad(tag: bytes | None, text: str, code: bytes = b"") -> bytes:
     """BAD"""
     return reply(tag, BAD, text, code)
@@ -116,19 +111,6 @@ def search(numbers: ArrayLike) -> bytes:
     many: list[int] = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)     # type: ignore[arg-type]
     text = str(many)[1:-1].replace(",", "")
     return b"* SEARCH" + (b" " + text.encode("ascii") if text else b"") + b"\r\n"
-
-
-def fetch(number: int, data: Iterable[bytes]) -> bytes:
-    """FETCH (RFC 3501 §7.4.2) of pairs that are written already, `FLAGS (\\Seen)`."""
-    return b"* %d FETCH (%s)\r\n" % (number, b" ".join(data))
-
-
-def fetch_head(number: int) -> bytes:
-    """The start of a FETCH that goes out in pieces: pairs with spaces between them follow, then FETCH_TAIL."""
-    return b"* %d FETCH (" % number
-
-
-FETCH_TAIL = b")\r\n"
 
 
 def server_id(pairs: Iterable[tuple[bytes, bytes | None]]) -> bytes:

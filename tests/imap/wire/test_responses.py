@@ -13,13 +13,14 @@ from imap.wire.listing import StatusItem
 @pytest.mark.parametrize("line, octets", [
     (responses.ok(b"a1", "NOOP completed"), b"a1 OK NOOP completed\r\n"),
     (responses.ok(b"a1", "Selected", responses.READ_WRITE), b"a1 OK [READ-WRITE] Selected\r\n"),
-    (responses.no(b"a1", "No such mailbox", responses.TRYCREATE), b"a1 NO [TRYCREATE] No such mailbox\r\n"),
+    (responses.reply(b"a1", responses.NO, "No such mailbox", responses.TRYCREATE),
+     b"a1 NO [TRYCREATE] No such mailbox\r\n"),
     (responses.bad(None, "What?"), b"* BAD What?\r\n"),
     (responses.bye("Goodbye"), b"* BYE Goodbye\r\n"),
     (responses.bye("Too long", b"UNAVAILABLE"), b"* BYE [UNAVAILABLE] Too long\r\n"),
     (responses.ok(b"a", ""), b"a OK -\r\n"),
     (responses.ok(b"a", "[ALERT] x"), b"a OK ALERT] x\r\n"),
-    (responses.no(b"a", "x\r\nb OK \u00fc"), b"a NO x??b OK ?\r\n"),
+    (responses.reply(b"a", responses.NO, "x\r\nb OK \u00fc"), b"a NO x??b OK ?\r\n"),
     (responses.problem(b"a", SyntaxProblem("No", code=b"CANNOT", status=b"NO")), b"a NO [CANNOT] No\r\n"),
     (responses.capability([b"IMAP4rev1", b"IDLE"]), b"* CAPABILITY IMAP4rev1 IDLE\r\n"),
     (responses.enabled([]), b"* ENABLED\r\n"),
@@ -37,9 +38,6 @@ from imap.wire.listing import StatusItem
     (responses.search([]), b"* SEARCH\r\n"),
     (responses.search([2, 84, 882]), b"* SEARCH 2 84 882\r\n"),
     (responses.search(np.array([2, 84, 882], dtype=np.uint32)), b"* SEARCH 2 84 882\r\n"),
-    (responses.fetch(23, [b"FLAGS (\\Seen)", b"RFC822.SIZE 44827"]),
-     b"* 23 FETCH (FLAGS (\\Seen) RFC822.SIZE 44827)\r\n"),
-    (responses.fetch_head(2) + b"UID 5" + responses.FETCH_TAIL, b"* 2 FETCH (UID 5)\r\n"),
     (responses.server_id([]), b"* ID NIL\r\n"),
     (responses.server_id([(b"name", b"onecopy"), (b"os", None)]), b'* ID ("name" "onecopy" "os" NIL)\r\n'),
     (responses.namespace([""], ["user/"], ["public/"]),
@@ -61,7 +59,7 @@ def test_a_reply_is_written(line, octets):
 
 @given(st.text(), st.sampled_from([b"", b"ALERT", b"BADCHARSET (UTF-8)"]))
 def test_text_never_adds_a_line_or_a_code(text, code):
-    line = responses.no(b"a", text, code)
+    line = responses.reply(b"a", responses.NO, text, code)
     assert line.startswith(b"a NO ") and line.endswith(b"\r\n")
     inside = line[5:-2]
     assert all(0x20 <= octet <= 0x7E for octet in inside) and inside
