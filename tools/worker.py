@@ -7,6 +7,7 @@ import ctypes
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -66,6 +67,8 @@ def run(config: Config, *, server: bool, keeper: bool, listen: Callable[[], list
 
     `server`: claim the store; `keeper`: do the housekeeping for the whole store.
     """
+    os.umask(0o077)
+    _allow_many_files()
     opened = open_store(config, server=server, broken=_end_broken)
     try:
         certificates = Certificates.from_settings(config.settings("tls", Tls), tls_folder(config.root))
@@ -73,6 +76,12 @@ def run(config: Config, *, server: bool, keeper: bool, listen: Callable[[], list
     finally:
         opened.close()
     log.info("stopped")
+
+
+def _allow_many_files() -> None:
+    """A connection is an open file, and the soft limit is 1,024 nearly everywhere."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _end_broken() -> None:

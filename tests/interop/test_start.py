@@ -83,3 +83,11 @@ def test_a_stop_in_the_middle_of_a_start(tmp_path: Path, after: float) -> None:
     assert server.wait() in (0, -signal.SIGTERM)
     with server:
         server.check()
+
+
+def test_as_many_connections_as_the_system_allows(tmp_path: Path) -> None:
+    with Server(tmp_path) as server:
+        line = next(line for line in Path(f"/proc/{server.pid}/limits").read_text().splitlines()
+                    if line.startswith("Max open files"))
+        soft, hard = line.split()[3:5]
+        assert soft == hard
