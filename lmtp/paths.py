@@ -9,16 +9,17 @@ LOCAL_LIMIT = 320       # octets; RFC 5321 §4.5.3.1.1 demands 64, a mailbox in 
                         # even quoted it fits in a header line
 DOMAIN_LIMIT = 255      # RFC 5321 §4.5.3.1.2
 
-# Every repeat is possessive: nothing is tried twice, so matching is linear in the input.
+# Repeats of single characters are possessive, and what follows one begins with another character: nothing is tried
+# twice, so matching is linear in the input.
 _ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
-_DOT_STRING = rf"{_ATOM}(?:\.{_ATOM})*+"
-_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*+"'
-_LABEL = r"[A-Za-z0-9_]++(?:-++[A-Za-z0-9_]++)*+"      # with the underscore, which real senders have
-_DOMAIN = rf"{_LABEL}(?:\.{_LABEL})*+"
+_DOT_STRING = rf"{_ATOM}(?:\.{_ATOM})*"
+_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
+_LABEL = r"[A-Za-z0-9_]++(?:-++[A-Za-z0-9_]++)*"      # with the underscore, which real senders have
+_DOMAIN = rf"{_LABEL}(?:\.{_LABEL})*"
 _LITERAL = r"\[[A-Za-z0-9.:-]++\]"
-_ROUTE = rf"(?:@{_DOMAIN}(?:,@{_DOMAIN})*+:)?+"
+_ROUTE = rf"(?:@{_DOMAIN}(?:,@{_DOMAIN})*:)?"
 
-_PATH = re.compile(rf"<{_ROUTE}(?:({_DOT_STRING})|({_QUOTED}))(?:@({_DOMAIN}|{_LITERAL}))?+>")
+_PATH = re.compile(rf"<{_ROUTE}(?:({_DOT_STRING})|({_QUOTED}))(?:@({_DOMAIN}|{_LITERAL}))?>")
 _DOT_STRING_ALONE = re.compile(_DOT_STRING)
 _DOMAIN_ALONE = re.compile(_DOMAIN)
 _TO_QUOTE = re.compile(r'(["\\])')

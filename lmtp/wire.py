@@ -12,7 +12,7 @@ from lmtp import replies
 from lmtp.paths import Address, PathProblem, is_host, path
 from lmtp.replies import SyntaxProblem
 
-_PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*+)(?:=([!-<>-~]++))?+")     # RFC 5321 §4.1.2, esmtp-param
+_PARAMETER = re.compile(r"([A-Za-z0-9][A-Za-z0-9-]*+)(?:=([!-<>-~]++))?")     # RFC 5321 §4.1.2, esmtp-param
 _SIZE = re.compile(r"[0-9]{1,20}")                                              # RFC 1870 §6.1
 _PRINTABLE = re.compile(rb"[\t -~]*+")
 

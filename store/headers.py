@@ -24,7 +24,7 @@ _TYPE = re.compile(rb"[ \t]*+(%s)[ \t]*+/[ \t]*+(%s)" % (_TOKEN, _TOKEN))
 _WORD = re.compile(rb"[ \t]*+(%s)" % _TOKEN)
 # A value that is not a token is taken as far as the next semicolon or blank: agents leave out the quotes.
 _PARAMETER = re.compile(
-    rb';[ \t]*+([^\x00-\x20;="()]++)[ \t]*+=[ \t]*+(?:"((?:[^"\\]++|\\.)*+)"?+|([^ \t;"]++))', re.DOTALL)
+    rb';[ \t]*+([^\x00-\x20;="()]++)[ \t]*+=[ \t]*+(?:"((?:[^"\\]++|\\.)*)"?+|([^ \t;"]++))', re.DOTALL)
 _QUOTED_PAIR = re.compile(rb"\\(.)", re.DOTALL)
 
 
@@ -72,7 +72,7 @@ def without_comments(value: bytes) -> bytes:
     return bytes(out + value[kept:])
 
 
-_UNCOMMENTED = re.compile(rb'"(?:[^"\\]++|\\.)*+"?+|\\.|\(', re.DOTALL)
+_UNCOMMENTED = re.compile(rb'"(?:[^"\\]++|\\.)*"?+|\\.|\(', re.DOTALL)
 _IN_COMMENT = re.compile(rb"\\.|[()]", re.DOTALL)
 
 
@@ -152,7 +152,7 @@ def languages(value: bytes) -> tuple[bytes, ...]:
 
 # Date
 
-_DATE = re.compile(rb"(?:[A-Za-z]++[ \t]*+,)?+[ \t]*+(\d{1,2})[ \t]*+([A-Za-z]{3})[A-Za-z]*+[ \t]*+(\d{2,4})")
+_DATE = re.compile(rb"(?:[A-Za-z]++[ \t]*+,)?[ \t]*+(\d{1,2})[ \t]*+([A-Za-z]{3})[A-Za-z]*+[ \t]*+(\d{2,4})")
 _MONTHS = {name: number for number, name in enumerate(
     (b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec"), 1)}
 
@@ -186,13 +186,13 @@ class Address:
 
 
 _ATEXT = rb"[^\x00-\x20()<>@,;:\\\"\[\].\x7f]"
-_DOTTED = rb"(?:%s|\.)++" % _ATEXT
+_DOTTED = rb"[^\x00-\x20()<>@,;:\\\"\[\]\x7f]++"         # atext, and dots anywhere
 # One address of the usual kind and what ends it; everything else goes through _Reader.
 _USUAL = re.compile(
-    rb'[ \t]*+(?:(?:"([^"\\]*+)"|(%s(?:[ \t]++%s)*+))?+[ \t]*+<(%s)@(%s)>|(%s)@(%s))[ \t]*+(?:,|\Z)' % ((_DOTTED,) * 6))
+    rb'[ \t]*+(?:(?:"([^"\\]*+)"|(%s(?:[ \t]++%s)*))?[ \t]*+<(%s)@(%s)>|(%s)@(%s))[ \t]*+(?:,|\Z)' % ((_DOTTED,) * 6))
 # Blank, quoted string, start of a comment, domain literal, special, atom; the last takes whatever is left over.
 _TOKEN_OF_ADDRESS = re.compile(
-    rb'([ \t\r\n]++)|"((?:[^"\\]++|\\.)*+)"?+|(\()|(\[(?:[^\]\\]++|\\.)*+\]?+)|([<>@,;:.])|(%s++|\\.|.)' % _ATEXT,
+    rb'([ \t\r\n]++)|"((?:[^"\\]++|\\.)*)"?+|(\()|(\[(?:[^\]\\]++|\\.)*\]?+)|([<>@,;:.])|(%s++|\\.|.)' % _ATEXT,
     re.DOTALL)
 GROUP_END = Address(None, None, None, None)
 

@@ -30,7 +30,7 @@ def section(cached: CachedMessage, path: Path, what: str | None = None,
     return None if span is None else (span[0] + shift, span[1] + shift)
 
 
-_FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*+\n?+")
+_FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*\n?+")
 
 
 def header_fields(header: bytes, names: Iterable[bytes], exclude: bool = False) -> bytes:

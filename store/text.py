@@ -19,7 +19,7 @@ from store.headers import unfold
 
 WINDOW = 64 << 10               # octets of a body that are decoded together
 
-_ENCODED_WORD = re.compile(rb"=\?([^?\s*]++)(?:\*[^?\s]*+)?+\?([bBqQ])\?([^?\s]*+)\?=")
+_ENCODED_WORD = re.compile(rb"=\?([^?\s*]++)(?:\*[^?\s]*+)?\?([bBqQ])\?([^?\s]*+)\?=")
 # Codecs of Python that are no charsets of mail, or take more than linear time or bounded memory.
 _NOT_CHARSETS = frozenset(("idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined", "utf_7"))
 # Python remembers every name that it is asked for and does not know: it is only asked for these.

@@ -1,6 +1,7 @@
 """Imports run downward only, and each outside library has its place."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +105,11 @@ def test_a_fault_is_found(path: str, source: str, fault: str) -> None:
 ])
 def test_what_is_allowed(path: str, source: str) -> None:
     assert faults(source, path) == []
+
+
+def test_no_group_is_possessive():
+    """Python before 3.11.5 matches `(...)*+` and `(...)?+` wrongly (gh-106052); `[...]*+` is right everywhere."""
+    sources = [path for package in BELOW for path in (ROOT / package).rglob("*.py")]
+    found = [f"{path}:{number}" for path in sources for number, line in enumerate(path.read_text().splitlines(), 1)
+             if re.search(r"\)[*?+]\+", line)]
+    assert not found

@@ -77,8 +77,8 @@ _SIMPLE: dict[bytes, Item | Section] = {
 _WHOLE = {b"BODY[]": Section(), b"BODY.PEEK[]": Section(sets_seen=False)}
 _PARTS = {part.value: part for part in Part}
 
-_WORD = re.compile(rb"[A-Za-z0-9.]++(?:\[\](?!<))?+")
-_SECTION = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*+)?+(?:(\.)?+([A-Za-z][A-Za-z.]*+))?+")
+_WORD = re.compile(rb"[A-Za-z0-9.]++(?:\[\](?!<))?")
+_SECTION = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*)?(?:(\.)?([A-Za-z][A-Za-z.]*+))?")
 _PARTIAL = re.compile(rb"<([0-9]++)\.([0-9]++)>")
 
 

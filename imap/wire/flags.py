@@ -22,7 +22,7 @@ NAMES = {
 RECENT = b"\\Recent"
 
 _SYSTEM = {name.decode("ascii").upper(): flag for flag, name in NAMES.items()}
-_ACTION = re.compile(rb"([+-]?+)FLAGS(\.SILENT)?+(?= )", re.IGNORECASE)
+_ACTION = re.compile(rb"([+-]?+)FLAGS(\.SILENT)?(?= )", re.IGNORECASE)
 _ACTIONS = {b"+": FlagAction.ADD, b"-": FlagAction.REMOVE, b"": FlagAction.REPLACE}
 
 

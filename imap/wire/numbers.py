@@ -12,7 +12,7 @@ from imap.wire.scanner import Scanner
 STAR = 0        # "*" in a range: the largest number in use
 
 _SET = re.compile(rb"[0-9:,*]++")
-_RANGE = re.compile(rb"(?:([1-9][0-9]{0,9})|\*)(?::(?:([1-9][0-9]{0,9})|(\*)))?+")
+_RANGE = re.compile(rb"(?:([1-9][0-9]{0,9})|\*)(?::(?:([1-9][0-9]{0,9})|(\*)))?")
 
 Indices = NDArray[np.intp]
 

@@ -10,7 +10,7 @@ from lmtp import refusals, replies
 from lmtp.replies import Reply
 from store.errors import Problem, StoreError
 
-LEGAL = re.compile(rb"(?:[2-5][0-5][0-9]-[\t -~]*+\r\n)*+[2-5][0-5][0-9] [\t -~]*+\r\n")     # RFC 5321 §4.2
+LEGAL = re.compile(rb"(?:[2-5][0-5][0-9]-[\t -~]*+\r\n)*[2-5][0-5][0-9] [\t -~]*+\r\n")     # RFC 5321 §4.2
 ENHANCED = re.compile(r"[245]\.\d{1,3}\.\d{1,3}")                                                # RFC 3463 §2
 FIXED = {name: value for name, value in vars(replies).items() if isinstance(value, Reply)}
 
