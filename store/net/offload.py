@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SYNCS = 3                   # batches of message files that are synced at the same time
+SYNCS = 8                   # batches of message files that are synced at the same time
 SIDE_BY_SIDE = 8            # message files synced at the same time: the journal merges what comes together
-POOLS = {"sync": 4, "search": 2, "directory": 2, "files": 4, "changes": 2, "names": 1, "housekeeping": 1}
+POOLS = {"sync": 10, "search": 2, "directory": 2, "files": 4, "changes": 2, "names": 1, "housekeeping": 1}
 
 
 class Threads(Protocol):
