@@ -7,7 +7,7 @@ from attrs import define, field
 
 from store import housekeeping
 from store.housekeeping import Task
-from store.net.offload import Threads
+from store.net.threads import Threads
 from store.store import Store
 
 

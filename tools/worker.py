@@ -20,6 +20,7 @@ from twisted.internet.defer import ensureDeferred
 
 from store.net import offload
 from store.net.notify import NewsSocket
+from store.net.threads import ReactorThreads
 from store.store import Store
 from tools import logs
 from tools.config import Config
@@ -92,7 +93,7 @@ def _end_broken() -> None:
 
 def _serve(config: Config, opened: Store, certificates: Certificates, listening: Sequence[Listening], keeper: bool,
            ready: Callable[[], None]) -> None:
-    threads = offload.ReactorThreads(reactor.callFromThread)
+    threads = ReactorThreads(reactor.callFromThread)
     offload.attach(opened, threads)
     news = NewsSocket(opened.root, opened.news)
     server = Server(reactor, opened, config, certificates)

@@ -7,11 +7,9 @@ asked for at the same time share one.
 import logging
 import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from queue import SimpleQueue
-from threading import Thread
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from mboxlist.entry import MailboxEntry
@@ -19,6 +17,7 @@ from store.accounts.base import Account
 from store.deliver import NotOnDisk, Outcome, Target, commit, is_known
 from store.errors import Problem, StoreError
 from store.messagefiles import Staged
+from store.net.threads import Inline, Threads
 from store.partition import Partition
 from store.store import Store
 from store.values import InternalDate, Secret
@@ -28,118 +27,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SYNCS = 8                   # batches of message files that are synced at the same time
-SIDE_BY_SIDE = 8            # message files synced at the same time: the journal merges what comes together
-POOLS = {"sync": 10, "search": 2, "directory": 2, "files": 4, "changes": 2, "names": 1, "housekeeping": 1}
-
-
-class Threads(Protocol):
-    """Where work is done that must not hold up the event loop."""
-
-    def run(self, kind: str, work: Callable[[], T]) -> "Deferred[T]":
-        """The result of `work`, which runs in a thread of that kind (`POOLS`)."""
-
-    def side_by_side(self, work: list[Callable[[], None]]) -> None:
-        """Run all of `work` at the same time and wait for it; raises what one of them raised. For a thread."""
-
-
-class Inline:
-    """No threads: the work is done at once. For tests and the command line."""
-
-    def run(self, kind: str, work: Callable[[], T]) -> "Deferred[T]":
-        """The result of `work`."""
-        try:
-            return succeed(work())
-        except Exception:
-            failed: Deferred[T] = Deferred()
-            failed.errback()
-            return failed
-
-    def side_by_side(self, work: list[Callable[[], None]]) -> None:
-        """One after the other."""
-        for one in work:
-            one()
-
-
-class ReactorThreads:
-    """Threads for each kind of work, made when they are first needed; results come back in the reactor's thread."""
-
-    def __init__(self, call_from_thread: Callable[..., object]) -> None:
-        self._call = call_from_thread
-        self._pools = {kind: _Pool(kind, size) for kind, size in POOLS.items()}
-        self._files = _Pool("file", SIDE_BY_SIDE)
-
-    def run(self, kind: str, work: Callable[[], T]) -> "Deferred[T]":
-        """The result of `work`."""
-        done: Deferred[T] = Deferred()
-
-        def task() -> None:
-            try:
-                result = work()
-            except BaseException as error:
-                self._call(done.errback, error)
-            else:
-                self._call(done.callback, result)
-
-        self._pools[kind].put(task)
-        return done
-
-    def side_by_side(self, work: list[Callable[[], None]]) -> None:
-        """The last one in this thread, the others in threads of their own."""
-        ended: SimpleQueue[BaseException | None] = SimpleQueue()
-        for one in work[:-1]:
-            self._files.put(lambda one=one: ended.put(_caught(one)))    # type: ignore[misc]
-        failures = [_caught(work[-1]), *(ended.get() for _ in work[:-1])]
-        for failure in failures:
-            if failure is not None:
-                raise failure
-
-    def stop(self) -> None:
-        """Wait for what is under way, and take no more."""
-        for pool in (*self._pools.values(), self._files):
-            pool.stop()
-
-
-class _Pool:
-    """Up to `size` threads that do what is put to them, in order."""
-
-    def __init__(self, name: str, size: int) -> None:
-        self._name = name
-        self._size = size
-        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._threads: list[Thread] = []
-        self._idle = 0
-
-    def put(self, task: Callable[[], None]) -> None:
-        """Have it done; it must not raise."""
-        self._queue.put(task)
-        if self._queue.qsize() > self._idle and len(self._threads) < self._size:
-            thread = Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _work(self) -> None:
-        while True:
-            self._idle += 1
-            task = self._queue.get()
-            self._idle -= 1
-            if task is None:
-                return
-            task()
-
-    def stop(self) -> None:
-        """Wait until all is done, and end the threads."""
-        for _ in self._threads:
-            self._queue.put(None)
-        for thread in self._threads:
-            thread.join()
-
-
-def _caught(work: Callable[[], None]) -> BaseException | None:
-    try:
-        work()
-    except BaseException as error:
-        return error
-    return None
 
 
 class _Shared:
@@ -228,7 +115,7 @@ def _durability(store: Store) -> Durability:
 
 
 async def run(store: Store, kind: str, function: Callable[..., T], *args: Any) -> T:
-    """The result of a function that takes long, or waits: `kind` is one of POOLS."""
+    """The result of a function that takes long, or waits: `kind` is one of `threads.POOLS`."""
     return await _durability(store).threads.run(kind, lambda: function(*args))
 
 

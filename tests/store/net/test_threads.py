@@ -1,0 +1,68 @@
+"""Threads: results and failures come back through the given call; work of one kind does not wait for another."""
+
+import threading
+from queue import SimpleQueue
+
+import pytest
+
+from store.net.threads import POOLS, Inline, ReactorThreads
+
+
+class Loop:
+    """Stands for the reactor: runs what the threads hand over, in this thread."""
+
+    def __init__(self):
+        self.calls = SimpleQueue()
+        self.threads = ReactorThreads(lambda function, *arguments: self.calls.put((function, arguments)))
+
+    def outcome(self, deferred):
+        found = []
+        deferred.addBoth(found.append)
+        while not found:
+            function, arguments = self.calls.get(timeout=30)
+            function(*arguments)
+        return found[0]
+
+
+@pytest.fixture
+def loop():
+    loop = Loop()
+    yield loop
+    loop.threads.stop()
+
+
+def test_a_result_comes_back(loop):
+    assert loop.outcome(loop.threads.run("files", lambda: threading.current_thread().name)).startswith("files-")
+
+
+def test_a_failure_comes_back(loop):
+    assert loop.outcome(loop.threads.run("files", lambda: 1 // 0)).check(ZeroDivisionError)
+    assert loop.outcome(loop.threads.run("files", lambda: "the thread goes on")) == "the thread goes on"
+
+
+def test_no_more_threads_than_the_pool_has_and_no_kind_waits_for_another(loop):
+    gate = threading.Event()
+    held = [loop.threads.run("search", gate.wait) for _ in range(5 * POOLS["search"])]
+    assert loop.outcome(loop.threads.run("files", lambda: "done")) == "done"
+    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("search-")]
+    assert len(names) <= POOLS["search"]
+    gate.set()
+    assert all(loop.outcome(one) for one in held)
+
+
+def test_side_by_side_runs_all_and_raises_what_one_raised(loop):
+    together = threading.Barrier(4)
+    done = loop.threads.run("sync", lambda: loop.threads.side_by_side([lambda: together.wait(30)] * 4))
+    assert loop.outcome(done) is None
+    ran = []
+    failed = loop.threads.run("sync", lambda: loop.threads.side_by_side(
+        [lambda: ran.append(1), lambda: 1 // 0, lambda: ran.append(2)]))
+    assert loop.outcome(failed).check(ZeroDivisionError)
+    assert sorted(ran) == [1, 2]
+
+
+def test_inline_does_it_at_once():
+    found = []
+    Inline().run("files", lambda: 5).addCallback(found.append)
+    Inline().run("files", lambda: 1 // 0).addErrback(lambda failure: found.append(failure.type))
+    assert found == [5, ZeroDivisionError]
