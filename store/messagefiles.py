@@ -225,19 +225,24 @@ class Staged:
         self._waiting = []
 
     def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
-        """The same message, finished, for another partition. For a thread: it reads and writes the whole file."""
+        """The same message, finished, for another partition. For a thread: it reads and writes the whole file.
+
+        Raises StoreError DISK_FULL, UNAVAILABLE.
+        """
         twin = Staged(files, serial, b"", self._limit)
-        twin.mid, twin.trace, twin.size, twin._cached = self.mid, self.trace, self.size, self._cached
-        with files_reader(self) as source:
-            while data := os.read(source.fileno, SPILL):
-                twin._waiting.append(data)
-                twin.spill()
+        twin.mid, twin.trace, twin.sender, twin.size = self.mid, self.trace, self.sender, self.size
+        twin._cached = self._cached
+        try:        # by the staged name: in `messages/` the same content may lie with another trace header
+            with open(self.files.staged_path(self.serial), "rb", buffering=0) as source:
+                while data := source.read(SPILL):
+                    twin._waiting.append(data)
+                    twin.spill()
+        except (OSError, StoreError) as error:
+            twin.abort()
+            if isinstance(error, OSError):
+                raise disk_problem(error) from error
+            raise
         return twin
-
-
-def files_reader(staged: Staged) -> "MessageFile":
-    """A staged message whose octets are on disk, for reading."""
-    return staged.files.open(staged.mid, staged.serial, 0, staged.size)
 
 
 class MessageFile:

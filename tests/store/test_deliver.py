@@ -9,9 +9,10 @@ from mboxlist.names import MailboxName
 from store.deliver import Delivered, Target, commit
 from store.errors import Problem, StoreError
 from store.net import offload
+from store.partition import Partition
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores import SMALL, deliver, reopen_after_crash
+from tests.support.stores import HASH, SMALL, deliver, reopen_after_crash
 
 BODY = b"From: a@example.org\r\nSubject: x\r\n\r\nhello\r\n"
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from relay\r\n"
@@ -137,6 +138,22 @@ def test_an_aborted_message_leaves_nothing(store):
     staged.abort()
     staged.abort()
     assert staged_files(store) == []
+
+
+def test_users_of_two_partitions_have_a_file_on_each(store):
+    Partition.make(store.root / "partitions" / "second")
+    store.close()
+    store.__init__(store.root, SMALL)
+    store.inbox(store.directory.add("carol", HASH, partition="second"))
+    deliver(store, BODY, "user/alice/INBOX", trace=b"Return-Path: <another-and-longer@example.org>\r\n")
+    targets = "user/alice/INBOX", "user/carol/INBOX", "user/bob/INBOX"
+    assert [outcome.uid for outcome in deliver(store, BODY, *targets, trace=TRACE)] == [2, 1, 1]
+    assert read(store, "carol") == TRACE + BODY
+    assert read(store, "bob") == BODY
+    for partition in store.partitions.values():
+        assert len(list(partition.files.folder.glob("?/??/*"))) == 1
+        partition.files.settle()
+        assert list(partition.files.staging.iterdir()) == []
 
 
 def test_a_crash_before_the_commit_sweeps_the_file(store):
