@@ -11,6 +11,7 @@ import ctypes
 import hashlib
 import logging
 import os
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class MessageFiles:
         self.folder = partition / "messages"
         self.staging = partition / "staging"
         self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file
-        self._settling: list[int] = []
+        self._settling: deque[int] = deque()
         self._names = -1                # an open descriptor of `staging/`
 
     def make_folders(self) -> None:
@@ -102,7 +103,8 @@ class MessageFiles:
 
     def settle(self) -> int:
         """Put the names that `place` gave on disk and take the staged ones away; how many. For a thread: it syncs."""
-        serials, self._settling = self._settling, []
+        # Taken before the sync: what `place` adds meanwhile, in another thread, may not be covered by it.
+        serials = [self._settling.popleft() for _ in range(len(self._settling))]
         if serials:
             sync_file_system(self.folder)
             for serial in serials:

@@ -84,12 +84,16 @@ def job() -> Iterator[Job]:
 
 
 def test_mbsync_gets_what_was_sent(job: Job, disk_path: Path) -> None:
-    for user, found in readers.mbsync(job.server.imap, EVERYBODY, PASSWORD, disk_path / "mbsync").items():
+    mailboxes = readers.mbsync(job.server.imap, EVERYBODY, PASSWORD, disk_path / "mbsync")
+    assert set(mailboxes) == set(EVERYBODY)
+    for user, found in mailboxes.items():
         job.judge(user, found)
 
 
 def test_fetchmail_gets_what_was_sent(job: Job, disk_path: Path) -> None:
-    for user, found in readers.fetchmail(job.server.pop3, BUSY, PASSWORD, disk_path / "fetchmail").items():
+    maildrops = readers.fetchmail(job.server.pop3, BUSY, PASSWORD, disk_path / "fetchmail")
+    assert set(maildrops) == set(BUSY)
+    for user, found in maildrops.items():
         job.judge(user, found)
 
 

@@ -197,6 +197,18 @@ def test_a_clean_stop_skips_nothing(store):
     assert deliver(store, BODY, "user/alice/INBOX")[0].uid == 2
 
 
+def test_a_name_that_comes_during_the_sync_stays(store, monkeypatch):
+    files = store.partitions["primary"].files
+    deliver(store, BODY, "user/alice/INBOX")
+    monkeypatch.setattr("store.messagefiles.sync_file_system",
+                        lambda folder: deliver(store, BODY + b"late", "user/alice/INBOX"))
+    assert files.settle() == 1
+    assert len(staged_files(store)) == 1            # the late one's second name may not be on disk yet
+    monkeypatch.undo()
+    assert files.settle() == 1
+    assert staged_files(store) == []
+
+
 def test_a_store_has_one_file_system_of_its_own_names(store):
     partition = store.root / "partitions" / "primary"
     assert {path.name for path in partition.iterdir()} == {"messages", "staging", "users", "index"}
