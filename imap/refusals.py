@@ -12,6 +12,7 @@ CODES: dict[Problem, bytes] = {
     Problem.NO_PERMISSION: b"NOPERM",
     Problem.GONE: b"EXPUNGEISSUED",
     Problem.OVER_QUOTA: b"OVERQUOTA",
+    Problem.QUOTA_GRACE_ENDED: b"OVERQUOTA",
     Problem.TOO_BIG: b"TOOBIG",
     Problem.LIMIT: b"LIMIT",
     Problem.BUSY: b"INUSE",

@@ -24,6 +24,7 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
+from store import rights
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.net import offload
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 PIECE = 64 << 10            # octets read from, or written to, the client before others are let in
 QUICK = 1000                # messages that a transaction changes without a thread
+CHANGING = frozenset("istwe")   # who has none of these rights opens a mailbox read-only (RFC 4314 §5.2)
 HELD_BACK = 200             # answers to pipelined commands that may wait to share a packet
 
 T = TypeVar("T")
@@ -67,6 +69,7 @@ class Session:
         self.account: Account | None = None
         self.view: View | None = None
         self.failed_logins = 0
+        self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
         self.arriving: Any = None               # verbs.append.Arriving: the message of the APPEND being read
         self.framer = Framer(self.settings.limits(logged_in=False), is_message)
         self._listener = listener
@@ -273,15 +276,18 @@ class Session:
     def entry(self, text: str, right: str) -> MailboxEntry:
         """The mailbox that the client means, if the user has that right on it.
 
-        A mailbox that the user may not even look up is answered like one that is not there.
+        Without it, one that the user may not even look up is answered like one that is not there.
         Raises StoreError NO_MAILBOX, BAD_NAME, NO_PERMISSION.
         """
         entry = self.store.entry(self.name(text))
-        if not self.store.may(self.user, entry, "l"):
-            raise StoreError(Problem.NO_MAILBOX)
         if not self.store.may(self.user, entry, right):
-            raise StoreError(Problem.NO_PERMISSION)
+            known = self.store.may(self.user, entry, "l")
+            raise StoreError(Problem.NO_PERMISSION if known else Problem.NO_MAILBOX)
         return entry
+
+    def rights(self) -> str:
+        """The user's rights on the selected mailbox as they are now (RFC 4314 §2.1)."""
+        return rights.rights(self.store, self.user, self.selected().mailbox.entry)
 
     def target(self, text: str) -> MailboxEntry:
         """The mailbox that is to receive messages. Raises Refused, with TRYCREATE when it is not there."""
@@ -293,7 +299,9 @@ class Session:
 
     def select(self, entry: MailboxEntry, *, read_only: bool) -> View:
         """Select the mailbox; none is selected before. Raises StoreError NO_MAILBOX, CORRUPT."""
-        view = View(self.store.open_mailbox(entry), read_only)
+        held = rights.rights(self.store, self.user, entry)
+        view = View(self.store.open_mailbox(entry, self.user), read_only or not set(held) & CHANGING,
+                    *rights.changeable(self.store, self.user, entry))
         self.view = view
         self._claim_recent(view, view.mailbox.state.recent)
         self.state = State.SELECTED
@@ -310,16 +318,30 @@ class Session:
             self.state = State.AUTHENTICATED
 
     def selected(self) -> View:
-        """The selected mailbox's view."""
+        """The selected mailbox's view. Raises Farewell when the user may not read the mailbox any more."""
         if self.view is None:
             raise Refused("No mailbox is selected", status=BAD)
+        entry = self.view.mailbox.entry
+        if entry.acl or entry.name.owner != self.user:
+            self._follow_rights(self.view)
         return self.view
 
-    def writable(self) -> View:
-        """The same, for a command that changes it. Raises Refused after EXAMINE."""
+    def _follow_rights(self, view: View) -> None:
+        """The user's rights on a shared mailbox may have changed since it was selected (RFC 4314 §2.1, §4)."""
+        entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
+        if entry is None:
+            return                              # `tell` finds that it has been deleted
+        if not self.store.may(self.user, entry, "r"):
+            raise Farewell("The selected mailbox is not shared with you any more", b"NOPERM")
+        view.follow(entry.acl, *rights.changeable(self.store, self.user, entry))
+
+    def writable(self, needed: str = "") -> View:
+        """The same, for a command that changes it and needs these rights. Raises Refused after EXAMINE, or for them."""
         view = self.selected()
         if view.read_only:
             raise Refused("The mailbox was opened read-only")
+        if needed and not set(needed) <= set(self.rights()):
+            raise StoreError(Problem.NO_PERMISSION)
         return view
 
     def _claim_recent(self, view: View, first: int) -> None:
@@ -343,6 +365,7 @@ class Session:
         view = self.selected()
         self._woken = False
         self._told = expunges
+        self.stream.write(view.other_rights())
         try:
             new = self.store.refresh(view.mailbox)
         except StoreError as error:

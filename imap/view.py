@@ -7,7 +7,7 @@ the records of messages that have vanished until it may say so, and they stay re
 from collections.abc import Iterator
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from imap.lines import Mask, Positions, expunged, flags_changed
@@ -20,6 +20,7 @@ from store.values import Flag
 
 BATCH = 2000                # messages told of in one piece: well under a millisecond of work
 _NONE: Positions = np.empty(0, np.intp)
+ALL_FLAGS = Flag(31)
 _END = 1 << 32              # above every UID
 
 
@@ -48,10 +49,13 @@ class View:
 
     mailbox: Mailbox
     read_only: bool
+    changeable: Flag = ALL_FLAGS                # system flags that the user may change
+    keywords: bool = True                       # whether the user may change keywords
     rows: Rows = field(init=False)              # what the sequence numbers stand for: row n is message n + 1
     uids: NDArray[np.uint32] = field(init=False)                # theirs
     _gone: Mask | None = field(init=False, default=None)        # those of `rows` that have vanished
     _recent: list[tuple[int, int]] = field(init=False, factory=list)       # UIDs [first, end), ascending
+    _other_rights: bool = field(init=False, default=False)      # since the client was last told of them
 
     def __attrs_post_init__(self) -> None:
         self._set_rows(self.mailbox.rows)
@@ -139,6 +143,18 @@ class View:
         self._gone = np.concatenate((lost, np.zeros(len(added), np.bool_)))
         return Told(_NONE, len(added) > 0, keywords, np.flatnonzero(differ & ~lost))
 
+    def follow(self, acl: dict[str, str], changeable: Flag, keywords: bool) -> None:
+        """The mailbox has that access control list now, and the user may change these flags in it."""
+        if acl != self.mailbox.entry.acl:
+            self.mailbox = evolve(self.mailbox, entry=evolve(self.mailbox.entry, acl=acl))
+        self._other_rights |= (changeable, keywords) != (self.changeable, self.keywords) and not self.read_only
+        self.changeable, self.keywords = changeable, keywords
+
+    def other_rights(self) -> bytes:
+        """What the client may change, once after that is different."""
+        told, self._other_rights = self._other_rights, False
+        return self.flags_line() if told else b""
+
     def _set_rows(self, rows: Rows) -> None:
         self.rows = rows
         self.uids = np.ascontiguousarray(rows["uid"])
@@ -158,10 +174,11 @@ class View:
     def flags_line(self) -> bytes:
         r"""FLAGS and PERMANENTFLAGS (RFC 3501 §7.2.6, §7.1): what occurs here, and what the client may change."""
         keywords = self.mailbox.state.keywords
-        if self.read_only:
-            code, text = responses.permanent_flags((), none=True), "No flags can be changed"
+        if self.read_only or not (self.changeable or self.keywords):
+            code, text = responses.permanent_flags((), 0, more=False), "No flags can be changed"
         else:
-            code = responses.permanent_flags(keywords, more=len(keywords) < MAX_KEYWORDS)
+            more = self.keywords and len(keywords) < MAX_KEYWORDS
+            code = responses.permanent_flags(keywords if self.keywords else (), self.changeable, more=more)
             text = "Flags that can be changed"
         return responses.flags(keywords) + responses.ok(None, text, code)
 

@@ -20,6 +20,7 @@ from lmtp.replies import Farewell, Reply
 from lmtp.settings import Settings
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
+from store import quotaroots, rights
 from store.accounts.base import Account, Status
 from store.deliver import Outcome, Target
 from store.errors import Problem, StoreError
@@ -45,6 +46,7 @@ class Delivery:
     size: int = 0
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
     _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted
+    _sender: str | None = field(default=None, init=False)                       # the sender's user id, when it is known
 
     # RCPT
 
@@ -55,7 +57,8 @@ class Delivery:
         try:
             entry = await self._mailbox(address)
             if entry.id not in self._targets:
-                self._check_quota(entry)
+                self.store.partition_of(entry).check_room()
+                quotaroots.admit(self.store, entry, max(self.size, 1))
                 self._targets[entry.id] = Target(entry)
         except StoreError as error:
             return refusal(error)
@@ -63,7 +66,7 @@ class Delivery:
         return replies.RECIPIENT_OK
 
     async def _mailbox(self, address: Address) -> MailboxEntry:
-        """The mailbox of an address: the one that its sub-address names, if there is one, else INBOX."""
+        """The mailbox of an address: the one that its sub-address names, if it takes mail of the sender, else INBOX."""
         account = await offload.look_up(self.store, address.plain)
         if account is not None:
             return await self._inbox(_open(account))
@@ -72,7 +75,9 @@ class Delivery:
             user, mailbox = divided
             account = await offload.look_up(self.store, user.plain)
             if account is not None:
-                return self._named(_open(account), mailbox) or await self._inbox(account)
+                return await self._named(_open(account), mailbox) or await self._inbox(account)
+            if self._is_public(user):
+                return await self._public(mailbox)
         raise StoreError(Problem.NO_USER)
 
     async def _inbox(self, account: Account) -> MailboxEntry:
@@ -81,10 +86,43 @@ class Delivery:
             entry = await offload.run(self.store, "names", self.store.inbox, account)
         return entry
 
-    def _named(self, account: Account, path: str) -> MailboxEntry | None:
-        """The account's own mailbox of that name: exactly as the sender wrote it."""
+    async def _named(self, account: Account, path: str) -> MailboxEntry | None:
+        """The account's own mailbox of that name, exactly as the sender wrote it, unless it is shared and the sender
+        may not post to it (RFC 4314 §4, `p`)."""
+        entry = self._find_path(account.user, path)
+        if entry is None or not entry.acl:
+            return entry
+        sender = await self._sending_user()
+        return entry if sender == account.user or rights.may(self.store, sender, entry, "p") else None
+
+    def _is_public(self, user: Address) -> bool:
+        settings = self.store.settings
+        ending = "@" + settings.default_domain.lower()
+        return user.plain.lower().removesuffix(ending) == settings.public_user.lower().removesuffix(ending)
+
+    async def _public(self, path: str) -> MailboxEntry:
+        """A public mailbox that the sender may post to. Only who may look it up hears that it is there; for the others
+        it takes as long as if it were not. Raises StoreError NO_PERMISSION, NO_USER.
+        """
+        sender = await self._sending_user()
+        entry = self._find_path("", path)
+        if entry is None:
+            raise StoreError(Problem.NO_USER)
+        if rights.may(self.store, sender, entry, "p"):
+            return entry
+        known = sender and rights.may(self.store, sender, entry, "l")
+        raise StoreError(Problem.NO_PERMISSION if known else Problem.NO_USER)
+
+    async def _sending_user(self) -> str:
+        """The user id of the sender; "" for a stranger, whom only `anyone` speaks of. Raises StoreError UNAVAILABLE."""
+        if self._sender is None:
+            account = None if self.sender is None else await offload.look_up(self.store, self.sender.plain)
+            self._sender = account.user if account is not None else ""
+        return self._sender
+
+    def _find_path(self, owner: str, path: str) -> MailboxEntry | None:
         try:
-            return self._find(MailboxName(account.user, legal_path(path)))
+            return self._find(MailboxName(owner, legal_path(path)))
         except NameProblem:
             return None
 
@@ -95,12 +133,6 @@ class Delivery:
             if error.problem is Problem.NO_MAILBOX:
                 return None
             raise
-
-    def _check_quota(self, entry: MailboxEntry) -> None:
-        """Raises StoreError OVER_QUOTA when there is no room, or not enough for the announced size."""
-        use = self.store.partition_of(entry).quotas.find(entry.quota_root)
-        if not use.has_room(max(self.size, 1), 1, self.store.settings):
-            raise StoreError(Problem.OVER_QUOTA)
 
     # DATA
 
@@ -171,6 +203,8 @@ def _open(account: Account) -> Account:
     """The account, if it takes mail. Raises StoreError USER_INACTIVE, USER_DISABLED."""
     if account.status is Status.INACTIVE:
         raise StoreError(Problem.USER_INACTIVE)
+    if account.status is Status.REMOVED:
+        raise StoreError(Problem.NO_USER)
     if account.status is Status.DISABLED:
         raise StoreError(Problem.USER_DISABLED)
     return account

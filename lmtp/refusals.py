@@ -10,6 +10,7 @@ REPLIES = {
     Problem.NO_PERMISSION: (550, "5.7.1"),
     Problem.GONE: (451, "4.3.0"),
     Problem.OVER_QUOTA: (452, "4.2.2"),
+    Problem.QUOTA_GRACE_ENDED: (552, "5.2.2"),
     Problem.TOO_BIG: (552, "5.3.4"),
     Problem.LIMIT: (452, "4.2.0"),
     Problem.BUSY: (451, "4.2.0"),

@@ -23,7 +23,6 @@ class MailboxEntry:
     name: MailboxName
     partition: str
     uidvalidity: int
-    quota_root: str
     created: int
     special_use: str | None = None
     acl: dict[str, str] = field(factory=dict, hash=False)
@@ -31,7 +30,7 @@ class MailboxEntry:
     def to_bytes(self) -> bytes:
         """The row as it is stored; the name is its key."""
         values = {"id": self.id, "partition": self.partition, "uidvalidity": self.uidvalidity,
-                  "quota_root": self.quota_root, "created": self.created}
+                  "created": self.created}
         if self.special_use:
             values["special_use"] = self.special_use
         if self.acl:

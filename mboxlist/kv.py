@@ -9,15 +9,19 @@ Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transaction
 
 import ctypes
 import errno
+import filecmp
 import os
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from berkeleydb import db
+
+from mboxlist.disk import is_disk_full, sync_folder
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
 Failure = db.DBError
@@ -26,11 +30,13 @@ Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 TRIES = 50                  # how often a transaction that met a deadlock is run
 PAUSE = 0.002               # seconds, at most, before it is run again
 LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts as a deadlock
-LOG_FILE = 32 << 20         # octets of one log file
+LOG_FILE = 16 << 20         # octets of one log file
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
 
 CACHE_REGION = "__db.003"
 KEEP_SIZE = 1               # FALLOC_FL_KEEP_SIZE of fallocate(2)
+
+_RMW: int = db.DB_RMW
 
 T = TypeVar("T")
 
@@ -55,6 +61,7 @@ class Env:
         self._folder = folder
         self._tables: list[Table] = []
         self._log_files = 0
+        self._failed = False                # to sync the log
         self._env = env = db.DBEnv()
         env.set_cachesize(cache >> 30, cache & ((1 << 30) - 1), 1)
         env.set_lk_max_locks(locks)
@@ -67,12 +74,12 @@ class Env:
         env.set_lk_detect(db.DB_LOCK_MINWRITE)
         env.set_timeout(LOCK_WAIT, db.DB_SET_LOCK_TIMEOUT)
         env.set_flags(db.DB_TXN_NOSYNC, 1)
+        env.log_set_config(db.DB_LOG_ZERO, 1)       # a flush then writes into blocks that are there: half the time
         flags = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
         try:
             env.open(str(folder), flags | (db.DB_RECOVER if recover else 0), 0o600)
         except db.DBRunRecoveryError as error:
             raise NeedsRecovery(str(folder)) from error
-        env.log_set_config(db.DB_LOG_AUTO_REMOVE, 1)
         if recover:
             _reserve(folder, cache)
 
@@ -81,29 +88,84 @@ class Env:
         handle = db.DB(self._env)
         handle.set_pagesize(page)
         handle.open(name, dbtype=db.DB_BTREE, flags=db.DB_CREATE | db.DB_AUTO_COMMIT | db.DB_THREAD, mode=0o600)
-        table = Table(handle)
+        table = Table(handle, self.broken)
         self._tables.append(table)
         return table
 
     def begin(self) -> Txn:
         """A new transaction."""
-        try:
+        try:                                        # not `_watched`: this is called often
             return self._env.txn_begin()
         except db.DBRunRecoveryError:
             self.broken()
             raise
 
     def flush(self) -> None:
-        """Return when everything committed so far is on disk."""
-        self._env.log_flush()
+        """Return when everything committed so far is on disk. Raises OSError.
+
+        After a sync that failed nobody knows what is on disk (fsync(2)), and Berkeley DB would only try again: then the
+        environment is `broken`. When there was no room to write, it can be tried again.
+        """
+        if self._failed:
+            raise OSError(errno.EIO, f"a sync of the log in {self._folder} has failed")
+        try:
+            self._env.log_flush()
+        except db.DBError as error:
+            full = is_disk_full(error)
+            if not full or "fsync" in str(error):
+                self._fail()
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
         newest = self._folder.stat().st_mtime_ns
         if newest != self._log_files:               # a new log file: its name must be on disk as well
             sync_folder(self._folder)
             self._log_files = newest
 
-    def checkpoint(self) -> None:
-        """Write changed pages to the tables, so that recovery has less to do and old logs can go."""
-        self._env.txn_checkpoint(0, 0, 0)
+    def checkpoint(self, volume: int = 0) -> None:
+        """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if
+        so many octets of log, or more, have been written since the last one."""
+        try:
+            self._env.txn_checkpoint(volume >> 10, 0, 0)
+        except db.DBError as error:
+            if not is_disk_full(error):
+                self._fail()
+            raise
+
+    def _fail(self) -> None:
+        self._failed = True
+        self.broken()
+
+    def detect_deadlocks(self) -> int:
+        """Have waits for a lock end that are part of a deadlock, or take longer than LOCK_WAIT; how many.
+
+        Berkeley DB looks for a deadlock when a lock is asked for and not free; the time a wait takes is looked at here.
+        """
+        with self._watched():
+            rejected: int = self._env.lock_detect(db.DB_LOCK_MINWRITE)
+        return rejected
+
+    def unneeded_logs(self) -> list[Path]:
+        """The files of the log that recovery needs no more, the oldest first."""
+        return [self._folder / os.fsdecode(name) for name in sorted(self._env.log_archive())]
+
+    def drop_logs(self, archive: Path | None = None) -> int:
+        """Remove log files that recovery needs no more; how many. With `archive` each is on disk there first.
+
+        Raises OSError; what has not been removed then is there at the next call.
+        """
+        files = self.unneeded_logs()
+        for file in files:
+            if archive is not None:
+                _archive(file, archive)
+            file.unlink(missing_ok=True)
+        return len(files)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except db.DBRunRecoveryError:
+            self.broken()
+            raise
 
     def close(self) -> None:
         """Leave the environment. Every transaction must have ended."""
@@ -116,24 +178,31 @@ class Env:
 class Table:
     """An ordered table of octet strings."""
 
-    __slots__ = ("_db",)
+    __slots__ = ("_broken", "_db", "_get", "_put")
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, broken: Callable[[], None]) -> None:
         self._db = handle
+        self._broken = broken
+        self._get = handle.get          # these two are called for every record of everything
+        self._put = handle.put
 
     def get(self, key: bytes, txn: Txn = None) -> bytes | None:
         """The value under `key`, or None."""
-        value: bytes | None = self._db.get(key, None, txn)
+        try:
+            value: bytes | None = self._get(key, None, txn)
+        except db.DBRunRecoveryError:
+            self._broken()
+            raise
         return value
 
     def get_to_change(self, key: bytes, txn: Txn) -> bytes | None:
         """The same, locked for writing from now to the end of the transaction."""
-        value: bytes | None = self._db.get(key, None, txn, db.DB_RMW)
+        value: bytes | None = self._get(key, None, txn, _RMW)
         return value
 
     def put(self, key: bytes, value: bytes, txn: Txn) -> None:
         """Set the value under `key`."""
-        self._db.put(key, value, txn)
+        self._put(key, value, txn)
 
     def delete(self, key: bytes, txn: Txn) -> bool:
         """Remove `key`; whether it was there."""
@@ -150,11 +219,23 @@ class Table:
         No row stays locked once the scan has passed it, unless `hold` asks for that. Close the iterator if it is left
         early.
         """
-        with closing(self._db.cursor(txn, 0 if txn is None or hold else db.DB_READ_COMMITTED)) as cursor:
-            row = cursor.set_range(start)
-            while row is not None and (end is None or row[0] < end):
+        try:
+            with closing(self._db.cursor(txn, 0 if txn is None or hold else db.DB_READ_COMMITTED)) as cursor:
+                row = cursor.set_range(start)
+                while row is not None and (end is None or row[0] < end):
+                    yield row
+                    row = cursor.next()
+        except db.DBRunRecoveryError:
+            self._broken()
+            raise
+
+    def scan_to_change(self, start: bytes, end: bytes, txn: Txn) -> Iterator[tuple[bytes, bytes]]:
+        """The same; every row that was looked at is locked for writing from now to the end of the transaction."""
+        with closing(self._db.cursor(txn)) as cursor:
+            row = cursor.set_range(start, _RMW)
+            while row is not None and row[0] < end:
                 yield row
-                row = cursor.next()
+                row = cursor.next(_RMW)
 
     def close(self) -> None:
         """Let go of the table."""
@@ -184,6 +265,20 @@ def transact(env: Env, work: Callable[[Txn], T]) -> T:
     raise AssertionError("unreachable")
 
 
+def salvage(file: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a table that has lost its environment, in order, as far as they can be read. Raises Failure."""
+    handle = db.DB()
+    try:
+        handle.open(str(file), dbtype=db.DB_BTREE, flags=db.DB_RDONLY)
+        with closing(handle.cursor()) as cursor:
+            row = cursor.first()
+            while row is not None:
+                yield row
+                row = cursor.next()
+    finally:
+        handle.close()
+
+
 def _reserve(folder: Path, cache: int) -> None:
     """Have disk blocks for all of the shared memory: touching a hole of a mapped file on a full disk is SIGBUS.
 
@@ -200,16 +295,20 @@ def _reserve(folder: Path, cache: int) -> None:
             os.close(handle)
 
 
-def is_disk_full(error: BaseException) -> bool:
-    """Whether the error says that no space is left on the device."""
-    code = error.args[0] if error.args else None
-    return code in (errno.ENOSPC, errno.EDQUOT)
-
-
-def sync_folder(folder: Path) -> None:
-    """Return when the names in `folder` are on disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _archive(file: Path, folder: Path) -> None:
+    """Return when a copy of the file is on disk in the folder. Raises FileExistsError for another file of that name."""
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    copy = folder / file.name
+    if copy.exists():
+        if not filecmp.cmp(file, copy, shallow=False):
+            raise FileExistsError(errno.EEXIST, "another log of that name has been archived", str(copy))
+    else:
+        part = folder / f"{file.name}.part"
+        shutil.copyfile(file, part)
+        handle = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        part.rename(copy)
+    sync_folder(folder)

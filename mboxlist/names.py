@@ -8,6 +8,8 @@ import re
 
 from attrs import frozen
 
+from mboxlist.acl import is_user
+
 SEPARATOR = "/"
 OTHERS = "user/"
 PUBLIC = "public/"
@@ -19,7 +21,8 @@ MAX_DEPTH = 40          # levels
 
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f%*\ud800-\udfff]")
 _OWNER = re.compile(r"[^\x00-\x20\x7f/%*\"\\]{1,200}")
-_RESERVED = frozenset({"", ".", "..", "store.idx"})
+_RESERVED = frozenset({"", ".", ".."})
+_FILE = "store.idx"     # a level that begins with it could not be told from a mailbox's file, and what it is made of
 
 
 class NameProblem(ValueError):
@@ -73,8 +76,9 @@ class MailboxName:
 
 
 def legal_owner(owner: str) -> str:
-    """The user id, if it can own mailboxes. Raises NameProblem."""
-    if not _OWNER.fullmatch(owner) or owner in _RESERVED or len(owner.encode("utf-8", "replace")) > MAX_COMPONENT:
+    """The user id, if it can own mailboxes, and be given rights to those of others. Raises NameProblem."""
+    if (not _OWNER.fullmatch(owner) or owner in _RESERVED or owner.startswith((_FILE, "@")) or not is_user(owner)
+            or len(owner.encode("utf-8", "replace")) > MAX_COMPONENT):
         raise NameProblem("Not a legal user name")
     return owner
 
@@ -87,7 +91,7 @@ def legal_path(path: str) -> str:
     if first.upper() == INBOX:
         path = INBOX + separator + rest
     levels = path.split(SEPARATOR)
-    if any(level in _RESERVED for level in levels):
+    if any(level in _RESERVED or level.startswith(_FILE) for level in levels):
         raise NameProblem("The name has an empty or reserved level")
     if len(levels) > MAX_DEPTH:
         raise NameProblem("The name has too many levels")

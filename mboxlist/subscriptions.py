@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from mboxlist.kv import Table, Txn
+from mboxlist.names import OTHERS, SEPARATOR
 
 _MARK = b"\x01"
 
@@ -26,6 +27,19 @@ class Subscriptions:
         start = _key(user, "")
         for key, _ in self._table.scan(start, start[:-1] + b"\x02", txn):
             yield key[len(start):].decode()
+
+    def rename_user(self, old: str, new: str, txn: Txn) -> None:
+        """The user has another name: in these lists of names, and in the names of the user's mailboxes in others'."""
+        for key, _ in list(self._table.scan(txn=txn)):
+            user, _, name = key.decode().partition(_MARK.decode())
+            owner, prefix = user, f"{OTHERS}{old}{SEPARATOR}"
+            if name.startswith(prefix):
+                name = f"{OTHERS}{new}{SEPARATOR}{name[len(prefix):]}"
+            if user == old:
+                owner = new
+            if _key(owner, name) != key:
+                self._table.delete(key, txn)
+                self._table.put(_key(owner, name), b"", txn)
 
 
 def _key(user: str, name: str) -> bytes:

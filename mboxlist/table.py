@@ -1,32 +1,53 @@
 """The table of mailboxes: look up, create, rename, delete, iterate, each in a given transaction."""
 
+import secrets
 import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mboxlist.annotations import Annotations
+from mboxlist.deleted import DeletedMailboxes
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Env, Txn
+from mboxlist.kv import Env, Txn, transact
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
+from mboxlist.rights import Granted
 from mboxlist.subscriptions import Subscriptions
 
 _COUNTERS = struct.Struct(">II")        # last mailbox id, last UIDVALIDITY
 _COUNTERS_KEY = b"\x00counters"
+_IDENTITY_KEY = b"\x00identity"
 
 
 class MailboxList:
-    """The environment of the name space."""
+    """The environment of the name space.
+
+    `identity` is that of this list: an id was given by it if it has the same. `noticed` is called with each row that a
+    transaction writes or takes away; not every such transaction comes to its end.
+    """
 
     def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None) -> None:
         self.env = Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken)
         self.users = self.env.table("users.db", page=4096)
+        self.deleted = DeletedMailboxes(self.env.table("deleted.db", page=4096))
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
         self._mailboxes = self.env.table("mailboxes.db", page=4096)
+        self._names = self.env.table("names.db", page=4096)            # mailbox id -> canonical name
+        self.granted = Granted(self.env.table("rights.db", page=4096))
+        self.annotations = Annotations(self.env.table("annotations.db", page=4096))
+        self.noticed: Callable[[MailboxEntry], None] = lambda entry: None
+        self.identity: str = transact(self.env, self._identify)
 
     def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that name."""
         data = self._mailboxes.get(_key(name), txn)
         return MailboxEntry.from_bytes(name, data) if data is not None else None
+
+    def find_id(self, mailbox: MailboxId, txn: Txn = None) -> MailboxEntry | None:
+        """The mailbox of that id."""
+        name = self._names.get(mailbox.to_bytes(4, "big"), txn)
+        entry = None if name is None else self.find(MailboxName.parse(name.decode()), txn)
+        return entry if entry is not None and entry.id == mailbox else None
 
     def below(self, owner: str, path: str = "", txn: Txn = None) -> Iterator[MailboxEntry]:
         """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children."""
@@ -45,13 +66,44 @@ class MailboxList:
         self._mailboxes.put(_COUNTERS_KEY, _COUNTERS.pack(*identity), txn)
         return identity
 
+    def last_identity(self, txn: Txn = None) -> tuple[MailboxId, int]:
+        """The last mailbox id and UIDVALIDITY that were given."""
+        data = self._mailboxes.get(_COUNTERS_KEY, txn)
+        last_id, last_validity = _COUNTERS.unpack(data) if data else (0, 0)
+        return MailboxId(last_id), last_validity
+
+    def skip_identities(self, mailbox: MailboxId, validity: int, txn: Txn) -> None:
+        """Give out neither these nor smaller ones."""
+        last_id, last_validity = self.last_identity(txn)
+        self._mailboxes.put(_COUNTERS_KEY, _COUNTERS.pack(max(last_id, mailbox), max(last_validity, validity)), txn)
+
+    def _identify(self, txn: Txn) -> str:
+        data = self._mailboxes.get_to_change(_IDENTITY_KEY, txn)
+        if data is None:
+            data = secrets.token_hex(8).encode()
+            self._mailboxes.put(_IDENTITY_KEY, data, txn)
+        return data.decode()
+
     def write(self, entry: MailboxEntry, txn: Txn) -> None:
         """Add the row, or put it in the place of the one with its name."""
+        old = self.find(entry.name, txn)
         self._mailboxes.put(_key(entry.name), entry.to_bytes(), txn)
+        self._names.put(entry.id.to_bytes(4, "big"), str(entry.name).encode(), txn)
+        self.granted.update(old, entry, txn)
+        for changed in (entry, old):
+            if changed is not None:
+                self.noticed(changed)
 
     def remove(self, name: MailboxName, txn: Txn) -> bool:
         """Take the row away; whether it was there."""
-        return self._mailboxes.delete(_key(name), txn)
+        entry = self.find(name, txn)
+        if entry is None:
+            return False
+        self._mailboxes.delete(_key(name), txn)
+        self._names.delete(entry.id.to_bytes(4, "big"), txn)
+        self.granted.update(entry, None, txn)
+        self.noticed(entry)
+        return True
 
     def _scan(self, prefix: str, txn: Txn) -> Iterator[MailboxEntry]:
         start = _sortable(prefix)

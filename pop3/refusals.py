@@ -15,6 +15,7 @@ CODES: dict[Problem, str | None] = {
     Problem.NO_PERMISSION: "SYS/PERM",
     Problem.GONE: None,
     Problem.OVER_QUOTA: "SYS/PERM",
+    Problem.QUOTA_GRACE_ENDED: "SYS/PERM",
     Problem.TOO_BIG: "SYS/PERM",
     Problem.LIMIT: "SYS/TEMP",
     Problem.BUSY: "IN-USE",

@@ -33,6 +33,10 @@ class News:
 
         return unsubscribe
 
+    def subscribed(self) -> tuple[int, ...]:
+        """The mailboxes that have listeners in this process."""
+        return tuple(self._listeners)
+
     def tell(self, mailboxes: Iterable[int]) -> None:
         """A transaction of this process changed these mailboxes and has been committed."""
         if self._call is not None and threading.get_ident() != self._thread:

@@ -1,7 +1,6 @@
 """COPY and MOVE: records that refer to the same message files (RFC 3501 §6.4.7, RFC 6851)."""
 
 import time
-from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -9,12 +8,14 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from mboxlist.entry import MailboxEntry
+from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.expunge import take_out
-from store.flags import keyword_bits
+from store.flags import keyword_bits, set_own
 from store.index import Rows
 from store.mailbox import MailboxState
+from store.refs import marks, tally
+from store.rights import changeable
 from store.txn import WriteTxn, sorted_uids
 from store.values import Flag
 
@@ -23,15 +24,16 @@ if TYPE_CHECKING:
 
 
 def copy_messages(store: "Store", source: MailboxEntry, target: MailboxEntry,
-                  uids: Iterable[int] | NDArray[np.uint32], *, remove: bool = False) -> list[int]:
+                  uids: Iterable[int] | NDArray[np.uint32], *, remove: bool = False, reader: str = "") -> list[int]:
     """Copy (with `remove`, move) all of `uids` or none; the new UIDs in ascending order of the old ones.
 
+    Flags are copied as the `reader` sees them (`Store.private_bits`), those that it may set in the target.
     Both mailboxes are on this partition; no file is touched. Not flushed yet.
     Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT.
     """
     wanted = sorted_uids(uids)
-    if source.partition != target.partition:
-        raise StoreError(Problem.NO_PERMISSION, "The mailboxes are on different partitions")
+    own_source, own_target = store.private_bits(source, reader), store.private_bits(target, reader)
+    allowed = changeable(store, reader, target)
 
     def work(txn: WriteTxn) -> list[int]:
         states = {entry_id: txn.state(entry_id) for entry_id in sorted({source.id, target.id})}
@@ -41,31 +43,47 @@ def copy_messages(store: "Store", source: MailboxEntry, target: MailboxEntry,
         if not len(rows):
             return []
         octets = int(rows["size"].sum())
-        moved_within_root = remove and source.quota_root == target.quota_root
-        txn.charge(target, octets, len(rows), enforce=not moved_within_root)
         before = states[target.id]
-        copies, keywords = _copies(rows, states[source.id], before)
-        after = evolve(_with(before, copies, octets), keywords=keywords)
+        moved_within_root = remove and states[source.id].quota_root == before.quota_root
+        txn.charge(before, octets, len(rows), enforce=not moved_within_root)
+        shown = txn.partition.pictures.as_seen(source.id, rows, reader if own_source else "", txn.handle)
+        copies, keywords = copies_of(shown, states[source.id], before, allowed)
+        if own_target:
+            set_own(txn, target.id, reader, copies, own_target, before.highestmodseq + 1)
+        after = evolve(with_rows(before, copies, octets), keywords=keywords)
         txn.append(target.id, copies)
         txn.set_state(target.id, before, after)
         if not remove:
-            for mid, count in sorted(Counter(bytes(mid) for mid in rows["mid"]).items()):
-                txn.refs.add(mid, count, txn.handle)
+            for mid, count, check in tally(target.id, copies):
+                txn.refs.add(mid, count, check, txn.handle)
         else:
             left = after if source.id == target.id else states[source.id]
-            take_out(txn, source, left, rows, same_modseq=source.id == target.id, release=False)
+            take_out(txn, source.id, left, rows, same_modseq=source.id == target.id, release=False)
+            _exchange(txn, source.id, rows, target.id, copies)
         return [int(uid) for uid in copies["uid"]]
 
     return store.partition_of(target).transact(work)
 
 
-def _copies(rows: Rows, source: MailboxState, target: MailboxState) -> tuple[Rows, tuple[str, ...]]:
-    """The records as the target has them (its next UIDs, its keyword bits), and the keywords that it has with them."""
+def _exchange(txn: WriteTxn, source: MailboxId, old: Rows, target: MailboxId, new: Rows) -> None:
+    """The files are used as often as before, by other records."""
+    befores, afters = marks(source, old["uid"]).tolist(), marks(target, new["uid"]).tolist()
+    for mid, before, after in sorted(zip(old["mid"].tolist(), befores, afters, strict=True)):
+        txn.refs.exchange(mid, before, after, txn.handle)
+
+
+def copies_of(rows: Rows, source: MailboxState, target: MailboxState, allowed: tuple[Flag, bool]
+              ) -> tuple[Rows, tuple[str, ...]]:
+    """The records as the target has them (its next UIDs, its keyword bits), and the keywords that it has with them.
+
+    Only the flags that are `allowed` (`rights.changeable`) go with them (RFC 4314 §4).
+    """
     copies = rows.copy()
+    copies["flags"] &= np.uint16(allowed[0])
     copies["uid"] = np.arange(target.uidnext, target.uidnext + len(rows))
     copies["modseq"] = target.highestmodseq + 1
     copies["saved"] = int(time.time())
-    used = int(np.bitwise_or.reduce(rows["keywords"]))
+    used = int(np.bitwise_or.reduce(rows["keywords"])) if allowed[1] else 0
     names = [name for at, name in enumerate(source.keywords) if used >> at & 1]
     _, words = keyword_bits(target, names, add=True)
     copies["keywords"] = 0
@@ -77,7 +95,7 @@ def _copies(rows: Rows, source: MailboxState, target: MailboxState) -> tuple[Row
     return copies, words
 
 
-def _with(state: MailboxState, rows: Rows, octets: int) -> MailboxState:
+def with_rows(state: MailboxState, rows: Rows, octets: int) -> MailboxState:
     """The figures after `rows` have been added."""
     seen = int(np.count_nonzero(rows["flags"] & np.uint16(Flag.SEEN)))
     deleted = int(np.count_nonzero(rows["flags"] & np.uint16(Flag.DELETED)))

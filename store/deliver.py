@@ -7,35 +7,42 @@ import struct
 import time
 from collections.abc import Sequence
 
+import numpy as np
 from attrs import evolve, field, frozen
 
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
-from store.flags import keyword_bits
+from store.flags import keyword_bits, set_own
 from store.index import ROW, chunk_number
-from store.mailbox import MailboxState
 from store.messagefiles import Staged
 from store.partition import Partition
-from store.refs import MessageRecord
+from store.refs import MessageRecord, sum_of_marks
 from store.txn import WriteTxn
-from store.values import Flag, Flags, InternalDate
+from store.values import Flags, InternalDate
 
 _HEAD = struct.Struct("<IHhQQ")             # the fields of index.ROW that differ from mailbox to mailbox,
 _TAIL = struct.Struct("<qQQII32s")          # and the others
 assert _HEAD.size + _TAIL.size == ROW.itemsize
-_SEEN, _DELETED = Flag.SEEN.value, Flag.DELETED.value
 
 #: Refusals that concern one mailbox and leave the others to be delivered to.
-_ONE_MAILBOX = frozenset({Problem.NO_MAILBOX, Problem.OVER_QUOTA, Problem.LIMIT})
+_ONE_MAILBOX = frozenset({
+    Problem.NO_MAILBOX, Problem.BUSY, Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED, Problem.LIMIT})
 
 
 @frozen
 class Target:
-    """A mailbox that a message is for, and the flags that it gets there."""
+    """A mailbox that a message is for, and the flags that it gets there.
+
+    `appended`: a client stores it itself; a refusal does not begin the period of grace (setting `quota_grace`).
+    `own` is those of the flags (bits) that are the `reader`'s own in this mailbox; see `Store.private_bits`.
+    """
 
     entry: MailboxEntry
     flags: Flags = Flags()
     ignore_quota: bool = False
+    reader: str = ""
+    own: int = 0
+    appended: bool = False
 
 
 @frozen
@@ -71,8 +78,9 @@ def is_known(partition: Partition, staged: Staged) -> bool:
 def commit(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate) -> list[Outcome]:
     """Deliver; an outcome for each target, in their order. Not flushed yet; after that `staged.place` is due.
 
-    A target that is over quota, full of keywords, or deleted meanwhile is refused alone. Raises NotOnDisk, and
-    StoreError when the transaction as a whole cannot be done.
+    A target that is over quota, full of keywords, being moved, or deleted meanwhile is refused alone. Unless
+    `staged.committed`, the file is not needed. Raises NotOnDisk, and StoreError when the transaction as a whole cannot
+    be done.
     """
     order = sorted(range(len(targets)), key=lambda at: targets[at].entry.id)
 
@@ -90,14 +98,13 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
                 if refusal.problem not in _ONE_MAILBOX:
                     raise
                 outcomes[at] = refusal
-        count = sum(isinstance(outcome, Delivered) for outcome in outcomes)
-        if count:
-            _reference(txn, staged, known, count)
-        return outcomes, bool(count) and known is None
+        made = [(outcome.entry.id, outcome.uid) for outcome in outcomes if isinstance(outcome, Delivered)]
+        if made:
+            _reference(txn, staged, known, len(made), sum_of_marks(made))
+        return outcomes, bool(made) and known is None
 
-    outcomes, staged.committed = partition.transact(work)
-    if not staged.committed:
-        staged.abort()
+    outcomes, new = partition.transact(work)
+    staged.committed |= new
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -127,26 +134,32 @@ def _sender(partition: Partition, record: MessageRecord, mid: bytes) -> bytes:
 
 
 def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:
-    entry, flags = target.entry, target.flags
-    before = txn.state(entry.id)
-    bits, keywords = keyword_bits(before, flags.keywords, add=True)
-    txn.charge(entry, arrival.size, 1, enforce=not target.ignore_quota)
-    uid, modseq, system = before.uidnext, before.highestmodseq + 1, flags.system.value
-    txn.append_octets(entry.id, chunk_number(uid), _HEAD.pack(uid, system, arrival.zone, bits, modseq) + arrival.tail)
-    after = MailboxState(
-        before.uidvalidity, uid + 1, modseq, before.changed, before.recent, before.messages + 1,
-        before.unseen + (not system & _SEEN), before.deleted + (system & _DELETED != 0),
-        before.octets + arrival.size, before.epoch, keywords)
-    txn.set_state(entry.id, before, after)
+    entry, flags, system = target.entry, target.flags, int(target.flags.system)
+    bits, keywords = keyword_bits(txn.state(entry.id), flags.keywords, add=True) if flags.keywords else (0, ())
+    shown = system & ~target.own
+    uid, modseq = txn.arrive(entry.id, arrival.size, shown, enforce=not target.ignore_quota,
+                               delivery=not target.appended)
+    txn.append_octets(entry.id, chunk_number(uid), _HEAD.pack(uid, shown, arrival.zone, bits, modseq) + arrival.tail)
+    if keywords:                        # only now, since one that is refused for its quota brings no keywords
+        txn.set_state(entry.id, None, evolve(txn.state(entry.id), keywords=keywords))
+    if shown != system:
+        _keep_own(txn, target, uid, modseq)
     return Delivered(entry, uid)
 
 
-def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count: int) -> None:
+def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:
+    """Those of the flags that are the reader's own."""
+    row = np.zeros(1, ROW)
+    row["uid"], row["flags"] = uid, target.flags.system.value
+    set_own(txn, target.entry.id, target.reader, row, target.own, modseq)
+
+
+def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count: int, check: int) -> None:
     """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other."""
     record = _usable(txn.partition, txn.refs.find_to_change(staged.mid, txn.handle), staged.mid)
     if (record and record.serial) != (known and known.serial):      # another process was quicker, or purged it
         raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")
     if record is None:
-        record = MessageRecord(staged.serial, 0, staged.size, staged.trace)
+        txn.refs.write(staged.mid, MessageRecord(staged.serial, 0, staged.size, staged.trace), txn.handle)
         txn.partition.write_cached(staged.serial, staged.cached, txn.handle)
-    txn.refs.write(staged.mid, evolve(record, references=record.references + count, released=0), txn.handle)
+    txn.refs.add(staged.mid, count, check, txn.handle)

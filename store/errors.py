@@ -12,6 +12,7 @@ class Problem(Enum):
     NO_PERMISSION = "not allowed"
     GONE = "the message has been expunged"
     OVER_QUOTA = "over quota"
+    QUOTA_GRACE_ENDED = "over quota for too long"
     TOO_BIG = "the message is too big"
     LIMIT = "a limit has been reached"
     BUSY = "in use, try again"

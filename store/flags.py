@@ -1,16 +1,17 @@
 """Flags: system flags and keywords as bits of the index records, and changing them (RFC 3501 §2.3.2, §6.4.6)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from attrs import evolve
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from mboxlist.entry import MailboxEntry
+from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
-from store.index import Rows
+from store.index import CHUNK, Rows
 from store.mailbox import MailboxState
+from store.rights import changeable
 from store.txn import WriteTxn, places, sorted_uids
 from store.values import Flag, FlagAction, Flags
 
@@ -40,50 +41,109 @@ def keyword_bits(state: MailboxState, names: Iterable[str], *, add: bool) -> tup
 
 
 def change_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
-                 action: FlagAction, flags: Flags) -> NDArray[np.uint32]:
+                 action: FlagAction, flags: Flags, reader: str = "") -> NDArray[np.uint32]:
     """Change the flags of `uids`; those of them that are gone. All in one transaction, not flushed yet.
 
-    Raises StoreError NO_MAILBOX, LIMIT.
+    In a mailbox of somebody else's the private flags (`Settings.private_flags`) that change are the reader's own. Flags
+    that the reader has no right to change stay as they are (RFC 4314 §4).
+    Raises StoreError NO_MAILBOX, LIMIT, and NO_PERMISSION when none of the flags may be changed.
     """
     wanted = sorted_uids(uids)
+    own = store.private_bits(entry, reader)
+    allowed, words = changeable(store, reader, entry)
+    flags, asked = Flags(flags.system & allowed, flags.keywords if words else ()), flags
+    if flags == Flags() and (asked != Flags() or not (allowed or words)):
+        raise StoreError(Problem.NO_PERMISSION)
 
     def work(txn: WriteTxn) -> NDArray[np.uint32]:
         before = txn.state(entry.id)
         bits, keywords = keyword_bits(before, flags.keywords, add=action is not FlagAction.REMOVE)
-        modseq = before.highestmodseq + 1
-        found = []
-        unseen = deleted = changed = 0
-        for number, rows in txn.chunks(entry.id, wanted):
-            at = places(rows, wanted)
-            found.append(rows["uid"][at])
-            old, old_words = rows["flags"][at], rows["keywords"][at]
-            new, new_words = _apply(action, old, int(flags.system)), _apply(action, old_words, bits)
-            differ = (old != new) | (old_words != new_words)
-            if not differ.any():
-                continue
-            changed += 1
-            unseen += _count(old, Flag.SEEN) - _count(new, Flag.SEEN)
-            deleted += _count(new, Flag.DELETED) - _count(old, Flag.DELETED)
-            rows["flags"][at], rows["keywords"][at] = new, new_words
-            rows["modseq"][at[differ]] = modseq
-            txn.put_chunk(entry.id, number, rows)
-        if changed:
+        change = _Change(action, int(flags.system), bits, int(allowed), words, own, before.highestmodseq + 1)
+        rows = txn.load(entry.id, wanted)
+        at = places(rows, wanted)
+        there, old = rows["uid"][at], rows["flags"][at]
+        differ = change.of_all(rows, at)
+        if differ.any():
+            txn.rewrite(entry.id, rows, differ)
+        changed_own = bool(own) and _change_own(txn, entry.id, reader, there, change)
+        if changed_own or differ.any():
+            new = rows["flags"][at]
             txn.set_state(entry.id, before, evolve(
-                before, highestmodseq=modseq, changed=modseq, unseen=before.unseen + unseen,
-                deleted=before.deleted + deleted, keywords=keywords))
-        there = np.concatenate(found) if found else wanted[:0]
+                before, highestmodseq=change.modseq, changed=change.modseq, keywords=keywords,
+                unseen=before.unseen + _count(old, Flag.SEEN) - _count(new, Flag.SEEN),
+                deleted=before.deleted + _count(new, Flag.DELETED) - _count(old, Flag.DELETED)))
         return np.setdiff1d(wanted, there, assume_unique=True)
 
-    return store.partition_of(entry).transact(work)
+    return store.transact(entry, work)
 
 
-def _apply(action: FlagAction, old: Rows, bits: int) -> Rows:
+@frozen
+class _Change:
+    """What a STORE does to records: `system` and `keywords` are bits, `own` the bits that are the reader's own.
+
+    Of the system flags those in `allowed` may be changed, and the keywords if `words`.
+    """
+
+    action: FlagAction
+    system: int
+    keywords: int
+    allowed: int
+    words: bool
+    own: int
+    modseq: int
+
+    def of_all(self, rows: Rows, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Change the flags that everybody sees, in the records at these places; which of all are different now."""
+        old, old_words = rows["flags"][at], rows["keywords"][at]
+        new = _apply(self.action, old, self.system & ~self.own, old & np.uint16(self.own | ~self.allowed & 0xFFFF))
+        new_words = _apply(self.action, old_words, self.keywords, np.uint64(0)) if self.words else old_words
+        rows["flags"][at], rows["keywords"][at] = new, new_words
+        differ = np.zeros(len(rows), np.bool_)
+        differ[at] = (old != new) | (old_words != new_words)
+        rows["modseq"][differ] = self.modseq
+        return differ
+
+
+def _change_own(txn: WriteTxn, mailbox: MailboxId, reader: str, uids: NDArray[np.uint32], change: _Change) -> bool:
+    """Change the reader's own flags of these UIDs; whether any is different now."""
+    changed = False
+    numbers = (uids - 1) // CHUNK
+    for number in np.unique(numbers).tolist():
+        own = txn.partition.readers.chunk(mailbox, number, reader, txn.handle)
+        at = (uids[numbers == number] - 1) % CHUNK
+        old = own["flags"][at]
+        new = _apply(change.action, old, change.system & change.own, old & np.uint8(~change.allowed & 0xFF))
+        differ = old != new
+        if differ.any():
+            own["flags"][at] = new
+            own["modseq"][at[differ]] = change.modseq
+            txn.put_own(mailbox, number, reader, own)
+            changed = True
+    return changed
+
+
+def set_own(txn: WriteTxn, mailbox: MailboxId, reader: str, rows: Rows, private: int, modseq: int) -> None:
+    """Let the private flags of these new records be the reader's own, and nobody else's. Changes `rows`."""
+    mine = (rows["flags"] & np.uint16(private)).astype(np.uint8)
+    rows["flags"] &= np.uint16(~private & 0xFFFF)
+    numbers = (rows["uid"] - 1) // CHUNK
+    for number in np.unique(numbers[mine != 0]).tolist():
+        own = txn.partition.readers.chunk(mailbox, number, reader, txn.handle)
+        here = numbers == number
+        at = (rows["uid"][here] - 1) % CHUNK
+        own["flags"][at] = mine[here]
+        own["modseq"][at] = modseq
+        txn.put_own(mailbox, number, reader, own)
+
+
+def _apply(action: FlagAction, old: Rows, bits: int, kept: Any) -> Rows:
+    """The new flags; REPLACE leaves those in `kept` as they are."""
     mask = old.dtype.type(bits)
     if action is FlagAction.ADD:
         return cast(Rows, old | mask)
     if action is FlagAction.REMOVE:
         return cast(Rows, old & ~mask)
-    return np.full_like(old, mask)
+    return cast(Rows, np.full_like(old, mask) | kept)
 
 
 def _count(flags: Rows, flag: Flag) -> int:

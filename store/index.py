@@ -30,6 +30,7 @@ ROW = np.dtype([
     ("mid", "V32"),         # digest that names the message file
 ])
 Rows = NDArray[Any]         # of ROW
+OWN = np.dtype([("flags", "u1"), ("modseq", "<u8")])        # what a reader has of its own of a UID: see readers
 _OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copied many times as fast as field by field
 
 CHUNK = 64                  # UIDs in a chunk

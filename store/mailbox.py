@@ -7,9 +7,13 @@ import numpy as np
 from attrs import frozen
 
 from mboxlist.entry import MailboxEntry
+from store.errors import Problem, StoreError
 from store.index import Rows
+from store.values import Flag
 
-_STATE = struct.Struct("<IIQQIIIIQI")
+_STATE = struct.Struct("<IIQQIIIIQIQIIB")
+_REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` are, which come last
+_SEEN, _DELETED = Flag.SEEN.value, Flag.DELETED.value
 
 UID_SKIP = 1 << 16          # what a mailbox skips after an unclean end: more than can have been seen and lost
 MODSEQ_SKIP = 1 << 24
@@ -17,8 +21,13 @@ MODSEQ_SKIP = 1 << 24
 
 @frozen(eq=False)
 class MailboxState:
-    """The figures of a mailbox. `changed` is the MODSEQ of the last change other than an arrival, `recent` the first
-    UID that no session has been told is \\Recent; `epoch` counts the unclean ends that the figures allow for."""
+    """The figures of a mailbox.
+
+    `changed` is the MODSEQ of the last change other than an arrival, `recent` the first UID that no session has been
+    told is \\Recent; `epoch` counts the unclean ends that the figures allow for. Expunged UIDs are on record for all
+    that happened after the MODSEQ `log_since`, in `logged` octets. `removed` is the Unix time at which the mailbox was
+    deleted, or 0; `moving`: it is on its way to another partition. `quota_root` is what its messages are charged to.
+    """
 
     uidvalidity: int
     uidnext: int
@@ -30,42 +39,86 @@ class MailboxState:
     deleted: int
     octets: int
     epoch: int
+    log_since: int
+    logged: int
+    removed: int
+    moving: bool
+    quota_root: str
     keywords: tuple[str, ...] = ()
 
     @classmethod
-    def new(cls, uidvalidity: int, epoch: int) -> "MailboxState":
+    def new(cls, uidvalidity: int, epoch: int, quota_root: str) -> "MailboxState":
         """That of an empty mailbox."""
-        return cls(uidvalidity, 1, 1, 1, 1, 0, 0, 0, 0, epoch)
+        return cls(uidvalidity, 1, 1, 1, 1, 0, 0, 0, 0, epoch, 0, 0, 0, False, quota_root)
 
     def to_bytes(self) -> bytes:
         """The stored form."""
         return _STATE.pack(self.uidvalidity, self.uidnext, self.highestmodseq, self.changed, self.recent, self.messages,
-                           self.unseen, self.deleted, self.octets, self.epoch) + " ".join(self.keywords).encode()
+                           self.unseen, self.deleted, self.octets, self.epoch, self.log_since, self.logged,
+                           self.removed, self.moving) + "\n".join((self.quota_root, *self.keywords)).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, epoch: int) -> "MailboxState":
         """From the stored form, for a partition in that epoch.
 
         UIDs and MODSEQs that were shown, but not yet on disk when the machine stopped, must not come to mean something
-        else: a mailbox last written in an earlier epoch skips ahead before it gives out the next.
+        else: a mailbox last written in an earlier epoch skips ahead before it gives out the next. Whoever was moving
+        the mailbox then moves it no more.
         """
-        keywords = tuple(data[_STATE.size:].decode().split(" ")) if len(data) > _STATE.size else ()
-        validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, then = _STATE.unpack_from(data)
+        root, *keywords = data[_STATE.size:].decode().split("\n")
+        (validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, then, log_since, logged,
+         removed, moving) = _STATE.unpack_from(data)
         behind = epoch - then
         if behind:
             uidnext += behind * UID_SKIP
             highest += behind * MODSEQ_SKIP
             changed = highest
-        return cls(validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, epoch, keywords)
+            moving = 0
+        return cls(validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, epoch, log_since,
+                   logged, removed, bool(moving), root, tuple(keywords))
+
+
+def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, str, bytes]:
+    """The figures of a mailbox, in stored form, when a message of that size and system flags arrives.
+
+    Gives its UID, its MODSEQ, the quota root, and the figures then. Raises StoreError NO_MAILBOX, BUSY.
+    """
+    (validity, uid, highest, changed, recent, messages, unseen, deleted, octets, then, log_since, logged, removed,
+     moving) = _STATE.unpack_from(data)
+    if then != epoch:
+        return arrived(MailboxState.from_bytes(data, epoch).to_bytes(), epoch, size, system)
+    if removed:
+        raise StoreError(Problem.NO_MAILBOX)
+    if moving:
+        raise StoreError(Problem.BUSY, "The mailbox is being moved")
+    names = data[_STATE.size:]
+    after = _STATE.pack(validity, uid + 1, highest + 1, changed, recent, messages + 1, unseen + (not system & _SEEN),
+                        deleted + (system & _DELETED != 0), octets + size, epoch, log_since, logged, 0, 0)
+    return uid, highest + 1, names.partition(b"\n")[0].decode(), after + names
+
+
+def is_moving(data: bytes) -> bool:
+    """Whether stored figures are those of a mailbox that is, or was in an earlier epoch, on its way elsewhere."""
+    return data[_STATE.size - 1] != 0
+
+
+def is_here(data: bytes) -> bool:
+    """Whether stored figures are those of a mailbox that is neither moving nor removed: those of two partitions never
+    are at the same time."""
+    return data[_REMOVED:_STATE.size] == _HERE
 
 
 @frozen(eq=False)
 class Mailbox:
-    """An immutable picture of a mailbox; `rows` is in ascending order of UID."""
+    """An immutable picture of a mailbox; `rows` is in ascending order of UID.
+
+    `reader` is the user whose own flags are shown in it; "" in a mailbox where everybody sees the same.
+    """
 
     entry: MailboxEntry
     state: MailboxState
     rows: Rows
+    reader: str = ""
 
     def keyword_names(self, bits: int) -> tuple[str, ...]:
         """The keywords whose bits are set."""

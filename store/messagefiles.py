@@ -4,6 +4,10 @@ A message being received is a `Staged`. Its file is `staging/<arrival serial>`; 
 file gets its second name, `messages/3/fa/<mid>`. The first goes when a later sync of the whole file system has put the
 second on disk (`settle`): so a name is on disk at every moment, and no delivery has to sync a folder of its own. A
 reader looks under both names.
+
+The name in `staging/` is on disk before the message comes: empty files are made ahead, many at a time (`make_ready`),
+so that a message only has to sync its own octets. When none is left it makes its file itself, and the folder is synced
+too.
 """
 
 import contextlib
@@ -11,11 +15,13 @@ import ctypes
 import hashlib
 import logging
 import os
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from weakref import WeakValueDictionary
 
-from mboxlist.kv import is_disk_full
+from mboxlist.disk import is_disk_full, sync_folder
 from store.cache import CachedMessage, render
 from store.errors import Problem, StoreError
 from store.mime import Scanner
@@ -24,6 +30,7 @@ log = logging.getLogger(__name__)
 
 MID_OCTETS = 32             # BLAKE2b, 256 bits
 SPILL = 128 * 1024          # octets kept in memory before the file is made, and between writes to it
+SPARE = ".new"              # ends a name that a file has while it takes the place of another
 _OVERFULL = 4 * SPILL       # `write` itself writes to the file when nobody has called `spill` by then
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,6 +43,8 @@ class MessageFiles:
         self.staging = partition / "staging"
         self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file
         self._settling: deque[int] = deque()
+        self._receiving: WeakValueDictionary[int, Staged] = WeakValueDictionary()
+        self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self._names = -1                # an open descriptor of `staging/`
 
     def make_folders(self) -> None:
@@ -60,13 +69,15 @@ class MessageFiles:
         return next((Path(path) for path in (final, self.staged_path(serial), final) if os.path.exists(path)), None)
 
     def open(self, mid: bytes, serial: int, skip: int, size: int) -> "MessageFile":
-        """The message for reading. Raises StoreError CORRUPT when its file is missing."""
+        """The message for reading. Raises StoreError CORRUPT when its file is missing, UNAVAILABLE."""
         final = self.path(mid)
         for path in (final, self.staged_path(serial), final):       # it may get its place between the first two looks
             try:
                 return MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), skip, size)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise disk_problem(error) from error
         raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {mid.hex()} is missing")
 
     def sync_names(self) -> None:
@@ -78,8 +89,42 @@ class MessageFiles:
         except OSError as error:
             raise disk_problem(error) from error
 
+    @property
+    def ready(self) -> int:
+        """How many messages can come before more files should be made ready."""
+        return len(self._ready)
+
+    def make_ready(self, serials: Iterable[int]) -> None:
+        """Make files for messages to come. For a thread. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        made = []
+        try:
+            for serial in serials:
+                os.close(os.open(self.staged_path(serial), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+                made.append(serial)
+            self.sync_names()
+        except (OSError, StoreError) as error:
+            for serial in made:
+                _remove(self.staged_path(serial))
+            if isinstance(error, OSError):
+                raise disk_problem(error) from error
+            raise
+        self._ready.extend(made)
+
+    def take_ready(self) -> int | None:
+        """The serial of a file that was made ready, if there is one."""
+        try:
+            return self._ready.popleft()
+        except IndexError:
+            return None
+
+    def give_back(self, serial: int) -> None:
+        """The file that was made ready has not been used."""
+        self._ready.append(serial)
+
     def close(self) -> None:
-        """Let go of the folder."""
+        """Let go of the folder, and of the files that were made ready."""
+        while (serial := self.take_ready()) is not None:
+            _remove(self.staged_path(serial))
         if self._names >= 0:
             os.close(self._names)
             self._names = -1
@@ -91,15 +136,18 @@ class MessageFiles:
             os.link(staged, final)
         except FileExistsError:
             if not os.path.samefile(staged, final):     # left by a crash; what was committed now is this one
-                spare = staged + ".new"
+                spare = staged + SPARE
+                _remove(spare)                          # of a recovery that was cut off
                 os.link(staged, spare)
                 os.replace(spare, final)
         self._settling.append(serial)
 
     def remove(self, mid: bytes, serial: int) -> None:
-        """Take both names away."""
-        _remove(self.path(mid))
-        _remove(self.staged_path(serial))
+        """Take both names away, on disk when this returns. Raises OSError."""
+        for path in (self.path(mid), self.staged_path(serial)):
+            if os.path.lexists(path):
+                _remove(path)
+                sync_folder(Path(path).parent)
 
     def settle(self) -> int:
         """Put the names that `place` gave on disk and take the staged ones away; how many. For a thread: it syncs."""
@@ -113,33 +161,59 @@ class MessageFiles:
 
     def recover(self, mid_of: Callable[[int], bytes | None]) -> None:
         """After a crash: finish what was committed, sweep the rest. `mid_of` gives the digest of a committed serial."""
+        for spare in self.staging.glob("*" + SPARE):
+            spare.unlink()
         for path in sorted(self.staging.iterdir()):
             mid = mid_of(int(path.name, 16)) if _is_serial(path.name) else None
             if mid is None:
+                if path.stat().st_size:
+                    log.info("swept %s: it had not been committed", path)
                 path.unlink()
-                log.info("swept %s: it had not been committed", path.name)
             else:
                 self.place(int(path.name, 16), mid)
 
-    def free(self) -> int:
-        """Octets that are free on the volume."""
-        figures = os.statvfs(self.folder)
-        return figures.f_bavail * figures.f_frsize
+    def received(self, staged: "Staged") -> None:
+        """As long as that object lives its file is not left over."""
+        self._receiving[staged.serial] = staged
+
+    def left(self, age: float) -> list[int]:
+        """Serials of the files in `staging/` that nothing in this process takes care of; not written to for `age`
+        seconds."""
+        before = time.time() - age
+        serials = [int(entry.name, 16) for entry in os.scandir(self.staging) if _is_serial(entry.name)
+                   and _modified(entry) <= before]
+        known = {*self._settling, *self._ready}
+        return sorted(serial for serial in serials if serial not in self._receiving and serial not in known)
+
+    def discard(self, serial: int) -> None:
+        """Remove a staged file that was not committed."""
+        _remove(self.staged_path(serial))
+        log.info("swept %s: it had not been committed", self.staged_path(serial))
+
+    def volume(self) -> tuple[int, int]:
+        """Octets of the volume that are free for us, and that are used. Raises StoreError UNAVAILABLE."""
+        try:
+            figures = os.statvfs(self.folder)
+        except OSError as error:
+            raise disk_problem(error) from error
+        return figures.f_bavail * figures.f_frsize, (figures.f_blocks - figures.f_bfree) * figures.f_frsize
 
 
 class Staged:
     """A message being received: `write` its octets, then `finish`, `sync`, and deliver it; or `abort`.
 
-    `trace` is the trace header that stands before the content and is not part of the digest.
+    `trace` is the trace header that stands before the content and is not part of the digest; `named`: its file has been
+    made ready, and its name is on disk.
     """
 
-    def __init__(self, files: MessageFiles, serial: int, trace: bytes, limit: int) -> None:
+    def __init__(self, files: MessageFiles, serial: int, trace: bytes, limit: int, *, named: bool = False) -> None:
         self.files = files
         self.serial = serial
         self.trace = len(trace)
         self.sender = trace.partition(b"\n")[0]         # the Return-Path field, which a trace header begins with
         self.size = len(trace)
         self.mid = b""
+        self.named = named
         self.on_disk = False
         self.committed = False          # index records refer to this file
         self._limit = limit + len(trace)
@@ -149,6 +223,7 @@ class Staged:
         self._held = len(trace)
         self._file = -1
         self._cached: CachedMessage | None = None
+        files.received(self)
 
     def write(self, data: bytes) -> None:
         """More of the content. Raises StoreError TOO_BIG past the limit, DISK_FULL, UNAVAILABLE."""
@@ -172,7 +247,7 @@ class Staged:
         data, self._waiting, self._held = b"".join(self._waiting), [], 0
         try:
             if self._file < 0:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                flags = os.O_WRONLY | os.O_CLOEXEC | (0 if self.named else os.O_CREAT | os.O_EXCL)
                 self._file = os.open(self.files.staged_path(self.serial), flags, 0o600)
             view = memoryview(data)
             while view:
@@ -198,7 +273,7 @@ class Staged:
         return self._cached
 
     def sync(self) -> None:
-        """Return when the file's octets are on disk; its name is not yet (`sync_names` of its files). For a thread."""
+        """Return when the file's octets are on disk; its name is only if it was `named`. For a thread."""
         if self._held or self._file < 0:
             self.spill()
         try:
@@ -222,24 +297,56 @@ class Staged:
         """Forget the message, and its file."""
         if self._file >= 0 or self.on_disk:
             self.close()
-            _remove(self.files.staged_path(self.serial))
-            self.on_disk = False
+            try:
+                _remove(self.files.staged_path(self.serial))
+            except OSError:             # it is not the reason for which the message was refused; a sweep comes later
+                log.exception("message %016x was not delivered, and its file stays", self.serial)
+            self.on_disk = self.named = False
+        elif self.named:
+            self.files.give_back(self.serial)
+            self.named = False
         self._waiting = []
 
     def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
         """The same message, finished, for another partition. For a thread: it reads and writes the whole file.
 
-        Raises StoreError DISK_FULL, UNAVAILABLE.
+        Raises StoreError DISK_FULL, UNAVAILABLE, CORRUPT.
         """
-        twin = Staged(files, serial, b"", self._limit)
-        twin.mid, twin.trace, twin.sender, twin.size = self.mid, self.trace, self.sender, self.size
-        twin._cached = self._cached
-        try:        # by the staged name: in `messages/` the same content may lie with another trace header
-            with open(self.files.staged_path(self.serial), "rb", buffering=0) as source:
-                while data := source.read(SPILL):
-                    twin._waiting.append(data)
-                    twin.spill()
-        except (OSError, StoreError) as error:
+        # By the staged name: in `messages/` the same content may lie with another trace header, unless it is this file.
+        try:
+            try:
+                handle = os.open(self.files.staged_path(self.serial), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                if not self.committed:
+                    raise
+                handle = os.open(self.files.path(self.mid), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise disk_problem(error) from error
+        with MessageFile(handle, 0, self.size) as source:
+            twin = Staged.copied(files, serial, source, self.mid, self.trace, self.cached)
+        twin.sender = self.sender
+        return twin
+
+    @classmethod
+    def copied(cls, files: MessageFiles, serial: int, source: "MessageFile", mid: bytes, trace: int,
+               cached: CachedMessage) -> "Staged":
+        """A message, finished, whose file is a copy of another one, trace header included. For a thread.
+
+        Raises StoreError DISK_FULL, UNAVAILABLE, and CORRUPT when the file is not what its digest says.
+        """
+        twin = cls(files, serial, b"", source.size)
+        twin.mid, twin.trace, twin._cached = mid, trace, cached
+        digest = hashlib.blake2b(digest_size=MID_OCTETS)
+        try:
+            while data := source.read(twin.size, SPILL):
+                digest.update(data[max(0, trace - twin.size):])
+                twin.size += len(data)
+                twin._waiting.append(data)
+                twin.spill()
+            if digest.digest() != mid:
+                raise StoreError(Problem.CORRUPT, "The message cannot be read",
+                                 f"message file {mid.hex()} is not what its digest says")
+        except BaseException as error:
             twin.abort()
             if isinstance(error, OSError):
                 raise disk_problem(error) from error
@@ -258,16 +365,24 @@ class MessageFile:
         self.size = size
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` octets from `offset` on; fewer only at the end. Raises StoreError CORRUPT for a short file."""
+        """Up to `count` octets from `offset` on; fewer only at the end.
+
+        Raises StoreError CORRUPT for a short file, UNAVAILABLE.
+        """
         count = min(count, self.size - offset)
         if count <= 0:
             return b""
-        data = os.pread(self.fileno, count, self.start + offset)
+        data = b""
         while len(data) < count:
-            more = os.pread(self.fileno, count - len(data), self.start + offset + len(data))
+            try:
+                more = os.pread(self.fileno, count - len(data), self.start + offset + len(data))
+            except IsADirectoryError as error:
+                raise StoreError(Problem.CORRUPT, "The message cannot be read", "it is no file") from error
+            except OSError as error:
+                raise disk_problem(error) from error
             if not more:
                 raise StoreError(Problem.CORRUPT, "The message cannot be read", "a message file is shorter than it was")
-            data += more
+            data = data + more if data else more
         return data
 
     def close(self) -> None:
@@ -301,6 +416,13 @@ def disk_problem(error: OSError) -> StoreError:
 def _remove(path: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def _modified(entry: "os.DirEntry[str]") -> float:
+    try:
+        return entry.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
 
 
 def _is_serial(name: str) -> bool:

@@ -4,34 +4,48 @@ A partition is a complete shard of the store: message files, indexes, quota and 
 """
 
 import hashlib
+import logging
 import struct
 import threading
-from collections import OrderedDict, deque
+import time
+from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Deadlock, Env, Failure, Txn, is_disk_full, sync_folder, transact
+from mboxlist.disk import is_disk_full, sync_folder
+from mboxlist.entry import MailboxId
+from mboxlist.kv import Deadlock, Env, Failure, Txn, transact
 from store.cache import CachedMessage, render
 from store.changes import News
+from store.domains import Domains, NotSummed
 from store.errors import Problem, StoreError
-from store.index import CHUNK, Rows, chunk_key, chunk_number, is_whole, join, joined, take
-from store.mailbox import Mailbox, MailboxState
-from store.messagefiles import MessageFile, MessageFiles, Staged
+from store.index import ROW, Rows, is_whole
+from store.mailbox import MailboxState, is_here
+from store.messagefiles import MessageFile, MessageFiles, Staged, disk_problem
 from store.mime import parse
+from store.pictures import Pictures
+from store.portable import Unwritten
 from store.quota import QuotaTable
-from store.refs import References
+from store.readers import Readers
+from store.refs import MessageRecord, References
+from store.removed import Removed
 from store.settings import Settings
 from store.txn import WriteTxn, state_key
+from store.userarea import mark_behind, write_epoch
+from store.vanished import Vanished
 
+log = logging.getLogger(__name__)
+
+_FOREVER = 1 << 32          # a Unix time that never comes
 _META_KEY = b"\x00\x00\x00\x00"
 _META = struct.Struct("<IQ")            # epoch; first arrival serial not given out
+PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
+READY = 64                              # files that are made ready at a time
 SERIALS = 4096                          # arrival serials that a process takes at a time
-REMEMBERED = 32                         # changes of one mailbox that a process remembers, to bring pictures up to date
-MAILBOXES_REMEMBERED = 5000
 
 T = TypeVar("T")
 
@@ -47,16 +61,26 @@ class Partition:
         self.files = MessageFiles(folder)
         self._news = news
         self._unclean = folder / "index" / "unclean"
+        self._snapshots = folder.parent.parent / "snapshots"
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
                        broken=broken)
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096)
         self.quotas = QuotaTable(self.env.table("quota.db", page=4096), settings)
+        self.domains = Domains(lambda: (self.quotas,), settings)       # the store has one for all its partitions
         self.refs = References(self.env.table("messages.db"), self.env.table("purge.db"))
+        self.readers = Readers(self.env.table("seen.db"))
+        self.vanished = Vanished(self.env.table("vanished.db", page=4096))
+        self.removed = Removed(self.env.table("removed.db"))
         self._cache = self.env.table("cache.db", page=16384)
+        self._roomy_until = -1.0
         self._serials = iter(range(0))
+        self._blocks: list[int] = []        # the first of each block of serials that this process took
+        self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
         self._serials_lock = threading.Lock()
-        self._history: OrderedDict[int, deque[tuple[int, int, frozenset[int] | None]]] = OrderedDict()
+        self.pictures = Pictures(self)
+        self.unwritten = Unwritten()
+        self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
         self.dirty = False                  # something was committed that may not have been flushed
         self.epoch = self._begin(recover)
 
@@ -82,6 +106,9 @@ class Partition:
         epoch = transact(self.env, count)
         self.env.flush()
         if recover:
+            if self._unclean.exists():
+                mark_behind(self.folder)
+            write_epoch(self.folder, epoch)
             self.files.recover(self._committed_mid)
             self.files.settle()
             self._unclean.touch()
@@ -96,12 +123,21 @@ class Partition:
         record = self.refs.find(mid)
         return mid if record is not None and record.serial == serial else None
 
+    def flush(self) -> None:
+        """Return when everything committed so far is on disk. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        try:
+            self.env.flush()
+        except OSError as error:
+            raise disk_problem(error) from error
+
     def close(self, *, clean: bool) -> None:
         """Leave the partition; `clean` says that no other process is in it and nothing is under way."""
         self.env.flush()
         self.files.settle()
         if clean:
             self.env.checkpoint()
+            if self.settings.log_archive is None:
+                self.env.drop_logs()
         self.files.close()
         self.env.close()
         if clean:
@@ -117,9 +153,37 @@ class Partition:
 
     def stage(self, trace: bytes = b"") -> Staged:
         """A message to be received. Raises StoreError DISK_FULL when too little is free."""
-        if self.files.free() < self.settings.disk_reserve:
-            raise StoreError(Problem.DISK_FULL)
-        return Staged(self.files, self.next_serial(), trace, self.settings.message_limit)
+        self.check_room()
+        ready = self.files.take_ready()
+        serial = self.next_serial() if ready is None else ready
+        return Staged(self.files, serial, trace, self.settings.message_limit, named=ready is not None)
+
+    def check_room(self) -> None:
+        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used.
+
+        Where there is plenty of room it looks every fifth of a second: under load a look takes as long as a commit.
+        """
+        now = time.monotonic()
+        if now < self._roomy_until:
+            return
+        free, used = self.files.volume()
+        if not self._has_room(free, used):
+            raise StoreError(Problem.DISK_FULL, detail=f"partition {self.name} takes no more mail")
+        if self._has_room(free - PLENTY, used + PLENTY):
+            self._roomy_until = now + 0.2
+
+    def _has_room(self, free: int, used: int) -> bool:
+        threshold = self.settings.disk_threshold
+        return free >= self.settings.disk_reserve and not used * 100 >= (used + free) * threshold > 0
+
+    def has(self, mailbox: MailboxId) -> bool:
+        """Whether the mailbox is here, and neither on its way elsewhere nor deleted."""
+        data = self.states.get(state_key(mailbox))
+        return data is not None and is_here(data)
+
+    def make_ready(self) -> None:
+        """Make files for messages to come. For a thread. Raises StoreError."""
+        self.files.make_ready(self.next_serial() for _ in range(READY))
 
     def next_serial(self) -> int:
         """An arrival serial that was never given out before, in any process."""
@@ -127,15 +191,51 @@ class Partition:
             serial = next(self._serials, None)
             if serial is None:
                 first = transact(self.env, self._take_serials)
-                self.env.flush()            # or else a crash would have them given out again
+                self.flush()            # or else a crash would have them given out again
                 self._serials = iter(range(first + 1, first + SERIALS))
+                self._blocks.append(first)
                 serial = first
         return serial
+
+    def first_free_serial(self, txn: Txn = None) -> int:
+        """The first arrival serial that no process has taken."""
+        return int(_META.unpack(self.states.get(_META_KEY, txn) or b"")[1])
 
     def _take_serials(self, txn: Txn) -> int:
         epoch, first = _META.unpack(self.states.get_to_change(_META_KEY, txn) or b"")
         self.states.put(_META_KEY, _META.pack(epoch, first + SERIALS), txn)
         return int(first)
+
+    def sweep(self, age: float) -> int:
+        """Take up files in `staging/` that this process made and forgot, if older than `age` seconds; how many.
+
+        What was committed gets its place, the rest goes. For a thread. A file must have been found by two calls: one
+        that was made ready may be on its way to its message when we look.
+        """
+        own = {serial for serial in self.files.left(age)
+               if (at := bisect(self._blocks, serial)) and serial < self._blocks[at - 1] + SERIALS}
+        again, self._left = own & self._left, own
+        for serial in sorted(again):
+            transact(self.env, lambda txn, serial=serial: self._take_up(serial, txn))   # type: ignore[misc]
+        return len(again)
+
+    def _take_up(self, serial: int, txn: Txn) -> None:
+        mid = self._committed_mid(serial)
+        if mid is None:
+            self.files.discard(serial)
+        elif self.refs.find_to_change(mid, txn) is not None:        # the purge waits for this lock
+            self.files.place(serial, mid)
+
+    def skip_to(self, epoch: int, serial: int) -> None:
+        """Go on from this epoch, and give out neither this serial nor smaller ones: the partition is made anew."""
+        def work(txn: WriteTxn) -> None:
+            self.states.put(_META_KEY, _META.pack(epoch, serial + 1), txn.handle)
+
+        self.transact(work)
+        self.env.flush()
+        self.epoch = epoch
+        self._serials = iter(range(0))
+        write_epoch(self.folder, epoch)
 
     def write_cached(self, serial: int, cached: CachedMessage, txn: Txn) -> None:
         """Keep the cache record of an arrival."""
@@ -144,6 +244,15 @@ class Partition:
     def forget_cached(self, serial: int, txn: Txn) -> None:
         """The message file has been purged."""
         self._cache.delete(_serial_key(serial), txn)
+
+    def kept_since(self) -> int:
+        """The Unix time of the oldest snapshot: the message files that had references then must stay."""
+        return min(self.snapshots(), default=_FOREVER)
+
+    def snapshots(self) -> list[int]:
+        """The Unix times of the snapshots that there are."""
+        times = [snapshot_time(folder.name) for folder in self._snapshots.iterdir()] if self._snapshots.is_dir() else []
+        return [time for time in times if time is not None]
 
     # Writing
 
@@ -159,26 +268,32 @@ class Partition:
             return work(made[0])
 
         try:
-            result = transact(self.env, run)
+            result = self._with_sums(run)
         except Deadlock as error:
             raise StoreError(Problem.BUSY, detail=str(error)) from error
         except Failure as error:
             problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
             raise StoreError(problem, detail=str(error)) from error
         self.dirty = True
+        if made[0].charged:
+            self.domains.add(made[0].charged)
         self._remember(made[0])
         return result
 
+    def _with_sums(self, run: Callable[[Txn], T]) -> T:
+        while True:
+            try:
+                return transact(self.env, run)
+            except NotSummed as needed:
+                self.domains.sum_up(needed.domain)
+
     def _remember(self, txn: WriteTxn) -> None:
         told = []
+        unwritten = self.unwritten.changed
         for mailbox, before, chunks in txn.changed():
-            history = self._history.get(mailbox)
-            if history is None:
-                history = self._history[mailbox] = deque(maxlen=REMEMBERED)
-                if len(self._history) > MAILBOXES_REMEMBERED:
-                    self._history.popitem(last=False)
-            history.append((before, before + 1, chunks))
+            self.pictures.remember(mailbox, before, chunks)
             told.append(mailbox)
+            unwritten.add(mailbox)
         if told:
             self._news.tell(told)
 
@@ -187,67 +302,33 @@ class Partition:
     def state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState:
         """The mailbox's figures. Raises StoreError NO_MAILBOX when it has been deleted."""
         data = self.states.get(state_key(mailbox), txn)
-        if data is None:
+        state = None if data is None else MailboxState.from_bytes(data, self.epoch)
+        if state is None or state.removed:
             raise StoreError(Problem.NO_MAILBOX)
-        return MailboxState.from_bytes(data, self.epoch)
+        return state
 
-    def all_states(self) -> Iterator[tuple[MailboxId, MailboxState]]:
-        """Every mailbox that has figures here."""
-        for key, data in self.states.scan(b"\x00\x00\x00\x01"):
+    def all_states(self, txn: Txn = None) -> Iterator[tuple[MailboxId, MailboxState]]:
+        """Every mailbox that has figures here, also those that were deleted and not purged yet; within a transaction
+        they stay as they are."""
+        for key, data in self.states.scan(b"\x00\x00\x00\x01", txn=txn, hold=txn is not None):
             yield MailboxId(int.from_bytes(key, "big")), MailboxState.from_bytes(data, self.epoch)
 
-    def read(self, entry: MailboxEntry) -> Mailbox:
-        """A picture of the mailbox. Raises StoreError NO_MAILBOX, CORRUPT."""
-        def work(txn: Txn) -> Mailbox:
-            state = self.state(entry.id, txn)       # while this row is locked the chunks stand still
-            return Mailbox(entry, state, join(self._chunks(entry.id, 0, txn)))
-        return transact(self.env, work)
+    def writable(self, mailbox: MailboxId, values: list[bytes]) -> Rows:
+        """The records of chunks, in an array that can be written to. Raises StoreError CORRUPT."""
+        return np.frombuffer(bytearray(b"".join([self.whole(mailbox, value)[:-4] for value in values])), ROW)
 
-    def refresh(self, mailbox: Mailbox) -> Mailbox:
-        """A picture of the mailbox as it is now; the same object when nothing changed."""
-        entry, old = mailbox.entry, mailbox.state
-        if self.state(entry.id).highestmodseq == old.highestmodseq:
-            return mailbox
+    def whole(self, mailbox: MailboxId, value: bytes) -> bytes:
+        """The value of a chunk, if it agrees with its checksum. Raises StoreError CORRUPT."""
+        if not is_whole(value):
+            self.found_damage(mailbox)
+            raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
+        return value
 
-        def work(txn: Txn) -> Mailbox:
-            state = self.state(entry.id, txn)
-            if state.changed <= old.highestmodseq:          # only arrivals
-                arrived = join(self._chunks(entry.id, chunk_number(old.uidnext), txn))
-                new = take(arrived, arrived["uid"] >= old.uidnext)
-                return Mailbox(entry, state, _read_only(joined(mailbox.rows, new)))
-            numbers = self._changed_since(entry.id, old.highestmodseq, state.highestmodseq)
-            if numbers is None:
-                return Mailbox(entry, state, join(self._chunks(entry.id, 0, txn)))
-            return Mailbox(entry, state, self._patched(mailbox, numbers, txn))
-        return transact(self.env, work)
-
-    def _changed_since(self, mailbox: int, since: int, until: int) -> set[int] | None:
-        """The chunks that changed between two MODSEQs, if this process made all the changes and remembers them."""
-        numbers: set[int] = set()
-        for before, after, chunks in reversed(self._history.get(mailbox, ())):
-            if after != until or chunks is None:
-                return None
-            numbers |= chunks
-            until = before
-            if until == since:
-                return numbers
-        return None
-
-    def _patched(self, mailbox: Mailbox, numbers: set[int], txn: Txn) -> Rows:
-        pieces, done = [], 0
-        uids = np.ascontiguousarray(mailbox.rows["uid"])
-        for number in sorted(numbers):
-            begin, end = np.searchsorted(uids, (number * CHUNK + 1, (number + 1) * CHUNK + 1))
-            pieces.append(mailbox.rows[done:begin])
-            value = self.index.get(chunk_key(mailbox.entry.id, number), txn)
-            if value is not None:
-                pieces.append(join([_whole(value)]))
-            done = max(done, int(end))
-        return _read_only(joined(*pieces, mailbox.rows[done:]))
-
-    def _chunks(self, mailbox: MailboxId, first: int, txn: Txn) -> list[bytes]:
-        start, end = chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0)
-        return [_whole(value) for _, value in self.index.scan(start, end, txn)]
+    def found_damage(self, mailbox: MailboxId) -> None:
+        """The mailbox cannot be read until it has been repaired, which housekeeping does; say so once."""
+        if mailbox not in self.damaged:
+            self.damaged.add(mailbox)
+            log.error("the index of mailbox %d on partition %s is damaged", mailbox, self.name)
 
     def open_message(self, row: np.void) -> MessageFile:
         """The message of an index record, for reading. Raises StoreError CORRUPT."""
@@ -261,26 +342,27 @@ class Partition:
 
     def rebuild_cached(self, row: np.void) -> CachedMessage:
         """The cache record of a message, made from its file and kept. Raises StoreError CORRUPT."""
-        mid, serial = bytes(row["mid"]), int(row["serial"])
+        mid = bytes(row["mid"])
         record = self.refs.find(mid)
         if record is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {mid.hex()}")
-        with self.files.open(mid, serial, record.trace, record.size - record.trace) as file:
-            cached = render(parse(file.read, file.size), mid, record.trace)
-        self.transact(lambda txn: self.write_cached(serial, cached, txn.handle))
+        cached = self.cached_anew(mid, record)
+        self.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
         return cached
+
+    def cached_anew(self, mid: bytes, record: MessageRecord) -> CachedMessage:
+        """The cache record of a message file, made from it. Raises StoreError CORRUPT."""
+        with self.files.open(mid, record.serial, record.trace, record.size - record.trace) as file:
+            return render(parse(file.read, file.size), mid, record.trace)
 
 
 def _serial_key(serial: int) -> bytes:
     return serial.to_bytes(8, "big")
 
 
-def _whole(value: bytes) -> bytes:
-    if not is_whole(value):
-        raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
-    return value
-
-
-def _read_only(rows: Rows) -> Rows:
-    rows.flags.writeable = False
-    return rows
+def snapshot_time(name: str) -> int | None:
+    """The Unix time in the name of a snapshot's folder, 20260131T235959Z; None for anything else."""
+    try:
+        return int(datetime.strptime(name, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        return None

@@ -1,38 +1,54 @@
 """How many index records use a message file, and which files wait to be purged.
 
-`messages.db`: digest -> arrival serial, references, octets of the file, octets of the trace header at its head, and
-when the last reference went. `purge.db`: (that time, digest), in order of time.
+`messages.db`: digest -> arrival serial, references, octets of the file, octets of the trace header at its head, when a
+reference last went, and a check value: the sum of a mark of each reference. A reference that is given back twice, or
+was never counted, leaves a sum that is not 0 when the count is: then the file stays. `purge.db`: (time, digest), in
+order of time.
 """
 
 import logging
 import struct
 import time
 from collections.abc import Iterator
+from typing import Any
 
-from attrs import evolve, frozen
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
 
+from mboxlist.entry import MailboxId
 from mboxlist.kv import Table, Txn
 from store.errors import Problem, StoreError
+from store.index import Rows
 
 log = logging.getLogger(__name__)
 
-_RECORD = struct.Struct("<QIQII")
+_RECORD = struct.Struct("<QIQIIQ")
+FOREVER = (1 << 32) - 2     # Unix time after everything on the purge list
 _DUE = struct.Struct(">I")
+_MASK = (1 << 64) - 1
+FEW = 8                     # below that many references numpy is slower
 
 
 @frozen
 class MessageRecord:
-    """What is known of a message file; `released` is the Unix time at which its last reference went, or 0."""
+    """What is known of a message file.
+
+    `released` is the latest Unix time at which a reference went, or 0 (also when the check value of a file without
+    references is not 0: it does not wait for the purge); `check` the sum of the `mark` of each reference,
+    modulo 2^64.
+    """
 
     serial: int
     references: int
     size: int
     trace: int
     released: int = 0
+    check: int = 0
 
     def to_bytes(self) -> bytes:
         """The stored form."""
-        return _RECORD.pack(self.serial, self.references, self.size, self.trace, self.released)
+        return _RECORD.pack(self.serial, self.references, self.size, self.trace, self.released, self.check)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "MessageRecord":
@@ -61,33 +77,58 @@ class References:
         """Set the record."""
         self._messages.put(mid, record.to_bytes(), txn)
 
-    def add(self, mid: bytes, count: int, txn: Txn) -> None:
-        """`count` more index records use the file. Raises StoreError CORRUPT if it is not known."""
-        record = self.find_to_change(mid, txn)
-        if record is None:
+    def add(self, mid: bytes, count: int, check: int, txn: Txn) -> None:
+        """`count` more index records, whose marks sum to `check`, use the file. Raises StoreError CORRUPT."""
+        data = self._messages.get_to_change(mid, txn)
+        if data is None:
             raise StoreError(Problem.CORRUPT, detail=f"message {mid.hex()} is not in messages.db")
-        self.write(mid, evolve(record, references=record.references + count, released=0), txn)
+        serial, references, size, trace, last, before = _RECORD.unpack(data)
+        record = _RECORD.pack(serial, references + count, size, trace, last, before + check & _MASK)
+        self._messages.put(mid, record, txn)
 
-    def release(self, mid: bytes, count: int, txn: Txn) -> None:
-        """`count` index records fewer use the file; with the last, it goes on the purge list.
+    def release(self, mid: bytes, count: int, check: int, txn: Txn, when: int | None = None) -> None:
+        """`count` index records fewer use the file, as of `when` (now); with the last, it goes on the purge list.
 
-        A file with fewer references than are given back is reported and left alone: a wrong count must never delete
-        mail, nor keep the rest of a mailbox from being expunged.
+        It waits there since the latest of these times: records of a deleted mailbox are given back late, and what was
+        expunged after the mailbox was deleted can still be brought back.
+
+        A file with fewer references than are given back, or whose check value does not come out, is reported and left
+        alone: a wrong count must never delete mail, nor keep the rest of a mailbox from being expunged.
         """
-        record = self.find_to_change(mid, txn)
-        if record is None or record.references < count:
+        data = self._messages.get_to_change(mid, txn)
+        serial, references, size, trace, last, before = _RECORD.unpack(data) if data else (0, 0, 0, 0, 0, 0)
+        if references < count:
             log.error("message %s is released more often than it was used; its file stays", mid.hex())
             return
-        left = record.references - count
-        now = 0 if left else int(time.time())
-        self.write(mid, evolve(record, references=left, released=now), txn)
-        if not left:
-            self._purge.put(_DUE.pack(now) + mid, b"", txn)
+        left, after = references - count, before - check & _MASK
+        released = max(last, int(time.time()) if when is None else when)
+        if not left and after:
+            log.error("message %s: what was released is not what used it; its file stays", mid.hex())
+            released = 0
+        elif not left:
+            self._purge.put(_DUE.pack(released) + mid, b"", txn)
+        self._messages.put(mid, _RECORD.pack(serial, left, size, trace, released, after), txn)
 
-    def waiting(self, until: int) -> Iterator[tuple[int, bytes]]:
-        """What lost its last reference up to that Unix time: when, and the digest; the oldest first."""
-        for key, _ in self._purge.scan(b"", _DUE.pack(until + 1)):
+    def park(self, mid: bytes, record: MessageRecord, txn: Txn) -> None:
+        """A file that nothing uses (yet): it waits for the purge, as of `record.released`."""
+        self._purge.put(_DUE.pack(record.released) + mid, b"", txn)
+        self.write(mid, record, txn)
+
+    def exchange(self, mid: bytes, old: int, new: int, txn: Txn) -> None:
+        """References whose marks sum to `old` become as many whose marks sum to `new`. Raises StoreError CORRUPT."""
+        self.add(mid, 0, new - old, txn)
+
+    def waiting(self, until: int, after: tuple[int, bytes] = (0, b""), txn: Txn = None) -> Iterator[tuple[int, bytes]]:
+        """What lost its last reference up to that Unix time: when, and the digest; in order, from behind `after`."""
+        for key, _ in self._purge.scan(_DUE.pack(after[0]) + after[1] + b"\0", _DUE.pack(until + 1), txn,
+                                        hold=txn is not None):
             yield _DUE.unpack(key[:4])[0], key[4:]
+
+    def list_for_purge(self, mid: bytes, txn: Txn) -> None:
+        """Have a file that was released on the purge list."""
+        record = self.find_to_change(mid, txn)
+        if record is not None and record.released and not record.references:
+            self._purge.put(_DUE.pack(record.released) + mid, b"", txn)
 
     def forget(self, released: int, mid: bytes, record: bool, txn: Txn) -> None:
         """Take an entry off the purge list, and with `record` the message's record as well."""
@@ -95,7 +136,46 @@ class References:
         if record:
             self._messages.delete(mid, txn)
 
-    def all(self, txn: Txn = None) -> Iterator[tuple[bytes, MessageRecord]]:
-        """Every message file that is known, in order of digest; within a transaction they stay as they are."""
-        for mid, data in self._messages.scan(txn=txn, hold=txn is not None):
+    def all(self, txn: Txn = None, start: bytes = b"", end: bytes | None = None
+            ) -> Iterator[tuple[bytes, MessageRecord]]:
+        """Every message file that is known, in order of digest, or those from `start` up to, not including, `end`;
+        within a transaction they stay as they are."""
+        for mid, data in self._messages.scan(start, end, txn, hold=txn is not None):
             yield mid, MessageRecord.from_bytes(data)
+
+
+def mark(mailbox: MailboxId, uid: int) -> int:
+    """A number for a reference, as if drawn at random from 64 bits (the mixing function of SplitMix64)."""
+    value = ((mailbox << 32 | uid) + 0x9E3779B97F4A7C15) & _MASK
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & _MASK
+    return value ^ value >> 31
+
+
+def marks(mailbox: MailboxId | NDArray[Any], uids: NDArray[Any]) -> NDArray[np.uint64]:
+    """The `mark` of each UID, of one mailbox or each of its own."""
+    return _mixed((np.asarray(mailbox, np.uint64) << np.uint64(32)) + uids.astype(np.uint64))
+
+
+def sum_of_marks(references: list[tuple[MailboxId, int]]) -> int:
+    """The sum of the marks of these mailboxes and UIDs."""
+    if len(references) < FEW:
+        return sum(mark(mailbox, uid) for mailbox, uid in references)
+    pairs = np.array(references, np.uint64)
+    return int(_mixed((pairs[:, 0] << np.uint64(32)) + pairs[:, 1]).sum())
+
+
+def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    value = value + np.uint64(0x9E3779B97F4A7C15)
+    value = (value ^ value >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    value = (value ^ value >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return value ^ value >> np.uint64(31)
+
+
+def tally(mailbox: MailboxId, rows: Rows) -> list[tuple[bytes, int, int]]:
+    """The message files that these records use, in order of digest: digest, references, sum of their marks."""
+    found: dict[bytes, tuple[int, int]] = {}
+    for mid, value in zip(rows["mid"].tolist(), marks(mailbox, rows["uid"]).tolist(), strict=True):
+        count, check = found.get(mid, (0, 0))
+        found[mid] = count + 1, check + value
+    return [(mid, count, check) for mid, (count, check) in sorted(found.items())]

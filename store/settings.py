@@ -1,6 +1,27 @@
 """What an administrator can choose about the store."""
 
+from pathlib import Path
+
 from attrs import field, frozen
+from attrs.validators import in_
+
+from store.values import Flag
+
+LEAST_USED = "least used"
+SYNC_LEVELS = ("everything", "messages", "none")
+QUOTA_CHARGES = ("logical", "fair")
+_PRIVATE = {"seen": Flag.SEEN, "answered": Flag.ANSWERED, "flagged": Flag.FLAGGED, "draft": Flag.DRAFT}
+
+
+def _known_flags(settings: "Settings", attribute: object, value: str) -> None:
+    unknown = [name for name in value.split() if name not in _PRIVATE]
+    if unknown:
+        raise ValueError(f"{unknown[0]} is none of {', '.join(_PRIVATE)}")
+
+
+def _per_cent(settings: "Settings", attribute: object, value: int) -> None:
+    if not 0 <= value <= 100:
+        raise ValueError("must be between 0 and 100")
 
 
 @frozen
@@ -11,14 +32,57 @@ class Settings:
     message_limit: int = field(default=128 << 20, metadata={"help": "octets of the largest message", "type": "size"})
     default_quota: int = field(default=0, metadata={"help": "octets a user may keep; 0: no limit", "type": "size"})
     default_message_quota: int = field(default=0, metadata={"help": "messages a user may keep; 0: no limit"})
+    quota_enforce: bool = field(default=True, metadata={
+        "help": "whether limits hold; what is used is counted either way"})
+    quota_charge: str = field(default="logical", validator=in_(QUOTA_CHARGES), metadata={
+        "help": "what is held against limits: logical (the octets of a user's messages), fair (of a message file that "
+                "several users hold each is charged its part)"})
+    quota_fair_interval: int = field(default=3600, metadata={
+        "help": "time between two reckonings of what sharing takes off, with quota_charge = fair", "type": "duration"})
+    quota_grace: int = field(default=5 * 86400, metadata={
+        "help": "how long mail to a user over quota is refused for now; after that, for good", "type": "duration"})
+    quota_warn: int = field(default=90, validator=_per_cent, metadata={
+        "help": "per cent of a limit from which users are warned; 0: never"})
+    quota_notice: str = field(default="off", metadata={
+        "help": "whether warned users get a message too: off, on, or the file that it is made from"})
+    quota_notice_interval: int = field(default=7 * 86400, metadata={
+        "help": "time between two such messages to a user", "type": "duration"})
     mailbox_limit: int = field(default=10_000, metadata={"help": "mailboxes a user may have"})
+    sync: str = field(default="everything", validator=in_(SYNC_LEVELS), metadata={
+        "help": "what is on disk before it is acknowledged: everything; messages (flags, copies and expunges follow "
+                "within a second); none (for imports and tests)"})
     purge_delay: int = field(default=7 * 86400, metadata={
         "help": "how long a message that is in no mailbox any more is kept", "type": "duration"})
+    private_flags: str = field(default="seen", validator=_known_flags, metadata={
+        "help": "flags that each reader of a shared mailbox has of its own: seen, answered, flagged, draft"})
     disk_reserve: int = field(default=32 << 20, metadata={
         "help": "octets that must stay free on a partition; below, new mail is refused for now", "type": "size"})
+    disk_threshold: int = field(default=99, validator=_per_cent, metadata={
+        "help": "per cent of a partition's volume in use from which on new mail is refused for now; 0: never"})
+    public_user: str = field(default="public", metadata={
+        "help": "mail to public+news goes to the public mailbox news, from senders who may post there; if there is a "
+                "user of that name the mail is that user's; \"\": there is no such address"})
+    default_partition: str = field(default="primary", metadata={
+        "help": f"partition of new users; {LEAST_USED}: the one with the most free space"})
+    user_delay: int = field(default=7 * 86400, metadata={
+        "help": "how long the mail of a removed user is kept, so that the user can be restored", "type": "duration"})
     cache: int = field(default=64 << 20, metadata={
         "help": "octets of memory for each partition's database cache", "type": "size"})
     database_locks: int = field(default=200_000, metadata={
         "help": "pages of a partition's database that can be locked at once; bounds how many messages one COPY takes"})
+    scrub_rate: int = field(default=50 << 20, metadata={
+        "help": "octets a second that onecopy scrub reads; 0: as many as it can", "type": "size"})
     checkpoint_interval: int = field(default=60, metadata={
         "help": "time between log checkpoints", "type": "duration"})
+    log_archive: Path | None = field(default=None, metadata={
+        "help": "folder to which database logs go that are no longer needed; default: they are removed"})
+    index_rate: int = field(default=32 << 20, metadata={
+        "help": "octets of store.idx written in a second; more only where a mailbox would be a minute behind; "
+                "0: no limit", "type": "size"})
+    housekeeping_rate: int = field(default=2000, metadata={
+        "help": "messages or mailboxes a second that each long task of housekeeping works on at most; 0: no limit"})
+
+    @property
+    def private_bits(self) -> int:
+        """`private_flags` as bits of a record."""
+        return sum(_PRIVATE[name].value for name in set(self.private_flags.split()))

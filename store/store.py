@@ -1,24 +1,30 @@
 """The store: the list of mailboxes and the partitions they lie on."""
 
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from attrs import evolve
+from numpy.typing import NDArray
 
+from mboxlist.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import NeedsRecovery, Txn, sync_folder, transact
-from mboxlist.names import MailboxName, NameProblem
+from mboxlist.kv import NeedsRecovery, Txn, transact
+from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
+from store import across, partitions, portable, quotaroots, removal, rights
 from store.accounts.base import Account, Directory
 from store.accounts.builtin import BuiltinDirectory
+from store.agreeing import agree
 from store.cache import CachedMessage
 from store.changes import News
-from store.copying import copy_messages
+from store.domains import Domains
 from store.errors import Problem, StoreError
-from store.expunge import remove
 from store.index import Rows
 from store.mailbox import Mailbox, MailboxState
 from store.messagefiles import MessageFile, Staged, disk_problem
@@ -26,40 +32,47 @@ from store.partition import Partition
 from store.presence import Presence
 from store.quota import QuotaUse
 from store.settings import Settings
-from store.txn import WriteTxn, state_key
+from store.txn import WriteTxn
+from store.values import Flag
 
 log = logging.getLogger(__name__)
 
 PRIMARY = "primary"
+T = TypeVar("T")
+
+TRIES = 10                  # to find a mailbox that moves again and again
 LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mailboxes
-PIECE = 2000                # messages that go at a time when a mailbox is deleted
 
 
 class Store:
     """An open store. Any number of processes may have it open; the first one to open it runs recovery."""
 
-    def __init__(self, root: Path, settings: Settings | None = None, *, server: bool = False,
+    def __init__(self, root: Path, settings: Settings | None = None, *, who: str = "",
                  broken: Callable[[], None] = lambda: None) -> None:
-        """Open the store at `root`; `server` claims it for a server, of which there can be one. `broken` is called when
+        """Open the store at `root`; `who` is told to others that find this process dead in it. `broken` is called when
         a database needs recovery: then all must leave the store, and the next to open it recovers it.
 
-        Raises StoreError NO_STORE, STORE_IN_USE (with the other server's pid), UNAVAILABLE, DISK_FULL.
+        Raises StoreError NO_STORE, UNAVAILABLE, DISK_FULL.
         """
         self.root = root
         self.settings = settings or Settings()
         self.news = News()
         self.durability: object | None = None       # set by net.offload
+        self.joining = threading.Lock()             # of a partition that another process has added
+        self._broken = broken
         if not (root / "mboxlist").is_dir():
             raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
-        self._presence = Presence(root / "run", server)
+        self._presence = Presence(root / "run", who)
         try:
             recover = self._presence.alone
             self.mailboxes = MailboxList(root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken)
-            folders = sorted(folder for folder in (root / "partitions").iterdir() if folder.is_dir())
-            self.partitions = {folder.name: Partition(folder, self.settings, self.news, recover=recover, broken=broken)
-                               for folder in folders}
+            self.mailboxes.noticed = lambda entry: portable.note(self, entry)
+            self.partitions = partitions.open_all(self, recover=recover)
+            self.domains = Domains(lambda: [each.quotas for each in self.partitions.values()], self.settings)
+            for partition in self.partitions.values():
+                partition.domains = self.domains
             if recover:
-                self._agree()
+                agree(self)
         except NeedsRecovery as error:
             self._presence.leave()
             raise StoreError(Problem.UNAVAILABLE, "The store needs recovery: stop every process that uses it",
@@ -72,6 +85,20 @@ class Store:
             raise
         self._presence.settled()
         self.directory: Directory = BuiltinDirectory(self.mailboxes, self.settings.default_domain)
+
+    def open_partition(self, folder: Path, *, recover: bool) -> Partition:
+        """Open a partition of this store; see `partitions`. Raises NeedsRecovery, OSError, StoreError."""
+        return Partition(folder, self.settings, self.news, recover=recover, broken=self._broken)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else is in the store, and nobody comes in meanwhile. Raises StoreError STORE_IN_USE."""
+        try:
+            if not self._presence.leaving():
+                raise StoreError(Problem.STORE_IN_USE, "Other processes are in the store: stop the server first")
+            yield
+        finally:
+            self._presence.settled()
 
     @staticmethod
     def make(root: Path) -> None:
@@ -86,27 +113,17 @@ class Store:
 
     def close(self) -> None:
         """Leave the store; the last one out leaves it clean."""
+        portable.write_what_is_left(self)
         last = self._presence.leaving()
         for partition in self.partitions.values():
             partition.close(clean=last)
         self.mailboxes.env.flush()
         if last:
             self.mailboxes.env.checkpoint()
+            if self.settings.log_archive is None:
+                self.mailboxes.env.drop_logs()
         self.mailboxes.close()
         self._presence.leave()
-
-    def _agree(self) -> None:
-        """After an unclean end the list and the partitions may differ by mailboxes that were being made or deleted."""
-        listed = {entry.id: entry for entry in self.mailboxes.all()}
-        for partition in self.partitions.values():
-            there = {mailbox for mailbox, _ in partition.all_states()}
-            for orphan in there - set(listed):
-                log.info("mailbox %d is no longer in the list: its messages are removed", orphan)
-                self._drop(partition, orphan)
-            for lost in (entry for entry in listed.values() if entry.partition == partition.name
-                         and entry.id not in there):
-                log.warning("%s had no records: it is there again, empty", lost.name)
-                self._insert(lost.name, lost.partition, lost.special_use, replace=True)
 
     # Mailboxes by name
 
@@ -122,8 +139,8 @@ class Store:
         return list(self.mailboxes.below(owner))
 
     def may(self, user: str, entry: MailboxEntry, right: str) -> bool:
-        """Whether the user has the right (a letter of RFC 4314 §2.1) on the mailbox: its owner has all, others none."""
-        return entry.name.owner == user
+        """Whether the user has the right (a letter of RFC 4314 §2.1) on the mailbox."""
+        return rights.may(self, user, entry, right)
 
     def inbox(self, account: Account) -> MailboxEntry:
         """The account's INBOX, made at its first use."""
@@ -147,45 +164,57 @@ class Store:
             raise StoreError(Problem.NO_USER)
         if len(self.names(name.owner)) >= self.settings.mailbox_limit:
             raise StoreError(Problem.LIMIT, "There are too many mailboxes")
-        return self._insert(name, account.partition if account else PRIMARY, special_use)
+        return self.insert(name, account.partition if account else partitions.for_new_mail(self), special_use)
 
-    def _insert(self, name: MailboxName, partition: str, special_use: str | None, *, replace: bool = False
+    def insert(self, name: MailboxName, partition: str, special_use: str | None, *, replace: bool = False
                 ) -> MailboxEntry:
         """The figures come first, then the row in the list: what a crash leaves in between is seen by nobody."""
-        place = self.partitions.get(partition)
-        if place is None:
-            raise StoreError(Problem.UNAVAILABLE, detail=f"there is no partition {partition}")
+        place = self.partition(partition)
         mailbox, validity = transact(self.mailboxes.env, self.mailboxes.next_identity)
         self.mailboxes.env.flush()              # an id or UIDVALIDITY that was used must never come again
-        place.transact(lambda txn: txn.set_state(mailbox, None, MailboxState.new(validity, place.epoch)))
-        place.env.flush()
+        new = MailboxState.new(validity, place.epoch, quotaroots.root_for(place, name))
+        place.transact(lambda txn: txn.set_state(mailbox, None, new))
+        place.flush()
         created = int(time.time())
-        entry = MailboxEntry(mailbox, name, partition, validity, name.owner or str(name), created, special_use)
 
-        def insert(txn: Txn) -> None:
-            if not replace and self.mailboxes.find(name, txn) is not None:
-                raise StoreError(Problem.MAILBOX_EXISTS)
+        def insert(txn: Txn) -> MailboxEntry:
+            old = self.mailboxes.find(name, txn)
+            if old is not None:
+                if not replace:
+                    raise StoreError(Problem.MAILBOX_EXISTS)
+                self.mailboxes.annotations.forget(old.id, txn)
+            like = old or rights.parent(self, name, txn)        # a mailbox is shared as the one above it is
+            acl = dict(like.acl) if like else {}
+            entry = MailboxEntry(mailbox, name, partition, validity, created, special_use, acl)
             self.mailboxes.write(entry, txn)
+            return entry
 
         try:
-            transact(self.mailboxes.env, insert)
+            entry = transact(self.mailboxes.env, insert)
         except StoreError:
-            self._drop(place, mailbox)
+            removal.destroy(place, mailbox, created)
             raise
         self.mailboxes.env.flush()
+        if new.quota_root != quotaroots.root_for(place, name):      # changed while the mailbox was not in the list yet
+            quotaroots.settle(self, name.owner)
         return entry
 
     def rename_mailbox(self, old: MailboxName, new: MailboxName) -> None:
         """Rename a mailbox and all below it. INBOX stays, and gives its messages to the new one (RFC 3501 §6.3.5).
 
-        Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, BAD_NAME, NO_PERMISSION, LIMIT.
+        Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, BAD_NAME, NO_PERMISSION, LIMIT, OVER_QUOTA.
         """
         if old.owner != new.owner:
             raise StoreError(Problem.NO_PERMISSION, "A mailbox cannot be given to another user")
         if old.is_inbox():
             inbox, target = self.entry(old), self.create_mailbox(new)
-            copy_messages(self, inbox, target, self.open_mailbox(inbox).rows["uid"], remove=True)
-            self.partition_of(inbox).env.flush()
+            try:
+                across.copy(self, inbox, target, self.open_mailbox(inbox).rows["uid"], remove=True)
+            except StoreError:
+                if not self.status(target).messages:
+                    self.delete_mailbox(new)
+                raise
+            self.partition_of(inbox).flush()
             return
         if new.is_below(old) or new.is_inbox():
             raise StoreError(Problem.BAD_NAME, "A mailbox cannot be renamed to that")
@@ -195,6 +224,8 @@ class Store:
             tree = [*([top] if top else []), *self.mailboxes.below(old.owner, old.path, txn)]
             if not tree:
                 raise StoreError(Problem.NO_MAILBOX)
+            if self.mailboxes.find(new, txn) is not None:
+                raise StoreError(Problem.MAILBOX_EXISTS)
             for entry in tree:
                 self.mailboxes.remove(entry.name, txn)
             for entry in tree:
@@ -203,36 +234,14 @@ class Store:
                     raise StoreError(Problem.MAILBOX_EXISTS)
                 self.mailboxes.write(_renamed(entry, name), txn)
 
+        quotaroots.check_rename(self, old, new)
         transact(self.mailboxes.env, work)
         self.mailboxes.env.flush()
+        quotaroots.settle_renamed(self, new.owner)
 
     def delete_mailbox(self, name: MailboxName, *, even_inbox: bool = False) -> None:
-        """Delete a mailbox and its messages; those below it stay (RFC 3501 §6.3.4).
-
-        Raises StoreError NO_MAILBOX, and NO_PERMISSION for INBOX, which goes only with its user (`even_inbox`).
-        """
-        if name.is_inbox() and not even_inbox:
-            raise StoreError(Problem.NO_PERMISSION, "INBOX cannot be deleted")
-        entry = self.entry(name)
-        transact(self.mailboxes.env, lambda txn: self.mailboxes.remove(name, txn))
-        self.mailboxes.env.flush()
-        partition = self.partition_of(entry)
-        uids = partition.read(entry).rows["uid"]
-        for at in range(0, len(uids), PIECE):
-            remove(self, entry, uids[at:at + PIECE])
-        self._drop(partition, entry.id)
-        partition.env.flush()
-        self.news.tell([entry.id])
-
-    def _drop(self, partition: Partition, mailbox: MailboxId) -> None:
-        """Remove a mailbox's figures, and what records it still has, whose quota root is no longer known."""
-        def work(txn: WriteTxn) -> None:
-            for number, rows in txn.chunks(mailbox):
-                for mid in sorted(bytes(mid) for mid in rows["mid"]):
-                    txn.refs.release(mid, 1, txn.handle)
-                txn.put_chunk(mailbox, number, rows[:0])
-            partition.states.delete(state_key(mailbox), txn.handle)
-        partition.transact(work)
+        """See `removal.delete_mailbox`."""
+        removal.delete_mailbox(self, name, even_inbox=even_inbox)
 
     def subscribe(self, user: str, name: str) -> None:
         """Subscribe the user to a name, written as that user's client writes it. Raises StoreError BAD_NAME."""
@@ -242,11 +251,13 @@ class Store:
             raise StoreError(Problem.BAD_NAME, str(error)) from error
         transact(self.mailboxes.env, lambda txn: self.mailboxes.subscriptions.add(user, name, txn))
         self.mailboxes.env.flush()
+        portable.note_user(self, user)
 
     def unsubscribe(self, user: str, name: str) -> bool:
         """End a subscription; whether there was one."""
         removed = transact(self.mailboxes.env, lambda txn: self.mailboxes.subscriptions.remove(user, name, txn))
         self.mailboxes.env.flush()
+        portable.note_user(self, user)
         return removed
 
     def subscriptions(self, user: str) -> list[str]:
@@ -255,68 +266,126 @@ class Store:
 
     # Mailboxes and messages
 
-    def partition_of(self, entry: MailboxEntry) -> Partition:
-        """The partition on which the mailbox lies. Raises StoreError UNAVAILABLE."""
+    def partition(self, name: str) -> Partition:
+        """The partition of that name. Raises StoreError UNAVAILABLE."""
+        return self.partitions.get(name) or partitions.join(self, name)
+
+    def whereabouts(self, entry: MailboxEntry) -> tuple[MailboxEntry, Partition]:
+        """The mailbox's row, a newer one if it has moved since this one was read, and the partition on which it lies.
+
+        Records are those of the partition that the entry of their picture names: the same message has other figures on
+        another. Raises StoreError UNAVAILABLE.
+        """
         partition = self.partitions.get(entry.partition)
-        if partition is None:
-            raise StoreError(Problem.UNAVAILABLE, detail=f"there is no partition {entry.partition}")
-        return partition
+        if partition is None or not partition.has(entry.id):
+            found = portable.whereabouts(self, entry.id)
+            if found is not None and found[0].partition != entry.partition:
+                entry, partition = found[0], None
+        return entry, partition or self.partition(entry.partition)
 
-    def status(self, entry: MailboxEntry) -> MailboxState:
-        """The mailbox's figures. Raises StoreError NO_MAILBOX when it has been deleted."""
-        return self.partition_of(entry).state(entry.id)
+    def partition_of(self, entry: MailboxEntry) -> Partition:
+        """The partition on which the mailbox lies now. Raises StoreError UNAVAILABLE."""
+        return self.whereabouts(entry)[1]
 
-    def open_mailbox(self, entry: MailboxEntry) -> Mailbox:
-        """A picture of the mailbox as it is now. Raises StoreError NO_MAILBOX, CORRUPT."""
-        return self.partition_of(entry).read(entry)
+    def at(self, entry: MailboxEntry, work: Callable[[MailboxEntry, Partition], T]) -> T:
+        """The result of `work`, which gets what `whereabouts` says; done again when the mailbox has moved meanwhile."""
+        for left in reversed(range(TRIES)):
+            now, partition = self.whereabouts(entry)
+            try:
+                return work(now, partition)
+            except StoreError as error:
+                if error.problem is not Problem.NO_MAILBOX or self.mailboxes.find_id(entry.id) is None or not left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def transact(self, entry: MailboxEntry, work: Callable[[WriteTxn], T]) -> T:
+        """`Partition.transact` on the mailbox's partition."""
+        return self.at(entry, lambda _, partition: partition.transact(work))
+
+    def private_bits(self, entry: MailboxEntry, reader: str) -> int:
+        """The system flags (bits) that this reader has of its own in the mailbox: none in one's own mailboxes."""
+        return self.settings.private_bits if reader and entry.name.owner != reader else 0
+
+    def status(self, entry: MailboxEntry, reader: str = "") -> MailboxState:
+        r"""The mailbox's figures; what is unseen is counted by the reader's own \Seen.
+
+        Raises StoreError NO_MAILBOX when it has been deleted.
+        """
+        if self.private_bits(entry, reader) & Flag.SEEN:
+            mailbox = self.open_mailbox(entry, reader)
+            unseen = len(mailbox.rows) - int(np.count_nonzero(mailbox.rows["flags"] & np.uint16(Flag.SEEN)))
+            return evolve(mailbox.state, unseen=unseen)
+        return self.at(entry, lambda now, partition: partition.state(now.id))
+
+    def open_mailbox(self, entry: MailboxEntry, reader: str = "") -> Mailbox:
+        """A picture of the mailbox as it is now, with the reader's own flags. Raises StoreError NO_MAILBOX, CORRUPT."""
+        own = reader if self.private_bits(entry, reader) else ""
+        return self.at(entry, lambda now, partition: partition.pictures.read(now, own))
+
+    def vanished(self, entry: MailboxEntry, since: int) -> NDArray[np.uint32] | None:
+        """The UIDs, ascending, that were expunged after that MODSEQ; None when that is no longer known (RFC 7162
+        §3.2.5.1)."""
+        return self.at(entry, lambda now, partition: transact(partition.env, lambda txn: partition.vanished.since(
+            now.id, partition.state(now.id, txn), since, txn)))
 
     def refresh(self, mailbox: Mailbox) -> Mailbox:
         """A picture as it is now; the same object when nothing changed. Raises StoreError NO_MAILBOX, CORRUPT."""
-        return self.partition_of(mailbox.entry).refresh(mailbox)
+        def work(entry: MailboxEntry, partition: Partition) -> Mailbox:
+            if entry is mailbox.entry:
+                return partition.pictures.refresh(mailbox)
+            return partition.pictures.read(entry, mailbox.reader)
+
+        return self.at(mailbox.entry, work)
 
     def claim_recent(self, entry: MailboxEntry) -> tuple[int, int]:
         """The UIDs, from the first up to but not including the second, that are \\Recent to this caller and no other
         (RFC 3501 §2.3.2)."""
-        partition = self.partition_of(entry)
-        state = partition.state(entry.id)
+        state = self.status(entry)
         if state.recent >= state.uidnext:
             return state.uidnext, state.uidnext
-        return partition.transact(lambda txn: _claim(txn, entry.id))
+        return self.transact(entry, lambda txn: _claim(txn, entry.id))
 
     def open_message(self, entry: MailboxEntry, row: np.void) -> MessageFile:
-        """The message of an index record, for reading. Raises StoreError CORRUPT."""
-        return self.partition_of(entry).open_message(row)
+        """The message of an index record, for reading; `entry` is that of the record's picture.
+
+        Raises StoreError CORRUPT.
+        """
+        return self.partition(entry.partition).open_message(row)
 
     def cached(self, entry: MailboxEntry, rows: Rows) -> list[CachedMessage]:
         """The cache records of index records, in their order; one that is lost is made anew from the message file.
 
-        Raises StoreError CORRUPT when that is missing too.
+        `entry` is that of the records' picture. Raises StoreError CORRUPT when the file is missing too.
         """
-        partition = self.partition_of(entry)
-        found = partition.cached(rows["serial"].tolist())
-        return [cached if cached is not None else partition.rebuild_cached(rows[at])
-                for at, cached in enumerate(found)]
+        partition = self.partition(entry.partition)
+        found = zip(partition.cached(rows["serial"].tolist()), rows["mid"].tolist(), strict=True)
+        # A record that is left of a vanished message may come from another partition, where serials mean other files.
+        return [cached if cached is not None and cached.mid == mid else partition.rebuild_cached(rows[at])
+                for at, (cached, mid) in enumerate(found)]
 
     def stage(self, entry: MailboxEntry, trace: bytes = b"") -> Staged:
         """A message to be received into the partition of that mailbox. Raises StoreError DISK_FULL."""
         return self.partition_of(entry).stage(trace)
 
     def quota(self, root: str) -> QuotaUse:
-        """Use and limits of a quota root, wherever its owner's mailboxes lie."""
-        inbox = self.mailboxes.find(MailboxName(root, "INBOX"))
-        partition = self.partition_of(inbox) if inbox else self.partitions[PRIMARY]
-        return partition.quotas.find(root)
+        """Use and limits of a quota root, or of a domain ("@example.org"), on whichever partitions it has mailboxes."""
+        return quotaroots.quota(self, root)
 
-    def over_quota(self, root: str, octets: int = 0) -> bool:
+    def over_quota(self, entry: MailboxEntry, octets: int = 0) -> bool:
         """Whether one more message, of at least that size, would not fit."""
-        return not self.quota(root).has_room(octets, 1, self.settings)
+        return not quotaroots.has_room(self, entry, octets)
+
+    def quota_warning(self, entry: MailboxEntry) -> quotaroots.Warned | None:
+        """What the mailbox's owner is to be told when its quota root is nearly full (setting `quota_warn`)."""
+        return quotaroots.warning(self, entry)
 
     def set_quota(self, root: str, octets: int | None = None, messages: int | None = None) -> None:
-        """Change the limits that are given (`quota.DEFAULT` and `quota.UNLIMITED` are allowed)."""
-        inbox = self.mailboxes.find(MailboxName(root, "INBOX"))
-        partition = self.partition_of(inbox) if inbox else self.partitions[PRIMARY]
-        partition.transact(lambda txn: partition.quotas.set_limits(root, octets, messages, txn.handle))
-        partition.env.flush()
+        """See `quotaroots.set_quota`."""
+        quotaroots.set_quota(self, root, octets, messages)
+
+    def remove_quota_root(self, root: str) -> None:
+        """See `quotaroots.remove_quota_root`."""
+        quotaroots.remove_quota_root(self, root)
 
     def remove_user(self, user: str) -> None:
         """Remove a user's mailboxes, subscriptions and quota; the directory's entry is the caller's business."""
@@ -325,8 +394,9 @@ class Store:
         for name in self.subscriptions(user):
             self.unsubscribe(user, name)
         for partition in self.partitions.values():
-            partition.transact(lambda txn, place=partition: place.quotas.forget(user, txn.handle))  # type: ignore[misc]
-            partition.env.flush()
+            partition.transact(lambda txn, place=partition: place.quotas.forget_user(   # type: ignore[misc]
+                user, txn.handle))
+            partition.flush()
 
 
 def _claim(txn: WriteTxn, mailbox: MailboxId) -> tuple[int, int]:
@@ -336,9 +406,11 @@ def _claim(txn: WriteTxn, mailbox: MailboxId) -> tuple[int, int]:
 
 
 def _moved(name: MailboxName, old: MailboxName, new: MailboxName) -> MailboxName:
-    return MailboxName.parse(str(MailboxName(new.owner, new.path + name.path[len(old.path):])))
+    try:
+        return MailboxName(new.owner, legal_path(new.path + name.path[len(old.path):]))
+    except NameProblem as error:
+        raise StoreError(Problem.BAD_NAME, str(error)) from error
 
 
 def _renamed(entry: MailboxEntry, name: MailboxName) -> MailboxEntry:
-    return MailboxEntry(entry.id, name, entry.partition, entry.uidvalidity, entry.quota_root, entry.created,
-                        entry.special_use, entry.acl)
+    return evolve(entry, name=name)

@@ -37,13 +37,17 @@ THREADS = 8
 def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The arguments, and those that are for `onecopy serve`."""
     parser = argparse.ArgumentParser("tools/bench", allow_abbrev=False, description=__doc__)
-    commands = parser.add_subparsers(dest="command", metavar="up|restart|down", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="up|restart|down|store", required=True)
     up = commands.add_parser("up", help="start on a fresh store; other options are given to `onecopy serve`",
                              allow_abbrev=False)
-    up.add_argument("--workers", type=int, default=1, metavar="N", help="processes that serve (1: all in one)")
+    up.add_argument("--workers", type=int, default=1, metavar="N", help="processes that serve (1)")
     up.add_argument("--users", type=int, default=200, metavar="N", help="bench0000 and on (200)")
     up.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
     commands.add_parser("restart", help="start the same store again, on the same ports", allow_abbrev=False)
+    alone = commands.add_parser("store", help="measure the store by itself", allow_abbrev=False)
+    alone.add_argument("--messages", type=int, default=100_000, metavar="N", help="of the large mailbox (100000)")
+    alone.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    alone.add_argument("--json", action="store_true")
     commands.add_parser("down", help="stop, and remove the folder", allow_abbrev=False)
     arguments, rest = parser.parse_known_args(words)
     if rest and arguments.command != "up":
@@ -90,7 +94,7 @@ def down() -> None:
 def make_users(root: Path, count: int) -> None:
     """Quickly: they share one password hash, as each costs tens of milliseconds, and side by side they share syncs."""
     password = hash_password(Secret(PASSWORD.encode()))
-    store = Store(root)
+    store = Store(root, who="tools/bench")
     try:
         with ThreadPoolExecutor(THREADS) as threads:
             for _ in threads.map(lambda number: add_user(store, USER % number, password), range(count)):
@@ -194,6 +198,10 @@ def _last_line(log: Path) -> str:
 def run(words: list[str]) -> int:
     """The command."""
     arguments, rest = parse(words)
+    if arguments.command == "store":
+        from tools import bench_store  # here: it makes a reactor
+        bench_store.run(arguments.dir, arguments.messages, as_json=arguments.json)
+        return 0
     if arguments.command == "down":
         down()
         return 0

@@ -12,10 +12,25 @@ from typing import NoReturn
 import mboxlist.kv
 from store.errors import StoreError
 from tools import config, opening
-from tools.commands import Command, Invocation, checking, configuration, mailboxes, messages, quotas, serving, users
+from tools.commands import (
+    Command,
+    Invocation,
+    accounting,
+    checking,
+    configuration,
+    mailboxes,
+    messages,
+    partitions,
+    quotas,
+    serving,
+    sharing,
+    undelete,
+    users,
+)
 from tools.errors import Failure
 
-GROUPS = (serving, users, mailboxes, messages, quotas, checking, configuration)
+GROUPS = (serving, users, mailboxes, sharing, messages, undelete, partitions, quotas, accounting, checking,
+          configuration)
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
@@ -44,7 +59,7 @@ class _Tree:
         parser: argparse.ArgumentParser = self._below[group].add_parser(
             own, help=help, description=help, allow_abbrev=False,
             parents=[self._shown if settings else self._hidden])
-        parser.set_defaults(command=command)
+        parser.set_defaults(command=command, program=parser.prog)
         return parser
 
 

@@ -93,7 +93,7 @@ def run(words: list[str]) -> int:
     if not is_store(config.root):
         init(config.root)
     path = passwords_file(config.root)
-    store = open_store(config, server=False)
+    store = open_store(config, "tools/serve")
     try:
         make_users(store, path)
     except (OSError, StoreError) as error:

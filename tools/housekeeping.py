@@ -1,14 +1,18 @@
-"""Calls the store's tasks at their times, in a thread."""
+"""Runs the store's tasks at their times, in threads, a slice at a time."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from attrs import define, field
+from twisted.python.failure import Failure
 
 from store import housekeeping
-from store.housekeeping import Task
+from store.housekeeping import Round, Status, Task
 from store.net.threads import Threads
 from store.store import Store
+
+log = logging.getLogger(__name__)
 
 
 @define(eq=False)
@@ -19,28 +23,40 @@ class Housekeeping:
     store: Store
     threads: Threads
     tasks: Sequence[Task]
+    _rounds: dict[str, Round] = field(factory=dict, init=False)
     _calls: dict[str, Any] = field(factory=dict, init=False)
     _stopped: bool = field(default=False, init=False)
 
     def start(self) -> None:
-        """Call each task after its interval, and again that long after it has ended."""
+        """Begin a round of each task after its interval, and again that long after it has ended."""
         for task in self.tasks:
-            self._later(task)
+            self._rounds[task.name] = Round(task, self.store)
+            self._later(task, task.interval)
 
     def stop(self) -> None:
-        """Call no more."""
+        """Begin no more; a round under way leaves off after the item that it is at."""
         self._stopped = True
+        for partition in self.store.partitions.values():
+            partition.unwritten.stop.set()
         for call in self._calls.values():
             if call.active():
                 call.cancel()
 
-    def _later(self, task: Task) -> None:
-        if not self._stopped:
-            self._calls[task.name] = self.reactor.callLater(task.interval, self._run, task)
+    def status(self) -> list[Status]:
+        """How the tasks stand."""
+        return [each.status() for each in self._rounds.values()]
 
-    def _run(self, task: Task) -> None:
-        done = self.threads.run("housekeeping", lambda: housekeeping.run(task, self.store))
-        done.addBoth(lambda _: self._later(task))
+    def _later(self, task: Task, seconds: float) -> None:
+        if not self._stopped:
+            self._calls[task.name] = self.reactor.callLater(seconds, self._step, task)
+
+    def _step(self, task: Task) -> None:
+        done = self.threads.run("housekeeping", lambda: self._rounds[task.name].step(lambda: self._stopped))
+        done.addErrback(self._failed, task)
+        done.addCallback(lambda pause: self._later(task, task.interval if pause is None else pause))
+
+    def _failed(self, failure: Failure, task: Task) -> None:
+        log.error("housekeeping: %s: %s", task.name, failure.getTraceback())
 
 
 def tasks(store: Store, *, keeper: bool) -> list[Task]:

@@ -11,10 +11,10 @@ from tools.errors import Failure
 from tools.settings import Tls
 
 
-def open_store(config: Config, *, server: bool, broken: Callable[[], None] = lambda: None) -> Store:
-    """Open the configured store; `server` claims it; for `broken` see Store. Raises Failure."""
+def open_store(config: Config, who: str, broken: Callable[[], None] = lambda: None) -> Store:
+    """Open the configured store; for `who` and `broken` see Store. Raises Failure."""
     try:
-        return Store(config.root, config.settings("store", store.settings.Settings), server=server, broken=broken)
+        return Store(config.root, config.settings("store", store.settings.Settings), who=who, broken=broken)
     except StoreError as error:
         raise Failure(str(error), status(error)) from error
 

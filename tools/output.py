@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from rich import box
 from rich.console import Console
@@ -34,6 +35,11 @@ def print_facts(facts: Mapping[str, object]) -> None:
     width = max(map(len, facts))
     for name, value in facts.items():
         print(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
+
+
+def when(seconds: float) -> str:
+    """A Unix time for people and programs alike: RFC 3339, in UTC."""
+    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
 
 
 def _cell(value: object) -> str:

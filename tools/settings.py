@@ -67,7 +67,7 @@ class Tls:
 class Workers:
     """How the work is spread over processes."""
 
-    all: int = count(0, "processes that do everything; 0 here and below: one process, no supervisor")
+    all: int = count(0, "processes that do everything; 0 here and below: one")
     imap: int = count(0, "processes for IMAP alone")
     pop3: int = count(0, "processes for POP3 alone")
     lmtp: int = count(0, "processes for LMTP alone")

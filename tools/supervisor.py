@@ -1,8 +1,9 @@
 """Starts the processes of the server, watches them, and stops them.
 
-The supervisor itself never opens the store: a process that dies inside Berkeley DB may leave locks behind on which
-every other one hangs, so then all are killed, the first of the new ones (the keeper) recovers the store, and the rest
-follow. The listening sockets stay open meanwhile; clients see a dropped connection and nothing else.
+The supervisor itself never opens the store: a process that dies inside Berkeley DB, one of the server's or a command
+line tool, may leave locks behind on which every other one hangs. So then all that have the store open are killed, the
+first of the new processes (the keeper) recovers it, and the rest follow. The listening sockets stay open meanwhile;
+clients see a dropped connection and nothing else.
 """
 
 import logging
@@ -19,19 +20,21 @@ from attrs import define, field, frozen
 
 from store import presence
 from store.errors import StoreError
-from tools import sockets
+from tools import clearing, sockets
 from tools.config import Config
 from tools.errors import Failure
+from tools.orders import READY, Orders
 from tools.settings import Workers
 from tools.sockets import SERVERS, Listening
-from tools.worker import READY, Orders
 
 log = logging.getLogger(__name__)
 
+KEEPER = "keeper"
 PERIOD = 600.0          # seconds within which `restarts` are counted
 FIRST_PAUSE = 0.1       # seconds before a restart; doubled for each that follows in the period
 LONGEST_PAUSE = 30.0
 KILL_TIME = 5.0         # seconds that a stop may take longer than the sessions are given
+LOOK = 1.0              # seconds between two looks for tools that died in the store
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
@@ -46,7 +49,10 @@ class Role:
 
 
 def roles(workers: Workers) -> list[Role]:
-    """The workers that the settings ask for; a protocol that has no process of its own shares one."""
+    """The workers that the settings ask for; a protocol that has no process of its own shares one.
+
+    None: the keeper serves everything.
+    """
     found = [Role(server, (server,), count) for server in SERVERS if (count := getattr(workers, server))]
     rest = tuple(server for server in SERVERS if not getattr(workers, server))
     if workers.all:
@@ -64,17 +70,22 @@ class _Died(Exception):
     """A process has ended that should not have."""
 
 
+class _ToolDied(_Died):
+    """The same, of one that is not the server's: no reason to doubt the server."""
+
+
 @define(eq=False)
 class Supervisor:
     """See the module's text."""
 
     config: Config
-    roles: Sequence[Role]
     ready: Callable[[], None] = lambda: None        # called when all serve for the first time
     _processes: dict[str, "subprocess.Popen[bytes]"] = field(factory=dict, init=False)
     _sockets: list[Listening] = field(factory=list, init=False)
     _restarts: list[float] = field(factory=list, init=False)
     _wake: int = field(default=-1, init=False)
+    _served: bool = field(default=False, init=False)
+    _next_look: float = field(default=0.0, init=False)
 
     def run(self) -> None:
         """Until a signal says stop. Raises Failure when the server cannot start, or not stay up."""
@@ -88,7 +99,8 @@ class Supervisor:
                 except _Died as death:
                     log.error("%s", death)
                     self._kill()
-                    self._pause()
+                    if not isinstance(death, _ToolDied):
+                        self._pause()
         except _Stopped:
             self._stop()
         finally:
@@ -97,27 +109,39 @@ class Supervisor:
             os.close(claim)
 
     def _start(self) -> None:
-        self._spawn("keeper", keeper=True, servers=())
-        self._wait_ready("keeper")
+        clearing.clear(self._run_folder)
         if not self._sockets:
             self._sockets = sockets.bind(self.config)
+        wanted = roles(self.config.settings("workers", Workers))
+        self._spawn(KEEPER, keeper=True, servers=() if wanted else SERVERS)
+        self._wait_ready(KEEPER)
         names = []
-        for role in self.roles:
+        for role in wanted:
             for number in range(1, role.processes + 1):
                 names.append(f"{role.name}-{number}")
                 self._spawn(names[-1], keeper=False, servers=role.servers)
         for name in names:
             self._wait_ready(name)
-        log.info("serving with %d processes: %s", len(self._processes), ", ".join(map(str, self._sockets)))
-        if not self._restarts:
+        log.info("serving%s: %s", f" with {len(self._processes)} processes" if names else "",
+                 ", ".join(map(str, self._sockets)))
+        if not self._served:
+            self._served = True
             self.ready()
+
+    @property
+    def _run_folder(self) -> Path:
+        return self.config.root / "run"
 
     def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
         mine = [each for each in self._sockets if each.server in servers]
         orders = Orders(name, keeper, [(each.server, each.tls, each.socket.fileno()) for each in mine], self.config)
-        process = subprocess.Popen([sys.executable, "-P", "-m", "tools.worker", str(os.getpid())], process_group=0,
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                   pass_fds=[handle for _, _, handle in orders.sockets])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])       # it waits until the process knows what it means
+        try:
+            process = subprocess.Popen([sys.executable, "-P", "-m", "tools.worker", str(os.getpid())], process_group=0,
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                       pass_fds=[handle for _, _, handle in orders.sockets])
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
         self._processes[name] = process
         assert process.stdin is not None
         try:
@@ -132,11 +156,13 @@ class Supervisor:
         assert process.stdout is not None
         with process.stdout as stdout:
             self._wait(stdout.fileno())
-            if stdout.read(len(READY)) != READY:
+            said = stdout.read(len(READY))
+            if said != READY:
+                reason = (said + stdout.read()).decode(errors="replace")
                 status = process.wait()
-                if status > 0 and not self._restarts:
-                    raise Failure(f"{name} could not start (its own message is above)", status)
-                raise _Died(f"{name} ({process.pid}) ended while it started: {_how(status)}")
+                if status > 0 and not self._served:
+                    raise Failure(reason or f"{name} could not start (its own message is above)", status)
+                raise _Died(f"{name} ({process.pid}) ended while it started: {reason or _how(status)}")
 
     def _wait(self, handle: int | None) -> None:
         """Until `handle` can be read, or for ever. Raises _Stopped, _Died."""
@@ -146,7 +172,7 @@ class Supervisor:
                 selector.register(handle, selectors.EVENT_READ)
             while True:
                 self._look()                    # first: a death may have been told of during an earlier wait
-                ready = {key.fd for key, _ in selector.select()}
+                ready = {key.fd for key, _ in selector.select(LOOK)}
                 if self._wake in ready:
                     self._signals()
                 if handle in ready:
@@ -161,11 +187,20 @@ class Supervisor:
                     process.send_signal(signal.SIGHUP)
 
     def _look(self) -> None:
-        """Raise _Died for a process that has ended; of one that is still starting, `_wait_ready` knows more to say."""
+        """Raise _Died for a process that has ended; of one that is still starting, `_wait_ready` knows more to say.
+
+        And for a tool that died in the store, at most every LOOK seconds.
+        """
         for name, process in self._processes.items():
             status = process.poll()
             if status is not None and (process.stdout is None or process.stdout.closed):
                 raise _Died(f"{name} ({process.pid}) died: {_how(status)}; all are started again")
+        if (now := time.monotonic()) >= self._next_look:
+            self._next_look = now + LOOK
+            ours = {process.pid for process in self._processes.values()}
+            for other in presence.look(self._run_folder)[1]:
+                if other.pid not in ours:
+                    raise _ToolDied(f"{other} died in the store; all are started again")
 
     def _pause(self) -> None:
         """Wait before a restart, longer each time. Raises Failure when there were too many, _Stopped."""
@@ -185,8 +220,8 @@ class Supervisor:
         log.info("stopping")
         sockets.close(self._sockets)
         limit = self.config.settings("workers", Workers).stop_time + KILL_TIME
-        serving = [process for name, process in self._processes.items() if name != "keeper"]
-        keeper = [process for name, process in self._processes.items() if name == "keeper"]
+        serving = [process for name, process in self._processes.items() if name != KEEPER]
+        keeper = [process for name, process in self._processes.items() if name == KEEPER]
         for group in (serving, keeper):
             for process in group:
                 process.terminate()

@@ -1,10 +1,9 @@
-"""One process of the server: everything there is (the default), or what its supervisor has given it.
+"""One process of the server: serves what its supervisor has given it.
 
-A worker that has a supervisor reads its orders from standard input, and says on standard output that it serves.
+It reads its orders from standard input, and says on standard output that it serves, or why it cannot.
 """
 
 import ctypes
-import json
 import logging
 import os
 import resource
@@ -14,7 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import frozen
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
@@ -23,10 +21,10 @@ from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
 from store.store import Store
 from tools import logs
-from tools.config import Config
 from tools.errors import Failure
 from tools.housekeeping import Housekeeping, tasks
 from tools.opening import open_store, tls_folder
+from tools.orders import NAME, READY, Orders
 from tools.server import Server
 from tools.settings import Log, Tls, Workers
 from tools.sockets import Listening
@@ -35,48 +33,22 @@ from tools.tls import Certificates
 log = logging.getLogger("tools.worker")         # also when this is the program itself
 reactor: Any = _reactor
 
-READY = b"ready\n"
 BROKEN = 3                  # the exit status of a process that found a database damaged
 _PR_SET_PDEATHSIG = 1
 
 
-@frozen
-class Orders:
-    """What a supervisor wants of a worker. `sockets`: (server, TLS, descriptor)."""
-
-    name: str
-    keeper: bool                                # the first one: recovers the store, keeps house for all
-    sockets: Sequence[tuple[str, bool, int]]
-    config: Config
-
-    def to_json(self) -> str:
-        """For the worker's standard input."""
-        return json.dumps({"name": self.name, "keeper": self.keeper, "sockets": list(self.sockets),
-                           "config": self.config.to_json()})
-
-    @classmethod
-    def from_json(cls, text: str) -> "Orders":
-        """From the worker's standard input."""
-        values = json.loads(text)
-        return cls(values["name"], values["keeper"], [tuple(each) for each in values["sockets"]],
-                   Config.from_json(values["config"]))
-
-
-def run(config: Config, *, server: bool, keeper: bool, listen: Callable[[], list[Listening]],
-        ready: Callable[[], None]) -> None:
-    """Open the store, serve on the sockets that `listen` gives then, until a signal says stop. Raises Failure.
-
-    `server`: claim the store; `keeper`: do the housekeeping for the whole store.
-    """
+def run(orders: Orders) -> None:
+    """Open the store and serve until a signal says stop. Raises Failure."""
+    config = orders.config
     os.umask(0o077)
     _allow_many_files()
-    opened = open_store(config, server=server, broken=_end_broken)
+    listening = [Listening(server, socket.socket(fileno=handle), tls) for server, tls, handle in orders.sockets]
+    opened = open_store(config, f"{NAME}, {orders.name}", _end_broken)
     try:
         certificates = Certificates.from_settings(config.settings("tls", Tls), tls_folder(config.root))
-        _serve(config, opened, certificates, listen(), keeper, ready)
+        _serve(orders, opened, certificates, listening)
     finally:
         opened.close()
-    log.info("stopped")
 
 
 def _allow_many_files() -> None:
@@ -86,18 +58,17 @@ def _allow_many_files() -> None:
 
 
 def _end_broken() -> None:
-    """A database needs recovery. Whoever watches this process starts it again, and every start recovers."""
+    """A database needs recovery. The supervisor starts all processes again, and every start recovers."""
     log.critical("a database is damaged: this process ends, so that the next start recovers it")
     os._exit(BROKEN)
 
 
-def _serve(config: Config, opened: Store, certificates: Certificates, listening: Sequence[Listening], keeper: bool,
-           ready: Callable[[], None]) -> None:
+def _serve(orders: Orders, opened: Store, certificates: Certificates, listening: Sequence[Listening]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
     offload.attach(opened, threads)
     news = NewsSocket(opened.root, opened.news)
-    server = Server(reactor, opened, config, certificates)
-    housekeeping = Housekeeping(reactor, opened, threads, tasks(opened, keeper=keeper))
+    server = Server(reactor, opened, orders.config, certificates)
+    housekeeping = Housekeeping(reactor, opened, threads, tasks(opened, keeper=orders.keeper))
 
     failed: list[Exception] = []
 
@@ -106,16 +77,16 @@ def _serve(config: Config, opened: Store, certificates: Certificates, listening:
             news.start(reactor)
             server.listen(listening)
             housekeeping.start()
-            ready()
+            os.write(1, READY)
         except Exception as error:              # Twisted would log it and go on without
             failed.append(error)
             reactor.stop()
 
     async def end() -> None:
-        log.info("stopping")
+        log.debug("stopping")
         housekeeping.stop()
         try:
-            await server.stop(config.settings("workers", Workers).stop_time)
+            await server.stop(orders.config.settings("workers", Workers).stop_time)
         finally:
             reactor.stop()
 
@@ -146,6 +117,7 @@ def _on_signals(end: Callable[[], Any], certificates: Certificates) -> None:
 
     for number, action in ((signal.SIGTERM, stop), (signal.SIGINT, stop), (signal.SIGHUP, reload)):
         signal.signal(number, lambda *_, action=action: reactor.callFromThread(action))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])     # blocked by the supervisor until there is an action
 
 
 def _die_with_parent(parent: int) -> None:
@@ -159,15 +131,10 @@ def main() -> int:
     """Serve as ordered."""
     orders = Orders.from_json(sys.stdin.read())
     logs.configure(orders.config.settings("log", Log))
-    inherited = [Listening(server, socket.socket(fileno=handle), tls) for server, tls, handle in orders.sockets]
-
-    def ready() -> None:
-        os.write(1, READY)
-
     try:
-        run(orders.config, keeper=orders.keeper, server=False, listen=lambda: inherited, ready=ready)
+        run(orders)
     except Failure as failure:
-        print(f"onecopy: {failure}", file=sys.stderr)
+        os.write(1, str(failure).encode(errors="replace"))
         return failure.status
     return 0
 

@@ -17,6 +17,8 @@ from store.deliver import Delivered, Target
 from store.errors import Problem, StoreError
 from store.messagefiles import Staged
 from store.net import offload
+from store.rights import changeable
+from store.values import Flags
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +93,7 @@ def _look_before(session: Session, wanted: Message) -> MailboxEntry:
         raise Refused("An empty message is not stored")
     if wanted.size > session.store.settings.message_limit:
         raise StoreError(Problem.TOO_BIG)
-    if session.store.over_quota(entry.quota_root, wanted.size):
+    if session.store.over_quota(entry, wanted.size):
         raise StoreError(Problem.OVER_QUOTA)
     return entry
 
@@ -104,10 +106,18 @@ async def append(session: Session, command: Append) -> Reply:
     try:
         if arriving.failure is not None:
             raise arriving.failure
-        target = Target(arriving.entry, command.flags)
+        flags = _allowed(session, arriving.entry, command.flags)
+        own = session.store.private_bits(arriving.entry, session.user)
+        target = Target(arriving.entry, flags, reader=session.user, own=own, appended=True)
         outcome, = await offload.deliver(session.store, arriving.staged, [target], command.date)
     finally:
         arriving.staged.abort()
     if not isinstance(outcome, Delivered):
         return session.refusal(outcome, as_target=True)
     return Reply("APPEND completed", responses.appenduid(arriving.entry.uidvalidity, [outcome.uid]))
+
+
+def _allowed(session: Session, entry: MailboxEntry, flags: Flags) -> Flags:
+    """Those of the flags that the user may set there (RFC 4314 §4)."""
+    system, keywords = changeable(session.store, session.user, entry)
+    return Flags(flags.system & system, flags.keywords if keywords else ())

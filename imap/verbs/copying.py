@@ -1,10 +1,9 @@
 """COPY and MOVE: RFC 3501 §6.4.7, RFC 6851 §3; COPYUID is RFC 4315 §3."""
 
-from imap.session import Session
+from imap.session import QUICK, Session
 from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.copying import Copy
-from store.copying import copy_messages
 from store.errors import Problem, StoreError
 from store.net import offload
 
@@ -15,7 +14,7 @@ async def copy(session: Session, command: Copy) -> Reply:
     Named by UID, messages that have vanished are passed over; named by number, they make the command fail. The end of
     the command tells what was moved away.
     """
-    view = session.writable() if command.remove else session.selected()
+    view = session.writable("te") if command.remove else session.selected()
     name = ("UID " if command.by_uid else "") + ("MOVE" if command.remove else "COPY")
     source = view.mailbox.entry
     positions = view.positions(command.messages, by_uid=command.by_uid)
@@ -27,17 +26,14 @@ async def copy(session: Session, command: Copy) -> Reply:
     if not len(uids):
         return Reply(f"{name} completed, there was nothing to do")
 
-    def work() -> list[int]:
-        return copy_messages(session.store, source, target, uids, remove=command.remove)
-
     try:
-        new = await session.change(len(uids), work)
+        new = await offload.copy(session.store, source, target, uids, remove=command.remove, reader=session.user,
+                                 at_once=len(uids) <= QUICK)
     except StoreError as error:
         if error.problem is Problem.NO_MAILBOX:
             session.store.status(source)        # raises the same, if it is this one that is gone
             raise Refused("There is no such mailbox", responses.TRYCREATE) from error
         raise
-    await offload.flushed(session.store, target)
     code = responses.copyuid(target.uidvalidity, uids, new)
     if not command.remove:
         return Reply(f"{name} completed", code)

@@ -82,7 +82,8 @@ class _Fetching:
         self.sections = tuple(item for item in self.command.items if isinstance(item, Section))
         self._needs_cache = any(item in _CACHED_ITEMS for item in self.items) or any(
             one.path for one in self.sections)
-        self._sets_seen = not self.view.read_only and any(one.sets_seen for one in self.sections)
+        may_set = not self.view.read_only and Flag.SEEN in self.view.changeable
+        self._sets_seen = may_set and any(one.sets_seen for one in self.sections)
         self.batch = READ if self.sections else CACHED if self._needs_cache else FIGURES
 
     async def send(self, positions: Positions) -> None:
@@ -175,7 +176,7 @@ class _Fetching:
         if len(unseen):
             # Those that have vanished meanwhile are passed over there; here they are shown as the client expects.
             entry, uids = self.view.mailbox.entry, rows["uid"][unseen]
-            change_flags(self.session.store, entry, uids, FlagAction.ADD, Flags(Flag.SEEN))
+            change_flags(self.session.store, entry, uids, FlagAction.ADD, Flags(Flag.SEEN), self.session.user)
             rows["flags"][unseen] |= int(Flag.SEEN)
             self.seen.append(positions[unseen])
         return unseen

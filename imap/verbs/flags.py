@@ -33,7 +33,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
         return Reply(f"{name} completed")
     uids = view.uids[positions]
     gone = await session.change(
-        len(uids), lambda: change_flags(session.store, entry, uids, command.action, command.flags))
+        len(uids), lambda: change_flags(session.store, entry, uids, command.action, command.flags, session.user))
     await offload.flushed(session.store, entry)
     if len(gone):
         positions = positions[~np.isin(uids, gone)]

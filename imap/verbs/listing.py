@@ -11,6 +11,7 @@ from imap.wire.listing import List, Lsub, Status, StatusItem
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, OTHERS, PUBLIC, SEPARATOR
 from mboxlist.patterns import compile_pattern
+from store import rights
 from store.mailbox import MailboxState
 
 TURN = 500                  # lines after which others are let in
@@ -26,7 +27,7 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
     parents = _parents(entries)
     for number, name in enumerate(_in_order({*entries, *parents}), 1):
         entry = entries.get(name)
-        use = entry.special_use if entry is not None else None
+        use = entry.special_use if entry is not None and entry.name.owner == session.user else None
         if not accepts(name) or command.special_use_only and not use:
             continue
         attributes = [] if entry is not None else [b"\\Noselect"]
@@ -40,12 +41,18 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
 
 
 async def list_subscriptions(session: Session, command: Lsub) -> Reply:
-    r"""The subscribed names that match. With `%`, a name above one that does not match stands for it, \Noselect."""
+    r"""The subscribed names that match. With `%`, a name above one that does not match stands for it, \Noselect.
+
+    Of what is not the user's own only what it may look up (RFC 4314 §2.1).
+    """
     if not command.pattern:
         session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference), lsub=True))
         return Reply("LSUB completed")
     accepts = _matching(command.reference, command.pattern)
     subscribed = session.store.subscriptions(session.user)
+    if any(map(_is_foreign, subscribed)):
+        known = {entry.name.to_client(session.user) for entry in rights.visible(session.store, session.user)}
+        subscribed = [name for name in subscribed if name in known or not _is_foreign(name)]
     shown: dict[str, bool] = {}
     for number, name in enumerate(subscribed, 1):
         if accepts(name):
@@ -64,7 +71,7 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
 async def status(session: Session, command: Status) -> Reply:
     """The figures of a mailbox, without selecting it."""
     entry = session.entry(command.mailbox, "r")
-    state = session.store.status(entry)
+    state = session.store.status(entry, session.user)
     values = [(item, _figure(session, entry, state, item)) for item in command.items]
     session.stream.write(responses.status(entry.name.to_client(session.user), values))
     return Reply("STATUS completed")
@@ -101,11 +108,14 @@ def _matching(reference: str, pattern: str) -> Callable[[str], bool]:
 
 
 def _visible(session: Session) -> Iterable[MailboxEntry]:
-    """The user's own mailboxes, and the public ones that the user may know of."""
+    """The user's own mailboxes, and those of others and the public ones that the user may look up."""
     yield from session.store.names(session.user)
-    for entry in session.store.names(""):
-        if session.store.may(session.user, entry, "l"):
-            yield entry
+    yield from rights.visible(session.store, session.user)
+
+
+def _is_foreign(name: str) -> bool:
+    """Whether a client's name is that of somebody else's, or of a public, mailbox."""
+    return name.startswith((OTHERS, PUBLIC))
 
 
 def _parents(names: Iterable[str]) -> set[str]:

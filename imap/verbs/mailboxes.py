@@ -6,6 +6,7 @@ from imap.wire import responses
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
+from store import rights
 from store.errors import Problem, StoreError
 from store.net import offload
 
@@ -17,8 +18,8 @@ missing here because nothing collects all messages in a mailbox, while a \Flagge
 async def create(session: Session, command: Create) -> Reply:
     """Make a mailbox; a trailing separator only announces that others will follow below it (RFC 3501 §6.3.3)."""
     name = session.name(_without_separator(command.mailbox))
-    _own(session, name)
-    use = _special_use(session, command.special_uses)
+    _may_create(session, name)
+    use = _special_use(session, name, command.special_uses)
     await offload.run(session.store, "names", lambda: session.store.create_mailbox(name, special_use=use))
     return Reply("CREATE completed")
 
@@ -43,12 +44,10 @@ async def delete(session: Session, command: Delete) -> Reply:
 async def rename(session: Session, command: Rename) -> Reply:
     """Rename a mailbox and all below it; INBOX gives its messages away and stays (RFC 3501 §6.3.5)."""
     old, new = session.name(command.old), session.name(_without_separator(command.new))
-    _own(session, old)
-    _own(session, new)
+    _may_rename(session, old)
+    _may_create(session, new)
     if new.is_inbox():
         raise StoreError(Problem.MAILBOX_EXISTS)
-    if old.is_inbox():
-        session.entry(command.old, "x")
     await offload.run(session.store, "names", lambda: session.store.rename_mailbox(old, new))
     return Reply("RENAME completed")
 
@@ -76,13 +75,32 @@ async def namespace(session: Session, command: Namespace) -> Reply:
 
 
 def _visible(session: Session, name: MailboxName) -> list[MailboxEntry]:
-    """The mailboxes of that name's owner that the user may know of."""
-    return [entry for entry in session.store.names(name.owner) if session.store.may(session.user, entry, "l")]
+    """The mailboxes of that name's owner that the user may know of. It takes no longer for those that it may not."""
+    if name.owner == session.user:
+        return session.store.names(name.owner)
+    return [entry for entry in rights.visible(session.store, session.user) if entry.name.owner == name.owner]
 
 
-def _own(session: Session, name: MailboxName) -> None:
-    """Others' mailboxes, and whether they or their owners exist, are none of the user's business."""
-    if name.owner != session.user:
+def _may_create(session: Session, name: MailboxName) -> None:
+    """Whether others' mailboxes, or their owners, exist is none of the user's business: it is always the same refusal.
+
+    Raises StoreError NO_PERMISSION.
+    """
+    if not rights.may_create(session.store, session.user, name):
+        raise StoreError(Problem.NO_PERMISSION)
+
+
+def _may_rename(session: Session, old: MailboxName) -> None:
+    """The right to delete (RFC 4314 §4) on the mailbox, or where the name only stands for others on all of those, also
+    on those that the user may not look up.
+
+    Raises StoreError NO_MAILBOX, NO_PERMISSION.
+    """
+    if not any(entry.name == old or entry.name.is_below(old) for entry in _visible(session, old)):
+        raise StoreError(Problem.NO_MAILBOX if old.owner == session.user else Problem.NO_PERMISSION)
+    top = session.store.mailboxes.find(old)
+    moved = [top] if top is not None else session.store.mailboxes.below(old.owner, old.path)
+    if not all(session.store.may(session.user, entry, "x") for entry in moved):
         raise StoreError(Problem.NO_PERMISSION)
 
 
@@ -90,13 +108,16 @@ def _without_separator(name: str) -> str:
     return name[:-1] if name.endswith(SEPARATOR) else name
 
 
-def _special_use(session: Session, wanted: tuple[str, ...]) -> str | None:
-    """The one special use of a new mailbox, which no other may have. Raises Refused with USEATTR (RFC 6154 §3)."""
+def _special_use(session: Session, name: MailboxName, wanted: tuple[str, ...]) -> str | None:
+    """The one special use of a new mailbox, which no other may have; and nobody gives one to somebody else's.
+
+    Raises Refused with USEATTR (RFC 6154 §3).
+    """
     if not wanted:
         return None
     known = {use.lower(): use for use in SPECIAL_USES}
     use = known.get(wanted[0].lower())
-    if use is None or len(wanted) > 1:
+    if use is None or len(wanted) > 1 or name.owner != session.user:
         raise Refused("A mailbox cannot be made for that use", b"USEATTR")
     if any(entry.special_use == use for entry in session.store.names(session.user)):
         raise Refused("There is a mailbox for that use already", b"USEATTR")

@@ -5,6 +5,7 @@ from imap.states import Reply
 from imap.view import View
 from imap.wire import responses
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
+from mboxlist.entry import MailboxEntry
 from store.expunge import expunge as expunge_messages
 from store.net import offload
 
@@ -14,10 +15,24 @@ async def select(session: Session, command: Select) -> Reply:
     session.leave()
     entry = session.entry(command.mailbox, "r")
     view = session.select(entry, read_only=command.read_only)
-    session.stream.write(_figures(view))
-    if command.read_only:
-        return Reply("EXAMINE completed", responses.READ_ONLY)
-    return Reply("SELECT completed", responses.READ_WRITE)
+    session.stream.write(_figures(view) + _quota_alert(session, entry))
+    name = "EXAMINE" if command.read_only else "SELECT"
+    return Reply(f"{name} completed", responses.READ_ONLY if view.read_only else responses.READ_WRITE)
+
+
+def _quota_alert(session: Session, entry: MailboxEntry) -> bytes:
+    """An alert (RFC 3501 §7.1) when the user's own quota root is nearly full: once a session, and again when it has
+    been below the threshold. What others use is none of the user's business."""
+    if entry.name.owner != session.user:
+        return b""
+    root = session.store.status(entry).quota_root
+    warning = session.store.quota_warning(entry)
+    if warning is None:
+        session.warned.discard(root)
+    if warning is None or root in session.warned:
+        return b""
+    session.warned.add(root)
+    return responses.reply(None, responses.NO, warning.text, b"ALERT")
 
 
 def _figures(view: View) -> bytes:
@@ -40,7 +55,7 @@ async def check(session: Session, command: Check) -> Reply:
 async def close(session: Session, command: Close) -> Reply:
     r"""Remove the messages with \Deleted without telling, unless opened read-only, and leave the mailbox."""
     view = session.selected()
-    if not view.read_only:
+    if not view.read_only and "e" in session.rights():
         entry = view.mailbox.entry
         deleted = session.store.status(entry).deleted
         if await session.change(deleted, lambda: expunge_messages(session.store, entry)):
@@ -57,7 +72,7 @@ async def unselect(session: Session, command: Unselect) -> Reply:
 
 async def expunge(session: Session, command: Expunge) -> Reply:
     r"""Remove the messages with \Deleted, all or those named by UID; the end of the command tells which."""
-    view = session.writable()
+    view = session.writable("e")
     entry = view.mailbox.entry
     uids = None if command.uids is None else view.uids[view.positions(command.uids, by_uid=True)]
     deleted = session.store.status(entry).deleted

@@ -141,12 +141,10 @@ def capability_code(names: Iterable[bytes]) -> bytes:
     return b" ".join((b"CAPABILITY", *names))
 
 
-def permanent_flags(keywords: Sequence[str], *, more: bool = True, none: bool = False) -> bytes:
-    """PERMANENTFLAGS: with \\* if clients may make keywords; `none` where nothing can be changed."""
-    if none:
-        return b"PERMANENTFLAGS ()"
-    inside = format_flags(0x1F, tuple(keywords))[1:-1]
-    return b"PERMANENTFLAGS (" + inside + (b" \\*)" if more else b")")
+def permanent_flags(keywords: Sequence[str], system: int = 0x1F, *, more: bool = True) -> bytes:
+    """PERMANENTFLAGS: the flags that can be changed, with \\* if clients may make keywords."""
+    inside = format_flags(system, tuple(keywords))[1:-1]
+    return b"PERMANENTFLAGS (" + b" ".join(filter(None, (inside, b"\\*" if more else b""))) + b")"
 
 
 def uidvalidity(value: int) -> bytes:

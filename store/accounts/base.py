@@ -14,15 +14,21 @@ class Status(Enum):
     ACTIVE = "active"
     INACTIVE = "inactive"       # mail is refused for now, no login
     DISABLED = "disabled"       # mail is refused for good, no login
+    REMOVED = "removed"         # the same; all that the account has goes when the delay has passed
 
 
 @frozen
 class Account:
-    """A user as the store needs to know it: `user` is the user id, `name` in the default domain, else `name@domain`."""
+    """A user as the store needs to know it: `user` is the user id, `name` in the default domain, else `name@domain`.
+
+    `removed` is the Unix time at which it was removed, or 0; `groups` are those that access control lists speak of.
+    """
 
     user: str
     partition: str
     status: Status = Status.ACTIVE
+    removed: int = 0
+    groups: tuple[str, ...] = ()
 
 
 class Directory(Protocol):

@@ -1,14 +1,18 @@
 """News between processes: a datagram that names the mailboxes that may have changed. A hint, never the truth.
 
-Every process that has listeners binds a socket `run/news/<pid>`; one that changed something sends to all of them.
+Every process that has listeners binds a socket `run/news/<pid>`; one that changed something sends to all of them. What
+a full buffer has no room for (on many systems it holds ten datagrams) is kept, joined, and sent again. And since a hint
+can be lost all the same, listeners are called every POLL seconds without one.
 """
 
 import logging
 import os
 import socket
 import struct
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from twisted.internet.interfaces import IReadDescriptor
@@ -18,7 +22,12 @@ from store.changes import News
 
 log = logging.getLogger(__name__)
 
+RETRY = 0.01        # seconds before news that found no room are sent again
+TRIES = 20          # how often, by a process without a reactor
+POLL = 60           # seconds; the mailboxes that are listened to are spread over them
+MOST_KEPT = 10_000  # mailboxes of which news are kept for one process that does not take them
 _MOST = 300         # mailboxes named in one datagram
+_FRESH = 1_000_000_000      # nanoseconds since the last change of the folder in which another could look the same
 
 
 @implementer(IReadDescriptor)
@@ -37,6 +46,10 @@ class NewsSocket:
         self._name = f"{os.getpid()}"
         self._peers: list[str] = []
         self._looked = -1
+        self._kept: dict[str, set[int]] = {}        # by process
+        self._lock = Lock()
+        self._reactor: Any = None
+        self._tick = 0
         news.forward = self._send
 
     def start(self, reactor: Any) -> None:
@@ -46,9 +59,11 @@ class NewsSocket:
         self._reactor = reactor
         self._news.listen_in_this_thread(reactor.callFromThread)
         reactor.addReader(self)
+        self._polling = reactor.callLater(1, self._poll)
 
     def stop(self) -> None:
         """Listen no more."""
+        self._polling.cancel()
         self._reactor.removeReader(self)
         (self._folder / self._name).unlink(missing_ok=True)
         self._socket.close()
@@ -60,25 +75,62 @@ class NewsSocket:
 
     def _send(self, mailboxes: Iterable[int]) -> None:
         changed = os.fstat(self._directory).st_mtime_ns
-        if changed != self._looked:
+        if changed != self._looked or time.time_ns() - changed < _FRESH:
             self._looked = changed
             self._peers = [name for name in os.listdir(self._directory) if name != self._name]
         if not self._peers:
             return
         named = list(mailboxes)
-        for at in range(0, len(named), _MOST):
-            part = named[at:at + _MOST]
-            data = struct.pack(f"<{len(part)}I", *part)
-            for peer in self._peers:
-                self._send_to(peer, data)
+        kept = [peer for peer in self._peers if not self._send_to(peer, named)]
+        if kept:
+            self._keep(kept, named)
 
-    def _send_to(self, peer: str, data: bytes) -> None:
+    def _send_to(self, peer: str, mailboxes: Sequence[int]) -> bool:
+        """Whether there was room."""
         try:
-            self._socket.sendto(data, self._address(peer))
+            for at in range(0, len(mailboxes), _MOST):
+                part = mailboxes[at:at + _MOST]
+                self._socket.sendto(struct.pack(f"<{len(part)}I", *part), self._address(peer))
+        except BlockingIOError:
+            return False
         except ConnectionRefusedError:                  # its process was killed
             (self._folder / peer).unlink(missing_ok=True)
         except OSError:
             log.debug("no news to %s", peer, exc_info=True)
+        return True
+
+    def _keep(self, peers: Iterable[str], mailboxes: Iterable[int]) -> None:
+        with self._lock:
+            waiting = bool(self._kept)
+            for peer in peers:
+                kept = self._kept.setdefault(peer, set())
+                if len(kept) < MOST_KEPT:
+                    kept.update(mailboxes)
+        if self._reactor is None:
+            for _ in range(TRIES):
+                time.sleep(RETRY)
+                if not self._send_kept():
+                    break
+            self._kept.clear()
+        elif not waiting:
+            self._reactor.callFromThread(self._reactor.callLater, RETRY, self._retry)
+
+    def _send_kept(self) -> bool:
+        """Whether some of it found no room again."""
+        with self._lock:
+            for peer, mailboxes in tuple(self._kept.items()):
+                if self._send_to(peer, tuple(mailboxes)):
+                    del self._kept[peer]
+            return bool(self._kept)
+
+    def _retry(self) -> None:
+        if self._send_kept():
+            self._reactor.callLater(RETRY, self._retry)
+
+    def _poll(self) -> None:
+        self._tick = (self._tick + 1) % POLL
+        self._news.hear([mailbox for mailbox in self._news.subscribed() if mailbox % POLL == self._tick])
+        self._polling = self._reactor.callLater(1, self._poll)
 
     # What the reactor calls
 

@@ -1,7 +1,8 @@
 """Work that may wait for the disk or takes long, done in threads, so that the event loop goes on.
 
 `deliver` is the way of every message into the store, `flushed` what comes before every positive answer: syncs that are
-asked for at the same time share one.
+asked for at the same time share one. The setting `store.sync` says what is synced: with "messages", flag changes,
+copies and expunges are acknowledged before, and are on disk within a second; with "none" nothing is waited for.
 """
 
 import logging
@@ -9,16 +10,22 @@ import time
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
+from attrs import evolve
+from numpy.typing import NDArray
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from mboxlist.entry import MailboxEntry
+from store import across
 from store.accounts.base import Account
+from store.copying import copy_messages
 from store.deliver import NotOnDisk, Outcome, Target, commit, is_known
 from store.errors import Problem, StoreError
 from store.messagefiles import Staged
 from store.net.threads import Inline, Threads
-from store.partition import Partition
+from store.partition import READY, Partition
+from store.settings import SYNC_LEVELS
 from store.store import Store
 from store.values import InternalDate, Secret
 
@@ -26,6 +33,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+EVERYTHING, _, NOTHING = SYNC_LEVELS
 SYNCS = 8                   # batches of message files that are synced at the same time
 
 
@@ -69,37 +77,48 @@ class Durability:
 
     def __init__(self, store: Store, threads: Threads) -> None:
         self.threads = threads
-        self._folders = {name: _Shared(threads, self._sync_staged, SYNCS) for name in store.partitions}
-        self._logs = {name: _Shared(threads, _flusher(partition)) for name, partition in store.partitions.items()}
+        self._making: set[str] = set()
+        self._placing: dict[str, _Shared] = {}
+        self._folders: dict[str, _Shared] = {}
+        self._logs: dict[str, _Shared] = {}
 
     def staged(self, staged: Staged, partition: Partition) -> "Deferred[None]":
         """Fires when the message file and its name are on disk."""
-        return self._folders[partition.name].ask(staged)
+        return self._of(self._folders, partition, self._sync_staged, SYNCS).ask(staged)
 
-    def log(self, partition: Partition, staged: Staged | None = None) -> "Deferred[None]":
-        """Fires when everything committed so far is on disk, and `staged` has its place."""
-        return self._logs[partition.name].ask(staged)
+    def log(self, partition: Partition) -> "Deferred[None]":
+        """Fires when everything committed so far is on disk."""
+        return self._of(self._logs, partition, lambda batch: partition.flush()).ask()
+
+    def place(self, partition: Partition, staged: Staged) -> None:
+        """Have a message whose transaction is on disk given its place; nobody waits for that."""
+        self._of(self._placing, partition, _place_all).ask(staged)
+        if partition.files.ready < READY // 2 and partition.name not in self._making and self.threads.real:
+            self._making.add(partition.name)
+            made = self.threads.run("files", partition.make_ready)
+            made.addErrback(lambda failure: log.warning("no message files can be made ready: %s", failure.value))
+            made.addBoth(lambda _: self._making.discard(partition.name))
+
+    def _of(self, shared: dict[str, _Shared], partition: Partition, work: Callable[[list[Any]], None], most: int = 1
+            ) -> _Shared:
+        found = shared.get(partition.name)
+        if found is None:
+            found = shared[partition.name] = _Shared(self.threads, work, most)
+        return found
 
     def _sync_staged(self, batch: list[Staged]) -> None:
         self.threads.side_by_side([staged.sync for staged in batch])
-        batch[0].files.sync_names()
+        if not all(staged.named for staged in batch):
+            batch[0].files.sync_names()
 
 
-def _flusher(partition: Partition) -> Callable[[list[Any]], None]:
-    def flush(batch: list[Staged | None]) -> None:
-        partition.env.flush()
-        for staged in batch:
-            if staged is not None:
-                _place(staged)
-    return flush
-
-
-def _place(staged: Staged) -> None:
-    """The message is safe under its staged name already, so a failure here is not the sender's business."""
-    try:
-        staged.place()
-    except OSError:
-        log.exception("message %s keeps its name in staging", staged.mid.hex())
+def _place_all(batch: list[Staged]) -> None:
+    """The messages are safe under their staged names already, so a failure here is not the senders' business."""
+    for staged in batch:
+        try:
+            staged.place()
+        except OSError:
+            log.exception("message %s keeps its name in staging", staged.mid.hex())
 
 
 def attach(store: Store, threads: Threads) -> None:
@@ -136,48 +155,81 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     else:
         staged.finish()
     received = received or InternalDate(int(time.time()))
-    by_partition: dict[str, list[int]] = {}
-    for at, target in enumerate(targets):
-        by_partition.setdefault(target.entry.partition, []).append(at)
+    deadline = time.monotonic() + across.PATIENCE
     outcomes: dict[int, Outcome] = {}
+    left = dict(enumerate(targets))
+    try:
+        while True:
+            outcomes |= await _deliver_to(store, staged, left, received)
+            tried = left
+            moved = {at: _as_it_is_now(store, target, outcomes[at]) for at, target in tried.items()}
+            left = {at: target for at, target in moved.items() if target is not None}
+            if not left or time.monotonic() > deadline:
+                return [outcomes[at] for at in range(len(targets))]
+            if any(left[at].entry.partition == tried[at].entry.partition for at in left):
+                await _durability(store).threads.pause(across.PAUSE)
+    finally:
+        if not staged.committed:
+            staged.abort()
+
+
+async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], received: InternalDate
+                      ) -> dict[int, Outcome]:
+    """One try. The partition that the message was staged on comes last: until then its file is there to be copied from.
+    """
     own = staged.files
-    # The partition that the message was staged on comes last: until then its file is there to be copied from.
-    for name in sorted(by_partition, key=lambda name: store.partitions[name].files is own):
+    by_partition: dict[str, list[int]] = {}
+    for at, target in targets.items():
+        by_partition.setdefault(target.entry.partition, []).append(at)
+    last = next((name for name in by_partition if name in store.partitions and store.partitions[name].files is own), "")
+    outcomes: dict[int, Outcome] = {}
+    for name in sorted(by_partition, key=lambda name: name == last):
         places = by_partition[name]
         try:
-            partition = store.partitions[name]
+            partition = store.partition(name)
             copy = staged if partition.files is own else await _copy(store, staged, partition)
-            found = await _deliver_here(store, partition, copy, [targets[at] for at in places], received)
+            try:
+                found = await _deliver_here(store, partition, copy, [targets[at] for at in places], received)
+            finally:
+                if copy is not staged and not copy.committed:
+                    copy.abort()
         except StoreError as refusal:
             found = [refusal] * len(places)
         outcomes.update(zip(places, found, strict=True))
-    if not any(store.partitions[name].files is own for name in by_partition):
-        staged.abort()
-    return [outcomes[at] for at in range(len(targets))]
+    return outcomes
+
+
+def _as_it_is_now(store: Store, target: Target, outcome: Outcome) -> Target | None:
+    """The target for another try, when its mailbox is being moved, or was since it was looked up; else None."""
+    if not isinstance(outcome, StoreError) or outcome.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
+        return None
+    entry = store.mailboxes.find_id(target.entry.id)
+    return None if entry is None else evolve(target, entry=entry)
 
 
 async def _deliver_here(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
                         received: InternalDate) -> list[Outcome]:
+    """Deliver on one partition. The file stays the caller's business unless it has been committed."""
     durability = _durability(store)
-    try:
-        outcomes = None
-        if is_known(partition, staged):
-            try:
-                outcomes = commit(partition, staged, targets, received)
-            except NotOnDisk:
-                pass
-        if outcomes is None:
-            if staged.full:
-                await spill(store, staged)
-            else:
-                staged.spill()              # little: done here, the thread only has to sync
+    outcomes = None
+    if is_known(partition, staged):
+        try:
+            outcomes = commit(partition, staged, targets, received)
+        except NotOnDisk:
+            pass
+    if outcomes is None:
+        if staged.on_disk:
+            pass                        # this is another try
+        elif store.settings.sync == NOTHING:
+            await spill(store, staged)
+            staged.on_disk = True
+        else:
             await durability.staged(staged, partition)
-            staged.close()
-            outcomes = _commit_twice(partition, staged, targets, received)
-    except BaseException:
-        staged.abort()
-        raise
-    await durability.log(partition, staged)
+        staged.close()
+        outcomes = _commit_twice(partition, staged, targets, received)
+    if store.settings.sync != NOTHING:
+        await durability.log(partition)
+    durability.place(partition, staged)
     return outcomes
 
 
@@ -193,15 +245,44 @@ def _commit_twice(partition: Partition, staged: Staged, targets: Sequence[Target
 
 
 async def _copy(store: Store, staged: Staged, partition: Partition) -> Staged:
-    if not staged.on_disk:
-        await _durability(store).threads.run("files", staged.sync)
+    partition.check_room()
+    if not staged.on_disk:              # they and its name are synced where it is delivered
+        await spill(store, staged)
     serial = partition.next_serial()
     return await run(store, "files", staged.copy_to, partition.files, serial)
 
 
+async def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], *,
+               remove: bool = False, reader: str = "", at_once: bool = False) -> list[int]:
+    """COPY (with `remove`, MOVE) of all of `uids` or none, to wherever the target is; the new UIDs. It is on disk when
+    this returns (see `flushed`). `at_once`: without a thread, if it can be done without.
+
+    Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT, BUSY, DISK_FULL, CORRUPT.
+    """
+    new = None
+    if at_once and store.partition_of(source) is store.partition_of(target):
+        try:
+            new = copy_messages(store, source, target, uids, remove=remove, reader=reader)
+        except StoreError as error:
+            if error.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
+                raise
+    if new is None:
+        side_by_side = _durability(store).threads.side_by_side
+        new = await run(store, "changes", lambda: across.copy(
+            store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side))
+    written = (target, source) if remove else (target,)
+    for entry in {store.partition_of(entry).name: entry for entry in written}.values():
+        await flushed(store, entry)
+    return new
+
+
 async def flushed(store: Store, entry: MailboxEntry) -> None:
-    """Return when everything committed so far on the mailbox's partition is on disk: before a positive answer."""
-    await _durability(store).log(store.partition_of(entry))
+    """Return when everything committed so far on the mailbox's partition is on disk: before a positive answer.
+
+    Unless the setting `sync` says not to wait for that.
+    """
+    if store.settings.sync == EVERYTHING:
+        await _durability(store).log(store.partition_of(entry))
 
 
 async def authenticate(store: Store, login: str, password: Secret) -> Account:

@@ -1,8 +1,9 @@
 """The threads of a server: a few for each kind of work, so that one kind cannot hold up another."""
 
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock, Thread, Timer
 from typing import Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
@@ -11,15 +12,20 @@ T = TypeVar("T")
 
 #: How many threads there are for each kind of work. Every batch of synced files (`offload.SYNCS`) needs one, and so
 #: does the flush of a log.
-POOLS = {"sync": 10, "search": 2, "directory": 2, "files": 4, "changes": 2, "names": 1, "housekeeping": 1}
+POOLS = {"sync": 10, "search": 2, "directory": 2, "files": 4, "changes": 2, "names": 1, "housekeeping": 4}
 SIDE_BY_SIDE = 8            # files synced at the same time within a batch: the journal merges what comes together
 
 
 class Threads(Protocol):
     """Where work is done that must not hold up the event loop."""
 
+    real: bool      # whether there are threads
+
     def run(self, kind: str, work: Callable[[], T]) -> "Deferred[T]":
         """The result of `work`, which runs in a thread of that kind (`POOLS`)."""
+
+    def pause(self, seconds: float) -> "Deferred[None]":
+        """Fires so many seconds from now."""
 
     def side_by_side(self, work: list[Callable[[], None]]) -> None:
         """Run all of `work` at the same time and wait for it; raises what one of them raised. For a thread."""
@@ -27,6 +33,8 @@ class Threads(Protocol):
 
 class Inline:
     """No threads: the work is done at once. For tests and the command line."""
+
+    real = False
 
     def run(self, kind: str, work: Callable[[], T]) -> "Deferred[T]":
         """The result of `work`."""
@@ -37,6 +45,11 @@ class Inline:
             failed.errback()
             return failed
 
+    def pause(self, seconds: float) -> "Deferred[None]":
+        """Wait here."""
+        time.sleep(seconds)
+        return succeed(None)
+
     def side_by_side(self, work: list[Callable[[], None]]) -> None:
         """One after the other."""
         for one in work:
@@ -45,6 +58,8 @@ class Inline:
 
 class ReactorThreads:
     """Threads for each kind of work, made when they are first needed; results come back in the reactor's thread."""
+
+    real = True
 
     def __init__(self, call_from_thread: Callable[..., object]) -> None:
         self._call = call_from_thread
@@ -64,6 +79,14 @@ class ReactorThreads:
                 self._call(done.callback, result)
 
         self._pools[kind].put(task)
+        return done
+
+    def pause(self, seconds: float) -> "Deferred[None]":
+        """Fires so many seconds from now, in the reactor's thread."""
+        done: Deferred[None] = Deferred()
+        timer = Timer(seconds, lambda: self._call(done.callback, None))
+        timer.daemon = True
+        timer.start()
         return done
 
     def side_by_side(self, work: list[Callable[[], None]]) -> None:

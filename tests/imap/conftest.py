@@ -2,11 +2,13 @@
 
 import logging
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from store.check import check
+from store.removal import purge_mailboxes
 from store.settings import Settings
 from store.store import Store
 from tests.support.scripts import Place
@@ -39,7 +41,10 @@ def place(shared_store, monkeypatch, caplog):
         assert not list(partition.files.staging.iterdir())
     if not made.damaged:
         assert check(store) == []
+    for entry in store.names(""):
+        store.delete_mailbox(entry.name)
     for user in ("alice", "bob"):
         store.remove_user(user)
         store.directory.remove(user)
+    purge_mailboxes(store, time.time() + store.settings.purge_delay + 1)
     assert not [record for record in caplog.records if record.exc_info and record.levelno >= logging.ERROR] or made.bugs

@@ -14,7 +14,7 @@ from imap.wire.numbers import parse_number_set
 from store.index import ROW
 from store.mailbox import Mailbox, MailboxState
 
-STATE = MailboxState.new(1, 0)
+STATE = MailboxState.new(1, 0, "alice")
 
 
 def picture(messages, keywords=()):

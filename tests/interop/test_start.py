@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages
+from tests.support import messages, wait
 from tests.support.imap import Imap
 from tests.support.lmtp import Lmtp
 from tests.support.ports import free_port
@@ -87,7 +87,7 @@ def test_a_stop_in_the_middle_of_a_start(tmp_path: Path, after: float) -> None:
 
 def test_as_many_connections_as_the_system_allows(tmp_path: Path) -> None:
     with Server(tmp_path) as server:
-        line = next(line for line in Path(f"/proc/{server.pid}/limits").read_text().splitlines()
+        line = next(line for line in Path(f"/proc/{wait.tree(server.pid)[-1]}/limits").read_text().splitlines()
                     if line.startswith("Max open files"))
         soft, hard = line.split()[3:5]
         assert soft == hard

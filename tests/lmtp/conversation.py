@@ -1,7 +1,8 @@
 """Plays a conversation written as text (tests/scripts/lmtp/*.txt) against the server, in memory.
 
     # ...                    a comment
-    have: alice; bob room=100; carol inactive; alice/Archive     users and mailboxes
+    have: alice; bob room=100; carol inactive; alice/Archive; public/news    users, mailboxes of theirs, and public ones
+    rights: alice/Archive bob lrp        what a user, a group or anyone may do with a mailbox
     with: error_limit=3 tls                                      settings of the server; a context for STARTTLS
     fail: deliver DISK_FULL  the named step fails with that problem, or with an error that nobody expects
     C: NOOP                  a line from the client; lines that follow each other are one batch
@@ -28,6 +29,7 @@ from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.errors import Problem, StoreError
 from store.net import offload
+from store.rights import set_acl
 from tests.support.wire import Wire
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "lmtp"
@@ -42,6 +44,12 @@ class Step:
     line: int
     kind: str
     text: str
+
+
+def named(text):
+    """The mailbox "owner/path"."""
+    owner, _, path = text.partition("/")
+    return MailboxName("" if owner == "public" else owner, path)
 
 
 def read_script(name):
@@ -95,6 +103,9 @@ class Place:
             if step.kind == "have":
                 for item in step.text.split("; "):
                     self._have(item)
+            elif step.kind == "rights":
+                mailbox, identifier, rights = step.text.split()
+                set_acl(self.store, named(mailbox), identifier, rights)
             elif step.kind == "with":
                 for item in step.text.split():
                     self._with(*item.partition("="))
@@ -109,14 +120,15 @@ class Place:
 
     def remove_users(self):
         """Leave the store as it was."""
+        for entry in reversed(self.store.names("")):
+            self.store.delete_mailbox(entry.name)
         for account in list(self.store.directory.all()):
             self.store.remove_user(account.user)
             self.store.directory.remove(account.user)
 
     def _have(self, item):
         if "/" in item:
-            owner, _, path = item.partition("/")
-            self.store.create_mailbox(MailboxName(owner, path))
+            self.store.create_mailbox(named(item))
             return
         user, *words = re.split(r" (?=room=|inactive|disabled)", item)
         self.store.directory.add(user.replace(" ", "."), "no password")
@@ -153,9 +165,8 @@ class Place:
 
     def entry(self, text):
         """The mailbox "owner/path", or None."""
-        owner, _, path = text.partition("/")
         try:
-            return self.store.entry(MailboxName(owner, path))
+            return self.store.entry(named(text))
         except StoreError:
             return None
 
@@ -187,7 +198,7 @@ def play(place, steps):
         answers += lines
         if step.kind in CHECKS:
             check(place, step, answers)
-        elif step.kind not in ("have", "with", "fail"):
+        elif step.kind not in ("have", "rights", "with", "fail"):
             assert not answers, f"unexpected before line {step.line}: {answers}"
             happen(place, step)
     closed = any(step.kind == "closed" for step in steps)
@@ -205,8 +216,7 @@ def happen(place, step):
     elif step.kind == "tls":
         assert place.wire.transport.tls is place.tls
     elif step.kind == "delete":
-        owner, _, path = step.text.partition("/")
-        place.store.delete_mailbox(MailboxName(owner, path))
+        place.store.delete_mailbox(named(step.text))
     else:
         assert step.kind == "end", f"line {step.line}: {step.kind}"
 

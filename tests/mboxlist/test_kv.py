@@ -1,11 +1,13 @@
 """The boundary around Berkeley DB: what is flushed survives, what needs recovery is said."""
 
 import shutil
+import threading
 
 import pytest
 from berkeleydb import db
 
-from mboxlist.kv import Env, Failure, transact
+from mboxlist import kv
+from mboxlist.kv import Deadlock, Env, Failure, transact
 
 
 def opened(folder, broken=lambda: None):
@@ -61,3 +63,42 @@ def test_a_broken_environment_is_told(tmp_path):
     with pytest.raises(Failure):
         transact(env, lambda txn: table.put(b"a", b"", txn))
     assert told
+
+
+def test_a_wait_for_a_lock_ends_with_its_time(tmp_path, monkeypatch):
+    """Berkeley DB looks at the time only when it looks for deadlocks: else a wait for a lost lock has no end."""
+    monkeypatch.setattr(kv, "LOCK_WAIT", 1000)
+    env = opened(tmp_path / "env")
+    table = env.table("t.db")
+    transact(env, lambda txn: table.put(b"a", b"old", txn))
+    holder = env.begin()
+    table.put(b"a", b"held", holder)
+    ended = []
+
+    def wait():
+        txn = env.begin()
+        try:
+            table.put(b"a", b"new", txn)
+        except Deadlock:
+            ended.append(1)
+        txn.abort()
+
+    waiter = threading.Thread(target=wait, daemon=True)
+    waiter.start()
+    while waiter.is_alive():
+        env.detect_deadlocks()
+        waiter.join(0.01)
+    assert ended
+    holder.abort()
+    env.close()
+
+
+def test_a_broken_environment_is_told_by_what_housekeeping_calls(tmp_path):
+    told = []
+    env = opened(tmp_path / "env", lambda: told.append(1))
+    env._env.set_flags(db.DB_PANIC_ENVIRONMENT, 1)
+    for call in (env.detect_deadlocks, env.checkpoint):
+        told.clear()
+        with pytest.raises(Failure):
+            call()
+        assert told

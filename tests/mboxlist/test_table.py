@@ -1,6 +1,7 @@
 """The list of mailboxes: order, identity, and what a killed process leaves."""
 
 import pytest
+from attrs import evolve
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.kv import transact
@@ -20,7 +21,7 @@ def add(mailboxes, *names):
         for text in names:
             name = MailboxName.parse(text)
             mailbox, validity = mailboxes.next_identity(txn)
-            mailboxes.write(MailboxEntry(mailbox, name, "primary", validity, name.owner, 0), txn)
+            mailboxes.write(MailboxEntry(mailbox, name, "primary", validity, 0), txn)
     transact(mailboxes.env, work)
 
 
@@ -39,7 +40,7 @@ def test_children_follow_their_parent(mailboxes):
 
 
 def test_what_is_written_is_found(mailboxes):
-    entry = MailboxEntry(7, MailboxName("bob", "Entwürfe"), "second", 99, "bob", 5, "\\Drafts", {"anyone": "lr"})
+    entry = MailboxEntry(7, MailboxName("bob", "Entwürfe"), "second", 99, 5, "\\Drafts", {"anyone": "lr"})
     transact(mailboxes.env, lambda txn: mailboxes.write(entry, txn))
     assert mailboxes.find(entry.name) == entry
     assert mailboxes.find(MailboxName("bob", "Entw")) is None
@@ -53,7 +54,7 @@ def test_identities_only_rise(mailboxes):
 
 def test_a_transaction_that_fails_leaves_nothing(mailboxes):
     def work(txn):
-        mailboxes.write(MailboxEntry(1, MailboxName("bob", "x"), "primary", 1, "bob", 0), txn)
+        mailboxes.write(MailboxEntry(1, MailboxName("bob", "x"), "primary", 1, 0), txn)
         raise KeyError
     with pytest.raises(KeyError):
         transact(mailboxes.env, work)
@@ -69,3 +70,49 @@ def test_subscriptions_are_each_users_own(mailboxes):
     assert transact(mailboxes.env, lambda txn: mailboxes.subscriptions.remove("bob", "b", txn))
     assert not transact(mailboxes.env, lambda txn: mailboxes.subscriptions.remove("bob", "b", txn))
     assert list(mailboxes.subscriptions.of("bob")) == ["a/ü"]
+
+
+def test_a_mailbox_is_found_by_its_id_under_its_present_name(mailboxes):
+    add(mailboxes, "user/al/INBOX", "user/al/a")
+    entry = mailboxes.find(MailboxName("al", "a"))
+    assert mailboxes.find_id(2) == entry
+
+    def rename(txn):
+        mailboxes.remove(entry.name, txn)
+        mailboxes.write(evolve(entry, name=MailboxName("al", "b")), txn)
+
+    transact(mailboxes.env, rename)
+    assert str(mailboxes.find_id(2).name) == "user/al/b"
+    transact(mailboxes.env, lambda txn: mailboxes.remove(MailboxName("al", "b"), txn))
+    assert mailboxes.find_id(2) is None
+    assert mailboxes.find_id(3) is None
+
+
+def test_each_row_that_changes_is_noticed(mailboxes):
+    noticed = []
+    mailboxes.noticed = noticed.append
+    add(mailboxes, "user/al/a")
+    entry = mailboxes.find(MailboxName("al", "a"))
+    moved = evolve(entry, partition="second")
+    transact(mailboxes.env, lambda txn: mailboxes.write(moved, txn))
+    transact(mailboxes.env, lambda txn: mailboxes.remove(entry.name, txn))
+    assert noticed == [entry, moved, entry, moved]
+    assert not transact(mailboxes.env, lambda txn: mailboxes.remove(entry.name, txn))
+
+
+def test_identities_that_are_skipped_never_come(mailboxes):
+    transact(mailboxes.env, lambda txn: mailboxes.skip_identities(70, 4_000_000_000, txn))
+    transact(mailboxes.env, lambda txn: mailboxes.skip_identities(5, 6, txn))
+    assert mailboxes.last_identity() == (70, 4_000_000_000)
+    assert transact(mailboxes.env, mailboxes.next_identity) == (71, 4_000_000_001)
+
+
+def test_a_list_keeps_its_identity_and_another_has_another(tmp_path):
+    found = []
+    for folder in ("one", "one", "two"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        opened = MailboxList(tmp_path / folder, cache=1 << 20, recover=True)
+        opened.env.flush()
+        found.append(opened.identity)
+        opened.close()
+    assert found[0] == found[1] != found[2]

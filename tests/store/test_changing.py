@@ -1,5 +1,7 @@
 """COPY, MOVE, flags and expunge: what each does to records, counts, quota and references, all or nothing."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from store.copying import copy_messages
 from store.errors import Problem, StoreError
 from store.expunge import expunge, remove
 from store.flags import MAX_KEYWORDS, change_flags
+from store.removal import purge_mailboxes
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores import deliver
 
@@ -176,5 +179,6 @@ def test_removing_a_user_leaves_nothing(store, boxes):
     store.remove_user("alice")
     store.directory.remove("alice")
     assert store.names("alice") == [] and store.subscriptions("alice") == []
+    assert purge_mailboxes(store, time.time() + store.settings.purge_delay + 1) == 2
     assert references(store) == [0, 0, 0]
     assert [root for root, _ in store.partitions["primary"].quotas.all()] == []

@@ -71,11 +71,12 @@ def test_another_senders_address_is_not_shown(store):
 
 
 def test_a_target_over_quota_is_refused_alone(store):
-    store.set_quota("alice", 10)
+    deliver(store, BODY, "user/alice/INBOX")
+    store.set_quota("alice", len(BODY) + 1)
     refused, delivered = deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX")
     assert isinstance(refused, StoreError) and refused.problem is Problem.OVER_QUOTA
     assert isinstance(delivered, Delivered)
-    assert store.quota("alice").octets == 0 and store.quota("bob").octets == len(BODY)
+    assert store.quota("alice").octets == len(BODY) == store.quota("bob").octets
 
 
 def test_quota_can_be_ignored(store):
@@ -88,7 +89,7 @@ def test_quota_can_be_ignored(store):
 
 def test_a_message_that_all_refuse_leaves_nothing(store):
     store.set_quota("alice", None, 0)
-    assert deliver(store, BODY, "user/alice/INBOX")[0].problem is Problem.OVER_QUOTA
+    assert deliver(store, BODY, "user/alice/INBOX")[0].problem is Problem.QUOTA_GRACE_ENDED
     assert files(store) == [] and staged_files(store) == []
 
 

@@ -1,5 +1,7 @@
 """Pictures of a mailbox: refreshing one gives what reading it anew would give, whatever happened and whoever did it."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -52,6 +54,22 @@ def test_a_refreshed_picture_is_a_new_one(place, steps):
     picture, fresh = store.refresh(picture), store.open_mailbox(entry)
     assert picture.rows.tobytes() == fresh.rows.tobytes()
     assert picture.state.to_bytes() == fresh.state.to_bytes()
+
+
+@pytest.mark.parametrize("actors", list(itertools.product("mo", repeat=3)))
+def test_whoever_changed_what_in_between(place, actors):
+    """Three chunks, each changed by this process (m) or another (o): no order of the two hides a change."""
+    store, other = place
+    entry = store.entry(MailboxName("bob", "INBOX"))
+    while len(store.open_mailbox(entry).rows) < 200:
+        deliver(store, b"Subject: x\r\n\r\n", "user/bob/INBOX")
+    picture = store.refresh(store.open_mailbox(entry))
+    change_flags(store, entry, [int(picture.rows["uid"][0])], FlagAction.REPLACE, Flags(keywords=("".join(actors),)))
+    picture = store.refresh(picture)
+    for at, actor in enumerate(actors):
+        remove({"m": store, "o": other}[actor], entry, [int(picture.rows["uid"][at * 70 + 1])])
+    assert store.refresh(picture).rows.tobytes() == store.open_mailbox(entry).rows.tobytes()
+    assert len(store.refresh(picture).rows) == len(picture.rows) - 3
 
 
 def test_nothing_new_is_the_same_object(store):

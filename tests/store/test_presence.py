@@ -1,4 +1,4 @@
-"""Who has a store open: one server, any number of others, and what a killed process leaves is no obstacle."""
+"""Who has a store open, who died in it, and who may come in then."""
 
 import os
 import signal
@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
+from store import presence
+from store.check import check
 from store.errors import Problem, StoreError
+from store.presence import Presence, claim, look
 from store.store import Store
 from tests.support.stores import SMALL, make_store
 
@@ -16,28 +19,168 @@ import sys
 from pathlib import Path
 from store.store import Store
 from tests.support.stores import SMALL
-store = Store(Path(sys.argv[1]), SMALL, server=True)
+store = Store(Path(sys.argv[1]), SMALL, who=sys.argv[2])
 print("open", flush=True)
 sys.stdin.read()
+store.close()
 """
 
 
+class Holder:
+    """Another process that has the store open."""
+
+    def __init__(self, root, who="onecopy deliver"):
+        self.process = subprocess.Popen([sys.executable, "-c", HOLD, str(root), who], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, cwd=os.getcwd())
+        assert self.process.stdout.readline() == b"open\n"
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def shown(others):
+    return [str(other) for other in others]
+
+
 def test_one_server_and_its_pid(tmp_path):
-    make_store(tmp_path / "store").close()
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "store")], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, cwd=os.getcwd()) as server:
-        assert server.stdout.readline() == b"open\n"
+    held = claim(tmp_path / "server.pid")
+    with pytest.raises(StoreError) as refused:
+        claim(tmp_path / "server.pid")
+    assert refused.value.problem is Problem.STORE_IN_USE and f"pid {os.getpid()}," in refused.value.public
+    os.close(held)
+    os.close(claim(tmp_path / "server.pid"))
+
+
+def test_the_living_and_the_dead(tmp_path):
+    root = tmp_path / "store"
+    make_store(root).close()
+    assert look(root / "run") == ([], [])
+    with Holder(root) as first, Holder(root, "onecopy user add/x\n") as second:
+        living, dead = look(root / "run")
+        assert set(shown(living)) == {f"onecopy deliver ({first.pid})", f"onecopy user add_x_ ({second.pid})"}
+        assert dead == []
+        second.kill()
+        living, dead = look(root / "run")
+        assert shown(living) == [f"onecopy deliver ({first.pid})"]
+        assert shown(dead) == [f"onecopy user add_x_ ({second.pid})"]
+    assert shown(look(root / "run")[1]) == [f"onecopy user add_x_ ({second.pid})"]      # until somebody recovers
+    store = Store(root, SMALL)
+    assert look(root / "run")[1] == []
+    assert check(store) == []
+    store.close()
+
+
+def test_an_unclean_end_is_counted_once(tmp_path):
+    root = tmp_path / "store"
+    store = make_store(root)
+    epoch = store.partitions["primary"].epoch
+    store.close()
+    with Holder(root) as holder:
+        holder.kill()
+    for _ in range(2):
+        store = Store(root, SMALL)
+        assert store.partitions["primary"].epoch == epoch + 1
+        store.close()
+
+
+def test_the_last_one_out_does_not_call_it_clean_when_one_has_died(tmp_path):
+    root = tmp_path / "store"
+    store = make_store(root)
+    epoch = store.partitions["primary"].epoch
+    with Holder(root) as holder:
+        holder.kill()
+    store.close()
+    store = Store(root, SMALL)
+    assert store.partitions["primary"].epoch == epoch + 1
+    store.close()
+
+
+def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypatch):
+    root = tmp_path / "store"
+    make_store(root).close()
+    with Holder(root, "onecopy check") as living, Holder(root) as dead:
+        dead.kill()
+        monkeypatch.setattr(Presence.__init__, "__defaults__", ("", 0.0))
         with pytest.raises(StoreError) as refused:
-            Store(tmp_path / "store", SMALL, server=True)
-        assert refused.value.problem is Problem.STORE_IN_USE and str(server.pid) in refused.value.public
-        beside = Store(tmp_path / "store", SMALL)           # a tool may come in
-        epoch = beside.partitions["primary"].epoch
-        beside.close()
-        server.send_signal(signal.SIGKILL)
-        server.wait()
-    again = Store(tmp_path / "store", SMALL, server=True)
-    assert again.partitions["primary"].epoch == epoch + 1   # the end was unclean, and has been counted
-    again.close()
+            Store(root, SMALL)
+        assert refused.value.problem is Problem.UNAVAILABLE
+        assert f"onecopy deliver ({dead.pid}) died in the store" in refused.value.public
+        assert refused.value.public.endswith(f"onecopy check ({living.pid})")
+        assert shown(look(root / "run")[0]) == [f"onecopy check ({living.pid})"]        # it left no trace
+        monkeypatch.undo()
+
+        def leave(seconds):
+            living.process.stdin.close()
+            living.process.wait()
+
+        monkeypatch.setattr(presence.time, "sleep", leave)          # they leave while it waits
+        store = Store(root, SMALL)
+        assert store._presence.alone
+        assert check(store) == []
+        store.close()
+
+
+COME_AND_GO = """
+import sys
+from pathlib import Path
+from store.presence import Presence
+for _ in range(2000):
+    presence = Presence(Path(sys.argv[1]), "x")
+    presence.settled()
+    presence.leaving()
+    presence.leave()
+"""
+
+
+def test_coming_and_going_is_not_taken_for_death(tmp_path):
+    """However often one looks at one who comes and goes."""
+    seen = 0
+    with subprocess.Popen([sys.executable, "-c", COME_AND_GO, str(tmp_path)], cwd=os.getcwd()) as other:
+        while other.poll() is None:
+            living, dead = look(tmp_path)
+            seen += len(living)
+            assert dead == []
+    assert other.returncode == 0 and seen
+
+
+def test_those_who_look_do_not_see_each_other(tmp_path):
+    """Two at a time that look at the file of a dead one: neither takes the other's lock for life."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "1.0.dead").touch()
+    handle = os.open(inside / "1.0.dead", os.O_RDONLY)
+    presence.fcntl.flock(handle, presence.fcntl.LOCK_SH)            # as one who looks holds it for a moment
+    assert shown(look(tmp_path)[1]) == ["dead (1)"]
+    os.close(handle)
+
+
+def test_the_dead_are_forgotten_only_when_nobody_is_inside(tmp_path):
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (inside / "1.0.dead").touch()
+    (inside / ".2.0.killed at the door").touch()
+    living = Presence(tmp_path, "first")
+    living.settled()
+    assert living.alone and look(tmp_path)[1] == []
+    (inside / "1.0.dead").touch()
+    presence.forget_dead(tmp_path)
+    assert shown(look(tmp_path)[1]) == ["dead (1)"]
+    living.leave()
+    presence.forget_dead(tmp_path)
+    assert look(tmp_path) == ([], [])
 
 
 def test_no_store(tmp_path):

@@ -16,7 +16,8 @@ r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against 
     time: 300     stop:     hangup:     tls:      what else may happen; tls: a handshake was asked for
     deliver: INBOX four                     a message arrives
     lose: INBOX 2                           the file of a UID is gone
-    quota: 1000                             alice's limit
+    acl: user/bob/Team alice lrs            what an identifier may do with a mailbox (- for nothing)
+    quota: 1000      quota: messages 2      alice's limit
     fail: name PROBLEM                      from here on that function fails so; `bug` is an error that nobody expects
     box: INBOX one(\Seen) two               what is in the mailbox in the end
 """
@@ -34,6 +35,7 @@ from mboxlist.names import MailboxName
 from store.deliver import Delivered, Target
 from store.errors import Problem, StoreError
 from store.net import offload
+from store.rights import set_acl
 from store.values import Flag, Flags, InternalDate
 from tests.support.wire import Wire
 
@@ -77,7 +79,11 @@ class Place:
         return Wire(self.server, self.clock, self.peer)
 
     def entry(self, path):
-        return self.store.entry(MailboxName(self.user, path))
+        return self.store.entry(self.name(path))
+
+    def name(self, path):
+        """A name of the user's, or a canonical one of somebody else's."""
+        return MailboxName.from_client(self.user, path)
 
     def deliver(self, path, data, flags=Flags()):
         entry = self.entry(path)
@@ -90,7 +96,7 @@ class Place:
 
     def have(self, path, messages):
         if path != "INBOX":
-            self.store.create_mailbox(MailboxName(self.user, path))
+            self.store.create_mailbox(self.name(path))
         for subject, flags in _MESSAGE.findall(messages):
             self.deliver(path, content(subject), flags_of(flags))
 
@@ -306,7 +312,12 @@ class Player:
         self.place.lose(path, int(uid))
 
     def on_quota(self, text, _):
-        self.place.store.set_quota(self.place.user, octets=int(text))
+        octets_or_messages, _, number = text.rpartition(" ")
+        self.place.store.set_quota(self.place.user, **{octets_or_messages or "octets": int(number)})
+
+    def on_acl(self, text, _):
+        name, identifier, rights = text.split(" ")
+        set_acl(self.place.store, self.place.name(name), identifier, "" if rights == "-" else rights)
 
     def on_box(self, text, _):
         path, _, subjects = text.partition(" ")
@@ -340,7 +351,7 @@ FAILING = {
     "open": "store.store.Store.open_mailbox",
     "list": "store.store.Store.names",
     "flags": "imap.verbs.flags.change_flags",
-    "copy": "imap.verbs.copying.copy_messages",
+    "copy": "store.net.offload.copy",
     "expunge": "imap.verbs.selecting.expunge_messages",
     "search": "imap.verbs.search.find",
 }

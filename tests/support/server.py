@@ -59,8 +59,8 @@ class Server:
 
     @property
     def staged(self) -> list[Path]:
-        """What is in `staging` and is not only the second name of a message file."""
-        return sorted(path for path in self.root.glob("partitions/*/staging/*") if _names(path) == 1)
+        """What is in `staging` and is not only the second name of a message file, nor made ready for one and empty."""
+        return sorted(path for path in self.root.glob("partitions/*/staging/*") if _is_staged(path))
 
     def environment(self) -> dict[str, str]:
         """The variables that give `onecopy` its options."""
@@ -163,8 +163,9 @@ def _greets(port: int, greeting: bytes) -> bool:
         return False
 
 
-def _names(path: Path) -> int:
+def _is_staged(path: Path) -> bool:
     try:
-        return path.stat().st_nlink
+        status = path.stat()
     except FileNotFoundError:
-        return 0
+        return False
+    return status.st_nlink == 1 and status.st_size > 0

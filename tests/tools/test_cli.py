@@ -1,8 +1,6 @@
 """The commands of `onecopy`, each on a fresh store."""
 
-import io
 import json
-import os
 import stat
 from pathlib import Path
 
@@ -11,56 +9,11 @@ import pytest
 from store.accounts.base import Status
 from store.store import Store
 from store.values import Secret
+from tests.support.program import Program
 from tools import cli
 from tools.commands import messages
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
-
-
-class Program:
-    """Runs `onecopy` in this process."""
-
-    def __init__(self, root: Path, capture: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self.root = root
-        self._capture = capture
-        self._monkeypatch = monkeypatch
-        self.error = ""
-
-    def __call__(self, *words: str, octets: bytes = b"", status: int = 0) -> str:
-        """What it prints."""
-        self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(octets)))
-        found = cli.main([*words, "--root", str(self.root)])
-        out, self.error = self._capture.readouterr()
-        assert found == status, self.error
-        return out
-
-    def json(self, *words: str) -> object:
-        """The same with --json."""
-        return json.loads(self(*words, "--json"))
-
-    def refused(self, *words: str, status: int = 1, octets: bytes = b"") -> str:
-        """The one line in which it complains."""
-        assert self(*words, status=status, octets=octets) == ""
-        line, = self.error.splitlines()
-        assert line.startswith("onecopy: ")
-        return line.removeprefix("onecopy: ")
-
-
-@pytest.fixture
-def bare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
-    """No store yet."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("ONECOPY_")]:
-        monkeypatch.delenv(name)
-    return Program(tmp_path / "store", capsys, monkeypatch)
-
-
-@pytest.fixture
-def onecopy(bare: Program) -> Program:
-    """A store with alice and bob."""
-    bare("init")
-    bare("user", "add", "alice", "bob", "--password-stdin", octets=b"secret\n")
-    return bare
 
 
 def login(root: Path, user: str, password: bytes) -> Status:
@@ -101,12 +54,12 @@ def test_wrong_use(bare: Program, words: list[str], capsys: pytest.CaptureFixtur
 
 def test_users(onecopy: Program) -> None:
     assert onecopy.json("user", "list") == [
-        {"user": user, "status": "active", "partition": "primary"} for user in ("alice", "bob")]
+        {"user": user, "status": "active", "partition": "primary", "groups": []} for user in ("alice", "bob")]
     assert [line.split() for line in onecopy("user", "list").splitlines()] == [
         ["user", "status", "partition"], ["alice", "active", "primary"], ["bob", "active", "primary"]]
     assert onecopy.json("user", "show", "Alice@example.org") == {
-        "user": "alice", "status": "active", "partition": "primary", "mailboxes": 1, "messages": 0, "octets": 0,
-        "octet_limit": None, "message_limit": None}
+        "user": "alice", "status": "active", "partition": "primary", "groups": [], "mailboxes": 1, "messages": 0,
+        "octets": 0, "octet_limit": None, "message_limit": None}
     assert "mailboxes" in onecopy("user", "show", "alice")
 
 
@@ -148,11 +101,11 @@ def test_status(onecopy: Program) -> None:
 def test_a_user_goes_with_all_mail(onecopy: Program) -> None:
     onecopy("mailbox", "create", "alice", "Archive/2026")
     onecopy("deliver", "alice", "bob", octets=MESSAGE)
-    onecopy("user", "remove", "alice", "--yes")
+    onecopy("user", "remove", "alice", "--now", "--yes")
     assert [row["user"] for row in onecopy.json("user", "list")] == ["bob"]
     assert [row["user"] for row in onecopy.json("mailbox", "list")] == ["bob"]
     assert onecopy.json("mailbox", "info", "bob", "INBOX")["messages"] == 1
-    assert "There is no user alice" in onecopy.refused("user", "remove", "alice", "--yes")
+    assert "There is no user alice" in onecopy.refused("user", "remove", "alice", "--now", "--yes")
     onecopy("check")
 
 
@@ -233,20 +186,6 @@ def test_hashdir(onecopy: Program) -> None:
     assert [len(part) for part in path.relative_to(path.parents[2]).parts[:2]] == [2, 2]
 
 
-def test_quota(onecopy: Program) -> None:
-    onecopy("deliver", "alice", octets=MESSAGE)
-    onecopy("quota", "set", "alice", "--octets", "2G", "--messages", "1000")
-    row = {"user": "alice", "octets": len(MESSAGE), "octet_limit": 2 << 30, "messages": 1, "message_limit": 1000}
-    assert onecopy.json("quota", "show", "alice") == [row]
-    onecopy("quota", "set", "alice", "--octets", "none")
-    assert onecopy.json("quota", "show", "alice") == [{**row, "octet_limit": None}]
-    onecopy("quota", "set", "alice", "--octets", "default")
-    row = json.loads(onecopy("quota", "show", "alice", "--json", "--store-default-quota", "5M"))[0]
-    assert row["octet_limit"] == 5 << 20
-    assert [line.split()[0] for line in onecopy("quota", "show").splitlines()] == ["user", "alice", "bob"]
-    assert "nothing to change" in onecopy.refused("quota", "set", "alice", status=2)
-
-
 def test_config_show(onecopy: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONECOPY_POP3_PORT", "1110")
     found = onecopy.json("config", "show", "--imap-port", "1143")
@@ -268,7 +207,7 @@ def test_check_finds_a_missing_file(onecopy: Program) -> None:
 
 
 def test_beside_a_server(onecopy: Program) -> None:
-    owner = Store(onecopy.root, server=True)
+    owner = Store(onecopy.root)
     try:
         onecopy("deliver", "alice", octets=MESSAGE)
         assert onecopy("check") == "nothing wrong was found\n"

@@ -98,6 +98,29 @@ def test_a_certificate_is_read_again(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+@pytest.mark.parametrize("options", [{}, TWO])
+def test_a_hangup_in_the_middle_of_a_start(tmp_path: Path, options: dict[str, str]) -> None:
+    """A process that does not know yet what SIGHUP means is not ended by it."""
+    server = Server(tmp_path, [], options)
+    server.launch()
+    for _ in range(5):
+        wait.until(lambda: workers(server) or None, "a process has been started", pid=server.pid, limit=LIMIT)
+        os.kill(server.pid, signal.SIGHUP)
+    server.answers()
+    assert "died" not in server.said() and "ended while it started" not in server.said()
+    assert server.stop() == 0
+
+
+def test_a_start_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.pem"
+    bad.write_text("no certificate")
+    server = Server(tmp_path, [], {"tls.certificate": str(bad), "tls.key": str(bad)})
+    server.launch()
+    assert server.wait() == 2
+    line, = server.said().splitlines()
+    assert line.startswith("onecopy: ") and str(bad) in line
+
+
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of four processes: the keeper, one for IMAP, one for LMTP, one for POP3."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from mboxlist.entry import MailboxEntry
-from mboxlist.names import MailboxName, NameProblem
+from mboxlist.names import PUBLIC, MailboxName, NameProblem
 from store.accounts.base import Account
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
@@ -31,7 +31,7 @@ class Invocation:
     @contextmanager
     def store(self) -> Iterator[Store]:
         """The store, open; beside a running server too, whose clients hear of changes. Raises Failure."""
-        store = open_store(self.config, server=False)
+        store = open_store(self.config, self.arguments.program)
         try:
             NewsSocket(store.root, store.news)
             yield store
@@ -74,25 +74,34 @@ def account(store: Store, address: str) -> Account:
     return found
 
 
-def mailbox_name(user: Account, text: str) -> MailboxName:
-    """A mailbox name as that user's client writes it. Raises Failure."""
+def owner(store: Store, address: str) -> str:
+    """The user id of a user id or address; "" for "public/", which stands for the owner of public mailboxes.
+
+    Raises StoreError NO_USER.
+    """
+    return "" if address == PUBLIC else account(store, address).user
+
+
+def mailbox_name(owner: str, text: str) -> MailboxName:
+    """A mailbox name as the owner's client writes it; a public one also without "public/". Raises Failure."""
     try:
-        return MailboxName.from_client(user.user, text)
+        return MailboxName.from_client(owner, text)
     except NameProblem as error:
         raise Failure(f"{text}: {error}") from None
 
 
 def mailbox(store: Store, address: str, text: str) -> MailboxEntry:
-    """A user's mailbox; INBOX is made when first asked for. Raises StoreError NO_USER, NO_MAILBOX, Failure."""
-    user = account(store, address)
+    """A user's or a public mailbox; INBOX is made when first asked for. Raises StoreError NO_USER, NO_MAILBOX, Failure.
+    """
+    user = owner(store, address)
     name = mailbox_name(user, text)
-    if name == MailboxName(user.user, "INBOX"):
-        return store.inbox(user)
+    if name.is_inbox() and name.owner == user:
+        return store.inbox(account(store, user))
     try:
         return store.entry(name)
     except StoreError as error:
         if error.problem is Problem.NO_MAILBOX:
-            raise StoreError(Problem.NO_MAILBOX, f"There is no mailbox {text} of {user.user}") from None
+            raise StoreError(Problem.NO_MAILBOX, f"There is no mailbox {text} of {user or PUBLIC}") from None
         raise
 
 

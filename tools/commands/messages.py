@@ -22,6 +22,7 @@ def add(parser: Parsers) -> None:
     made = parser("deliver", deliver, "deliver the message on standard input; it is stored once for all users")
     made.add_argument("users", nargs="+", metavar="USER")
     made.add_argument("--mailbox", default="INBOX", metavar="NAME", help="default: INBOX")
+    made.add_argument("-q", "--ignore-quota", action="store_true", help="deliver also to users over quota")
     made.add_argument("--raw", action="store_true", help="keep line ends as they are, even if they are bare LFs")
     made.add_argument("--json", action="store_true")
     made = parser("path", path, "print where the file of a message is")
@@ -42,7 +43,7 @@ def deliver(invocation: Invocation) -> int:
         for user in arguments.users:
             try:
                 entry = mailbox(opened, _open_account(opened, user).user, arguments.mailbox)
-                targets[entry.id] = Target(entry)
+                targets[entry.id] = Target(entry, ignore_quota=arguments.ignore_quota)
             except StoreError as error:
                 print(f"onecopy: {user}: {error.public}", file=sys.stderr)
                 status = 1

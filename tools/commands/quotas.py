@@ -1,27 +1,45 @@
-"""onecopy quota show|set"""
+"""onecopy quota show|set|remove|check|warn"""
 
 import argparse
 from collections.abc import Callable
+from urllib.parse import unquote
 
-from store.quota import DEFAULT, UNLIMITED, QuotaUse
+from mboxlist.names import PUBLIC, SEPARATOR
+from store import notices, quotaroots
+from store.errors import StoreError
+from store.quota import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from store.settings import Settings
+from store.store import Store
 from tools import config
-from tools.commands import Invocation, Parsers, account, directory
+from tools.commands import Invocation, Parsers, account, directory, each, mailbox_name
 from tools.errors import Failure
 from tools.output import print_json, print_table
 
 WORDS = {"default": DEFAULT, "none": UNLIMITED}
+ROOT = "USER, USER/MAILBOX, public/MAILBOX or @DOMAIN"
+COLUMNS = ("root", "per_cent", "octets", "octet_limit", "messages", "message_limit", "refused_since")
 
 
 def add(parser: Parsers) -> None:
     """Make the parsers."""
-    made = parser("quota show", show_quota, "show use and limits, of one user or of all")
-    made.add_argument("user", metavar="USER", nargs="?")
+    made = parser("quota show", show_quota, "show use and limits, of one or of all")
+    made.add_argument("root", metavar="ROOT", nargs="?", help=f"{ROOT}; a USER's MAILBOXes with limits are shown too")
     made.add_argument("--json", action="store_true")
-    made = parser("quota set", set_quota, "set a user's limits")
-    made.add_argument("user", metavar="USER")
+    made = parser("quota set", set_quota, "set limits of a user, of a mailbox and those below it, or of a domain")
+    made.add_argument("root", metavar="ROOT", help=ROOT)
     made.add_argument("--octets", type=_limit(config.size), metavar="SIZE", help="such as 2G; none; default")
     made.add_argument("--messages", type=_limit(_count), metavar="NUMBER", help="a number; none; default")
+    made.add_argument("--composite", type=_composite, metavar="LIMITS",
+                      help="a user's limit and those of mailboxes: 50M;Archive%%200M")
+    made.add_argument("--json", action="store_true")
+    made = parser("quota remove", remove_quota, "have a mailbox count for its user again, or end a domain's limits")
+    made.add_argument("root", metavar="ROOT", help="USER/MAILBOX, public/MAILBOX or @DOMAIN")
+    made.add_argument("--json", action="store_true")
+    made = parser("quota check", check_quota, "list those who have reached the warning threshold; status 1 if any has")
+    made.add_argument("--json", action="store_true")
+    made = parser("quota warn", warn, "send the notices that are due to users who have reached the warning threshold")
+    made.add_argument("--dry-run", action="store_true", help="only say who would get one")
+    made.add_argument("--json", action="store_true")
 
 
 def _limit(read: Callable[[str], int]) -> Callable[[str], int]:
@@ -41,35 +59,140 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _composite(text: str) -> list[tuple[str, int]]:
+    """Mailbox ("" for the user) and octets, in Sun's syntax for mailQuota: {limit}[;{name}%{limit}]..."""
+    found = []
+    for at, part in enumerate(text.split(";")):
+        name, percent, size = part.strip().rpartition("%")
+        if bool(percent) != bool(at) or bool(name) != bool(at):
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form LIMIT;MAILBOX%LIMIT;...")
+        if name.startswith("#"):
+            raise argparse.ArgumentTypeError(f"{name}: there are no limits for types of messages")
+        limit = UNLIMITED if size == "-1" else DEFAULT if size == "-2" else _limit(config.size)(size)
+        found.append((unquote(name), limit))
+    return found
+
+
+def root_named(store: Store, text: str) -> str:
+    """The quota root as the store names it. Raises StoreError NO_USER, Failure."""
+    if text.startswith((DOMAIN, PUBLIC)):
+        return text
+    user, separator, path = text.partition(SEPARATOR)
+    found = account(store, user)
+    return f"{found.user}/{mailbox_name(found.user, path).path}" if separator else found.user
+
+
 def limits(use: QuotaUse, settings: Settings) -> dict[str, object]:
     """The limits that hold; None where there is none."""
     octets, messages = use.limits(settings)
     return {"octet_limit": octets, "message_limit": messages}
 
 
+def facts(root: str, use: QuotaUse, settings: Settings) -> dict[str, object]:
+    """What is told of a quota root; times are Unix times, None for never."""
+    found = {"root": root, "per_cent": use.per_cent(settings), "octets": use.octets, "messages": use.messages,
+             **limits(use, settings), "refused_since": use.refused or None, "warned": use.warned or None}
+    return {**found, "discount": use.discount} if settings.quota_charge == "fair" else found
+
+
+def roots(store: Store, root: str | None) -> list[str]:
+    """The quota roots that are meant, and those below a user. Raises Failure, StoreError."""
+    if root is None:
+        known = {name for name in quotaroots.all_roots(store) if not name.startswith(DOMAIN)}
+        users = {user.user for user in directory(store).all()}
+        return [*sorted(known | users), *(name for name in quotaroots.all_roots(store) if name.startswith(DOMAIN))]
+    named = root_named(store, root)
+    return [named, *(name for name in quotaroots.all_roots(store)
+                     if SEPARATOR not in named and name.startswith(named + SEPARATOR))]
+
+
 def show_quota(invocation: Invocation) -> int:
     """onecopy quota show"""
     with invocation.store() as store:
-        if invocation.arguments.user is not None:
-            users = [account(store, invocation.arguments.user).user]
-        else:
-            users = [user.user for user in directory(store).all()]
-        rows: list[dict[str, object]] = []
-        for user in users:
-            use = store.quota(user)
-            rows.append({"user": user, "octets": use.octets, "messages": use.messages, **limits(use, store.settings)})
+        rows = [facts(root, store.quota(root), store.settings) for root in roots(store, invocation.arguments.root)]
+    _print(invocation, rows)
+    return 0
+
+
+def _print(invocation: Invocation, rows: list[dict[str, object]]) -> None:
     if invocation.arguments.json:
         print_json(rows)
     else:
-        print_table(rows, ("user", "octets", "octet_limit", "messages", "message_limit"))
-    return 0
+        fair = any("discount" in row for row in rows)
+        print_table(rows, (*COLUMNS, "discount") if fair else COLUMNS)
 
 
 def set_quota(invocation: Invocation) -> int:
     """onecopy quota set"""
     arguments = invocation.arguments
-    if arguments.octets is None and arguments.messages is None:
-        raise Failure("nothing to change: give --octets, --messages")
+    if arguments.octets is None and arguments.messages is None and arguments.composite is None:
+        raise Failure("nothing to change: give --octets, --messages or --composite")
     with invocation.store() as store:
-        store.set_quota(account(store, arguments.user).user, arguments.octets, arguments.messages)
+        root = root_named(store, arguments.root)
+        if arguments.composite is not None:
+            if arguments.octets is not None or SEPARATOR in root or root.startswith(DOMAIN):
+                raise Failure("--composite is for a user, and in the place of --octets")
+            changed = _set_composite(store, root, arguments.composite)
+        else:
+            changed = [root]
+        if arguments.octets is not None or arguments.messages is not None:
+            store.set_quota(root, arguments.octets, arguments.messages)
+        rows = [facts(name, store.quota(name), store.settings) for name in changed]
+    if arguments.json:
+        print_json(rows)
     return 0
+
+
+def _set_composite(store: Store, user: str, parts: list[tuple[str, int]]) -> list[str]:
+    """Set these limits; mailboxes that are not named have no root of their own any more. The roots that were set."""
+    named = {f"{user}/{mailbox_name(user, path).path}" if path else user: limit for path, limit in parts}
+    for root, limit in named.items():
+        store.set_quota(root, octets=limit)
+    for root in roots(store, user):
+        if root not in named and root != user:
+            store.remove_quota_root(root)
+    return list(named)
+
+
+def remove_quota(invocation: Invocation) -> int:
+    """onecopy quota remove"""
+    with invocation.store() as store:
+        root = root_named(store, invocation.arguments.root)
+        store.remove_quota_root(root)
+    if invocation.arguments.json:
+        print_json([{"root": root}])
+    return 0
+
+
+def check_quota(invocation: Invocation) -> int:
+    """onecopy quota check"""
+    with invocation.store() as store:
+        rows = [facts(root, use, store.settings) for root in quotaroots.all_roots(store)
+                if (use := store.quota(root)).deserves_warning(store.settings)]
+    if rows or invocation.arguments.json:
+        _print(invocation, rows)
+    return 1 if rows else 0
+
+
+def warn(invocation: Invocation) -> int:
+    """onecopy quota warn"""
+    arguments = invocation.arguments
+    sent: list[str] = []
+    with invocation.store() as store:
+        due = {root: partition for partition, root in notices.pending(store)}
+
+        def send(root: str) -> None:
+            if arguments.dry_run or notices.send(store, (due[root], root)):
+                sent.append(root)
+
+        try:
+            notices.template(store.settings)
+        except StoreError as error:
+            raise Failure(error.public, 1) from None
+        status = each(list(due), send)
+    if arguments.json:
+        print_json([{"root": root} for root in sent])
+    else:
+        for root in sent:
+            print(root)
+    return status

@@ -1,18 +1,23 @@
-"""onecopy user add|list|show|set|remove"""
+"""onecopy user add|list|show|set|rename|remove|restore"""
 
 import argparse
 import getpass
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from mboxlist.acl import GROUP, AclProblem, parse_identifier
+from store import partitions
 from store.accounts.base import Account, Status
 from store.accounts.passwords import hash_password
 from store.store import Store
+from store.users import forget_user, remove_user, restore_user
+from store.users import rename_user as rename
 from store.values import Secret
 from tools.commands import Invocation, Parsers, account, directory, each
 from tools.commands.quotas import limits
 from tools.errors import Failure
-from tools.output import print_facts, print_json, print_table
+from tools.output import print_facts, print_json, print_table, when
 
 LONGEST_PASSWORD = 1024
 
@@ -21,20 +26,31 @@ def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("user add", add_users, "make users; all given here get the same password")
     made.add_argument("users", nargs="+", metavar="USER", help="name, or name@domain outside the default domain")
+    made.add_argument("--partition", metavar="NAME", help="where their mail will be (store.default_partition)")
     _password_options(made)
     made = parser("user list", list_users, "list the users")
     made.add_argument("--json", action="store_true")
     made = parser("user show", show_user, "show what a user has and may")
     made.add_argument("user", metavar="USER")
     made.add_argument("--json", action="store_true")
-    made = parser("user set", set_user, "change a user's password or status")
+    made = parser("user set", set_user, "change a user's password, status or groups")
     made.add_argument("user", metavar="USER")
-    made.add_argument("--status", choices=[status.value for status in Status])
+    made.add_argument("--status", choices=[status.value for status in Status if status is not Status.REMOVED])
+    groups = made.add_mutually_exclusive_group()
+    groups.add_argument("--group", dest="groups", action="append", metavar="NAME",
+                        help="be in this group (group:NAME in access control lists) and in no other; can be repeated")
+    groups.add_argument("--no-groups", dest="groups", action="store_const", const=[], help="be in no group")
     made.add_argument("--password", action="store_true", help="ask for a new password")
     _password_options(made)
-    made = parser("user remove", remove_users, "remove users and all their mail")
+    made = parser("user rename", rename_user, "give a user another name; all that the user has comes along")
+    made.add_argument("old", metavar="OLD")
+    made.add_argument("new", metavar="NEW")
+    made = parser("user remove", remove_users, "remove users and, after a delay (store.user_delay), all their mail")
     made.add_argument("users", nargs="+", metavar="USER")
+    made.add_argument("--now", action="store_true", help="at once; mailboxes can still be brought back one by one")
     made.add_argument("--yes", action="store_true", help="do not ask")
+    made = parser("user restore", restore_users, "have removed users back, as they were")
+    made.add_argument("users", nargs="+", metavar="USER")
 
 
 def _password_options(parser: argparse.ArgumentParser) -> None:
@@ -71,9 +87,10 @@ def _password(line: bytes) -> Secret:
     return Secret(password)
 
 
-def add_user(store: Store, address: str, password_hash: str) -> Account:
-    """Make a user with an INBOX. Raises StoreError USER_EXISTS, BAD_NAME."""
-    made = directory(store).add(address, password_hash)
+def add_user(store: Store, address: str, password_hash: str, partition: str | None = None) -> Account:
+    """Make a user with an INBOX. Raises StoreError USER_EXISTS, BAD_NAME, UNAVAILABLE."""
+    partition = partitions.for_new_mail(store) if partition is None else partitions.named(store, partition).name
+    made = directory(store).add(address, password_hash, partition=partition)
     store.inbox(made)
     return made
 
@@ -82,23 +99,33 @@ def add_users(invocation: Invocation) -> int:
     """onecopy user add"""
     password = read_password(invocation)
     with invocation.store() as store:
-        return each(invocation.arguments.users, lambda user: _added(store, user, password))
+        return each(invocation.arguments.users, lambda user: _added(
+            store, user, password, invocation.arguments.partition))
 
 
-def _added(store: Store, user: str, password: Secret) -> None:
-    add_user(store, user, hash_password(password))
+def _added(store: Store, user: str, password: Secret, partition: str | None) -> None:
+    add_user(store, user, hash_password(password), partition)
 
 
 def list_users(invocation: Invocation) -> int:
     """onecopy user list"""
     with invocation.store() as store:
-        rows = [{"user": user.user, "status": user.status.value, "partition": user.partition}
+        rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
+                 "groups": list(user.groups), **_removal(store, user)}
                 for user in directory(store).all()]
     if invocation.arguments.json:
         print_json(rows)
     else:
-        print_table(rows, ("user", "status", "partition"))
+        columns = [name for name in ("groups", "kept_until") if any(row.get(name) for row in rows)]
+        print_table(rows, ("user", "status", "partition", *columns))
     return 0
+
+
+def _removal(store: Store, user: Account) -> dict[str, object]:
+    """Of a removed user also until when the mail is kept."""
+    if user.status is not Status.REMOVED:
+        return {}
+    return {"kept_until": when(user.removed + store.settings.user_delay)}
 
 
 def show_user(invocation: Invocation) -> int:
@@ -107,9 +134,9 @@ def show_user(invocation: Invocation) -> int:
         user = account(store, invocation.arguments.user)
         use = store.quota(user.user)
         facts: dict[str, object] = {
-            "user": user.user, "status": user.status.value, "partition": user.partition,
-            "mailboxes": len(store.names(user.user)), "messages": use.messages, "octets": use.octets,
-            **limits(use, store.settings)}
+            "user": user.user, "status": user.status.value, **_removal(store, user), "partition": user.partition,
+            "groups": list(user.groups), "mailboxes": len(store.names(user.user)), "messages": use.messages,
+            "octets": use.octets, **limits(use, store.settings)}
     if invocation.arguments.json:
         print_json(facts)
     else:
@@ -123,13 +150,25 @@ def set_user(invocation: Invocation) -> int:
     password_hash = None
     if arguments.password or arguments.password_file is not None or arguments.password_stdin:
         password_hash = hash_password(read_password(invocation))
-    elif arguments.status is None:
-        raise Failure("nothing to change: give --status, --password, --password-file or --password-stdin")
+    elif arguments.status is None and arguments.groups is None:
+        raise Failure("nothing to change: give --status, --group, --no-groups, --password, --password-file or "
+                      "--password-stdin")
+    groups = None if arguments.groups is None else _groups(arguments.groups)
     with invocation.store() as store:
         user = account(store, arguments.user)
-        directory(store).change(user.user, password_hash=password_hash,
+        directory(store).change(user.user, password_hash=password_hash, groups=groups,
                                 status=Status(arguments.status) if arguments.status else None)
     return 0
+
+
+def _groups(names: Sequence[str]) -> list[str]:
+    """The groups in order, each once. Raises Failure."""
+    for name in names:
+        try:
+            parse_identifier(GROUP + name)
+        except AclProblem as problem:
+            raise Failure(f"{name}: {problem}") from None
+    return sorted(set(names))
 
 
 def remove_users(invocation: Invocation) -> int:
@@ -137,12 +176,19 @@ def remove_users(invocation: Invocation) -> int:
     users = invocation.arguments.users
     with invocation.store() as store:
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?")
-        return each(users, lambda user: _remove(store, user))
+        work = forget_user if invocation.arguments.now else remove_user
+        return each(users, lambda user: work(store, account(store, user).user))
 
 
-def _remove(store: Store, address: str) -> None:
-    """No mail may come in, and no session begin, while the mailboxes go."""
-    user = account(store, address).user
-    directory(store).change(user, status=Status.DISABLED)
-    store.remove_user(user)
-    directory(store).remove(user)
+def restore_users(invocation: Invocation) -> int:
+    """onecopy user restore"""
+    with invocation.store() as store:
+        return each(invocation.arguments.users, lambda user: restore_user(store, account(store, user).user))
+
+
+def rename_user(invocation: Invocation) -> int:
+    """onecopy user rename"""
+    with invocation.store() as store:
+        names = directory(store)
+        rename(store, names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new))
+    return 0

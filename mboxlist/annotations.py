@@ -1,0 +1,83 @@
+"""Annotations of mailboxes (RFC 5464): entry names such as /shared/comment, each with a value."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from mboxlist.entry import MailboxId
+
+if TYPE_CHECKING:                   # who only wants to know the limits needs no database
+    from mboxlist.kv import Table, Txn
+
+SHARED = "/shared/"
+PRIVATE = "/private/"
+MAX_NAME = 255              # octets
+MAX_VALUE = 64 << 10        # octets
+MAX_ENTRIES = 1000          # of one mailbox
+_MARK = b"\x00"
+
+
+class Annotations:
+    """`annotations.db`: mailbox id, entry name, and the user whose it is ("" for a shared one) -> value."""
+
+    def __init__(self, table: "Table") -> None:
+        self._table = table
+
+    def get(self, mailbox: MailboxId, name: str, user: str = "", txn: "Txn" = None) -> bytes | None:
+        """The value of an entry."""
+        return self._table.get(_key(mailbox, name, user), txn)
+
+    def set(self, mailbox: MailboxId, name: str, value: bytes | None, txn: "Txn", user: str = "") -> None:
+        """Set an entry; None removes it. Raises ValueError for a name, a value or a number of entries not allowed."""
+        if value is None:
+            self._table.delete(_key(mailbox, name, user), txn)
+            return
+        if not is_legal(name, private=bool(user)):
+            raise ValueError("Not the name of an annotation")
+        if len(value) > MAX_VALUE:
+            raise ValueError("The annotation is too long")
+        key = _key(mailbox, name, user)
+        if self._table.get(key, txn) is None and sum(1 for _ in self.of(mailbox, txn)) >= MAX_ENTRIES:
+            raise ValueError("There are too many annotations")
+        self._table.put(key, value, txn)
+
+    def of(self, mailbox: MailboxId, txn: "Txn" = None) -> Iterator[tuple[str, str, bytes]]:
+        """All entries of a mailbox: name, user, value."""
+        start = mailbox.to_bytes(4, "big")
+        for key, value in self._table.scan(start, (mailbox + 1).to_bytes(4, "big"), txn):
+            name, _, user = key[4:].partition(_MARK)
+            yield name.decode(), user.decode(), value
+
+    def mailboxes(self, txn: "Txn" = None) -> Iterator[MailboxId]:
+        """The mailboxes that have entries, in order of id."""
+        last = -1
+        for key, _ in self._table.scan(txn=txn):
+            mailbox = int.from_bytes(key[:4], "big")
+            if mailbox != last:
+                yield MailboxId(mailbox)
+            last = mailbox
+
+    def rename_user(self, old: str, new: str | None, txn: "Txn") -> None:
+        """The user has another name now, or (None) is no more. Looks at everything."""
+        for key, value in list(self._table.scan(txn=txn)):
+            rest, _, user = key[4:].partition(_MARK)
+            if user.decode() == old:
+                self._table.delete(key, txn)
+                if new is not None:
+                    self._table.put(key[:4] + rest + _MARK + new.encode(), value, txn)
+
+    def forget(self, mailbox: MailboxId, txn: "Txn") -> None:
+        """The mailbox is no more."""
+        for name, user, _ in list(self.of(mailbox, txn)):
+            self._table.delete(_key(mailbox, name, user), txn)
+
+
+def is_legal(name: str, *, private: bool) -> bool:
+    """Whether this is the name of an entry (RFC 5464 §3.2), of a user's own or of all."""
+    prefix = PRIVATE if private else SHARED
+    levels = name.split("/")[2:]
+    return (name.startswith(prefix) and len(name) <= MAX_NAME and name.isascii() and name.isprintable()
+            and not set(name) & set("*% ") and all(levels))
+
+
+def _key(mailbox: MailboxId, name: str, user: str) -> bytes:
+    return mailbox.to_bytes(4, "big") + name.encode() + _MARK + user.encode()

@@ -1,0 +1,64 @@
+"""Which mailboxes each identifier may look up: the table `rights.db`, so that LIST need not read every ACL there is.
+
+It holds what the ACLs grant; what they take away again is decided on the few mailboxes found here. It is kept in the
+transaction that writes the row of the mailbox (`MailboxList.write`).
+"""
+
+from collections.abc import Iterable, Iterator
+
+from mboxlist.acl import NEGATIVE
+from mboxlist.entry import MailboxEntry
+from mboxlist.kv import Table, Txn
+from mboxlist.names import MailboxName
+
+LOOKUP = "l"
+_MARK = b"\x00"
+
+
+class Granted:
+    """The table: identifier, then the canonical name of a mailbox that it may look up."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def update(self, old: MailboxEntry | None, new: MailboxEntry | None, txn: Txn) -> None:
+        """A row of the list was `old` and is `new`; None: it was not, or is no more, there."""
+        before, after = _keys(old), _keys(new)
+        for key in before - after:
+            self._table.delete(key, txn)
+        for key in after - before:
+            self._table.put(key, b"", txn)
+
+    def of(self, identifiers: Iterable[str], txn: Txn = None) -> set[MailboxName]:
+        """The mailboxes that any of them may look up."""
+        found: set[MailboxName] = set()
+        for identifier in identifiers:
+            start = identifier.encode() + _MARK
+            for key, _ in self._table.scan(start, start[:-1] + b"\x01", txn):
+                found.add(MailboxName.parse(key[len(start):].decode()))
+        return found
+
+    def differences(self, entries: Iterable[MailboxEntry], txn: Txn = None) -> Iterator[tuple[str, str, bool]]:
+        """Where the table is not what the rows say: identifier, mailbox, and whether it is too much here."""
+        right = {key for entry in entries for key in _keys(entry)}
+        there = {key for key, _ in self._table.scan(txn=txn)}
+        for key in sorted(right ^ there):
+            identifier, _, name = key.partition(_MARK)
+            yield identifier.decode(), name.decode(), key in there
+
+    def rebuild(self, entries: Iterable[MailboxEntry], txn: Txn) -> None:
+        """Make it what the rows say."""
+        for identifier, name, too_much in list(self.differences(entries, txn)):
+            key = identifier.encode() + _MARK + name.encode()
+            if too_much:
+                self._table.delete(key, txn)
+            else:
+                self._table.put(key, b"", txn)
+
+
+def _keys(entry: MailboxEntry | None) -> set[bytes]:
+    if entry is None:
+        return set()
+    name = str(entry.name).encode()
+    return {identifier.encode() + _MARK + name for identifier, rights in entry.acl.items()
+            if LOOKUP in rights and not identifier.startswith(NEGATIVE)}

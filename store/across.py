@@ -1,0 +1,162 @@
+"""COPY and MOVE to a mailbox on another partition: the message files are brought there, one copy, and then records are
+made that refer to them.
+
+All or none of the messages are in the target. With MOVE the source's records go when the target is on disk: a crash in
+between leaves the messages in both mailboxes.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from attrs import evolve
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxEntry
+from store.carrying import TRIES, Carrier, NotCarried, SideBySide, carry_rows, one_by_one, refer
+from store.copying import copies_of, copy_messages, with_rows
+from store.errors import Problem, StoreError
+from store.expunge import remove as remove_messages
+from store.expunge import take_out
+from store.flags import change_flags, set_own
+from store.index import Rows, take
+from store.mailbox import Mailbox
+from store.refs import tally
+from store.rights import changeable
+from store.txn import WriteTxn, places, sorted_uids
+from store.values import Flag, FlagAction, Flags
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+T = TypeVar("T")
+
+PATIENCE = 5.0              # seconds that a change waits for a mailbox that is on its way to another partition
+PAUSE = 0.05
+
+
+def copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
+         remove: bool = False, reader: str = "", side_by_side: SideBySide = one_by_one) -> list[int]:
+    """Copy (with `remove`, move) all of `uids` or none, wherever the mailboxes are; see `copy_messages`.
+
+    For a thread, unless both are on one partition. Not flushed yet, where both are.
+    Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT, BUSY, DISK_FULL, CORRUPT.
+    """
+    wanted = sorted_uids(uids)
+    def work() -> list[int]:
+        try:
+            return _copy(store, source, target, wanted, remove, reader, side_by_side)
+        except StoreError as error:
+            if error.problem is Problem.NO_MAILBOX and all(
+                    store.mailboxes.find_id(entry.id) is not None for entry in (source, target)):
+                raise StoreError(Problem.BUSY, "The mailbox is being moved") from error
+            raise
+
+    return patiently(work)
+
+
+def patiently(work: Callable[[], T]) -> T:
+    """The result of `work`; it is done again while a mailbox is being moved, up to PATIENCE. For a thread."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return work()
+        except StoreError as error:
+            if error.problem is not Problem.BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(PAUSE)
+
+
+def _copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], remove: bool,
+          reader: str, side_by_side: SideBySide) -> list[int]:
+    here, there = store.partition_of(source), store.partition_of(target)
+    if here is there:
+        return copy_messages(store, source, target, uids, remove=remove, reader=reader)
+    mailbox = store.open_mailbox(source, reader)
+    rows = take(mailbox.rows, places(mailbox.rows, uids))
+    if len(rows) != len(uids):
+        raise StoreError(Problem.GONE)
+    if not len(rows):
+        return []
+    within_root = remove and there.state(target.id).quota_root == mailbox.state.quota_root
+    there.transact(lambda txn: _try_quota(txn, target, rows, within_root))
+    carrier = Carrier(here, there, side_by_side)
+    for _ in range(TRIES):
+        carried, = carry_rows(carrier, [rows])
+        try:
+            new = there.transact(lambda txn: _arrive(
+                store, txn, target, carried, mailbox, reader, within_root))     # noqa: B023
+        except NotCarried:
+            continue
+        there.flush()
+        if remove:
+            _remove(store, mailbox, target, rows, new)
+        return new
+    raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
+
+
+def _try_quota(txn: WriteTxn, target: MailboxEntry, rows: Rows, within_root: bool) -> None:
+    """See whether there is room before anything is copied. Raises StoreError OVER_QUOTA."""
+    state, octets = txn.state(target.id), int(rows["size"].sum())
+    if not within_root:
+        txn.charge(state, octets, len(rows))
+        txn.charge(state, -octets, -len(rows))
+
+
+def _arrive(store: "Store", txn: WriteTxn, target: MailboxEntry, rows: Rows, source: Mailbox, reader: str,
+            within_root: bool) -> list[int]:
+    """Add the records, which are those of the target's partition already."""
+    before = txn.state(target.id)
+    octets = int(rows["size"].sum())
+    txn.charge(before, octets, len(rows), enforce=not within_root)
+    copies, keywords = copies_of(rows, source.state, before, changeable(store, reader, target))
+    own = store.private_bits(target, reader)
+    if own:
+        set_own(txn, target.id, reader, copies, own, before.highestmodseq + 1)
+    txn.append(target.id, copies)
+    txn.set_state(target.id, before, evolve(with_rows(before, copies, octets), keywords=keywords))
+    refer(txn, target.id, copies)
+    return [int(uid) for uid in copies["uid"]]
+
+
+def _remove(store: "Store", source: Mailbox, target: MailboxEntry, rows: Rows, new: list[int]) -> None:
+    """Take the records out of the source; flags that were changed meanwhile go to the new ones first.
+
+    When that cannot be done, the new ones go again. Raises StoreError.
+    """
+    uids = dict(zip(rows["uid"].tolist(), new, strict=True))
+    try:
+        while True:
+            left = patiently(lambda: store.transact(
+                source.entry, lambda txn: _take_out(txn, source, rows)))        # noqa: B023
+            if not len(left.rows):
+                return
+            rows = left.rows
+            if not any(changeable(store, source.reader, target)):
+                continue
+            for row in rows:
+                flags = Flags(Flag(int(row["flags"])), left.keyword_names(int(row["keywords"])))
+                change_flags(store, target, [uids[int(row["uid"])]], FlagAction.REPLACE, flags, source.reader)
+            store.partition_of(target).flush()
+    except StoreError as error:
+        if error.problem is Problem.NO_MAILBOX:     # it was deleted, and what was in it can be brought back from there
+            return
+        remove_messages(store, target, [uids[uid] for uid in rows["uid"].tolist()])
+        raise
+
+
+def _take_out(txn: WriteTxn, source: Mailbox, rows: Rows) -> Mailbox:
+    """Take those records out that are still as they were; the mailbox with the others."""
+    mailbox = source.entry.id
+    state = txn.state(mailbox)
+    uids = np.ascontiguousarray(rows["uid"])
+    there = txn.rows_of(mailbox, uids)
+    shown = txn.partition.pictures.as_seen(mailbox, there, source.reader, txn.handle)
+    old = take(rows, places(rows, np.ascontiguousarray(there["uid"])))
+    same = (shown["flags"] == old["flags"]) & (shown["keywords"] == old["keywords"])
+    gone = take(there, same)
+    take_out(txn, mailbox, state, gone, release=False)
+    for mid, count, check in tally(mailbox, gone):
+        txn.refs.release(mid, count, check, txn.handle)
+    return Mailbox(source.entry, state, take(shown, ~same), source.reader)

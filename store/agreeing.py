@@ -1,0 +1,78 @@
+"""After an unclean end the list of mailboxes and the partitions may differ by what was being done: a mailbox that was
+made, deleted, or moved to another partition. The list decides."""
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from attrs import evolve
+
+from mboxlist.entry import MailboxId
+from mboxlist.kv import transact
+from store import quotaroots, removal
+from store.mailbox import MailboxState, is_moving
+from store.partition import Partition
+from store.txn import WriteTxn, state_key
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+def agree(store: "Store") -> None:
+    """Make the partitions what the list says. For the process that recovers the store, while nobody else is in it."""
+    _skip_what_was_used(store)
+    listed = {entry.id: entry for entry in store.mailboxes.all()}
+    for partition in store.partitions.values():
+        there = {mailbox for mailbox, _ in partition.all_states()}
+        here = {entry.id for entry in listed.values() if entry.partition == partition.name}
+        for mailbox in there - here:
+            _bury(store, partition, mailbox)
+        for mailbox in there & here:
+            if is_moving(partition.states.get(state_key(mailbox)) or bytes(1)):
+                partition.transact(lambda txn, mailbox=mailbox: moves_no_more(txn, mailbox))    # type: ignore[misc]
+        for lost in here - there:
+            log.warning("%s had no records: it is there again, empty", listed[lost].name)
+            store.insert(listed[lost].name, partition.name, listed[lost].special_use, replace=True)
+    quotaroots.agree(store)
+
+
+def _skip_what_was_used(store: "Store") -> None:
+    """Where the list is an older one, or new, it must not give out what mailboxes on the partitions have already."""
+    states = [item for partition in store.partitions.values() for item in partition.all_states()]
+    mailbox = MailboxId(max((mailbox for mailbox, _ in states), default=0))
+    validity = max((state.uidvalidity for _, state in states), default=0)
+    last = store.mailboxes.last_identity()
+    if mailbox > last[0] or validity > last[1]:
+        transact(store.mailboxes.env, lambda txn: store.mailboxes.skip_identities(mailbox, validity, txn))
+        store.mailboxes.env.flush()
+
+
+def _bury(store: "Store", partition: Partition, mailbox: MailboxId) -> None:
+    deleted = store.mailboxes.deleted.find(mailbox)
+    if deleted is not None and deleted[1].partition == partition.name:
+        partition.transact(lambda txn: moves_no_more(txn, mailbox))
+        partition.transact(lambda txn: removal.bury(txn, mailbox, deleted[0]))
+    elif deleted is None and store.mailboxes.find_id(mailbox) is None and _is_worth_keeping(partition, mailbox):
+        # No crash makes this: the list has been lost, or is an old one. Its mail must not be lost as well.
+        log.error("mailbox %d on partition %s has messages and is not in the list: it is left as it is", mailbox,
+                  partition.name)
+    else:
+        log.info("mailbox %d is not, or no longer, on partition %s: its records there are removed", mailbox,
+                 partition.name)
+        removal.destroy(partition, mailbox, int(time.time()))
+
+
+def _is_worth_keeping(partition: Partition, mailbox: MailboxId) -> bool:
+    """Whether it has messages, and was not being destroyed: what is purged leaves the list first."""
+    data = partition.states.get(state_key(mailbox))
+    state = MailboxState.from_bytes(data, partition.epoch) if data is not None else None
+    return state is not None and state.messages > 0 and state.removed != removal.DOOMED
+
+
+def moves_no_more(txn: WriteTxn, mailbox: MailboxId) -> None:
+    """The mailbox is where it is: let it be written to."""
+    state = txn.any_state(mailbox)
+    if state is not None:
+        txn.set_state(mailbox, None, evolve(state, moving=False))

@@ -1,0 +1,1 @@
+"""What `store.check` looks at, by subject."""

@@ -1,0 +1,157 @@
+"""What is known of records in chunks that are damaged, from all that can still be read of a partition.
+
+`messages.db` has the number of references to each message file and the sum of their marks. What the records that can
+be read leave over of both are the references in damaged chunks; and the sum tells which mailboxes and UIDs these are,
+since no two have the same mark.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxId
+from mboxlist.kv import Txn
+from store.index import CHUNK, ROW, chunk_key, chunk_of_key
+from store.partition import Partition
+from store.records import Owned, every_record, sound
+from store.refs import MessageRecord, mark, marks
+
+BATCH = 10_000              # messages whose references are compared at a time
+_MASK = (1 << 64) - 1
+
+Reference = tuple[int, int]     # mailbox, UID
+
+
+@frozen(eq=False)
+class Chunk:
+    """A chunk that cannot be used as it is."""
+
+    mailbox: MailboxId
+    number: int
+    value: bytes
+
+    def candidates(self) -> Iterator[Any]:
+        """What may be its records. Octets that were lost or added in the middle move those behind them."""
+        data = self.value[:-4]
+        over = len(data) % ROW.itemsize
+        yield from np.frombuffer(data[:len(data) - over], ROW)
+        if over:
+            yield from np.frombuffer(data[over:], ROW)
+
+    def has(self, uid: int) -> bool:
+        """Whether a record of that UID belongs into it."""
+        return self.number * CHUNK < uid <= (self.number + 1) * CHUNK
+
+
+@frozen(eq=False)
+class Evidence:
+    """What `messages.db` knows of the records in damaged chunks.
+
+    `placed`: the message of each UID for which it is certain. `open`: by digest, how many references there are besides
+    of which it is not known where they were.
+    """
+
+    broken: list[Chunk]
+    placed: dict[Reference, tuple[bytes, MessageRecord]] = field(factory=dict)
+    open: dict[bytes, int] = field(factory=dict)
+
+
+def broken_chunks(partition: Partition, mailbox: MailboxId) -> list[Chunk]:
+    """The mailbox's chunks that cannot be used as they are."""
+    start, end = chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)
+    return [chunk for chunk in (Chunk(mailbox, chunk_of_key(key)[1], value)
+                                for key, value in partition.index.scan(start, end))
+            if not sound(chunk.mailbox, chunk.number, chunk.value)]
+
+
+@define(eq=False)
+class Counts:
+    """How many records use each message file, by its arrival serial (ascending), and the sums of their marks."""
+
+    serials: NDArray[np.uint64]
+    references: NDArray[np.int64]
+    checks: NDArray[np.uint64]
+    known: NDArray[np.bool_] = field(init=False)        # which of them `differing` came upon in messages.db
+
+    @classmethod
+    def of(cls, owned: Iterable[Owned]) -> "Counts":
+        """Of records and the ids of their mailboxes."""
+        serials, values = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        for owners, rows in owned:
+            serials.append(rows["serial"].copy())
+            values.append(marks(owners, rows["uid"]))
+        serial, value = np.concatenate(serials), np.concatenate(values)
+        order = np.argsort(serial, kind="stable")
+        different, starts, references = np.unique(serial[order], return_index=True, return_counts=True)
+        checks = np.add.reduceat(value[order], starts) if len(starts) else value
+        return cls(different, references.astype(np.int64), checks)
+
+    def differing(self, partition: Partition, txn: Txn = None) -> Iterator[tuple[bytes, MessageRecord, int, int]]:
+        """The messages of which messages.db says otherwise: digest, record, what was counted, sum of the marks."""
+        self.known = np.zeros(len(self.serials), np.bool_)
+        records = partition.refs.all(txn)
+        while batch := list(itertools.islice(records, BATCH)):
+            references, checks = self._find(np.fromiter((record.serial for _, record in batch), np.uint64, len(batch)))
+            said = np.fromiter((record.references for _, record in batch), np.int64, len(batch))
+            said_check = np.fromiter((record.check for _, record in batch), np.uint64, len(batch))
+            for at in np.flatnonzero((references != said) | (checks != said_check)).tolist():
+                yield *batch[at], int(references[at]), int(checks[at])
+
+    def _find(self, serials: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        if not len(self.serials):
+            return np.zeros(len(serials), np.int64), np.zeros(len(serials), np.uint64)
+        at = np.minimum(np.searchsorted(self.serials, serials), len(self.serials) - 1)
+        there = self.serials[at] == serials
+        self.known[at[there]] = True
+        return np.where(there, self.references[at], 0), np.where(there, self.checks[at], np.uint64(0))
+
+
+def gather(partition: Partition) -> Evidence:
+    """All that is known of the partition's damaged chunks. What changes meanwhile stays open, at worst: a sum of marks
+    that is not of one moment is that of no reference."""
+    broken: list[Chunk] = []
+
+    def usable(mailbox: MailboxId, number: int, value: bytes) -> bool:
+        if sound(mailbox, number, value):
+            return True
+        broken.append(Chunk(mailbox, number, value))
+        return False
+
+    counts = Counts.of(every_record(partition, usable=usable))
+    evidence = Evidence(broken)
+    if not broken:
+        return evidence
+    possible = {mark(chunk.mailbox, uid): (chunk.mailbox, uid) for chunk in broken
+                for uid in range(chunk.number * CHUNK + 1, (chunk.number + 1) * CHUNK + 1)}
+    claimed: dict[bytes, set[Reference]] = {}
+    for chunk in broken:
+        for row in chunk.candidates():
+            if chunk.has(int(row["uid"])):
+                claimed.setdefault(bytes(row["mid"]), set()).add((chunk.mailbox, int(row["uid"])))
+    for mid, record, references, check in counts.differing(partition):
+        missing = record.references - references
+        found = _solve(missing, record.check - check & _MASK, claimed.get(mid, set()), possible)
+        if found is not None:
+            evidence.placed.update((reference, (mid, record)) for reference in found)
+        elif missing > 0:
+            evidence.open[mid] = missing
+    return evidence
+
+
+def _solve(missing: int, total: int, claimed: set[Reference], possible: Mapping[int, Reference]
+           ) -> list[Reference] | None:
+    """The `missing` references whose marks sum to `total`, if they can be found."""
+    if missing == len(claimed) and sum(mark(MailboxId(mailbox), uid) for mailbox, uid in claimed) & _MASK == total:
+        return list(claimed)
+    if missing == 1 and total in possible:
+        return [possible[total]]
+    if missing == 2:
+        for value, reference in possible.items():
+            other = possible.get(total - value & _MASK)
+            if other is not None and other != reference:
+                return [reference, other]
+    return None

@@ -1,0 +1,406 @@
+"""A store made anew from `messages/` and `users/` alone, when its databases are lost.
+
+Each mailbox comes back as its `store.idx` has it: name, UIDVALIDITY, ACL, special use, quota root and limits, the
+owner's subscriptions, and all records with UIDs, flags, keywords and dates. References, quota use and cache records are
+made from these and from the message files. It counts as one more unclean end: UIDs and MODSEQs skip ahead of what may
+have been shown since the files were written.
+
+What is lost: what happened after the files were written (up to a minute), the log of expunged UIDs, expunged messages
+that waited for their purge (their files stay, and are reported), and the built-in directory: passwords are nowhere in
+the user area. A user that the caller does not bring (`salvage_users`) has an entry without password, and is inactive.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import time
+from base64 import b64decode
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from attrs import define, evolve, field
+
+from mboxlist.acl import AclProblem, parse_identifier, parse_rights
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.kv import Failure, Txn, salvage, transact
+from mboxlist.names import PUBLIC, SEPARATOR, NameProblem, legal_owner
+from store import idxfile, portable
+from store.accounts.base import Account, Status
+from store.accounts.builtin import BuiltinDirectory, User
+from store.errors import Problem, StoreError
+from store.findings import RECONSTRUCT, RESTORE, Finding
+from store.idxfile import Head, Remains
+from store.index import CHUNK, Rows, take
+from store.mailbox import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.messagefiles import disk_problem, sync_file_system
+from store.partition import SERIALS, Partition
+from store.quota import DOMAIN
+from store.quotaroots import root_for
+from store.refs import MessageRecord, tally
+from store.remains import Source, choose, content, likely_digests, sources
+from store.settings import Settings
+from store.store import Store
+from store.txn import WriteTxn
+from store.userarea import place_of_deleted, read_epoch, remove_file
+from store.values import Flag
+
+log = logging.getLogger(__name__)
+
+NO_PASSWORD = "*"           # a hash that fits no password
+PIECE = 500                 # message files, or references, of one transaction
+CHUNKS = 32                 # chunks of records of one transaction
+_UIDS = (1 << 32) - 1
+_MODSEQS = 1 << 62
+
+
+@define
+class Rebuilt:
+    """What was made anew, and what could not be."""
+
+    mailboxes: int = 0
+    records: int = 0
+    messages: int = 0
+    findings: list[Finding] = field(factory=list)
+
+
+def rebuild(root: Path, into: Path | None = None, settings: Settings | None = None, *, users: Iterable[User] = ()
+            ) -> Rebuilt:
+    """Make the databases of the store in `root` anew, or those of a new store `into` which message files are linked or
+    copied. No process may have the store open. `users` are rows for the built-in directory.
+
+    Whatever cannot be read becomes a finding. Raises StoreError NO_STORE when there is nothing to begin with,
+    STORE_IN_USE when there are databases, DISK_FULL, UNAVAILABLE.
+    """
+    target, done = into or root, Rebuilt()
+    try:
+        names = sorted(folder.name for folder in (root / "partitions").iterdir() if (folder / "messages").is_dir())
+    except FileNotFoundError:
+        names = []
+    if not names:
+        raise StoreError(Problem.NO_STORE, f"There are no messages in {root}")
+    try:
+        adopted = _prepare(root, target, names)
+        found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
+        store = Store(target, settings)
+        try:
+            _Rebuilding(store, choose(found, done.findings), adopted, done).run(list(users))
+            if target == root:
+                _remove_old_files(store, found)
+        finally:
+            store.close()
+    except OSError as error:
+        raise disk_problem(error) from error
+    return done
+
+
+def salvage_users(table: Path) -> list[User]:
+    """The rows of the built-in directory that can be read in its table, `users.db`, which has lost its log and all
+    else; the last changes may be missing."""
+    found = []
+    try:
+        for key, data in salvage(table):
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                found.append(User.from_bytes(key.decode(), data))
+    except Failure as error:
+        log.warning("%s cannot be read to its end: %s", table, error)
+    return found
+
+
+# Folders and files
+
+def _prepare(root: Path, target: Path, names: Sequence[str]) -> dict[str, list[list[Path]]]:
+    """The folders of a store without databases; every message file has its name in `messages/`. See `_adopt`."""
+    environments = [target / "mboxlist", *(target / "partitions" / name / "index" for name in names)]
+    for folder in environments:
+        if any(folder.glob("*.db")) or any(folder.glob("log.*")):
+            raise StoreError(Problem.STORE_IN_USE, f"There are databases in {folder}: move them away first")
+    adopted = {}
+    for name in names:
+        old, folder = root / "partitions" / name, target / "partitions" / name
+        folders = [f"messages/{first}/{second:02x}" for first in "0123456789abcdef" for second in range(256)]
+        for each in ("index", "users", "staging", *folders):
+            (folder / each).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if target != root:
+            for path in (old / "messages").glob("?/??/*"):
+                _link(path, folder / path.relative_to(old))
+        adopted[name] = _adopt(old / "staging", folder / "messages")
+        sync_file_system(folder)
+    for each in ("run", "mboxlist"):
+        (target / each).mkdir(mode=0o700, exist_ok=True)
+    return adopted
+
+
+def _link(path: Path, copy: Path) -> bool:
+    """Give the file that name, too, or to a copy of it; whether nothing had it."""
+    try:
+        os.link(path, copy)
+    except FileExistsError:
+        return False
+    except OSError:                 # another file system
+        shutil.copyfile(path, copy)
+    return True
+
+
+def _adopt(staging: Path, messages: Path) -> list[list[Path]]:
+    """Give the files in `staging/` names in `messages/`, since a store that opens sweeps what it does not know: what
+    was committed may not have got there yet. For each the names that it got: the right one is known later."""
+    adopted = []
+    for path in sorted(staging.iterdir()) if staging.is_dir() else []:
+        if path.is_file() and path.stat().st_size:      # empty ones wait for messages
+            names = [messages / name[0] / name[1:3] / name for name in (mid.hex() for mid in likely_digests(path))]
+            if not any(name.exists() for name in names):
+                adopted.append([name for name in names if _link(path, name)])
+    return adopted
+
+
+def _remove_old_files(store: Store, found: Sequence[Source]) -> None:
+    """Remove the files that have been read, where they are not those that the mailboxes have now."""
+    for source in found:
+        partition = store.partitions[source.partition]
+        mailbox = portable.whereabouts(store, source.head.id)
+        now = portable.right_place(partition, *mailbox) if mailbox is not None else None
+        for path in {source.path, place_of_deleted(partition, source.head.id)} - {now}:
+            remove_file(partition, path, source.head.id)
+
+
+# Mailboxes and messages
+
+@define(eq=False)
+class _Rebuilding:
+    """Fills an empty store."""
+
+    store: Store
+    found: list[Source]
+    adopted: dict[str, list[list[Path]]]
+    done: Rebuilt
+    _damaged: set[bytes] = field(factory=set)       # message files that were looked at, and are not to be used
+
+    def run(self, users: Sequence[User]) -> None:
+        """Do all of it. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        store = self.store
+        self._add_users(users)
+        last_id = max((source.head.id for source in self.found), default=0)
+        validity = max((source.head.uidvalidity for source in self.found), default=0)
+        transact(store.mailboxes.env, lambda txn: store.mailboxes.skip_identities(MailboxId(last_id), validity, txn))
+        for partition in store.partitions.values():
+            here = [source for source in self.found if source.partition == partition.name]
+            self._damaged.clear()
+            epoch = max([read_epoch(partition.folder), *(source.head.epoch for source in here)])
+            partition.skip_to(epoch + 1, max(map(_last_serial, here), default=0) + SERIALS)
+            self._set_limits(partition, here)
+            for source in here:
+                self._mailbox(partition, source)
+            self._drop_names(partition)
+            self._report_unclaimed(partition)
+            partition.flush()
+        store.mailboxes.env.flush()
+        self._write_files()
+
+    def _add_users(self, users: Sequence[User]) -> None:
+        """Those that the caller brings, and an inactive one for each other owner of a mailbox."""
+        directory = self.store.directory
+        if not isinstance(directory, BuiltinDirectory):
+            return
+        mailboxes = sorted((source for source in self.found if source.name.owner and not source.head.removed),
+                           key=lambda source: source.name.is_inbox())
+        partitions = {source.name.owner: source.partition for source in mailboxes}      # that of INBOX, if there is one
+        rows = {user.account.user: user for user in users}
+        for owner, partition in partitions.items():
+            if owner not in rows:
+                rows[owner] = User(Account(owner, partition, Status.INACTIVE), NO_PASSWORD)
+                self.done.findings.append(Finding("it is inactive, and has no password", f"user {owner}", "user set"))
+        for owner, row in sorted(rows.items()):
+            try:
+                directory.add(owner, row.password, partition=row.account.partition)
+                if row.account.status is not Status.ACTIVE:
+                    directory.change(owner, status=row.account.status)
+            except StoreError as refusal:
+                self.done.findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", "user add"))
+
+    def _set_limits(self, partition: Partition, here: Sequence[Source]) -> None:
+        """The limits of all domains, and of the roots of those who have mailboxes on the partition: the newest ones."""
+        limits: dict[str, list[int]] = {}
+        for source in sorted(self.found, key=lambda source: source.head.written):
+            limits |= source.head.limits
+        owners = {source.name.owner or PUBLIC[:-1] for source in here}
+        for root, (octets, messages) in limits.items():
+            if root.startswith(DOMAIN) or root.partition(SEPARATOR)[0] in owners:
+                partition.transact(lambda txn, root=root, octets=octets, messages=messages:     # type: ignore[misc]
+                                   partition.quotas.set_limits(root, octets, messages, txn.handle))
+
+    def _mailbox(self, partition: Partition, source: Source) -> None:
+        """One mailbox with its messages; what it has not is in the findings."""
+        left = idxfile.read_what_is_left(source.path)
+        rows = self._usable(partition, source, left.rows.copy())
+        entry = self._entry(source)
+        state = _state(partition, source, entry, rows)
+        for at in range(0, len(rows), PIECE):
+            marks = tally(entry.id, rows[at:at + PIECE])
+            partition.transact(lambda txn, marks=marks: [       # type: ignore[misc]
+                txn.refs.add(mid, count, check, txn.handle) for mid, count, check in marks])
+        numbers, starts = np.unique((rows["uid"] - 1) // CHUNK, return_index=True)
+        chunks = list(zip(numbers.tolist(), np.split(rows, starts[1:]), strict=True)) if len(rows) else []
+        for at in range(0, len(chunks), CHUNKS):
+            partition.transact(lambda txn, some=chunks[at:at + CHUNKS]: [       # type: ignore[misc]
+                txn.put_chunk(entry.id, number, part) for number, part in some])
+        partition.transact(lambda txn: self._figures(txn, source, entry, state, left))
+        transact(self.store.mailboxes.env, lambda txn: self._list(source, entry, txn))
+        self.done.mailboxes += 1
+        self.done.records += len(rows)
+
+    def _entry(self, source: Source) -> MailboxEntry:
+        head, list_of_all = source.head, self.store.mailboxes
+        validity = head.uidvalidity or transact(list_of_all.env, list_of_all.next_identity)[1]
+        created = head.created or int(time.time())
+        return MailboxEntry(MailboxId(head.id), source.name, source.partition, validity, created, head.special_use,
+                            _acl(head))
+
+    def _figures(self, txn: WriteTxn, source: Source, entry: MailboxEntry, state: MailboxState, left: Remains) -> None:
+        txn.set_state(entry.id, None, state)
+        if not state.removed:
+            txn.charge(state, state.octets, state.messages, enforce=False)
+        for item in left.own:
+            reader = int(item["reader"])
+            if reader < len(source.head.readers) and _is_owner(source.head.readers[reader]):
+                txn.put_own(entry.id, int(item["chunk"]), source.head.readers[reader], item["own"])
+
+    def _list(self, source: Source, entry: MailboxEntry, txn: Txn) -> None:
+        mailboxes, head = self.store.mailboxes, source.head
+        for name, values in head.annotations.items():
+            for user, value in values.items():
+                with contextlib.suppress(ValueError):       # what nobody could have set
+                    mailboxes.annotations.set(entry.id, name, b64decode(value), txn, user)
+        if head.removed:
+            mailboxes.deleted.add(entry, head.removed, txn)
+            return
+        mailboxes.write(entry, txn)
+        if entry.name.is_inbox():
+            for name in head.subscriptions:
+                mailboxes.subscriptions.add(entry.name.owner, name, txn)
+
+    def _usable(self, partition: Partition, source: Source, rows: Rows) -> Rows:
+        """The records whose message files are there, whole; the files are known to the partition then."""
+        kept = np.ones(len(rows), np.bool_)
+        mids = [bytes(mid) for mid in rows["mid"]]
+        for at in range(0, len(rows), PIECE):
+            piece = range(at, min(at + PIECE, len(rows)))
+            new = {mids[place]: rows[place] for place in piece if partition.refs.find(mids[place]) is None
+                   and mids[place] not in self._damaged}
+            self._messages(partition, new)
+            for place in piece:
+                row, record = rows[place], partition.refs.find(mids[place])
+                if record is not None and _fits(row, record):
+                    row["serial"] = record.serial
+                else:
+                    kept[place] = False
+                    self.done.findings.append(Finding(
+                        f"its message file {mids[place].hex()} is missing, damaged, or not as long as it was",
+                        f"{source.name}, UID {row['uid']}", RESTORE))
+        rows["modseq"] = np.minimum(rows["modseq"], _MODSEQS)
+        keywords = (1 << (len(source.head.keywords) if source.found else 0)) - 1
+        rows["keywords"] &= np.uint64(keywords)
+        return take(rows, np.flatnonzero(kept))
+
+    def _messages(self, partition: Partition, new: dict[bytes, "np.void"]) -> None:
+        """Have the partition know these message files, with nothing that refers to them yet."""
+        records = []
+        for mid, row in new.items():
+            path = Path(partition.files.path(mid))
+            try:
+                found = content(path, mid, [int(row["skip"])] if row["skip"] else [])
+            except (OSError, StoreError) as error:
+                if not isinstance(error, FileNotFoundError):
+                    self.done.findings.append(Finding(f"cannot be read: {error}", str(path), RESTORE))
+                self._damaged.add(mid)
+                continue
+            if found is None:
+                self.done.findings.append(Finding("it does not agree with its digest", str(path), RESTORE))
+                self._damaged.add(mid)
+                continue
+            serial = int(row["serial"])
+            record = MessageRecord(serial, 0, found[1], found[0].trace)
+            if not _fits(row, record):
+                continue                        # another mailbox may know it better
+            if not 0 < serial < _MODSEQS or partition.cached([serial])[0] is not None:
+                record = evolve(record, serial=partition.next_serial())
+            records.append((mid, record, found[0]))
+
+        def work(txn: WriteTxn) -> None:
+            for mid, record, cached in records:
+                txn.refs.write(mid, record, txn.handle)
+                partition.write_cached(record.serial, cached, txn.handle)
+
+        partition.transact(work)
+        self.done.messages += len(records)
+
+    # When all mailboxes are there
+
+    def _drop_names(self, partition: Partition) -> None:
+        """Of the names that a file of `staging/` got the right one stays, or else the likeliest."""
+        for names in self.adopted.get(partition.name, []):
+            known = [name for name in names if partition.refs.find(bytes.fromhex(name.name)) is not None]
+            for name in set(names) - set(known or names[:1]):
+                name.unlink(missing_ok=True)
+
+    def _report_unclaimed(self, partition: Partition) -> None:
+        for path in sorted(partition.files.folder.glob("?/??/*")):
+            try:
+                known = partition.refs.find(bytes.fromhex(path.name)) is not None
+            except ValueError:
+                known = False
+            if not known:
+                self.done.findings.append(Finding("nothing is known of this file", str(path), RECONSTRUCT))
+
+    def _write_files(self) -> None:
+        """Write every `store.idx` as it is now."""
+        for partition in self.store.partitions.values():
+            partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
+            portable.write_round(self.store, partition, hurry=True)
+
+
+def _acl(head: Head) -> dict[str, str]:
+    """The entries that somebody could have set."""
+    found = {}
+    for identifier, rights in head.acl.items():
+        with contextlib.suppress(AclProblem):
+            found[parse_identifier(identifier)] = parse_rights(rights)
+    return found
+
+
+def _last_serial(source: Source) -> int:
+    serials = idxfile.read_what_is_left(source.path).rows["serial"]
+    return int(serials[serials < _MODSEQS].max(initial=0))
+
+
+def _fits(row: "np.void", record: MessageRecord) -> bool:
+    """Whether the record of the index is of this message file."""
+    return int(row["skip"]) in (0, record.trace) and int(row["size"]) + int(row["skip"]) == record.size
+
+
+def _is_owner(text: str) -> bool:
+    try:
+        legal_owner(text)
+    except NameProblem:
+        return False
+    return True
+
+
+def _state(partition: Partition, source: Source, entry: MailboxEntry, rows: Rows) -> MailboxState:
+    """The figures of a mailbox with these records, after one more unclean end."""
+    head = source.head
+    behind = partition.epoch - head.epoch
+    uidnext = max(head.uidnext, int(rows["uid"].max(initial=0)) + 1) + behind * UID_SKIP
+    highest = max(head.highestmodseq, int(rows["modseq"].max(initial=1))) + behind * MODSEQ_SKIP
+    uidnext = min(uidnext, _UIDS)
+
+    def count(flag: Flag) -> int:
+        return int(np.count_nonzero(rows["flags"] & np.uint16(flag)))
+
+    return MailboxState(
+        uidvalidity=entry.uidvalidity, uidnext=uidnext, highestmodseq=highest, changed=highest,
+        recent=min(head.recent, uidnext), messages=len(rows), unseen=len(rows) - count(Flag.SEEN),
+        deleted=count(Flag.DELETED), octets=int(rows["size"].sum()), epoch=partition.epoch, log_since=highest, logged=0,
+        removed=head.removed, moving=False, quota_root=root_for(partition, source.name),
+        keywords=tuple(head.keywords))

@@ -1,0 +1,59 @@
+"""All index records of a partition, for the work that looks at every one of them."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxId
+from mboxlist.kv import Txn
+from store.index import CHUNK, ROW, Rows, chunk_of_key, is_whole
+from store.partition import Partition
+
+PIECE = 4 << 20             # octets of records that are held at a time
+
+Owned = tuple[NDArray[np.uint32], Rows]     # the ids of the records' mailboxes, and the records
+
+
+def whole(mailbox: MailboxId, number: int, value: bytes) -> bool:
+    """Whether a chunk agrees with its checksum."""
+    return is_whole(value)
+
+
+def sound(mailbox: MailboxId, number: int, value: bytes) -> bool:
+    """Whether it has records of its own UIDs besides, in their order."""
+    if not is_whole(value):
+        return False
+    uids = np.frombuffer(value[:-4], ROW)["uid"].astype(np.int64)
+    return bool(uids[0] > number * CHUNK and uids[-1] <= (number + 1) * CHUNK and (np.diff(uids) > 0).all())
+
+
+def every_record(partition: Partition, txn: Txn = None, *, usable: Callable[[MailboxId, int, bytes], bool] = whole
+                 ) -> Iterator[Owned]:
+    """The records with the ids of their mailboxes, some megabytes at a time, in order of mailbox id and UID.
+
+    Records of mailboxes that were deleted, and not purged yet, are among them. Chunks (mailbox, number, value) that are
+    not `usable` are left out. Within a transaction everything stays as it is; without one each chunk is as it was when
+    it was read.
+    """
+    mailboxes: list[int] = []
+    values: list[bytes] = []
+    held = 0
+    for key, value in partition.index.scan(txn=txn, hold=txn is not None):
+        mailbox, number = chunk_of_key(key)
+        if not usable(MailboxId(mailbox), number, value):
+            continue
+        mailboxes.append(mailbox)
+        values.append(value)
+        held += len(value)
+        if held >= PIECE:
+            yield _joined(mailboxes, values)
+            mailboxes, values, held = [], [], 0
+    if values:
+        yield _joined(mailboxes, values)
+
+
+def _joined(mailboxes: list[int], values: list[bytes]) -> Owned:
+    lengths = np.fromiter(((len(value) - 4) // ROW.itemsize for value in values), np.int64, len(values))
+    rows = np.frombuffer(b"".join([value[:-4] for value in values]), ROW)
+    return np.repeat(np.array(mailboxes, np.uint32), lengths), rows

@@ -1,0 +1,247 @@
+"""Figures that are sums of others, counted anew: of mailboxes, quota roots and message files, all from the records."""
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import evolve
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.kv import Txn, transact
+from store.errors import StoreError
+from store.evidence import Counts, broken_chunks
+from store.index import ROW, Rows
+from store.mailbox import MailboxState
+from store.partition import Partition
+from store.portable import whereabouts
+from store.records import every_record, sound
+from store.refs import FOREVER, MessageRecord
+from store.repair import ALL_FLAGS, Correction, counted, repair_mailbox, skip_of
+from store.txn import WriteTxn
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+log = logging.getLogger(__name__)
+
+FIGURES = ("uidvalidity", "uidnext", "highestmodseq", "recent", "messages", "unseen", "deleted", "octets", "logged")
+
+
+class _Broken(Exception):
+    """There is a chunk that cannot be used."""
+
+
+def recount(store: "Store", partition: Partition) -> list[Correction]:
+    """Count everything on the partition anew, and the table of rights, and correct what is wrong; each correction.
+    Flushed.
+
+    A mailbox is held still while it is counted; all mailboxes' figures when a quota root seems to have a wrong use; and
+    the partition as a whole when a message file seems to have a wrong count. Raises StoreError BUSY, CORRUPT.
+    """
+    done = _rebuild_rights(store)
+    for mailbox in [mailbox for mailbox, _ in partition.all_states()]:
+        found = whereabouts(store, mailbox)
+        if found is None or found[0].partition != partition.name:
+            continue
+        if broken_chunks(partition, mailbox):
+            done += repair_mailbox(store, found[0])
+        done += partition.transact(lambda txn, found=found: _recount_mailbox(txn, *found))  # type: ignore[misc]
+    done += _recount_quota(partition)
+    done += recount_references(partition)
+    done += _recount_purge(partition)
+    done += _rebuild_cached(partition)
+    partition.flush()
+    return done
+
+
+def repair_damaged(store: "Store", partition: Partition, mailbox: MailboxId) -> bool:
+    """Repair a mailbox in which the partition has met damage; False if it is no longer there. For housekeeping."""
+    found = whereabouts(store, mailbox)
+    if found is None or found[0].partition != partition.name:
+        partition.damaged.discard(mailbox)
+        return False
+    repair_mailbox(store, found[0])
+    for correction in recount_references(partition):
+        log.warning("repaired %s: %s", correction.where, correction.what)
+    return True
+
+
+def _rebuild_rights(store: "Store") -> list[Correction]:
+    """Have the table of rights say what the list says."""
+    listed = store.mailboxes
+
+    def work(txn: Txn) -> list[Correction]:
+        entries = list(listed.all(txn))
+        wrong = {name for _, name, _ in listed.granted.differences(entries, txn)}
+        listed.granted.rebuild(entries, txn)
+        return [Correction("the table of rights did not agree with its ACL", name) for name in sorted(wrong)]
+
+    done = transact(listed.env, work)
+    listed.env.flush()
+    return done
+
+
+# Mailboxes
+
+def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int) -> list[Correction]:
+    before = txn.any_state(entry.id)
+    if before is None or before.moving:
+        return []
+    rows = txn.load(entry.id)
+    wrong = _correct(txn, before, rows)
+    logged = txn.partition.vanished.octets(entry.id, txn.handle)
+    after = _counted(before, rows, before.uidvalidity if removed else entry.uidvalidity, logged)
+    told = [f"{name} was {getattr(before, name)}, and is {getattr(after, name)}" for name in FIGURES
+            if getattr(before, name) != getattr(after, name)]
+    if wrong.any():
+        told.append(f"{np.count_nonzero(wrong)} records were not what the mailbox and the messages say")
+    if told:
+        modseq = after.highestmodseq + 1
+        rows["modseq"][wrong] = modseq
+        txn.rewrite(entry.id, rows, wrong)
+        lost = after.messages < before.messages         # clients are told of every UID that is not there
+        txn.set_state(entry.id, before, evolve(after, highestmodseq=modseq, changed=modseq,
+                                               log_since=modseq if lost else after.log_since))
+    return [Correction(what, str(entry.name)) for what in told]
+
+
+def _counted(before: MailboxState, rows: Rows, uidvalidity: int, logged: int) -> MailboxState:
+    uidnext = max(before.uidnext, int(rows["uid"][-1]) + 1 if len(rows) else 0)
+    highest = max(before.highestmodseq, int(rows["modseq"].max()) if len(rows) else 0)
+    return counted(evolve(before, uidvalidity=uidvalidity, uidnext=uidnext, highestmodseq=highest,
+                          recent=min(before.recent, uidnext), logged=logged), rows)
+
+
+def _correct(txn: WriteTxn, state: MailboxState, rows: Rows) -> NDArray[np.bool_]:
+    """Have the records say nothing that the mailbox and the messages do not; which of them were changed."""
+    old = rows.copy()
+    rows["flags"] &= ALL_FLAGS
+    rows["keywords"] &= np.uint64((1 << len(state.keywords)) - 1)
+    for at, mid in enumerate(rows["mid"].tolist()):
+        record = txn.refs.find(mid, txn.handle)
+        if record is not None:
+            row = rows[at]
+            row["serial"], row["skip"] = record.serial, skip_of(row, record)
+            row["size"] = record.size - row["skip"]
+    changed: NDArray[np.bool_] = rows != old
+    return changed
+
+
+# Quota
+
+def _recount_quota(partition: Partition) -> list[Correction]:
+    if not any(True for _ in _wrong_uses(partition, None)):
+        return []
+
+    def work(txn: Txn) -> list[Correction]:
+        done = []
+        for root, octets, messages in list(_wrong_uses(partition, txn)):
+            partition.quotas.charge(root, octets, messages, txn, enforce=False)
+            done.append(Correction(f"the quota's use was wrong by {-octets} octets, {-messages} messages",
+                                   f"quota root {root}"))
+        return done
+
+    return transact(partition.env, work)
+
+
+def _wrong_uses(partition: Partition, txn: Txn) -> Iterator[tuple[str, int, int]]:
+    """The quota roots whose use is not the sum of their mailboxes; what must be added: octets, messages."""
+    uses: dict[str, list[int]] = {}
+    for _, state in partition.all_states(txn):
+        if not state.removed:
+            use = uses.setdefault(state.quota_root, [0, 0])
+            use[0] += state.octets
+            use[1] += state.messages
+    known = dict(partition.quotas.all(txn))
+    for root in sorted(uses.keys() | known.keys()):
+        octets, messages = uses.get(root, (0, 0))
+        said = partition.quotas.find(root, txn)
+        if (said.octets, said.messages) != (octets, messages):
+            yield root, octets - said.octets, messages - said.messages
+
+
+# Message files
+
+def recount_references(partition: Partition) -> list[Correction]:
+    """Correct the counts of references and their check values; nothing while a chunk is damaged.
+
+    A message whose last record was lost stays, and does not wait for the purge.
+    """
+    try:
+        counts = Counts.of(every_record(partition, usable=_usable))
+        if not any(True for _ in counts.differing(partition)) and counts.known.all():
+            return []
+        return transact(partition.env, lambda txn: list(_correct_references(partition, txn)))
+    except _Broken:
+        return []
+
+
+def _usable(mailbox: MailboxId, number: int, value: bytes) -> bool:
+    if not sound(mailbox, number, value):
+        raise _Broken
+    return True
+
+
+def _correct_references(partition: Partition, txn: Txn) -> Iterator[Correction]:
+    counts = Counts.of(every_record(partition, txn, usable=_usable))
+    wrong = list(counts.differing(partition, txn))
+    for mid, record, references, check in wrong:
+        partition.refs.write(mid, evolve(record, references=references, check=check, released=0), txn)
+        if references != record.references:
+            text = f"{references} records refer to it, counted were {record.references}"
+        else:
+            text = "the records that refer to it were not those that were counted"
+        yield Correction(text + ("" if references else "; its file stays"), f"message {mid.hex()}")
+    unknown = counts.serials[~counts.known]
+    if len(unknown):
+        yield from _take_up(partition, counts, unknown, txn)
+
+
+def _take_up(partition: Partition, counts: Counts, unknown: NDArray[np.uint64], txn: Txn) -> Iterator[Correction]:
+    """Have messages known that records refer to, and whose files are there."""
+    found: dict[bytes, Any] = {}
+    for _, rows in every_record(partition, txn, usable=_usable):
+        for row in rows[np.isin(rows["serial"], unknown)]:
+            known = found.setdefault(bytes(row["mid"]), row)
+            if row["skip"] > known["skip"]:
+                found[bytes(row["mid"])] = row
+    for mid, row in sorted(found.items()):
+        serial = int(row["serial"])
+        path = partition.files.locate(mid, serial)
+        if path is None or partition.refs.find(mid, txn) is not None:
+            continue
+        cached = partition.cached([serial])[0]
+        trace = cached.trace if cached is not None and cached.mid == mid else int(row["skip"])
+        at = int(np.searchsorted(counts.serials, serial))
+        partition.refs.write(mid, MessageRecord(serial, int(counts.references[at]), path.stat().st_size, trace, 0,
+                                                int(counts.checks[at])), txn)
+        yield Correction("records refer to it, and nothing was known of it", f"message {mid.hex()}")
+
+
+def _recount_purge(partition: Partition) -> list[Correction]:
+    """Have everything wait for the purge that was released."""
+    waiting = set(partition.refs.waiting(FOREVER))
+    done = []
+    for mid, record in partition.refs.all():
+        if record.released and not record.references and (record.released, mid) not in waiting:
+            transact(partition.env, lambda txn, mid=mid: partition.refs.list_for_purge(mid, txn))  # type: ignore[misc]
+            done.append(Correction("it was released, and did not wait for the purge", f"message {mid.hex()}"))
+    return done
+
+
+def _rebuild_cached(partition: Partition) -> list[Correction]:
+    """Make lost cache records anew. What has no file is left out."""
+    done = []
+    for mid, record in partition.refs.all():
+        cached = partition.cached([record.serial])[0]
+        if record.references and (cached is None or cached.mid != mid or cached.trace != record.trace):
+            row = np.zeros(1, ROW)
+            row["mid"], row["serial"] = mid, record.serial
+            try:
+                partition.rebuild_cached(row[0])
+            except StoreError:
+                continue
+            done.append(Correction("it had no cache record of its own", f"message {mid.hex()}"))
+    return done

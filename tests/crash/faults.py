@@ -1,0 +1,230 @@
+"""System calls that fail: each call of an operation in turn, with each error that it can have."""
+
+import errno
+import logging
+import os
+import pickle
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, frozen
+
+from mboxlist.names import MailboxName
+from store import portable
+from store.errors import Problem, StoreError
+from store.store import Store
+from tests.crash.harness import (
+    Answered,
+    Recording,
+    SeenPlace,
+    as_answered,
+    findings,
+    folder,
+    goes_on,
+    leave,
+    small_stores,
+    wanted_folder,
+)
+from tests.crash.operations import OPERATIONS, Operation
+from tests.crash.pictures import Picture, picture
+from tests.crash.places import ALICE, PROBES, deliver
+from tests.support.disk import Image
+from tests.support.recorder import Call, Recorder
+
+TEMPORARY = (Problem.DISK_FULL, Problem.UNAVAILABLE, Problem.BUSY)
+PROBE = PROBES[1]
+#: What calls can have which error. File systems on a disk find out that there is no space when they are written to.
+ERRORS: dict[int, tuple[str, ...]] = {
+    errno.ENOSPC: ("create", "write", "truncate", "link", "rename", "mkdir"),
+    errno.EIO: (),                          # any call
+    errno.EMFILE: ("open", "create", "scandir"),
+    errno.EACCES: ("open", "create", "link", "rename", "unlink", "mkdir", "stat", "scandir")}
+
+
+@frozen
+class Fault:
+    """The call of that number fails (from 0, of those that an operation makes); with `lasting`, all like it that come
+    after it fail too, until the operation has ended."""
+
+    call: int
+    error: int
+    lasting: bool
+    name: str           # of the call
+    path: str
+
+    def __str__(self) -> str:
+        how = " and all after it" if self.lasting else ""
+        return f"{errno.errorcode[self.error]} from call {self.call} ({self.name} {self.path}){how}"
+
+
+def calls(recording: Recording) -> list[Call]:
+    """The calls that the operation makes when nothing fails."""
+    outcome = _in_a_process(recording, None, lambda root: None)
+    said: list[Call] = outcome.calls
+    return said
+
+
+def faults(made: list[Call]) -> Iterator[Fault]:
+    """Everything that can happen to these calls."""
+    for number, call in enumerate(made):
+        for error in ERRORS:
+            if _can_have(call, error):
+                for lasting in (False, True):
+                    yield Fault(number, error, lasting, _kind(call), call.path)
+
+
+def judge_fault(recording: Recording, fault: Fault) -> list[str]:
+    """What is wrong after the operation has met that fault."""
+    operation = OPERATIONS[recording.name]
+    wrong: list[str] = []
+
+    def look(root: Path) -> None:
+        wrong.extend(_opened_again(root, operation, recording, outcome_of[0], after_loss=False))
+
+    outcome_of: list[_Outcome] = []
+    outcome = _in_a_process(recording, fault, look, outcome_of)
+    wrong[:0] = outcome.wrong
+    if outcome.lost is not None:
+        with folder() as root, small_stores():
+            outcome.lost.write(root, wanted_folder)
+            wrong += _opened_again(root, operation, recording, outcome, after_loss=True)
+    return [f"{recording.name}: {fault}: {what}" for what in wrong]
+
+
+@define
+class _Outcome:
+    """What a process says of itself."""
+
+    calls: list[Call]
+    wrong: list[str]
+    answers: int = 0
+    probes: int = 0             # messages that were delivered after the fault
+    broken: bool = False
+    lost: Image | None = None   # what a loss of power then leaves
+
+
+def _in_a_process(recording: Recording, fault: Fault | None, then: Any,
+                  outcome_of: "list[_Outcome] | None" = None) -> _Outcome:
+    with folder() as root, small_stores():
+        recording.start.write(root, wanted_folder)
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                os.close(reading)
+                logging.disable()
+                with os.fdopen(writing, "wb") as said:
+                    pickle.dump(_meet(root, recording, fault), said)
+                os._exit(0)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        os.close(writing)
+        with open(reading, "rb") as said:
+            told = said.read()
+        status = os.waitpid(child, 0)[1]
+        outcome = pickle.loads(told) if status == 0 else _Outcome([], [f"the process ended with status {status}"])
+        if outcome_of is not None:
+            outcome_of.append(outcome)
+        then(root)
+        return outcome
+
+
+def _meet(root: Path, recording: Recording, fault: Fault | None) -> _Outcome:
+    operation = OPERATIONS[recording.name]
+    outcome = _Outcome([], [])
+    on = False
+
+    def before(call: Call) -> None:
+        if not on:
+            return
+        outcome.calls.append(call)
+        number = len(outcome.calls) - 1
+        if fault and (number == fault.call or fault.lasting and number > fault.call and _can_have(call, fault.error)):
+            raise OSError(fault.error, os.strerror(fault.error), call.path)
+
+    recorder = Recorder(root, before)
+    place = SeenPlace(root, operation, recorder)
+    with recorder:
+        place.open()
+        place.look = False          # its calls are none of the operation's
+        on = True
+        try:
+            operation.run(place, place.answered)
+        except StoreError as refusal:
+            if refusal.problem not in TEMPORARY:
+                outcome.wrong.append(f"it is refused for good: {refusal}")
+        except BaseException:
+            if not place.broken:        # else the process has ended by now
+                outcome.wrong.append(f"it raises {traceback.format_exc(limit=-4)}")
+        on = False
+        outcome.answers = sum(isinstance(event.note, Answered) for event in recorder.events)
+        outcome.broken = place.broken
+        if not place.broken:
+            _goes_on_here(place, operation, recording, outcome)
+        outcome.broken = place.broken
+        disk = recorder.base.copy()
+        for event in recorder.events:
+            disk.apply(event)
+        outcome.lost = disk.lost()
+        if not place.broken and fault and fault.call % 2:
+            try:
+                place.close()
+            except BaseException:
+                outcome.wrong.append(f"it does not close: {traceback.format_exc(limit=-4)}")
+    return outcome
+
+
+def _goes_on_here(place: SeenPlace, operation: Operation, recording: Recording, outcome: _Outcome) -> None:
+    """The fault is gone: the same open store takes a delivery, and is whole."""
+    try:
+        found = picture(place.store)
+        outcome.wrong += as_answered(operation, recording, found, outcome.answers, again=True)
+        deliver(place.store, PROBE, ALICE if str(ALICE) in found else MailboxName("bob", "INBOX"), ignore_quota=True)
+        outcome.probes += 1
+        if operation.inspect(place.store, outcome.answers):         # what failed comes again
+            portable.write_changed(place.store, hurry=True)
+        outcome.wrong += operation.inspect(place.store, outcome.answers)
+        outcome.wrong += findings(place.store, operation)
+    except BaseException:
+        if not place.broken:
+            outcome.wrong.append(f"it does not go on: {traceback.format_exc(limit=-4)}")
+
+
+def _opened_again(root: Path, operation: Operation, recording: Recording, outcome: _Outcome, *, after_loss: bool
+                  ) -> list[str]:
+    how = "opened after a loss of power" if after_loss else "opened again"
+    try:
+        store = Store(root, operation.settings)
+    except BaseException:
+        return [f"{how}: it does not open: {traceback.format_exc(limit=-4)}"]
+    try:
+        found, probes = _without_probe(picture(store))
+        wrong = findings(store, operation)
+        if probes != outcome.probes:
+            wrong.append(f"{probes} messages instead of {outcome.probes} of those that were delivered after the fault")
+        wrong += as_answered(operation, recording, found, outcome.answers, again=True)
+        if not after_loss:
+            wrong += goes_on(store, operation, picture(store))
+    except BaseException:
+        wrong = [f"it does not work: {traceback.format_exc(limit=-4)}"]
+    finally:
+        leave(store)
+    return [f"{how}: {what}" for what in wrong]
+
+
+def _without_probe(found: Picture) -> tuple[Picture, int]:
+    start = f"{len(PROBE)} "
+    rest = {name: evolve(box, messages=tuple(each for each in box.messages if not each.octets.startswith(start)))
+            for name, box in found.items()}
+    return rest, sum(len(box.messages) for box in found.values()) - sum(len(box.messages) for box in rest.values())
+
+
+def _kind(call: Call) -> str:
+    return "create" if call.name == "open" and call.changes else call.name
+
+
+def _can_have(call: Call, error: int) -> bool:
+    return not ERRORS[error] or _kind(call) in ERRORS[error]

@@ -1,0 +1,401 @@
+"""Crashes at every moment of an operation.
+
+It is done once and seen by a `Recorder`; then every state of the disk that a crash could have left on the way is made,
+opened, and compared with what had been answered by then.
+"""
+
+import hashlib
+import os
+import shutil
+import signal
+import tempfile
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from mboxlist import kv
+from mboxlist.names import MailboxName
+from store import removal
+from store.check import check
+from store.checks import messages as files
+from store.store import Store
+from tests.conftest import MEMORY
+from tests.crash.operations import OPERATIONS, Operation
+from tests.crash.pictures import Picture, differences, picture, retold
+from tests.crash.places import CONTENTS, NEW, PROBES, TRACE, Place, deliver, fill
+from tests.support.disk import Disk, Event, Image
+from tests.support.recorder import Call, Recorder
+
+SEEDS = 2                       # of states in which a random part of what was not synced is on the disk
+LOG_FILE, LOG_BUFFER = 256 << 10, 32 << 10      # small ones: copied often, and the next log file comes soon
+_HASHED = {f"{name[0]}/{name[1:3]}" for name in
+           (hashlib.blake2b(content, digest_size=32).hexdigest() for content in CONTENTS)}
+
+
+@frozen
+class Answered:
+    """A note among the events: the operation gave its answer of that number (from 1)."""
+
+    number: int
+
+
+@frozen
+class Seen:
+    """A note among the events: what all could see after a transaction."""
+
+    picture: Picture
+
+
+@frozen
+class Moment:
+    """A state of the disk was possible here: how many changes of the disk, answers and pictures had been."""
+
+    how: str                    # which state it is: what stays of the changes that were not synced
+    changes: int
+    last: str
+    answers: int
+    pictures: int
+
+
+@define
+class Recording:
+    """An operation from its beginning to its end. `pictures` are those of the answers, the first one from before."""
+
+    name: str
+    title: str
+    start: Image                # the closed store
+    base: Disk                  # as the operation begins
+    events: list[Event]
+    pictures: list[Picture]
+    seen: list[Picture] = field(factory=list)
+    first: tuple[int, int] = (0, 0)     # answers and pictures there were as the events begin
+
+    @property
+    def points(self) -> int:
+        """Calls that changed the disk; each is a moment before, and a moment after."""
+        return sum(event.kind != "note" for event in self.events)
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """A temporary folder in memory, for a store."""
+    path = Path(tempfile.mkdtemp(prefix="onecopy-crash-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
+    try:
+        yield path / "store"
+    finally:
+        shutil.rmtree(path)
+
+
+class _FewFolders:
+    """`os` for a `check` that lists folders of which most have been left out."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    @staticmethod
+    def listdir(path: str) -> list[str]:
+        """No names in a folder that is not there."""
+        return os.listdir(path) if "/messages/" not in path or wanted_folder(path[path.index("partitions/"):]) else []
+
+
+@contextmanager
+def small_stores() -> Iterator[None]:
+    """Stores that are opened meanwhile have small logs, use their shared memory as it is needed, and few folders."""
+    with ExitStack() as undo:
+        for where, name, value in ((kv, "LOG_FILE", LOG_FILE), (kv, "LOG_BUFFER", LOG_BUFFER),
+                                   (kv, "_reserve", lambda folder, cache: None), (files, "os", _FewFolders())):
+            undo.callback(setattr, where, name, getattr(where, name))
+            setattr(where, name, value)
+        yield
+
+
+def wanted_folder(path: str) -> bool:
+    """Whether a store needs that folder here: of the 4,096 that message files hash to, few."""
+    parts = path.split("/")
+    return len(parts) != 5 or parts[2] != "messages" or f"{parts[3]}/{parts[4]}" in _HASHED
+
+
+def prepared(operation: Operation) -> Image:
+    """The store that the operation begins with, closed."""
+    with folder() as root, small_stores():
+        Store.make(root)
+        store = Store(root, operation.settings)
+        fill(store)
+        operation.prepare(store)
+        assert findings(store, operation) == []
+        store.close()
+        return Disk.of(root).stopped()
+
+
+def findings(store: Store, operation: Operation) -> list[str]:
+    """What `check` finds, for people, except for what it may find."""
+    return [f"check: {finding.where}: {finding.what}" for finding in check(store)
+            if finding.what != operation.tolerated]
+
+
+class SeenPlace(Place):
+    """A place whose store is looked at after every transaction and before it is closed."""
+
+    def __init__(self, root: Path, operation: Operation, recorder: Recorder) -> None:
+        super().__init__(root, operation.settings)
+        self.recorder = recorder
+        self.pictures: list[Picture] = []
+        self.look = True                # else what is seen is left out
+        self._last: Picture = {}
+
+    def open(self) -> Store:
+        store = super().open()
+        tell = store.news.tell
+
+        def told(mailboxes: Iterable[int]) -> None:
+            tell(mailboxes)
+            self.recorder.note(Seen(self._look()))
+
+        store.news.tell = told      # type: ignore[method-assign]
+        self.recorder.note(Seen(self._look()))
+        return store
+
+    def close(self) -> None:
+        self._look()
+        super().close()
+
+    def answered(self) -> None:
+        """The operation gives an answer."""
+        self.pictures.append(self._look())
+        self.recorder.note(Answered(len(self.pictures) - 1))
+
+    def _look(self) -> Picture:
+        if self.look and self._store is not None:
+            self._last = picture(self._store)
+        return self._last
+
+
+def record(name: str) -> Recording:
+    """Do the operation, and see it."""
+    operation = OPERATIONS[name]
+    with folder() as root, small_stores():
+        start = prepared(operation)
+        start.write(root, wanted_folder)
+        recorder = Recorder(root)
+        place = SeenPlace(root, operation, recorder)
+        with recorder:
+            if operation.alone:
+                before = Store(root, operation.settings)
+                place.pictures.append(picture(before))
+                before.close()
+            else:
+                place.open()
+                place.pictures.append(picture(place.store))
+            begin = len(recorder.events)
+            operation.run(place, place.answered)
+            end = len(recorder.events)
+            if place._store is not None:
+                place.close()
+        base = recorder.base.copy()
+        for event in recorder.events[:begin]:
+            base.apply(event)
+        whole = base.copy()
+        for event in recorder.events[begin:]:
+            whole.apply(event)
+        replayed, real = whole.stopped().paths, Disk.of(root).stopped().paths
+        wrong = sorted(path for path in replayed.keys() | real.keys()
+                       if replayed.get(path, b"-") != real.get(path, b"-"))
+        assert not wrong, f"{name}: {wrong} changed in a way that the recorder does not see"
+        events = recorder.events[begin:end]
+        return Recording(name, name, start, base, events, place.pictures,
+                         [event.note.picture for event in events if isinstance(event.note, Seen)])
+
+
+def states(recording: Recording, seeds: Iterable[int], *, torn: bool = False) -> dict[Any, tuple[Image, list[Moment]]]:
+    """Every state that a crash can leave, once, with the moments at which it can."""
+    found: dict[Any, tuple[Image, list[Moment]]] = {}
+    disk = recording.base.copy()
+    changes, (answers, pictures), seeds = 0, recording.first, tuple(seeds)
+
+    def add(last: str) -> None:
+        images = {"stopped": disk.stopped(), "lost": disk.lost()}
+        for seed in seeds if not disk.settled else ():
+            images[f"mixed {seed}"] = disk.mixed(Random(f"{recording.title}/{changes}/{seed}"), torn=torn)
+        for how, image in images.items():
+            found.setdefault(image.key, (image, []))[1].append(Moment(how, changes, last, answers, pictures))
+
+    add("the beginning")
+    for event in recording.events:
+        if isinstance(event.note, Answered):
+            answers += 1
+        elif isinstance(event.note, Seen):
+            pictures += 1
+        else:
+            disk.apply(event)
+            changes += 1
+        add(f"{event.kind} {event.path} {event.to}".strip() if event.kind != "note" else type(event.note).__name__)
+    return found
+
+
+def judge(recording: Recording, image: Image, moments: list[Moment]) -> list[str]:
+    """What is wrong with the store that is opened in this state of the disk."""
+    operation = OPERATIONS[recording.name]
+    with folder() as root, small_stores():
+        image.write(root, wanted_folder)
+        wrong = [*_judged(root, operation, recording, moments)]
+        if wrong:
+            kept = os.environ.get("ONECOPY_CRASH_KEEP")
+            if kept:
+                image.write(Path(tempfile.mkdtemp(prefix="state-", dir=kept)) / "store", wanted_folder)
+        wrong = [what.replace(f"{root}/", "") for what in wrong]
+    first = moments[0]
+    where = f"{recording.title}: {first.how} after change {first.changes} ({first.last}), {first.answers} answers"
+    return [f"{where}: {what}" for what in wrong]
+
+
+def _judged(root: Path, operation: Operation, recording: Recording, moments: list[Moment], *, again: bool = False
+            ) -> list[str]:
+    try:
+        store = Store(root, operation.settings)
+    except BaseException:
+        return [f"it does not open: {traceback.format_exc(limit=-4)}"]
+    try:
+        found = picture(store)
+        wrong = findings(store, operation)
+        left = [str(path) for path in root.glob("partitions/*/staging/*")]
+        wrong += [f"there is {', '.join(left)}"] if left else []
+        for context in sorted({(moment.answers, moment.pictures) for moment in moments}):
+            wrong += as_answered(operation, recording, found, context[0], again=again)
+            wrong += operation.inspect(store, context[0])
+            for each in recording.seen[:context[1]]:
+                wrong += retold(each, found)
+        wrong += goes_on(store, operation, found)
+    except BaseException:
+        return [f"it does not work: {traceback.format_exc(limit=-4)}"]
+    finally:
+        leave(store)
+    return wrong
+
+
+def leave(store: Store) -> None:
+    """Close the store, whose folder will not be used again: without the files of the user area, which take long."""
+    for partition in store.partitions.values():
+        partition.unwritten.take()
+    store.close()
+
+
+def as_answered(operation: Operation, recording: Recording, found: Picture, answers: int, *, again: bool = False
+                ) -> list[str]:
+    """Everything answered is there, and of what was under way all or nothing.
+
+    `again`: it was not what was recorded; a mailbox that was made then has another UIDVALIDITY.
+    """
+    before = recording.pictures[answers]
+    after = recording.pictures[min(answers + 1, len(recording.pictures) - 1)]
+    allowed = [before, after, *operation.between(before, after)]
+    known = recording.pictures[0] if again else found
+    told = [differences(found, each, known) for each in allowed]
+    return [] if [] in told else [f"it is neither as answered ({'; '.join(told[0])}) nor as it would have been "
+                                  f"({'; '.join(told[1])})"]
+
+
+def goes_on(store: Store, operation: Operation, found: Picture) -> list[str]:
+    """New and known messages can be delivered to all mailboxes, and what was expunged can be brought back."""
+    names = [MailboxName.parse(name) for name in found]
+    if names:
+        deliver(store, PROBES[0], *names, trace=TRACE, ignore_quota=True)
+        deliver(store, NEW[0], *names, ignore_quota=True)
+        for name in names:
+            removal.undelete_messages(store, store.entry(name))
+    wrong = [f"after going on, {finding}" for finding in findings(store, operation)]
+    after = picture(store)
+    for name, box in found.items():
+        here = after[name].messages
+        if here[:len(box.messages)] != box.messages:
+            wrong.append(f"after going on {name} is another: {here[:len(box.messages)]} instead of {box.messages}")
+        if len(here) != len(box.messages) + 2 + len(box.expunged):
+            wrong.append(f"after going on {name} has {len(here)} messages, had {len(box.messages)}, "
+                         f"expunged {len(box.expunged)}")
+        if len({message.uid for message in here}) != len(here):
+            wrong.append(f"{name}: a UID twice")
+    return wrong
+
+
+def recordings_of_recovery(recording: Recording, some: Iterable[tuple[Image, list[Moment]]]) -> Iterator[Recording]:
+    """The store being opened in these states of the disk: what comes of another crash while it recovers from the first.
+
+    Nothing more may get lost, so each has the answers and pictures of its moment.
+    """
+    operation = OPERATIONS[recording.name]
+    for image, moments in some:
+        moment = moments[-1]
+        with folder() as root:
+            image.write(root, wanted_folder)
+            recorder = Recorder(root)
+            with recorder, small_stores():
+                Store(root, operation.settings).close()
+        yield evolve(recording, base=recorder.base, events=recorder.events,
+                     first=(moment.answers, moment.pictures), title=f"recovery from {moment.how} after change "
+                     f"{moment.changes} ({moment.last}) of {recording.name}")
+
+
+# Processes that are really killed
+
+def kill_at(recording: Recording, change: int, *, before: bool) -> list[str]:
+    """Do the operation again in a process that SIGKILL ends at that change of the disk, and judge what it leaves."""
+    operation = OPERATIONS[recording.name]
+    with folder() as root, small_stores():
+        recording.start.write(root, wanted_folder)
+        answers, pictures = _killed(root, operation, change, before)
+        wrong = _judged(root, operation, recording, [Moment("killed", change, "", answers, pictures)], again=True)
+    return [f"{recording.name}: killed {'before' if before else 'after'} change {change}: {what}" for what in wrong]
+
+
+def _killed(root: Path, operation: Operation, change: int, before: bool) -> tuple[int, int]:
+    """Answers and pictures that there were at the end of the process."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(reading)
+            _until_killed(root, operation, change, before, writing)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    with open(reading, "rb") as said:
+        told = said.read()
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1]), f"change {change} did not come"
+    return told.count(b"a"), told.count(b"s")
+
+
+def _until_killed(root: Path, operation: Operation, change: int, before: bool, told: int) -> None:
+    count = -1                  # until the operation begins
+    write = os.write
+
+    def at(call: Call) -> None:
+        if before and count == change and call.changes:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    class Counted(list[Event]):
+        def append(self, event: Event) -> None:
+            nonlocal count
+            super().append(event)
+            if count < 0:
+                return
+            if event.kind == "note":
+                write(told, b"a" if isinstance(event.note, Answered) else b"s")
+                return
+            count += 1
+            if not before and count == change:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    recorder = Recorder(root, at)
+    recorder.events = Counted()
+    place = SeenPlace(root, operation, recorder)
+    with recorder:
+        if not operation.alone:
+            place.open()
+        place.pictures.append({})
+        count = 0
+        operation.run(place, place.answered)
+

@@ -1,0 +1,529 @@
+"""The table of operations that are cut off everywhere, and the store that they work on.
+
+An operation calls `answered` whenever a server would give a positive answer: what it did until then must last. Between
+two answers all is done or nothing, unless `between` names more states that a crash may leave.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from mboxlist.kv import Failure
+from mboxlist.names import MailboxName
+from store import across, idxfile, moving, partitions, portable, removal, rights, userarea, users
+from store.copying import copy_messages
+from store.errors import Problem, StoreError
+from store.expunge import expunge, purge
+from store.flags import change_flags
+from store.settings import Settings
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.crash.pictures import Box, Picture
+from tests.crash.places import (
+    ALICE,
+    ARCHIVE,
+    BIG,
+    BOB,
+    LATER,
+    NEW,
+    OLD,
+    SETTINGS,
+    TRACE,
+    WORK,
+    Answered,
+    Place,
+    deliver,
+)
+from tests.support.stores import HASH
+
+
+@frozen
+class Operation:
+    """Something that is done to an open store. `prepare` makes ready what `fill` does not.
+
+    `alone`: it opens and closes the store itself, with `Place.open` and `Place.close`. `inspect` says what else is
+    wrong in a store that was opened after so many answers.
+    """
+
+    run: Callable[["Place", Answered], None]
+    prepare: Callable[[Store], None] = lambda store: None
+    between: Callable[[Picture, Picture], list[Picture]] = lambda before, after: []
+    alone: bool = False
+    tolerated: str = ""             # what `check` may find
+    inspect: Callable[[Store, int], list[str]] = lambda store, answers: []
+    settings: Settings = SETTINGS
+
+
+# The operations
+
+def _deliver_one(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[0], ALICE, trace=TRACE)
+    answered()
+
+
+def _deliver_three(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[1], ALICE, BOB, WORK, trace=TRACE, flags=Flags(Flag.FLAGGED))
+    answered()
+
+
+def _deliver_known(place: Place, answered: Answered) -> None:
+    place.deliver(OLD[3], BOB, trace=TRACE)
+    answered()
+    place.deliver(NEW[0], ALICE, trace=TRACE)
+    answered()
+    place.deliver(NEW[0], BOB, WORK, trace=TRACE)           # a relay that splits a long list of recipients
+    answered()
+
+
+def _deliver_released(place: Place, answered: Answered) -> None:
+    """What was expunged everywhere and not purged yet comes again."""
+    change_flags(place.store, place.entry(ALICE), [3], FlagAction.ADD, Flags(Flag.DELETED))
+    expunge(place.store, place.entry(ALICE))
+    place.flushed(ALICE)
+    answered()
+    place.deliver(OLD[2], BOB, trace=TRACE)
+    answered()
+
+
+def _prepare_orphan(store: Store) -> None:
+    """A message file that nothing is known of."""
+    path = Path(store.partitions["primary"].files.path(hashlib.blake2b(NEW[0], digest_size=32).digest()))
+    path.write_bytes(NEW[0])
+
+
+def _deliver_bare(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[0], ALICE)
+    answered()
+
+
+def _deliver_big(place: Place, answered: Answered) -> None:
+    place.deliver(BIG, ALICE, BOB, trace=TRACE)
+    answered()
+
+
+def _deliver_refused(place: Place, answered: Answered) -> None:
+    place.store.set_quota("bob", 10)
+    try:
+        place.deliver(NEW[0], BOB, trace=TRACE)
+    except StoreError:
+        answered()
+    place.deliver(NEW[0], ALICE, trace=TRACE)
+    answered()
+
+
+def _append(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[2], WORK, flags=Flags(Flag.SEEN | Flag.DRAFT, ("todo", "another")))
+    answered()
+    place.deliver(OLD[1], WORK, flags=Flags(keywords=("$Forwarded",)))
+    answered()
+
+
+def _copy(place: Place, answered: Answered) -> None:
+    copy_messages(place.store, place.entry(ALICE), place.entry(BOB), place.uids(ALICE))
+    place.flushed(BOB)
+    answered()
+    copy_messages(place.store, place.entry(ALICE), place.entry(ALICE), [1, 2])
+    place.flushed(ALICE)
+    answered()
+
+
+def _move(place: Place, answered: Answered) -> None:
+    copy_messages(place.store, place.entry(ALICE), place.entry(WORK), [1, 2], remove=True)
+    place.flushed(WORK)
+    answered()
+    copy_messages(place.store, place.entry(WORK), place.entry(BOB), place.uids(WORK), remove=True)
+    place.flushed(BOB)
+    answered()
+    copy_messages(place.store, place.entry(BOB), place.entry(BOB), place.uids(BOB), remove=True)
+    place.flushed(BOB)
+    answered()
+
+
+def _flags(place: Place, answered: Answered) -> None:
+    change_flags(place.store, place.entry(ALICE), place.uids(ALICE), FlagAction.ADD, Flags(Flag.SEEN, ("new",)))
+    place.flushed(ALICE)
+    answered()
+    change_flags(place.store, place.entry(ALICE), [1], FlagAction.REPLACE, Flags(Flag.ANSWERED))
+    change_flags(place.store, place.entry(ALICE), [2], FlagAction.REMOVE, Flags(Flag.SEEN, ("todo",)))
+    place.flushed(ALICE)
+    answered()
+
+
+def _after_first_flags(before: Picture, after: Picture) -> list[Picture]:
+    """Of two changes that are answered together, the first one alone."""
+    box = after["user/alice/INBOX"]
+    old = {message.uid: message for message in before["user/alice/INBOX"].messages}
+    return [{**before, "user/alice/INBOX": evolve(box, highestmodseq=0, messages=tuple(
+        message if message.uid == 1 else old[message.uid] for message in box.messages))}]
+
+
+def _expunge(place: Place, answered: Answered) -> None:
+    expunge(place.store, place.entry(ALICE))
+    place.flushed(ALICE)
+    answered()
+
+
+def _settle(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[0], ALICE, trace=TRACE)
+    place.deliver(NEW[1], BOB, trace=TRACE)
+    answered()
+    with _reported():
+        place.store.partitions["primary"].files.settle()
+    answered()
+    place.deliver(NEW[1], ALICE, trace=TRACE)
+    answered()
+
+
+def _after_first_delivery(before: Picture, after: Picture) -> list[Picture]:
+    return [{**before, "user/alice/INBOX": after["user/alice/INBOX"]}]
+
+
+def _purge(place: Place, answered: Answered) -> None:
+    partition = place.store.partitions["primary"]
+    while purge(partition, time.time() + LATER):
+        pass
+    partition.env.flush()
+    answered()
+    place.deliver(OLD[2], ALICE, trace=TRACE)
+    answered()
+
+
+def _prepare_purge(store: Store) -> None:
+    """Message files that nothing refers to any more, and one that is still in another mailbox."""
+    alice = store.entry(ALICE)
+    change_flags(store, alice, [1, 2, 3], FlagAction.ADD, Flags(Flag.DELETED))
+    expunge(store, alice)
+
+
+def _without_expunged(before: Picture, after: Picture) -> list[Picture]:
+    """What was expunged is forgotten before its files go."""
+    return [after, {name: evolve(box, expunged=()) for name, box in before.items()}]
+
+
+def _create(place: Place, answered: Answered) -> None:
+    place.store.create_mailbox(MailboxName("bob", "Drafts"), special_use="\\Drafts")
+    answered()
+    place.deliver(NEW[0], MailboxName("bob", "Drafts"))
+    answered()
+
+
+def _delete(place: Place, answered: Answered) -> None:
+    place.store.delete_mailbox(ARCHIVE)
+    answered()
+    place.store.delete_mailbox(WORK)
+    answered()
+
+
+def _delete_and_create(place: Place, answered: Answered) -> None:
+    place.store.delete_mailbox(ARCHIVE)
+    answered()
+    place.store.create_mailbox(ARCHIVE)
+    answered()
+    place.deliver(NEW[0], ARCHIVE)
+    answered()
+
+
+def _undelete_mailbox(place: Place, answered: Answered) -> None:
+    place.store.delete_mailbox(ARCHIVE)
+    answered()
+    removal.undelete_mailbox(place.store, ARCHIVE)
+    answered()
+
+
+def _undelete_messages(place: Place, answered: Answered) -> None:
+    removal.undelete_messages(place.store, place.entry(ALICE))
+    answered()
+
+
+def _purge_mailbox(place: Place, answered: Answered) -> None:
+    removal.purge_mailboxes(place.store, time.time() + LATER)
+    answered()
+
+
+def _prepare_purge_mailbox(store: Store) -> None:
+    store.delete_mailbox(ARCHIVE)
+    store.delete_mailbox(WORK)
+
+
+def _rename_tree(place: Place, answered: Answered) -> None:
+    place.store.rename_mailbox(ARCHIVE, MailboxName("alice", "Old/Mail"))
+    answered()
+
+
+def _rename_inbox(place: Place, answered: Answered) -> None:
+    place.store.rename_mailbox(ALICE, MailboxName("alice", "Everything"))
+    answered()
+
+
+def _new_name_empty(before: Picture, after: Picture) -> list[Picture]:
+    """The new mailbox is made before it is given anything."""
+    made = sorted(after.keys() - before.keys())
+    return [{**before, **{name: Box(after[name].uidvalidity, 0, 0, (), ()) for name in made}}]
+
+
+def _remove_user(place: Place, answered: Answered) -> None:
+    place.store.remove_user("alice")
+    place.store.directory.remove("alice")           # type: ignore[attr-defined]
+    answered()
+
+
+def _some_gone(before: Picture, after: Picture) -> list[Picture]:
+    """Mailboxes go one after the other, the last of them first."""
+    going = sorted(before.keys() - after.keys(), key=lambda name: name.replace("/", "\x01"))
+    return [{name: box for name, box in before.items() if name not in going[at:]} for at in range(len(going))]
+
+
+def _small_things(place: Place, answered: Answered) -> None:
+    """Changes that no mailbox shows."""
+    store = place.store
+    store.subscribe("alice", "Work")
+    store.set_quota("alice", 10_000_000, 1000)
+    store.claim_recent(place.entry(ALICE))
+    place.flushed(ALICE)
+    answered()
+    store.unsubscribe("alice", "Work")
+    answered()
+
+
+def _checkpoint(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[0], ALICE, BOB, trace=TRACE)
+    answered()
+    change_flags(place.store, place.entry(BOB), [1], FlagAction.ADD, Flags(Flag.SEEN))
+    checkpoint(place.store)
+    place.flushed(BOB)
+    answered()
+    place.deliver(NEW[1], ALICE, trace=TRACE)
+    answered()
+
+
+def checkpoint(store: Store) -> None:
+    """What housekeeping does from time to time."""
+    for env in (*(partition.env for partition in store.partitions.values()), store.mailboxes.env):
+        with _reported():
+            env.checkpoint()
+            env.drop_logs()
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """Housekeeping reports whatever fails, and tries again later."""
+    try:
+        yield
+    except (Failure, OSError) as error:
+        raise StoreError(Problem.UNAVAILABLE, detail=str(error)) from error
+
+
+def _day(place: Place, answered: Answered) -> None:
+    """A little of everything, until the log has gone on to new files."""
+    for turn in range(3):
+        place.deliver(NEW[turn], ALICE, BOB, trace=TRACE)
+        answered()
+        copy_messages(place.store, place.entry(BOB), place.entry(WORK), place.uids(BOB)[-2:])
+        place.flushed(WORK)
+        answered()
+        checkpoint(place.store)
+        change_flags(place.store, place.entry(WORK), place.uids(WORK), FlagAction.ADD, Flags(Flag.DELETED))
+        place.flushed(WORK)
+        answered()
+        expunge(place.store, place.entry(WORK), place.uids(WORK)[-1:])
+        place.flushed(WORK)
+        answered()
+        place.store.partitions["primary"].files.settle()
+
+
+def _new_logs(place: Place, answered: Answered) -> None:
+    """So many changes that the log goes on to a new file, and to the one after that."""
+    words = tuple(f"keyword-{number:02d}-{'x' * 900}" for number in range(60))
+    change_flags(place.store, place.entry(WORK), place.uids(WORK), FlagAction.ADD, Flags(keywords=words))
+    place.flushed(WORK)
+    answered()
+    for turn in range(6):
+        place.deliver(NEW[turn % 3], WORK, BOB, trace=TRACE)
+        answered()
+
+
+def _open_and_close(place: Place, answered: Answered) -> None:
+    place.open()
+    answered()
+    place.close()
+    answered()
+    place.open()
+    answered()
+
+
+def _close(place: Place, answered: Answered) -> None:
+    place.open()
+    place.deliver(NEW[0], ALICE, BOB, trace=TRACE)
+    answered()
+    expunge(place.store, place.entry(ALICE))
+    place.close()
+    answered()
+    place.open()
+    place.deliver(NEW[1], ALICE, trace=TRACE)
+    answered()
+
+
+# Files of the user area
+
+def _write_idx(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[0], ALICE, BOB, WORK, trace=TRACE)
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+    change_flags(place.store, place.entry(BOB), [1], FlagAction.ADD, Flags(Flag.SEEN))
+    place.flushed(BOB)
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+
+
+def _write_one_idx(place: Place, answered: Answered) -> None:
+    change_flags(place.store, place.entry(WORK), [1], FlagAction.ADD, Flags(Flag.SEEN))
+    place.flushed(WORK)
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+
+
+def _idx_of_renamed(place: Place, answered: Answered) -> None:
+    place.store.rename_mailbox(ARCHIVE, MailboxName("alice", "Old/Mail"))
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+    place.store.delete_mailbox(WORK)
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+
+
+def _files_agree(store: Store, answers: int) -> list[str]:
+    """Every store.idx can be read; and after the second answer each says what its mailbox holds, and who it is.
+
+    The flags of one message may be behind: they are changed after that answer.
+    """
+    wrong = []
+    for entry in store.mailboxes.all():
+        path = userarea.place(store.partition_of(entry), entry.name)
+        if not path.exists() and answers < 2:
+            continue
+        try:
+            found = idxfile.read(path)
+        except StoreError as error:
+            wrong.append(f"{path}: {error}")
+            continue
+        uids, there = found.rows["uid"].tolist(), store.open_mailbox(entry).rows["uid"].tolist()
+        if answers >= 2 and (uids, found.head.id, found.head.uidvalidity) != (there, entry.id, entry.uidvalidity):
+            wrong.append(f"{path}: it tells of UIDs {uids} in mailbox {found.head.id}")
+    return wrong
+
+
+# Several partitions, users, rights
+
+CAROL = MailboxName("carol", "INBOX")
+
+
+def _prepare_second(store: Store) -> None:
+    partitions.add(store, "second")
+    store.inbox(store.directory.add("carol", HASH, partition="second"))     # type: ignore[attr-defined]
+    deliver(store, OLD[0], CAROL, ALICE, trace=TRACE)
+
+
+def _deliver_to_both(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[0], ALICE, CAROL, BOB, trace=TRACE)
+    answered()
+
+
+def _some_partitions(before: Picture, after: Picture) -> list[Picture]:
+    """Each partition has a transaction of its own."""
+    return [{name: (after if (name == str(CAROL)) is on_second else before)[name] for name in before}
+            for on_second in (True, False)]
+
+
+def _copy_across(place: Place, answered: Answered) -> None:
+    across.copy(place.store, place.entry(ALICE), place.entry(CAROL), place.uids(ALICE))
+    place.flushed(CAROL)
+    answered()
+
+
+def _move_user(place: Place, answered: Answered) -> None:
+    moving.move_owner(place.store, "alice", "second")
+    answered()
+    place.deliver(NEW[0], ALICE, CAROL, BOB, trace=TRACE)
+    answered()
+
+
+def _bob_or_others(before: Picture, after: Picture) -> list[Picture]:
+    """Of a delivery after the move, what each partition has got."""
+    return [{name: (after if (name == str(BOB)) is bob else before)[name] for name in before} for bob in (True, False)]
+
+
+def _rename_user(place: Place, answered: Answered) -> None:
+    users.rename_user(place.store, "alice", "alicia")
+    answered()
+
+
+def _rights(place: Place, answered: Answered) -> None:
+    rights.set_acl(place.store, ARCHIVE, "bob", "lrs")
+    answered()
+    change_flags(place.store, place.entry(ARCHIVE), [1], FlagAction.ADD, Flags(Flag.SEEN | Flag.FLAGGED), "bob")
+    place.flushed(ARCHIVE)
+    answered()
+    rights.set_acl(place.store, ARCHIVE, "bob", "")
+    answered()
+
+
+def _quota_roots(place: Place, answered: Answered) -> None:
+    place.store.set_quota("alice/Archive", 1_000_000, 100)
+    answered()
+    place.deliver(NEW[0], MailboxName("alice", "Archive/2026"), trace=TRACE)
+    answered()
+    place.store.remove_quota_root("alice/Archive")
+    answered()
+
+
+#: By name, for the tests. What is added to the store and changes its disk is added here.
+OPERATIONS: dict[str, Operation] = {
+    "deliver": Operation(_deliver_one),
+    "deliver to three": Operation(_deliver_three),
+    "deliver what is known": Operation(_deliver_known),
+    "deliver what was released": Operation(_deliver_released),
+    "deliver much": Operation(_deliver_big),
+    "deliver and refuse": Operation(_deliver_refused),
+    "deliver over an orphan": Operation(_deliver_bare, prepare=_prepare_orphan,
+                                        tolerated="nothing is known of this file"),
+    "append": Operation(_append),
+    "copy": Operation(_copy),
+    "move": Operation(_move),
+    "flags": Operation(_flags, between=_after_first_flags),
+    "expunge": Operation(_expunge),
+    "settle": Operation(_settle, between=_after_first_delivery),
+    "purge": Operation(_purge, prepare=_prepare_purge, between=_without_expunged),
+    "create": Operation(_create),
+    "delete": Operation(_delete),
+    "delete and create": Operation(_delete_and_create),
+    "undelete a mailbox": Operation(_undelete_mailbox),
+    "undelete messages": Operation(_undelete_messages, prepare=_prepare_purge),
+    "purge mailboxes": Operation(_purge_mailbox, prepare=_prepare_purge_mailbox),
+    "rename a tree": Operation(_rename_tree),
+    "rename INBOX": Operation(_rename_inbox, between=_new_name_empty),
+    "remove a user": Operation(_remove_user, between=_some_gone),
+    "small things": Operation(_small_things),
+    "checkpoint": Operation(_checkpoint),
+    "a day": Operation(_day),
+    "new logs": Operation(_new_logs),
+    "open and close": Operation(_open_and_close, alone=True),
+    "close": Operation(_close, alone=True),
+    "store.idx": Operation(_write_idx, inspect=_files_agree),
+    "store.idx of one mailbox": Operation(_write_one_idx, inspect=_files_agree),
+    "store.idx after a rename": Operation(_idx_of_renamed, inspect=_files_agree),
+    "deliver to two partitions": Operation(_deliver_to_both, prepare=_prepare_second, between=_some_partitions),
+    "copy to another partition": Operation(_copy_across, prepare=_prepare_second),
+    "move a user": Operation(_move_user, prepare=_prepare_second, between=_bob_or_others),
+    "rename a user": Operation(_rename_user),
+    "rights": Operation(_rights),
+    "quota roots": Operation(_quota_roots),
+}

@@ -1,0 +1,161 @@
+"""Every operation is cut off before and after every call that changes the disk, by a stop and by a loss of power.
+
+The store is opened again after each, checked, compared with what had been answered, and used. `ONECOPY_CRASH_SEEDS=50`
+looks at more of the states in which a part of what was not synced has reached the disk; `ONECOPY_CRASH_KEEP=folder`
+keeps the states that show something wrong. `ONECOPY_CRASH_TORN=1` also tears pages of the databases, which Berkeley DB
+does not promise to survive.
+"""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from random import Random
+from typing import TypeVar
+
+import pytest
+from attrs import frozen
+
+from tests.crash import faults, harness
+from tests.crash.conftest import Counts
+from tests.crash.operations import OPERATIONS
+
+T = TypeVar("T")
+
+SEEDS = int(os.environ.get("ONECOPY_CRASH_SEEDS", "2"))
+TORN = bool(os.environ.get("ONECOPY_CRASH_TORN"))
+EVERYTHING = SEEDS > 2
+RECOVERIES = 20 if EVERYTHING else 1        # states of each operation whose recovery is cut off as well
+KILLS = 8 if EVERYTHING else 2              # processes that are killed before a change, and as many after one
+
+#: Operations whose every system call fails once.
+FAULTY = ["deliver", "deliver what is known", "deliver much", "copy", "expunge", "settle", "checkpoint",
+          "store.idx of one mailbox"]
+
+#: At least so many changes of the disk are seen in all operations together, so that the recorder cannot go blind; and
+#: each operation makes some that are its own.
+FEWEST = 1000
+FEWEST_EACH = 3
+
+
+@frozen
+class Verdict:
+    """Of one operation: calls that change the disk, different states they can leave, moments at which these can come,
+    and what is wrong."""
+
+    points: int
+    states: int
+    moments: int
+    wrong: list[str]
+
+
+def cut_off(name: str) -> Verdict:
+    """An operation's every boundary. For a process of its own."""
+    recording = harness.record(name)
+    found = harness.states(recording, range(SEEDS), torn=TORN)
+    wrong = [what for image, moments in found.values() for what in harness.judge(recording, image, moments)]
+    return Verdict(recording.points, len(found), sum(len(moments) for _, moments in found.values()), wrong)
+
+
+def cut_off_again(name: str) -> Verdict:
+    """The boundaries of recovery, after some of the crashes of an operation. For a process of its own."""
+    recording = harness.record(name)
+    some = _sample(Random(name), list(harness.states(recording, range(1)).values()), RECOVERIES)
+    points = states = moments = 0
+    wrong = []
+    for recovery in harness.recordings_of_recovery(recording, some):
+        points += recovery.points
+        for image, each in harness.states(recovery, range(1)).values():
+            states, moments = states + 1, moments + len(each)
+            wrong += harness.judge(recovery, image, each)
+    return Verdict(points, states, moments, wrong)
+
+
+def kill(name: str) -> Verdict:
+    """An operation in processes that are really killed. For a process of its own."""
+    recording = harness.record(name)
+    random = Random(f"kill {name}")
+    changes = _sample(random, list(range(recording.points)), KILLS)
+    wrong = [what for change in changes for before in (True, False)
+             for what in harness.kill_at(recording, change if before else change + 1, before=before)]
+    return Verdict(recording.points, 2 * len(changes), 2 * len(changes), wrong)
+
+
+def make_fail(name: str) -> Verdict:
+    """Every system call of an operation fails, with every error that it can have. For a process of its own."""
+    recording = harness.record(name)
+    made = faults.calls(recording)
+    found = list(faults.faults(made))
+    return Verdict(len(made), len(found), len(found),
+                   [what for fault in found for what in faults.judge_fault(recording, fault)])
+
+
+def _sample(random: Random, items: list[T], most: int) -> list[T]:
+    return items if len(items) <= most else random.sample(items, most)
+
+
+class Jobs:
+    """Work that is done ahead of the tests that ask for it, in two processes."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        self._pool = pool
+        self._futures: dict[tuple[str, str], Future[Verdict]] = {}
+
+    def ahead(self, work: str, name: str) -> "Future[Verdict]":
+        """Have it done."""
+        if (work, name) not in self._futures:
+            self._futures[work, name] = self._pool.submit(WORK[work], name)
+        return self._futures[work, name]
+
+
+WORK = {"cut_off": cut_off, "cut_off_again": cut_off_again, "kill": kill, "make_fail": make_fail}
+
+
+@pytest.fixture(scope="module")
+def jobs(request: pytest.FixtureRequest) -> Iterator[Jobs]:
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        jobs = Jobs(pool)
+        for item in request.session.items:
+            if isinstance(item, pytest.Function) and item.module is request.module and hasattr(item, "callspec"):
+                jobs.ahead(item.originalname.removeprefix("test_"), item.callspec.params["name"])
+        yield jobs
+        pool.shutdown(cancel_futures=True)
+
+
+def judge(verdict: Verdict) -> None:
+    """Nothing is wrong; else the first few of what is."""
+    assert not verdict.wrong, f"{len(verdict.wrong)} things are wrong, first of all\n" + "\n".join(verdict.wrong[:8])
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_cut_off(jobs: Jobs, counts: Counts, name: str) -> None:
+    verdict = jobs.ahead("cut_off", name).result()
+    counts.add("crashes", name, verdict.points, verdict.states, verdict.moments)
+    assert verdict.points >= FEWEST_EACH
+    judge(verdict)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_cut_off_again(jobs: Jobs, counts: Counts, name: str) -> None:
+    verdict = jobs.ahead("cut_off_again", name).result()
+    counts.add("crashes in recovery", name, verdict.points, verdict.states, verdict.moments)
+    judge(verdict)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_kill(jobs: Jobs, name: str) -> None:
+    judge(jobs.ahead("kill", name).result())
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_make_fail(jobs: Jobs, counts: Counts, name: str) -> None:
+    verdict = jobs.ahead("make_fail", name).result()
+    counts.add("failing calls", name, verdict.points, verdict.states, verdict.moments)
+    judge(verdict)
+
+
+def test_enough_was_seen(counts: Counts) -> None:
+    """Comes last: the harness has not gone blind."""
+    if set(counts.of("crashes")) != set(OPERATIONS):
+        pytest.skip("only with all operations")
+    assert sum(points for points, _, _ in counts.of("crashes").values()) >= FEWEST

@@ -1,0 +1,101 @@
+r"""Shared mailboxes, where a conversation does not show it: what is not read, and what only a store can be given."""
+
+import pytest
+
+from store.rights import set_acl
+from tests.support.scripts import Player
+
+
+def play(place, script):
+    Player(place).play("have: C is logged in\n" + script)
+
+
+def test_what_another_uses_a_mailbox_for_is_not_said(place):
+    r"""RFC 6154 §2: a client that took bob's \Sent for the user's own would put the user's mail there."""
+    place.store.create_mailbox(place.name("user/bob/Sent"), special_use="\\Sent")
+    set_acl(place.store, place.name("user/bob/Sent"), "alice", "lrsi")
+    play(place, r"""
+C: a1 LIST "" "*" RETURN (SPECIAL-USE)
+S: * LIST (\HasNoChildren) "/" INBOX
+S: * LIST (\Noselect \HasChildren) "/" user
+S: * LIST (\Noselect \HasChildren) "/" user/bob
+S: * LIST (\HasNoChildren) "/" user/bob/Sent
+S: a1 OK ...
+C: a2 LIST (SPECIAL-USE) "" "*"
+S: a2 OK ...
+C: a3 CREATE Sent (USE (\Sent))
+S: a3 OK ...
+C: a4 LIST (SPECIAL-USE) "" "*"
+S: * LIST (\HasNoChildren \Sent) "/" Sent
+S: a4 OK ...
+""")
+
+
+@pytest.mark.parametrize("script", [
+    r"""
+C: a1 LIST "" "*"
+S: * LIST (\HasNoChildren) "/" INBOX
+S: * LIST (\Noselect \HasChildren) "/" user
+S: * LIST (\Noselect \HasChildren) "/" user/bob
+S: * LIST (\HasNoChildren) "/" user/bob/Team
+S: a1 OK ...
+""",
+    "C: a1 SUBSCRIBE user/bob/Nothing\nS: a1 NO [NONEXISTENT] ...",
+    "C: a1 SUBSCRIBE user/bob/Secret\nS: a1 NO [NONEXISTENT] ...",
+    "C: a1 SUBSCRIBE user/bob/Team\nS: a1 OK ...",
+    "C: a1 DELETE user/bob/Nothing\nS: a1 NO [NONEXISTENT] ...",
+    "C: a1 DELETE user/bob/Secret\nS: a1 NO [NONEXISTENT] ...",
+    "C: a1 RENAME user/bob/Nothing user/bob/Team/x\nS: a1 NO [NOPERM] ...",
+    "C: a1 RENAME user/bob/Secret user/bob/Team/x\nS: a1 NO [NOPERM] ...",
+    "C: a1 LSUB \"\" \"*\"\nS: a1 OK ..."])
+def test_nobody_elses_names_are_walked(place, monkeypatch, script):
+    """What is answered, and how long that takes, says nothing of how many mailboxes others have."""
+    for name in ("Team", "Secret"):
+        place.store.create_mailbox(place.name(f"user/bob/{name}"))
+    set_acl(place.store, place.name("user/bob/Team"), "alice", "lrk")
+    below = place.store.mailboxes.below
+
+    def only_own(owner, *arguments, **options):
+        assert owner == "alice"
+        return below(owner, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place.store.mailboxes, "below", only_own)
+        patch.setattr(place.store.mailboxes, "all", None)
+        play(place, script)
+
+
+@pytest.mark.parametrize("group", ["staff", "staf", "anyone"])
+def test_who_leaves_a_group_leaves_its_mailboxes(place, group):
+    """Groups are those of the moment, too."""
+    place.store.create_mailbox(place.name("public/plans"))
+    set_acl(place.store, place.name("public/plans"), "group:staff", "lr")
+    place.store.directory.change("alice", groups=["staff"])
+    player = Player(place)
+    player.play("have: C has selected public/plans\nC: a1 NOOP\nS: a1 OK ...")
+    place.store.directory.change("alice", groups=[group])
+    if group == "staff":
+        player.play("C: a2 NOOP\nS: a2 OK ...")
+    else:
+        player.play("C: a2 NOOP\nS: * BYE [NOPERM] ...\nclosed:")
+
+
+def test_an_owner_who_gave_up_rights_has_them_no_more(place):
+    """RFC 4314 §2.1: it can have them back, as it can always change the list."""
+    place.store.create_mailbox(place.name("Old"))
+    set_acl(place.store, place.name("Old"), "alice", "-xkw")
+    play(place, r"""
+C: a1 CREATE Old/Below
+S: a1 NO [NOPERM] ...
+C: a2 DELETE Old
+S: a2 NO [NOPERM] ...
+C: a3 RENAME Old New
+S: a3 NO [NOPERM] ...
+C: a4 SELECT Old
+S: ...
+S: * OK [PERMANENTFLAGS (\Seen \Deleted)] ...
+S: ...
+S: a4 OK [READ-WRITE] ...
+""")
+    set_acl(place.store, place.name("Old"), "alice", "+x")
+    play(place, "C: a1 DELETE Old\nS: a1 OK ...")

@@ -1,0 +1,140 @@
+"""Partitions of a running server: added, filled, drained, while clients go on; and a mover that is killed."""
+
+import subprocess
+import threading
+from pathlib import Path
+from random import Random
+
+from tests.support import messages, trace, wait
+from tests.support.imap import Imap
+from tests.support.lmtp import Lmtp
+from tests.support.server import PASSWORD, PROGRAM, Server
+
+SENDER = "sender@example.org"
+OLD, KILLS = 100, 4
+
+
+class Mail(threading.Thread):
+    """Delivers to alice and bob, one message after the other, until told to stop."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(daemon=True)
+        self.server = server
+        self.taken: list[bytes] = []
+        self.put_off = 0
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        number = 0
+        while not self.enough.is_set():
+            try:
+                with Lmtp(self.server.lmtp) as lmtp:
+                    while not self.enough.is_set():
+                        number += 1
+                        body = messages.make(7, number, 3000)
+                        alice, bob = lmtp.deliver(SENDER, ["alice", "bob"], body)
+                        assert {alice.code, bob.code} <= {250, 450, 451, 452}, (alice, bob)
+                        if alice.code == 250:
+                            self.taken.append(body)
+                        else:
+                            self.put_off += 1
+            except (OSError, ConnectionError):
+                self.put_off += 1
+
+
+def contents(server: Server, user: str) -> list[bytes]:
+    with Imap(server.imap, user, PASSWORD) as imap:
+        imap.select()
+        return [trace.below(found, SENDER) for found in imap.messages().values()]
+
+
+def test_users_are_moved_while_they_work(disk_path: Path) -> None:
+    with Server(disk_path, ["alice", "bob"], {"workers.imap": "1", "workers.lmtp": "1"}) as server:
+        old = [messages.make(6, number, 2000) for number in range(OLD)]
+        with Lmtp(server.lmtp) as lmtp:
+            for body in old:
+                assert lmtp.deliver(SENDER, ["alice"], body)[0].code == 250
+        server.command("partition", "add", "second", "--path", str(disk_path / "volume"))
+        mail = Mail(server)
+        with Imap(server.imap, "alice", PASSWORD) as imap:
+            validity, _ = imap.select()
+            before = imap.messages("1:10")
+            mail.start()
+            for to in ("second", "primary", "second"):
+                server.command("user", "move", "alice", "--to", to)
+                assert imap.messages("1:10") == before
+                imap.ok("UID STORE 5 +FLAGS (\\Flagged)")
+                imap.ok("UID COPY 3 INBOX")
+            mail.enough.set()
+            mail.join(60)
+            imap.ok("NOOP")
+            assert imap.messages("1:10") == before
+            uids = imap.uids()
+            assert uids == sorted(set(uids)) and len(uids) == OLD + len(mail.taken) + 3
+            assert imap.ok("UID FETCH 5 FLAGS").find(rb"\\Flagged")
+        assert mail.put_off == 0 and len(mail.taken) > 3
+        found = contents(server, "alice")
+        assert sorted(found) == sorted([*old, *mail.taken, *[trace.below(before[3], SENDER)] * 3])
+        assert sorted(contents(server, "bob")) == sorted(mail.taken)
+        with Imap(server.imap, "alice", PASSWORD) as imap:
+            assert imap.select()[0] == validity
+        server.command("partition", "drain", "second", "--to", "primary")
+        assert sorted(contents(server, "alice")) == sorted(found)
+        refused = server.command("partition", "remove", "second", "--yes", status=2)
+        assert refused == ""
+        server.check()
+        assert server.stop() == 0
+        server.command("partition", "remove", "second", "--yes")
+        server.check()
+
+
+def test_the_mover_is_killed(disk_path: Path) -> None:
+    """Nothing is lost, the server is up again by itself, and the move can be done again."""
+    random = Random(4713)
+    with Server(disk_path, ["alice", "bob"]) as server:
+        server.command("partition", "add", "second")
+        mail = Mail(server)
+        mail.start()
+        wait.until(lambda: len(mail.taken) > 100, "mail arrives", pid=server.pid, limit=60)
+        for turn in range(KILLS):
+            mover = subprocess.Popen(
+                [PROGRAM, "user", "move", "alice", "bob", "--to", ("second", "primary")[turn % 2]],
+                env=server.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                mover.wait(random.uniform(0.3, 1.5))
+            except subprocess.TimeoutExpired:
+                mover.kill()
+                mover.wait()
+            taken = len(mail.taken)
+            wait.until(lambda: len(mail.taken) > taken + 5,         # noqa: B023
+                       "mail arrives again", pid=server.pid, limit=60)
+        mail.enough.set()
+        mail.join(60)
+        server.answers()
+        for user in ("alice", "bob"):
+            found = contents(server, user)
+            assert set(mail.taken) <= set(found) and len(found) == len(set(found))
+        before = sorted(contents(server, "alice"))
+        server.command("user", "move", "alice", "bob", "--to", "second")
+        assert sorted(contents(server, "alice")) == before
+        server.check()
+
+
+def test_a_partition_past_its_threshold_puts_mail_off(disk_path: Path) -> None:
+    body = messages.make(8, 0, 2000)
+    with Server(disk_path, ["alice"], {"store.disk_threshold": "0"}) as server:
+        with Lmtp(server.lmtp) as lmtp:
+            assert lmtp.deliver(SENDER, ["alice"], body)[0].code == 250
+        assert server.stop() == 0
+        server.options["store.disk_threshold"] = "1"            # of any disk more is in use
+        server.start()
+        with Lmtp(server.lmtp) as lmtp:
+            reply, = lmtp.deliver(SENDER, ["alice"], body)
+            assert (reply.code, reply.enhanced) == (452, "4.3.1")
+        with Imap(server.imap, "alice", PASSWORD) as imap:
+            imap.select()
+            assert [trace.below(found, SENDER) for found in imap.messages().values()] == [body]
+            imap.ok("STORE 1 +FLAGS (\\Deleted)")
+            assert imap.append("INBOX", body).status == "NO"
+            imap.ok("EXPUNGE")
+        server.check()

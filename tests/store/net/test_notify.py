@@ -1,0 +1,130 @@
+"""News between processes: what finds no room is sent again, and listeners look from time to time without any."""
+
+import os
+
+import pytest
+from twisted.internet.task import Clock
+
+from store.changes import News
+from store.net import notify
+from store.net.notify import POLL, RETRY, NewsSocket
+
+
+class Reactor(Clock):
+    """A clock that has no sockets to look at."""
+
+    def callFromThread(self, call, *args):
+        call(*args)
+
+    def addReader(self, reader):
+        pass
+
+    removeReader = addReader
+
+
+class Process:
+    """One with its socket, under a pid that is not ours."""
+
+    def __init__(self, root, pid, reactor):
+        self.news, self.heard = News(), []
+        self.socket = NewsSocket(root, self.news)
+        self.socket._name = str(pid)
+        if reactor is not None:
+            self.socket.start(reactor)
+
+    def subscribe(self, *mailboxes):
+        for mailbox in mailboxes:
+            self.news.subscribe(mailbox, lambda mailbox=mailbox: self.heard.append(mailbox))
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "run").mkdir()
+    return tmp_path
+
+
+def test_the_others_hear_and_the_sender_too(root):
+    clock = Reactor()
+    first, second = Process(root, 1, clock), Process(root, 2, clock)
+    for process in (first, second):
+        process.subscribe(7, 8)
+    first.news.tell([7])
+    second.socket.doRead()
+    assert first.heard == second.heard == [7]
+    second.socket.stop()
+    first.news.tell([8])
+    assert first.heard == [7, 8]
+    first.socket.stop()
+    assert os.listdir(root / "run" / "news") == []
+    assert clock.getDelayedCalls() == []
+
+
+def test_a_process_that_starts_later_hears_at_once(root):
+    clock = Reactor()
+    first = Process(root, 1, clock)
+    first.news.tell([1])                    # nobody is there
+    second = Process(root, 2, clock)
+    second.subscribe(2)
+    first.news.tell([2])
+    second.socket.doRead()
+    assert second.heard == [2]
+
+
+def test_what_finds_no_room_is_sent_again(root):
+    clock = Reactor()
+    first, second = Process(root, 1, clock), Process(root, 2, clock)
+    wanted = list(range(1, 2001))           # more datagrams than any buffer is set to hold
+    second.subscribe(*wanted)
+    for mailbox in wanted:
+        first.news.tell([mailbox])
+    second.socket.doRead()
+    assert 0 < len(second.heard) < len(wanted)
+    for _ in range(3):
+        clock.advance(RETRY)
+        second.socket.doRead()
+    assert sorted(second.heard) == wanted
+    clock.advance(RETRY)
+    assert len(clock.getDelayedCalls()) == 2            # the polls: nothing is left to send
+
+
+def test_a_tool_waits_for_room(root, monkeypatch):
+    clock = Reactor()
+    tool, server = Process(root, 1, None), Process(root, 2, clock)
+    wanted = list(range(1, 2001))
+    server.subscribe(*wanted)
+    monkeypatch.setattr(notify.time, "sleep", lambda seconds: server.socket.doRead())
+    for mailbox in wanted:
+        tool.news.tell([mailbox])
+    server.socket.doRead()
+    assert sorted(server.heard) == wanted
+
+
+def test_a_tool_does_not_wait_for_ever(root, monkeypatch):
+    tool, _ = Process(root, 1, None), Process(root, 2, Reactor())
+    slept = []
+    monkeypatch.setattr(notify.time, "sleep", slept.append)
+    while not slept:
+        tool.news.tell([1])
+    assert len(slept) == notify.TRIES
+
+
+def test_a_process_that_is_gone_is_forgotten(root):
+    clock = Reactor()
+    first, second = Process(root, 1, clock), Process(root, 2, clock)
+    second.socket._socket.close()           # as when it is killed: the name stays
+    first.news.tell([1])
+    assert sorted(os.listdir(root / "run" / "news")) == ["1"]
+
+
+def test_listeners_look_without_news(root):
+    clock = Reactor()
+    process = Process(root, 1, clock)
+    wanted = list(range(1, 500))
+    process.subscribe(*wanted)
+    most = 0
+    for _ in range(POLL):
+        before = len(process.heard)
+        clock.advance(1)
+        most = max(most, len(process.heard) - before)
+    assert sorted(process.heard) == wanted
+    assert most <= len(wanted) // POLL + 1              # not all at the same moment

@@ -1,0 +1,120 @@
+"""What is on disk before it is acknowledged, at each level of the setting `sync`; and the files that are made ready."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from mboxlist.kv import Env
+from mboxlist.names import MailboxName
+from store.check import check
+from store.deliver import Target
+from store.errors import Problem, StoreError
+from store.flags import change_flags
+from store.messagefiles import MessageFiles, Staged
+from store.net import offload
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.support.stores import SMALL, deliver, make_store
+
+INBOX = MailboxName("alice", "INBOX")
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the syncs, as they happen."""
+    seen: list[str] = []
+
+    def watch(owner: type, name: str, label: str) -> None:
+        original: Callable[..., object] = getattr(owner, name)
+
+        def call(self: object, *arguments: object) -> object:
+            seen.append(label)
+            return original(self, *arguments)
+
+        monkeypatch.setattr(owner, name, call)
+
+    watch(Staged, "sync", "file")
+    watch(MessageFiles, "sync_names", "names")
+    watch(Env, "flush", "log")
+    return seen
+
+
+def opened(root: Path, sync: str) -> Store:
+    """A store with that level."""
+    return make_store(root / "store", settings=evolve(SMALL, sync=sync))
+
+
+@pytest.mark.parametrize(("sync", "delivery", "flag"), [
+    ("everything", ["file", "names", "log"], ["log"]), ("messages", ["file", "names", "log"], []), ("none", [], [])])
+def test_levels(tmp_path: Path, calls: list[str], sync: str, delivery: list[str], flag: list[str]) -> None:
+    store = opened(tmp_path, sync)
+    deliver(store, b"Subject: takes serials\r\n\r\n", str(INBOX))
+    calls.clear()
+    deliver(store, b"Subject: 1\r\n\r\nText\r\n", str(INBOX))
+    assert calls == delivery
+    calls.clear()
+    entry = store.entry(INBOX)
+    change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.SEEN))
+    offload.now(offload.flushed(store, entry))
+    assert calls == flag
+    assert check(store) == []
+    store.close()
+
+
+def test_a_level_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="sync"):
+        evolve(SMALL, sync="sometimes")
+
+
+def test_a_message_in_a_file_made_ready_syncs_no_names(tmp_path: Path, calls: list[str]) -> None:
+    store = opened(tmp_path, "everything")
+    partition = store.partitions["primary"]
+    partition.make_ready()
+    ready = partition.files.ready
+    calls.clear()
+    deliver(store, b"Subject: 1\r\n\r\nText\r\n", str(INBOX))
+    assert calls == ["file", "log"] and partition.files.ready == ready - 1
+    deliver(store, b"Subject: 1\r\n\r\nText\r\n", str(INBOX))              # its content is known: the file is not used
+    assert partition.files.ready == ready - 1
+    assert check(store) == []
+    store.close()
+    assert [path.name for path in partition.files.staging.iterdir()] == []
+
+
+def test_what_was_made_ready_and_left_behind_is_swept(tmp_path: Path) -> None:
+    store = opened(tmp_path, "everything")
+    partition = store.partitions["primary"]
+    partition.make_ready()
+    deliver(store, b"Subject: 1\r\n\r\nText\r\n", str(INBOX))
+    partition.files._ready.clear()              # as a killed process leaves them
+    store.close()
+    assert list(partition.files.staging.iterdir())
+    store = Store(tmp_path / "store", SMALL)
+    assert not list(partition.files.staging.iterdir())
+    assert len(store.open_mailbox(store.entry(INBOX)).rows) == 1 and check(store) == []
+    store.close()
+
+
+def test_no_room_to_make_files_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(tmp_path, "everything")
+    partition = store.partitions["primary"]
+
+    def full(self: MessageFiles) -> None:
+        raise StoreError(Problem.DISK_FULL)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MessageFiles, "sync_names", full)
+        with pytest.raises(StoreError):
+            partition.make_ready()
+    assert partition.files.ready == 0 and not list(partition.files.staging.iterdir())
+    outcome, = offload.now(offload.deliver(store, _staged(store), [Target(store.entry(INBOX))]))
+    assert not isinstance(outcome, StoreError)
+    store.close()
+
+
+def _staged(store: Store) -> Staged:
+    staged = store.stage(store.entry(INBOX))
+    staged.write(b"Subject: 2\r\n\r\n")
+    return staged

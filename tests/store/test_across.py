@@ -1,0 +1,225 @@
+"""COPY and MOVE to a mailbox on another partition."""
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from mboxlist.names import MailboxName
+from store import across, moving, partitions
+from store.carrying import Carrier, NotCarried, carry_rows
+from store.errors import Problem, StoreError
+from store.expunge import purge, remove
+from store.flags import change_flags
+from store.messagefiles import Staged
+from store.net import offload
+from store.quota import UNLIMITED
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.support.stores import deliver
+
+BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
+TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
+INBOX, THERE = MailboxName("alice", "INBOX"), MailboxName("bob", "INBOX")
+
+
+@pytest.fixture
+def two(store):
+    """Alice's mailboxes are on one partition, bob's on another."""
+    partitions.add(store, "second")
+    moving.move_owner(store, "bob", "second")
+    return store
+
+
+def contents(store: Store, name: MailboxName) -> dict[int, tuple]:
+    mailbox = store.open_mailbox(store.entry(name))
+    found = {}
+    for row in mailbox.rows:
+        with store.open_message(mailbox.entry, row) as file:
+            found[int(row["uid"])] = (file.read(0, file.size), Flag(int(row["flags"])),
+                                      set(mailbox.keyword_names(int(row["keywords"]))), int(row["received"]))
+    return found
+
+
+def copy(store: Store, uids: list[int], **options) -> list[int]:
+    source, target = store.entry(INBOX), store.entry(THERE)
+    return offload.now(offload.copy(store, source, target, np.array(uids, np.uint32), **options))
+
+
+def known(store: Store, partition: str) -> list[int]:
+    return sorted(record.references for _, record in store.partitions[partition].refs.all())
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("move", [False, True])
+def test_flags_dates_and_octets_come_along(two, move, at_once):
+    change = Flags(Flag.SEEN | Flag.FLAGGED, ("todo", "Later"))
+    for body in BODIES[:4]:
+        deliver(two, body, "user/alice/INBOX", trace=TRACE)
+    deliver(two, b"x", "user/bob/INBOX", flags=Flags(Flag(0), ("other", "later")))
+    change_flags(two, two.entry(INBOX), [2], FlagAction.ADD, change)
+    before = contents(two, INBOX)
+    state = two.status(two.entry(THERE))
+    assert copy(two, [1, 2, 4], remove=move, at_once=at_once) == [2, 3, 4]
+    after = contents(two, THERE)
+    assert [after[uid][:2] for uid in (2, 3, 4)] == [before[uid][:2] for uid in (1, 2, 4)]
+    assert [after[uid][3] for uid in (2, 3, 4)] == [before[uid][3] for uid in (1, 2, 4)]
+    assert after[3][2] == {"todo", "later"}         # a keyword is the same in any case
+    assert two.status(two.entry(THERE)).highestmodseq == state.highestmodseq + 1
+    assert list(contents(two, INBOX)) == ([3] if move else [1, 2, 3, 4])
+    assert known(two, "second") == [1, 1, 1, 1]
+    assert known(two, "primary") == ([0, 0, 0, 1] if move else [1, 1, 1, 1])
+
+
+def test_one_copy_there(two, monkeypatch):
+    deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
+    deliver(two, BODIES[4], "user/alice/INBOX", trace=TRACE)
+    deliver(two, BODIES[4], "user/alice/INBOX")
+    assert copy(two, [1, 2, 3]) == [2, 3, 4]
+    monkeypatch.setattr(Staged, "copied", None)                 # no file is made any more
+    assert copy(two, [1, 2, 3]) == [5, 6, 7]
+    assert known(two, "second") == [3, 4]
+
+
+def test_all_or_none(two):
+    for body in BODIES[:3]:
+        deliver(two, body, "user/alice/INBOX")
+    remove(two, two.entry(INBOX), [2])
+    for uids in ([1, 2], [1, 9]):
+        with pytest.raises(StoreError) as refused:
+            copy(two, uids, remove=True)
+        assert refused.value.problem is Problem.GONE
+    two.set_quota("bob", len(BODIES[0]) + len(BODIES[2]) - 1)
+    with pytest.raises(StoreError) as refused:
+        copy(two, [1, 3], remove=True)
+    assert refused.value.problem is Problem.OVER_QUOTA
+    assert contents(two, THERE) == {} and known(two, "second") == []
+    two.set_quota("bob", UNLIMITED)
+    assert copy(two, [1, 3], remove=True) == [1, 2]
+    two.delete_mailbox(THERE, even_inbox=True)
+    with pytest.raises(StoreError) as refused:
+        across.copy(two, two.entry(INBOX), two.mailboxes.deleted.find(2)[1], [1])
+    assert refused.value.problem is Problem.GONE or refused.value.problem is Problem.NO_MAILBOX
+
+
+def test_flags_that_change_during_a_move_are_not_lost(two, monkeypatch):
+    for body in BODIES[:2]:
+        deliver(two, body, "user/alice/INBOX")
+    whole = across._arrive
+
+    def arrive(store, txn, target, *rest):
+        new = whole(store, txn, target, *rest)
+        change_flags(store, store.entry(INBOX), [2], FlagAction.ADD, Flags(Flag.SEEN, ("late",)))
+        return new
+
+    monkeypatch.setattr(across, "_arrive", arrive)
+    assert copy(two, [1, 2], remove=True) == [1, 2]
+    assert [message[1:3] for message in contents(two, THERE).values()] == [(Flag(0), set()), (Flag.SEEN, {"late"})]
+    assert contents(two, INBOX) == {}
+
+
+def test_what_cannot_be_taken_out_is_not_left_in_both(two, monkeypatch):
+    deliver(two, BODIES[1], "user/alice/INBOX")
+
+    def refuse(*arguments):
+        raise StoreError(Problem.UNAVAILABLE)
+
+    monkeypatch.setattr(across, "_take_out", refuse)
+    with pytest.raises(StoreError):
+        copy(two, [1], remove=True)
+    assert list(contents(two, INBOX)) == [1] and contents(two, THERE) == {}
+
+
+def test_what_was_brought_and_is_purged_meanwhile_is_brought_again(two, monkeypatch):
+    deliver(two, BODIES[1], "user/alice/INBOX")
+    whole, calls = across._arrive, []
+
+    def arrive(store, txn, target, *rest):
+        calls.append(1)
+        if len(calls) == 1:
+            purge(store.partitions["second"], now=4e9)
+            assert known(store, "second") == []
+        return whole(store, txn, target, *rest)
+
+    monkeypatch.setattr(across, "_arrive", arrive)
+    assert copy(two, [1]) == [1]
+    assert len(calls) == 2
+    assert contents(two, THERE)[1][0] == BODIES[1]
+
+
+def test_what_another_brings_at_the_same_moment_is_there_once(two, monkeypatch):
+    deliver(two, BODIES[1], "user/alice/INBOX", trace=TRACE)
+    whole = Carrier._keep
+
+    def keep(self):
+        if self._batch:
+            monkeypatch.setattr(Carrier, "_keep", whole)
+            deliver(two, BODIES[1], "user/bob/INBOX", trace=b"Return-Path: <other@example.org>\r\n")
+        whole(self)
+
+    monkeypatch.setattr(Carrier, "_keep", keep)
+    assert copy(two, [1]) == [2]
+    assert contents(two, THERE)[2][0] == TRACE + BODIES[1]
+    files = two.partitions["second"].files
+    files.settle()
+    assert not list(files.staging.iterdir())
+
+
+def test_it_gives_up_when_that_never_ends(two, monkeypatch):
+    deliver(two, BODIES[1], "user/alice/INBOX")
+    rows = two.open_mailbox(two.entry(INBOX)).rows
+    carrier = Carrier(two.partitions["primary"], two.partitions["second"])
+
+    def never(*arguments):
+        raise NotCarried
+
+    monkeypatch.setattr(Carrier, "_hold", never)
+    with pytest.raises(StoreError) as refused:
+        carry_rows(carrier, [rows])
+    assert refused.value.problem is Problem.BUSY
+
+
+def test_a_full_partition_takes_nothing_and_serves_on(two, monkeypatch):
+    deliver(two, BODIES[1], "user/alice/INBOX", "user/bob/INBOX")
+    deliver(two, BODIES[2], "user/alice/INBOX")
+    full = two.partitions["second"]
+    monkeypatch.setattr(full, "_roomy_until", 0)
+    monkeypatch.setattr(full.files, "volume", lambda: (1 << 30, 99 << 30))
+    assert partitions.is_full(full)
+    with pytest.raises(StoreError) as refused:
+        copy(two, [2])
+    assert refused.value.problem is Problem.DISK_FULL
+    alice, bob = deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX")
+    assert alice.uid == 3 and bob.problem is Problem.DISK_FULL
+    with pytest.raises(StoreError) as refused:
+        two.stage(two.entry(THERE))
+    assert refused.value.problem is Problem.DISK_FULL
+    with pytest.raises(StoreError) as refused:
+        moving.move_owner(two, "alice", "second")
+    assert refused.value.problem is Problem.DISK_FULL
+    assert partitions.roomiest(two).name == "primary"
+    change_flags(two, two.entry(THERE), [1], FlagAction.ADD, Flags(Flag.SEEN))
+    assert contents(two, THERE)[1][:2] == (BODIES[1], Flag.SEEN)
+    assert remove(two, two.entry(THERE), [1]) == [1]
+    monkeypatch.setattr(full.files, "volume", lambda: (1 << 30, 98 << 30))
+    assert not partitions.is_full(full)
+
+
+def test_inbox_is_renamed_to_where_new_mailboxes_go(two):
+    deliver(two, BODIES[1], "user/alice/INBOX")
+    two.directory.alter("alice", lambda row: evolve(
+        row, account=evolve(row.account, partition="second")))
+    two.rename_mailbox(INBOX, MailboxName("alice", "Old"))
+    assert contents(two, INBOX) == {}
+    assert contents(two, MailboxName("alice", "Old"))[1][0] == BODIES[1]
+    assert two.entry(MailboxName("alice", "Old")).partition == "second"
+
+
+def test_a_damaged_file_is_not_copied(two):
+    deliver(two, BODIES[3], "user/alice/INBOX")
+    row = two.open_mailbox(two.entry(INBOX)).rows[0]
+    path = two.partitions["primary"].files.locate(bytes(row["mid"]), int(row["serial"]))
+    path.write_bytes(BODIES[3].replace(b"x", b"y"))
+    with pytest.raises(StoreError) as refused:
+        copy(two, [1])
+    assert refused.value.problem is Problem.CORRUPT
+    path.write_bytes(BODIES[3])

@@ -1,0 +1,313 @@
+"""Mailboxes moved to another partition."""
+
+import contextlib
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from mboxlist.kv import transact
+from mboxlist.names import MailboxName
+from store import across, moving, partitions
+from store.agreeing import moves_no_more
+from store.carrying import Carrier, carry_rows
+from store.check import check
+from store.copying import copy_messages
+from store.deliver import Target
+from store.errors import Problem, StoreError
+from store.expunge import purge, remove
+from store.flags import change_flags
+from store.net import offload
+from store.removal import deleted_messages, undelete_mailbox, undelete_messages
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.support.stores import deliver, reopen_after_crash
+
+BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
+TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
+
+
+@pytest.fixture
+def two(store):
+    """A store with two partitions."""
+    partitions.add(store, "second")
+    return store
+
+
+def name(path: str = "INBOX", user: str = "alice") -> MailboxName:
+    return MailboxName(user, path)
+
+
+def contents(store: Store, path: str = "INBOX", user: str = "alice") -> dict[int, tuple]:
+    mailbox = store.open_mailbox(store.entry(name(path, user)))
+    found = {}
+    for row in mailbox.rows:
+        with store.open_message(mailbox.entry, row) as file:
+            found[int(row["uid"])] = (file.read(0, file.size), int(row["size"]), int(row["flags"]),
+                                      mailbox.keyword_names(int(row["keywords"])), int(row["received"]))
+    return found
+
+
+def test_everything_comes_along(two):
+    for body in BODIES:
+        deliver(two, body, "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
+    inbox = two.entry(name())
+    archive = two.create_mailbox(name("Archive"), special_use="\\Archive")
+    change_flags(two, inbox, [2, 3], FlagAction.ADD, Flags(Flag.SEEN, ("$Junk",)))
+    copy_messages(two, inbox, archive, [1, 2, 3])
+    remove(two, inbox, [5])
+    two.set_quota("alice", 100_000)
+    before = {path: contents(two, path) for path in ("INBOX", "Archive")}
+    states = {path: two.status(two.entry(name(path))) for path in before}
+    moving.move_owner(two, "alice", "second")
+    assert check(two) == []
+    assert {path: contents(two, path) for path in before} == before
+    for path, old in states.items():
+        entry = two.entry(name(path))
+        new = two.status(entry)
+        assert entry.partition == "second"
+        assert (new.uidvalidity, new.uidnext, new.recent, new.messages, new.unseen, new.keywords) == (
+            old.uidvalidity, old.uidnext, old.recent, old.messages, old.unseen, old.keywords)
+        assert new.highestmodseq >= old.highestmodseq
+    assert two.vanished(two.entry(name()), 1).tolist() == [5]
+    assert two.directory.find("alice").partition == "second"
+    assert two.quota("alice").octet_limit == 100_000
+    assert [item.uid for item in deleted_messages(two, two.entry(name()))] == [5]
+    assert undelete_messages(two, two.entry(name())) == [7]
+    assert contents(two)[7][0] == TRACE + BODIES[4]
+    assert two.create_mailbox(name("New")).partition == "second"
+    left = two.partitions["primary"]
+    assert len(list(left.all_states())) == 1 and list(left.removed.all()) == []                 # bob's
+    assert [root for root, _ in left.quotas.all()] == ["bob"]
+
+
+def test_what_is_brought_is_kept_as_long_as_it_could_be_wanted(two):
+    deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX")
+    moving.move_owner(two, "bob", "second")
+    remove(two, two.entry(name(user="bob")), [1])
+    second, now = two.partitions["second"], int(time.time())
+    row = two.open_mailbox(two.entry(name())).rows
+    mid = bytes(row["mid"][0])
+
+    def age(txn):
+        txn.refs.park(mid, evolve(txn.refs.find(mid, txn.handle), released=now - 6 * 86400), txn.handle)
+
+    second.transact(age)
+    carry_rows(Carrier(two.partitions["primary"], second), [row], now - 86400)
+    assert second.refs.find(mid).released == now - 86400
+    carry_rows(Carrier(two.partitions["primary"], second), [row])
+    assert second.refs.find(mid).released >= now
+    assert purge(second, now + two.settings.purge_delay - 1) == 0
+
+
+def test_there_is_one_copy_there_and_it_is_not_copied_twice(two):
+    deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
+    deliver(two, BODIES[4], "user/alice/INBOX", trace=TRACE)
+    moved = moving.move_owner(two, "alice", "second")
+    assert (moved.mailboxes, moved.messages, moved.files) == (1, 2, 2)
+    assert moving.move_owner(two, "bob", "second").files == 0
+    assert sorted(record.references for _, record in two.partitions["second"].refs.all()) == [1, 2]
+    assert moving.move_owner(two, "bob", "second") == moving.Moved()
+    assert moving.move_owner(two, "bob", "primary").files == 0       # it waits for the purge there
+    assert contents(two, user="bob")[1][0] == TRACE + BODIES[3]
+
+
+@pytest.mark.parametrize("there", [b"", TRACE, TRACE.replace(b"one", b"two"), b"Return-Path: <b@example.org>\r\n"])
+@pytest.mark.parametrize("here", [b"", TRACE])
+def test_octets_stay_whatever_trace_header_the_content_has_there(two, here, there):
+    moving.move_owner(two, "bob", "second")
+    deliver(two, BODIES[3], "user/bob/INBOX", trace=there)
+    deliver(two, BODIES[3], "user/alice/INBOX", trace=here)
+    deliver(two, BODIES[3], "user/alice/INBOX")                     # appended: it shows no trace header
+    before = {user: contents(two, user=user) for user in ("alice", "bob")}
+    mailbox = two.open_mailbox(two.entry(name()))
+    structures = [(one.envelope, one.bodystructure) for one in two.cached(mailbox.entry, mailbox.rows)]
+    moving.move_owner(two, "alice", "second")
+    assert {user: contents(two, user=user) for user in ("alice", "bob")} == before
+    mailbox = two.open_mailbox(two.entry(name()))
+    assert [(one.envelope, one.bodystructure) for one in two.cached(mailbox.entry, mailbox.rows)] == structures
+    assert len(list(two.partitions["second"].refs.all())) == (1 if here in (b"", there) else 2)
+    moving.move_owner(two, "alice", "primary")
+    assert {user: contents(two, user=user) for user in ("alice", "bob")} == before
+
+
+def test_deleted_mailboxes_come_along(two):
+    two.create_mailbox(name("Old"))
+    deliver(two, BODIES[2], "user/alice/Old")
+    two.delete_mailbox(name("Old"))
+    moving.move_owner(two, "alice", "second")
+    assert check(two) == []
+    undelete_mailbox(two, name("Old"))
+    assert contents(two, "Old")[1][0] == BODIES[2]
+    assert two.entry(name("Old")).partition == "second"
+
+
+def test_public_mailboxes(two):
+    two.create_mailbox(MailboxName("", "news/local"))
+    deliver(two, BODIES[2], "public/news/local")
+    assert moving.owners_on(two, "primary") == ["", "alice", "bob"]
+    moving.move_owner(two, "", "second")
+    entry = two.entry(MailboxName("", "news/local"))
+    assert (entry.partition, two.status(entry).messages) == ("second", 1)
+
+
+def test_readers_own_flags_come_along(two):
+    deliver(two, BODIES[2], "user/alice/INBOX")
+    shared = evolve(two.entry(name()), acl={"bob": "lrs"})
+    transact(two.mailboxes.env, lambda txn: two.mailboxes.write(shared, txn))
+    change_flags(two, two.entry(name()), [1], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
+    moving.move_owner(two, "alice", "second")
+    inbox = two.entry(name())
+    assert [int(two.open_mailbox(inbox, reader).rows["flags"][0]) for reader in ("bob", "alice")] == [Flag.SEEN, 0]
+
+
+def test_sessions_find_the_mailbox_with_what_they_knew_of_it(two):
+    for body in BODIES[:3]:
+        deliver(two, body, "user/alice/INBOX", trace=TRACE)
+    before = two.open_mailbox(two.entry(name()))
+    moving.move_owner(two, "alice", "second")
+    stale = before.entry
+    with two.open_message(stale, before.rows[1]) as file:           # in the middle of a download
+        assert file.read(0, file.size) == TRACE + BODIES[1]
+    assert [one.mid for one in two.cached(stale, before.rows)] == before.rows["mid"].tolist()
+    assert two.status(stale).messages == 3
+    change_flags(two, stale, [2], FlagAction.ADD, Flags(Flag.SEEN))
+    remove(two, stale, [1])
+    after = two.refresh(before)
+    assert after.entry.partition == "second"
+    assert after.rows["uid"].tolist() == [2, 3] and int(after.rows["flags"][0]) == Flag.SEEN
+    assert two.refresh(after) is after
+    with two.open_message(after.entry, after.rows[0]) as file:
+        assert file.read(0, file.size) == TRACE + BODIES[1]
+    two.delete_mailbox(two.create_mailbox(name("x")).name)
+    moving.move_owner(two, "alice", "primary")
+    assert two.refresh(before).rows["uid"].tolist() == [2, 3]
+
+
+def test_a_message_on_its_way_is_delivered_where_the_mailbox_is_now(two):
+    stale = {user: two.entry(name(user=user)) for user in ("alice", "bob")}
+    staged = two.stage(stale["alice"], TRACE)
+    staged.write(BODIES[3])
+    moving.move_owner(two, "alice", "second")
+    outcomes = offload.now(offload.deliver(two, staged, [Target(entry) for entry in stale.values()]))
+    assert [outcome.uid for outcome in outcomes] == [1, 1]
+    assert contents(two)[1][0] == contents(two, user="bob")[1][0] == TRACE + BODIES[3]
+    assert offload.now(offload.copy(two, stale["alice"], stale["bob"], np.array([1], np.uint32))) == [2]
+
+
+def hold(store: Store, entry) -> None:
+    def work(txn):
+        txn.set_state(entry.id, None, evolve(txn.any_state(entry.id), moving=True))
+    store.partition_of(entry).transact(work)
+
+
+def test_who_writes_to_a_mailbox_that_is_held_waits(two, monkeypatch):
+    inbox = two.entry(name())
+    deliver(two, BODIES[1], "user/alice/INBOX")
+    hold(two, inbox)
+    with pytest.raises(StoreError) as refused:
+        change_flags(two, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN))
+    assert refused.value.problem is Problem.BUSY
+    assert two.status(inbox).messages == 1
+    waited = []
+
+    def let_go(seconds: float) -> None:
+        waited.append(seconds)
+        two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
+
+    monkeypatch.setattr("time.sleep", let_go)
+    alice, bob = deliver(two, BODIES[2], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
+    assert (alice.uid, bob.uid, len(waited)) == (2, 1, 1)
+    hold(two, inbox)
+    assert across.copy(two, inbox, two.entry(name(user="bob")), [1, 2], remove=True) == [2, 3]
+    monkeypatch.setattr("store.across.PATIENCE", 0)
+    monkeypatch.setattr("time.sleep", waited.append)
+    hold(two, inbox)
+    alice, bob = deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
+    assert alice.problem is Problem.BUSY and bob.uid == 4
+    let_go(0)
+
+
+class Cut(Exception):
+    """The mover ends here."""
+
+
+STEPS = ["_bring_mailbox", "_bring_expunged", "_hold", "_finish", "_arrive", "_switch", "_let_go", "_leave"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_move_that_is_cut_off_loses_nothing_and_can_be_done_again(two, monkeypatch, step, after):
+    for body in BODIES:
+        deliver(two, body, "user/alice/INBOX", trace=TRACE)
+    two.create_mailbox(name("Archive"))
+    remove(two, two.entry(name()), [2])
+    before = contents(two)
+    whole = getattr(moving._Move, step)
+
+    def cut(self, *arguments):
+        if after:
+            whole(self, *arguments)
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(moving._Move, step, cut)
+        with pytest.raises(Cut):
+            moving.move_owner(two, "alice", "second")
+    assert check(two) == []
+    assert contents(two) == before
+    moving.move_owner(two, "alice", "second")
+    assert contents(two) == before
+    assert deliver(two, b"x\r\n", "user/alice/INBOX")[0].uid == 7
+    assert undelete_messages(two, two.entry(name())) == [8]
+
+
+@pytest.mark.parametrize("step", ["_hold", "_finish", "_let_go", "_leave", "end"])
+def test_a_crash_leaves_the_mailboxes_where_the_list_says(two, monkeypatch, step):
+    for body in BODIES[:3]:
+        deliver(two, body, "user/alice/INBOX", trace=TRACE)
+    before = contents(two)
+
+    def crash(self, *arguments):
+        two.__dict__.update(reopen_after_crash(two).__dict__)
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        if step != "end":
+            patch.setattr(moving._Move, step, crash)
+        patch.setattr(moving._Move, "_give_up", lambda self: None)
+        with contextlib.suppress(Cut):
+            moving.move_owner(two, "alice", "second")
+    if step == "end":
+        two.__dict__.update(reopen_after_crash(two).__dict__)
+    assert two.entry(name()).partition == ("second" if step in ("_let_go", "_leave", "end") else "primary")
+    assert check(two) == []
+    assert contents(two) == before
+    deliver(two, BODIES[4], "user/alice/INBOX")
+    moving.move_owner(two, "alice", "second")
+    assert len(contents(two)) == 4
+
+
+def test_a_message_that_cannot_be_read_keeps_its_user_where_it_is(two):
+    deliver(two, BODIES[3], "user/alice/INBOX")
+    deliver(two, BODIES[4], "user/alice/INBOX")
+    row = two.open_mailbox(two.entry(name())).rows[0]
+    path = two.partitions["primary"].files.path(bytes(row["mid"]))
+    whole = Path(path).read_bytes()
+    Path(path).write_bytes(whole.replace(b"x", b"y"))
+    with pytest.raises(StoreError) as refused:
+        moving.move_owner(two, "alice", "second")
+    assert refused.value.problem is Problem.CORRUPT
+    assert two.entry(name()).partition == "primary"
+    deliver(two, BODIES[5], "user/alice/INBOX")
+    Path(path).write_bytes(whole)
+    moving.move_owner(two, "alice", "second")
+    assert len(contents(two)) == 3
+
+
+def test_two_do_not_move_at_the_same_time(two):
+    with moving._alone(two), pytest.raises(StoreError) as refused:
+        moving.move_owner(two, "alice", "second")
+    assert refused.value.problem is Problem.BUSY

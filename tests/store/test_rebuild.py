@@ -1,0 +1,447 @@
+"""From `messages/` and `users/` alone the whole store comes back; what is damaged is a finding and costs no more."""
+
+import random
+import shutil
+import struct
+import time
+
+import numpy as np
+import pytest
+from attrs import evolve
+
+from mboxlist.kv import transact
+from mboxlist.names import MailboxName
+from store import idxfile, removal
+from store.accounts.base import Account, Status
+from store.accounts.builtin import User
+from store.check import check
+from store.copying import copy_messages
+from store.errors import Problem, StoreError
+from store.expunge import remove
+from store.flags import change_flags
+from store.mailbox import MODSEQ_SKIP, UID_SKIP
+from store.portable import write_changed
+from store.rebuild import rebuild, salvage_users
+from store.rights import annotate, set_acl, visible
+from store.store import Store
+from store.userarea import place
+from store.values import Flag, FlagAction, Flags, InternalDate
+from tests.support.stores import HASH, SMALL, deliver, make_store
+
+TRACE = (b"Return-Path: <eve@example.net>\r\nReceived: from a\r\n\tby b with LMTP;\r\n"
+         b"\tMon, 1 Jan 2024 00:00:00 +0000\r\n")
+ONE, TWO = b"Subject: 1\r\n\r\none\r\n", b"Subject: 2\r\n\r\ntwo two\r\n"
+USERS = [User(Account(user, "primary"), HASH) for user in ("alice", "bob", "carol@example.com")]
+
+
+def lose_databases(root):
+    """What is left is what the user area and the message files hold."""
+    shutil.rmtree(root / "mboxlist")
+    for partition in (root / "partitions").iterdir():
+        shutil.rmtree(partition / "index")
+
+
+def rebuilt(root, into=None):
+    return rebuild(root, into, SMALL, users=USERS)
+
+
+def everything(store):
+    """All that a rebuild gives back. What depends on the epoch is not in it."""
+    partition = store.partitions["primary"]
+    boxes = {}
+    found = [(0, entry) for entry in store.mailboxes.all()] + list(store.mailboxes.deleted.all())
+    states = dict(partition.all_states())
+    for when, entry in found:
+        state = states[entry.id]
+        rows = partition.transact(lambda txn, entry=entry: txn.load(entry.id))
+        own = {(reader, number): flags.tobytes() for number, reader, flags in partition.readers.all(entry.id)}
+        notes = list(store.mailboxes.annotations.of(entry.id))
+        boxes[when, entry] = (rows.tobytes(), own, state.removed, state.messages, state.unseen, state.deleted,
+                              state.octets, state.keywords, state.quota_root, state.uidvalidity, state.recent, notes)
+    uses = {root: (use.octets, use.messages, use.octet_limit, use.message_limit)
+            for root, use in (*partition.quotas.all(), *partition.quotas.domains())
+            if use.octets or use.octet_limit != -2}
+    files = {mid: (evolve(record, released=0), partition.cached([record.serial]))
+             for mid, record in partition.refs.all() if record.references}
+    users = {user: store.subscriptions(user) for user in ("alice", "bob", "carol@example.com")}
+    return boxes, uses, files, users, sorted(store.directory.all(), key=lambda account: account.user)
+
+
+def random_store(root, seed):
+    chance = random.Random(seed)
+    store = make_store(root, ("alice", "bob", "carol@example.com"))
+    for name in ("user/alice/Archive", "user/alice/Archive/2026", "user/alice/Gone", "user/bob/Sent", "public/news/x"):
+        store.create_mailbox(MailboxName.parse(name), special_use="\\Sent" if name.endswith("Sent") else None)
+    for entry in list(store.mailboxes.all()):       # no cursor may be open on what is written
+        if entry.name.owner != "bob":
+            set_acl(store, entry.name, "bob", "lrswite")
+    for step in range(150):
+        entries = list(store.mailboxes.all())
+        entry, other = chance.choice(entries), chance.choice(entries)
+        uids = store.open_mailbox(entry).rows["uid"].tolist()
+        some = chance.sample(uids, min(len(uids), chance.randrange(1, 6)))
+        match chance.randrange(9):
+            case 0 | 1 | 2:
+                targets = {str(each.name) for each in chance.sample(entries, 3)}
+                body = b"Subject: %d\r\n\r\n%s\r\n" % (chance.randrange(40), b"x" * chance.randrange(300))
+                body = chance.choice([b"", b"Received: by relay\r\n", b"Return-Path: <x>\r\n"]) + body
+                deliver(store, body, *targets, trace=chance.choice([TRACE, TRACE.replace(b"eve", b"mallory"), b""]),
+                        flags=Flags(Flag(chance.randrange(32)), chance.choice([(), ("$Junk",), ("later", "$Junk")])),
+                        received=InternalDate(chance.randrange(2**31), chance.randrange(-700, 700)))
+            case 3:
+                copy_messages(store, entry, other, some, remove=bool(chance.randrange(2)))
+            case 4 | 5:
+                reader = chance.choice(["", "bob"]) if entry.name.owner != "bob" else ""
+                change_flags(store, entry, some, chance.choice(list(FlagAction)),
+                             Flags(Flag(chance.randrange(32)), (f"word{chance.randrange(5)}",)), reader=reader)
+            case 6:
+                remove(store, entry, some)
+            case 7:
+                store.subscribe(chance.choice(["alice", "bob"]), chance.choice(["Archive", "INBOX", "nowhere"]))
+            case 8 if not entry.name.is_inbox():
+                new = MailboxName(entry.name.owner, f"{entry.name.path}/moved{step}"[-60:])
+                if store.mailboxes.find(new) is None and not new.is_below(entry.name):
+                    store.rename_mailbox(entry.name, new)
+                store.claim_recent(other)
+    inbox = store.entry(MailboxName.parse("user/alice/INBOX"))
+    for number in range(3):                     # files that wait for the purge
+        found, = deliver(store, b"Subject: gone\r\n\r\n%d\r\n" % number, str(inbox.name), trace=TRACE)
+        remove(store, inbox, [found.uid])
+    store.set_quota("alice", 10_000_000, 5000)
+    store.set_quota("alice/Archive", 5_000_000)
+    store.set_quota("public/news", 7_000_000)
+    store.set_quota("@example.com", 900_000_000)
+    store.set_quota("carol@example.com", -1)
+    entry = store.entry(MailboxName.parse("user/bob/INBOX"))
+    annotate(store, inbox, "/shared/comment", b"\x00\xff everything")
+    annotate(store, inbox, "/private/comment", b"bob's", "bob")
+    shared = evolve(entry, acl={"alice": "lrs", "-eve": "w"})
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.write(shared, txn))
+    gone = store.mailboxes.find(MailboxName.parse("user/alice/Gone"))
+    if gone is not None:
+        store.delete_mailbox(gone.name)
+    return store
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_everything_comes_back(tmp_path, seed, elsewhere):
+    root = target = tmp_path / "store"
+    store = random_store(root, seed)
+    write_changed(store)
+    before = everything(store)
+    unclaimed = {mid.hex() for mid, record in store.partitions["primary"].refs.all() if not record.references}
+    store.close()
+    lose_databases(root)
+    if elsewhere:
+        target = tmp_path / "other"
+    done = rebuilt(root, target)
+    assert {finding.where[-64:] for finding in done.findings} == unclaimed
+    for _ in range(2):
+        store = Store(target, SMALL)
+        assert everything(store) == before
+        assert {finding.where[-64:] for finding in check(store)} == unclaimed
+        store.close()
+        lose_databases(target)                  # and once more, from what the rebuild has written
+        assert len(rebuilt(target).findings) == len(unclaimed)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A store that was left clean: alice's INBOX has UIDs 1 to 70, her Archive the first two of them; no databases."""
+    store = make_store(tmp_path / "store", ("alice", "bob"))
+    for number in range(70):
+        deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX", trace=TRACE)
+    archive = store.create_mailbox(MailboxName.parse("user/alice/Archive"))
+    copy_messages(store, store.entry(MailboxName.parse("user/alice/INBOX")), archive, [1, 2])
+    store.close()
+    lose_databases(tmp_path / "store")
+    return tmp_path / "store"
+
+
+def inbox_file(root):
+    return next((root / "partitions/primary/users").glob("*/*/alice/store.idx"))
+
+
+def uids(store, name):
+    return store.open_mailbox(store.entry(MailboxName.parse(name))).rows["uid"].tolist()
+
+
+def message_files(root):
+    return sorted((root / "partitions/primary/messages").glob("?/??/*"))
+
+
+def test_what_may_have_been_shown_is_not_given_again(root):
+    """RFC 3501 §2.3.1.1, RFC 7162 §3.1.2.1: mail that came after the file was written had UIDs and MODSEQs."""
+    head = idxfile.read_head(inbox_file(root))
+    assert rebuilt(root).findings == []
+    store = Store(root, SMALL)
+    entry = store.entry(MailboxName.parse("user/alice/INBOX"))
+    state = store.status(entry)
+    assert state.uidvalidity == head.uidvalidity
+    assert state.uidnext >= head.uidnext + UID_SKIP
+    assert state.highestmodseq >= head.highestmodseq + MODSEQ_SKIP
+    assert store.vanished(entry, head.highestmodseq) is None
+    new = store.create_mailbox(MailboxName.parse("user/bob/New"))
+    assert new.id > max(each.id for each in store.mailboxes.all() if each != new)
+    assert new.uidvalidity > head.uidvalidity
+    assert check(store) == []
+    store.close()
+
+
+def test_the_next_message_with_the_same_content_is_the_same_file(root):
+    rebuilt(root)
+    store = Store(root, SMALL)
+    deliver(store, b"Subject: 5\r\n\r\n5\r\n", "user/bob/INBOX", trace=TRACE)
+    deliver(store, TWO, "user/bob/INBOX", trace=TRACE)
+    assert check(store) == []
+    assert len(message_files(root)) == 71
+    store.close()
+
+
+def test_users_that_nobody_brings_are_inactive(root):
+    done = rebuild(root, settings=SMALL, users=USERS[:1])
+    assert [finding.where for finding in done.findings] == ["user bob"]
+    store = Store(root, SMALL)
+    assert store.directory.find("alice").status is Status.ACTIVE
+    assert store.directory.find("bob").status is Status.INACTIVE
+    store.close()
+
+
+def test_users_are_found_in_a_table_that_is_left(tmp_path):
+    store = make_store(tmp_path / "store", ("alice", "bob"))
+    store.directory.change("bob", status=Status.DISABLED)
+    before = [store.directory.user(user) for user in ("alice", "bob")]
+    store.close()
+    (tmp_path / "store" / "mboxlist").rename(tmp_path / "old")
+    shutil.rmtree(tmp_path / "store/partitions/primary/index")
+    found = salvage_users(tmp_path / "old" / "users.db")
+    assert found == before
+    assert rebuild(tmp_path / "store", settings=SMALL, users=found).findings == []
+    store = Store(tmp_path / "store", SMALL)
+    assert [store.directory.user(user) for user in ("alice", "bob")] == before
+    store.close()
+    (tmp_path / "old" / "users.db").write_bytes(b"nonsense" * 1000)
+    assert salvage_users(tmp_path / "old" / "users.db") == []
+
+
+def test_databases_are_not_overwritten(tmp_path):
+    make_store(tmp_path / "store").close()
+    for where in ("mboxlist", "partitions/primary/index"):
+        with pytest.raises(StoreError) as error:
+            rebuilt(tmp_path / "store")
+        assert error.value.problem is Problem.STORE_IN_USE
+        shutil.rmtree(tmp_path / "store" / where)
+    assert rebuilt(tmp_path / "store").mailboxes == 2
+    with pytest.raises(StoreError) as error:
+        rebuilt(tmp_path / "nothing")
+    assert error.value.problem is Problem.NO_STORE
+
+
+def test_a_flipped_bit_costs_a_block_of_records(root):
+    path = inbox_file(root)
+    data = bytearray(path.read_bytes())
+    start = struct.unpack_from("<8sQ", data, 16 + 32)[1]
+    data[start + 65 * 88 + 3] ^= 1
+    path.write_bytes(data)
+    done = rebuilt(root)
+    whole = [finding for finding in done.findings if "items" in finding.what]
+    assert len(whole) == 1 and whole[0].what.startswith("its section rows has lost 6 of 70")
+    assert len(done.findings) == 1 + 6          # six message files that only these records knew
+    store = Store(root, SMALL)
+    assert uids(store, "user/alice/INBOX") == list(range(1, 65))
+    assert len(check(store)) == 6
+    store.close()
+
+
+def damage_missing(path):
+    path.unlink()
+
+
+def damage_short(path):
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def damage_changed(path):
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+
+def damage_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("damage", [damage_missing, damage_short, damage_changed, damage_folder])
+def test_a_damaged_message_costs_its_own_records(root, damage):
+    mid = bytes(idxfile.read(inbox_file(root)).rows["mid"][0]).hex()
+    damage(next(path for path in message_files(root) if path.name == mid))
+    done = rebuilt(root)
+    where = {finding.where for finding in done.findings}
+    assert {"user/alice/INBOX, UID 1", "user/alice/Archive, UID 1"} <= where
+    store = Store(root, SMALL)
+    assert uids(store, "user/alice/INBOX") == list(range(2, 71))
+    assert uids(store, "user/alice/Archive") == [2]
+    assert {finding.what for finding in check(store)} <= {"nothing is known of this file"}
+    store.close()
+
+
+def test_without_its_head_a_mailbox_has_the_name_of_its_place(root):
+    path = next((root / "partitions/primary/users").glob("*/*/alice/Archive/store.idx"))
+    data = bytearray(path.read_bytes())
+    for number in (0, 2):
+        data[struct.unpack_from("<8sQ", data, 16 + 32 * number)[1] + 5] ^= 1
+    path.write_bytes(data)
+    done = rebuilt(root)
+    assert [finding.what for finding in done.findings] == ["its head is lost"]
+    store = Store(root, SMALL)
+    entry = store.entry(MailboxName.parse("user/alice/Archive"))
+    assert uids(store, "user/alice/Archive") == [1, 2]
+    assert entry.id == 3 and entry.uidvalidity > store.entry(MailboxName.parse("user/alice/INBOX")).uidvalidity
+    assert check(store) == []
+    store.close()
+
+
+def test_what_is_no_file_of_ours_is_reported(root):
+    users = root / "partitions/primary/users"
+    for name, data in (("0c/00/eve/store.idx", b"nonsense"), ("deleted/77/store.idx", b""), ("store.idx", b"x" * 600)):
+        (users / name).parent.mkdir(parents=True, exist_ok=True)
+        (users / name).write_bytes(data)
+    (users / "0c/01/eve/store.idx").mkdir(parents=True)
+    (root / "partitions/primary/messages/0/00/no digest").write_bytes(b"x")
+    done = rebuilt(root)
+    assert {finding.where.rpartition("users/")[2] for finding in done.findings if "store.idx" in finding.where} == {
+        "0c/00/eve/store.idx", "deleted/77/store.idx", "store.idx"}
+    assert done.mailboxes == 3
+    assert any(finding.where.endswith("no digest") for finding in done.findings)
+    Store(root, SMALL).close()
+
+
+def test_of_two_files_of_a_mailbox_the_newer_counts(root):
+    """A crash in the middle of a rename: both have the same id."""
+    old = inbox_file(root).parent / "Archive" / "store.idx"
+    new = inbox_file(root).parent / "Old" / "store.idx"
+    left = idxfile.read(old)
+    new.parent.mkdir()
+    idxfile.write(new, evolve(left, head=evolve(left.head, name="user/alice/Old", written=time.time_ns())))
+    assert rebuilt(root).findings == []
+    store = Store(root, SMALL)
+    assert [str(entry.name) for entry in store.mailboxes.below("alice")] == ["user/alice/INBOX", "user/alice/Old"]
+    assert check(store) == []
+    store.close()
+    assert not old.parent.exists()
+
+
+def test_of_two_mailboxes_with_a_name_the_older_gets_another(root):
+    old = inbox_file(root).parent / "Archive" / "store.idx"
+    other = inbox_file(root).parent / "Older" / "store.idx"
+    left = idxfile.read(old)
+    other.parent.mkdir()
+    idxfile.write(other, evolve(left, head=evolve(left.head, id=2_000, uidvalidity=9, written=1)))
+    done = rebuilt(root)
+    assert [finding.repair for finding in done.findings] == ["mailbox rename"]
+    store = Store(root, SMALL)
+    assert uids(store, "user/alice/Archive") == uids(store, "user/alice/Archive (2000)") == [1, 2]
+    assert check(store) == []
+    store.close()
+
+
+@pytest.mark.parametrize("trace", [TRACE, b""])
+@pytest.mark.parametrize("body", [ONE, b"Return-Path: <own>\r\nReceived: own\r\n" + ONE])
+def test_a_message_that_has_not_got_its_place_is_found_in_staging(tmp_path, trace, body):
+    """Its transaction is on disk, and its second name is not."""
+    store = make_store(tmp_path / "store")
+    deliver(store, body, "user/alice/INBOX", trace=trace)
+    deliver(store, TWO, "user/bob/INBOX", trace=trace)
+    write_changed(store)
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy)
+    store.close()
+    lose_databases(copy)
+    for path in message_files(copy):
+        path.unlink()
+    done = rebuilt(copy)
+    assert done.findings == []
+    store = Store(copy, SMALL)
+    mailbox = store.open_mailbox(store.entry(MailboxName.parse("user/alice/INBOX")))
+    with store.open_message(mailbox.entry, mailbox.rows[0]) as file:
+        assert file.read(0, 10_000) == trace + body
+    assert len(message_files(copy)) == 2
+    assert check(store) == []
+    store.close()
+
+
+def test_staged_messages_that_nobody_knows_are_kept(tmp_path):
+    """They were delivered after the last `store.idx`, and lie in staging only."""
+    store = make_store(tmp_path / "store")
+    write_changed(store)
+    deliver(store, ONE, "user/alice/INBOX", trace=TRACE)
+    copy = tmp_path / "copy"
+    shutil.copytree(store.root, copy)
+    store.close()
+    lose_databases(copy)
+    for path in message_files(copy):
+        path.unlink()
+    done = rebuilt(copy)
+    assert [finding.what for finding in done.findings] == ["nothing is known of this file"]
+    assert [path.read_bytes() for path in message_files(copy)] == [TRACE + ONE]
+
+
+def test_hostile_figures_do_no_harm(root):
+    """Everything that a checksum does not forbid."""
+    path = inbox_file(root)
+    left = idxfile.read(path)
+    rows = left.rows.copy()
+    rows["modseq"] = np.iinfo(np.uint64).max
+    rows["serial"] = np.iinfo(np.uint64).max
+    rows["keywords"] = np.iinfo(np.uint64).max
+    rows["skip"][:3] = 7
+    rows["size"][5] = np.iinfo(np.uint64).max
+    rows["uid"][-1] = np.iinfo(np.uint32).max - 1
+    head = evolve(left.head, highestmodseq=(1 << 62), quota_root="", readers=["bad name"], special_use=None)
+    own = np.zeros(2, idxfile.OWN)
+    own["reader"] = [0, 99]
+    own["chunk"] = 2**32 - 1
+    idxfile.write(path, idxfile.Contents(head, rows, own))
+    done = rebuilt(root)
+    assert done.mailboxes == 3
+    store = Store(root, SMALL)
+    assert len(uids(store, "user/alice/INBOX")) == 66
+    assert {finding.what for finding in check(store)} <= {"nothing is known of this file"}
+    assert place(store.partitions["primary"], MailboxName.parse("user/alice/INBOX")).exists()
+    store.close()
+
+
+def test_deleted_mailboxes_can_still_be_brought_back(tmp_path):
+    store = make_store(tmp_path / "store", ("alice", "bob"))
+    deliver(store, ONE, "user/alice/INBOX")
+    archive = store.create_mailbox(MailboxName.parse("user/alice/Archive"))
+    copy_messages(store, store.entry(MailboxName.parse("user/alice/INBOX")), archive, [1])
+    store.delete_mailbox(archive.name)
+    store.close()
+    lose_databases(tmp_path / "store")
+    assert rebuilt(tmp_path / "store").findings == []
+    store = Store(tmp_path / "store", SMALL)
+    assert check(store) == []
+    removal.undelete_mailbox(store, archive.name)
+    assert uids(store, "user/alice/Archive") == [1]
+    assert check(store) == []
+    store.close()
+
+
+def test_rights_and_annotations_that_nobody_could_have_set_are_left_out(root):
+    path = inbox_file(root)
+    left = idxfile.read(path)
+    values = {"": "eA==", "bob": "no base64 é", "alice": "eA=="}
+    head = evolve(left.head, acl={"bob": "lr", "two words": "l", "": "l", "--x": "l", "eve": "lz"},
+                  annotations={"/shared/a": values, "/private/a": values, "/other/a": values, "/shared/*": values})
+    idxfile.write(path, idxfile.Contents(head, left.rows, left.own))
+    rebuilt(root)
+    store = Store(root, SMALL)
+    entry = store.entry(MailboxName.parse("user/alice/INBOX"))
+    assert entry.acl == {"bob": "lr"}
+    assert set(store.mailboxes.annotations.of(entry.id)) == {("/shared/a", "", b"x"), ("/private/a", "alice", b"x")}
+    assert [each.name for each in visible(store, "bob") if each.id == entry.id] == [entry.name]
+    assert check(store) == []
+    store.close()

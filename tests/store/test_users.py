@@ -1,0 +1,206 @@
+"""Users who are removed, restored, renamed; partitions that come and go."""
+
+import time
+
+import pytest
+from attrs import evolve
+
+from mboxlist.kv import transact
+from mboxlist.names import MailboxName
+from store import moving, partitions, users
+from store.accounts.base import Status
+from store.accounts.builtin import BuiltinDirectory
+from store.check import check
+from store.errors import Problem, StoreError
+from store.flags import change_flags
+from store.housekeeping import Round, every_process, one_process
+from store.settings import Settings
+from store.store import Store
+from store.values import Flag, FlagAction, Flags, Secret
+from tests.support.stores import PASSWORD, SMALL, deliver, reopen_after_crash
+
+BODY = b"Subject: x\r\n\r\nx\r\n"
+
+
+def share(store: Store, name: MailboxName, acl: dict[str, str]) -> None:
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.write(evolve(store.entry(name), acl=acl), txn))
+
+
+def everything(store: Store) -> None:
+    """Whatever a name may be in."""
+    store.create_mailbox(MailboxName("alice", "Archive"))
+    store.create_mailbox(MailboxName("alice", "Old"))
+    deliver(store, BODY, "user/alice/INBOX", "user/alice/Archive", "user/bob/INBOX")
+    store.delete_mailbox(MailboxName("alice", "Old"))
+    store.subscribe("alice", "Archive")
+    share(store, MailboxName("alice", "Archive"), {"bob": "lr"})
+    share(store, MailboxName("bob", "INBOX"), {"alice": "lrs", "-alice": "x"})
+    store.subscribe("bob", "user/alice/Archive")
+    store.set_quota("alice", 5000, 10)
+    store.set_quota("alice/Archive", 1000)
+    change_flags(store, store.entry(MailboxName("bob", "INBOX")), [1], FlagAction.ADD, Flags(Flag.SEEN), reader="alice")
+    for partition in store.partitions.values():
+        partition.env.flush()
+
+
+def everything_is_annas(store: Store) -> None:
+    assert store.names("alice") == [] and store.directory.find("alice") is None
+    assert [entry.name.path for entry in store.names("anna")] == ["Archive", "INBOX"]
+    assert [entry.name.owner for _, entry in store.mailboxes.deleted.all()] == ["anna"]
+    assert store.subscriptions("anna") == ["Archive"] and store.subscriptions("alice") == []
+    assert store.subscriptions("bob") == ["user/anna/Archive"]
+    inbox = store.entry(MailboxName("bob", "INBOX"))
+    assert inbox.acl == {"anna": "lrs", "-anna": "x"}
+    assert [store.may(user, inbox, "s") for user in ("anna", "alice")] == [True, False]
+    assert (store.quota("anna").octets, store.quota("anna").octet_limit) == (len(BODY), 5000)
+    assert (store.quota("anna/Archive").octets, store.quota("anna/Archive").octet_limit) == (len(BODY), 1000)
+    assert [int(store.open_mailbox(inbox, reader).rows["flags"][0]) for reader in ("anna", "bob")] == [Flag.SEEN, 0]
+    assert store.directory.authenticate("anna", Secret(PASSWORD)).user == "anna"
+
+
+def test_everything_goes_by_the_new_name(store):
+    everything(store)
+    uids = {entry.name.path: entry.uidvalidity for entry in store.names("alice")}
+    users.rename_user(store, "alice", "anna")
+    everything_is_annas(store)
+    assert {entry.name.path: entry.uidvalidity for entry in store.names("anna")} == uids
+    deliver(store, BODY, "user/anna/INBOX")
+    assert store.quota("anna").messages == 2
+
+
+class Cut(Exception):
+    """It ends here."""
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize(("owner", "step"), [(users, "_rename_on_partition"), (BuiltinDirectory, "alter")])
+def test_a_rename_that_is_cut_off_goes_on_when_done_again(store, monkeypatch, owner, step, crash):
+    everything(store)
+
+    def cut(*arguments):
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, cut)
+        with pytest.raises(Cut):
+            users.rename_user(store, "alice", "anna")
+    if crash:
+        store.__dict__.update(reopen_after_crash(store).__dict__)
+    assert store.directory.find("anna").status is Status.INACTIVE       # mail is refused for now
+    with pytest.raises(StoreError):
+        store.directory.authenticate("anna", Secret(PASSWORD))
+    with pytest.raises(StoreError) as refused:
+        users.rename_user(store, "bob", "anna")
+    assert refused.value.problem is Problem.USER_EXISTS
+    users.rename_user(store, "alice", "anna")
+    everything_is_annas(store)
+    with pytest.raises(StoreError) as refused:
+        users.rename_user(store, "alice", "anna")
+    assert refused.value.problem is Problem.NO_USER
+
+
+def test_a_removed_user_can_be_restored_until_the_delay_has_passed(store):
+    everything(store)
+    store.directory.change("alice", status=Status.INACTIVE)
+    now = time.time()
+    users.remove_user(store, "alice", now=now)
+    users.remove_user(store, "alice", now=now + 1000)           # done already
+    assert store.directory.find("alice").removed == int(now)
+    with pytest.raises(StoreError):
+        store.directory.authenticate("alice", Secret(PASSWORD))
+    delay = store.settings.user_delay
+    assert [list(users.due(store, now + delay + after)) for after in (-2, 1)] == [[], ["alice"]]
+    users.restore_user(store, "alice")
+    assert store.directory.find("alice").status is Status.INACTIVE
+    assert list(users.due(store, now + delay + 1)) == []
+    assert len(store.names("alice")) == 2
+
+
+def test_housekeeping_forgets_the_user(store):
+    everything(store)
+    users.remove_user(store, "alice", now=time.time() - store.settings.user_delay - 1)
+    task, = (task for task in one_process(store) if task.name == "users")
+    Round(task, store).step()
+    assert store.directory.find("alice") is None and store.names("alice") == []
+    assert store.subscriptions("alice") == []
+    inbox = store.entry(MailboxName("bob", "INBOX"))
+    assert inbox.acl == {} and not store.may("alice", inbox, "r")
+    assert len(list(store.mailboxes.deleted.all())) == 3        # they can still be brought back
+    assert [user.user for user in store.directory.all()] == ["bob"]
+
+
+def test_processes_take_up_a_partition_when_they_need_it(store):
+    beside = Store(store.root, SMALL)
+    partitions.add(store, "second")
+    assert set(beside.partitions) == {"primary"}
+    assert partitions.added(beside) == ["second"]
+    moving.move_owner(store, "alice", "second")
+    assert deliver(beside, BODY, "user/alice/INBOX")[0].uid == 1
+    assert set(beside.partitions) == {"primary", "second"}
+    third = Store(store.root, SMALL)
+    assert set(third.partitions) == {"primary", "second"}
+    partitions.add(third, "third")
+    task, = (task for task in every_process(store) if task.name == "partitions")
+    Round(task, store).step()
+    assert set(store.partitions) == {"primary", "second", "third"}
+    with pytest.raises(StoreError) as refused:
+        partitions.remove(store, "third")
+    assert refused.value.problem is Problem.STORE_IN_USE
+    third.close()
+    beside.close()
+    partitions.remove(store, "third")
+    assert not (store.root / "partitions" / "third").exists()
+
+
+def test_uids_skip_ahead_on_a_partition_that_was_added_before_a_crash(store):
+    partitions.add(store, "second")
+    moving.move_owner(store, "alice", "second")
+    assert deliver(store, BODY, "user/alice/INBOX")[0].uid == 1
+    store.__dict__.update(reopen_after_crash(store).__dict__)
+    assert deliver(store, BODY, "user/alice/INBOX")[0].uid > 1 << 16
+
+
+def test_a_partition_whose_volume_is_missing_harms_no_other(store, tmp_path):
+    partitions.add(store, "second", tmp_path / "volume")
+    moving.move_owner(store, "alice", "second")
+    root = store.root
+    store.close()
+    (tmp_path / "volume").rename(tmp_path / "elsewhere")
+    store.__dict__.update(Store(root, SMALL).__dict__)
+    assert deliver(store, BODY, "user/bob/INBOX")[0].uid == 1
+    with pytest.raises(StoreError) as refused:
+        store.status(store.entry(MailboxName("alice", "INBOX")))
+    assert refused.value.problem is Problem.UNAVAILABLE
+    (tmp_path / "elsewhere").rename(tmp_path / "volume")
+    with pytest.raises(StoreError):                     # nobody has recovered it
+        store.status(store.entry(MailboxName("alice", "INBOX")))
+    store.close()
+    store.__dict__.update(Store(root, SMALL).__dict__)
+    assert store.status(store.entry(MailboxName("alice", "INBOX"))).messages == 0
+    assert check(store) == []
+
+
+@pytest.mark.parametrize("cut", ["_begin", "_write_list"])
+def test_adding_a_partition_that_was_cut_off(store, monkeypatch, cut):
+    def stop(*arguments):
+        raise Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(partitions, cut, stop)
+        with pytest.raises(Cut):
+            partitions.add(store, "second")
+    assert set(store.partitions) == {"primary"}
+    partitions.add(store, "second")
+    moving.move_owner(store, "alice", "second")
+    assert deliver(store, BODY, "user/alice/INBOX")[0].uid == 1
+
+
+def test_where_new_mailboxes_go(store):
+    partitions.add(store, "second")
+    for chosen, there in (("second", {"second"}), ("least used", {"primary", "second"})):
+        store.settings = Settings(default_partition=chosen)
+        assert partitions.for_new_mail(store) in there
+    store.settings = Settings(default_partition="third")
+    with pytest.raises(StoreError) as refused:
+        partitions.for_new_mail(store)
+    assert refused.value.problem is Problem.UNAVAILABLE

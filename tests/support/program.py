@@ -1,0 +1,38 @@
+"""The program `onecopy` for tests."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tools import cli
+
+
+class Program:
+    """Runs `onecopy` in this process."""
+
+    def __init__(self, root: Path, capture: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self._capture = capture
+        self._monkeypatch = monkeypatch
+        self.error = ""
+
+    def __call__(self, *words: str, octets: bytes = b"", status: int = 0) -> str:
+        """What it prints."""
+        self._monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(octets)))
+        found = cli.main([*words, "--root", str(self.root)])
+        out, self.error = self._capture.readouterr()
+        assert found == status, self.error
+        return out
+
+    def json(self, *words: str) -> object:
+        """The same with --json."""
+        return json.loads(self(*words, "--json"))
+
+    def refused(self, *words: str, status: int = 1, octets: bytes = b"") -> str:
+        """The one line in which it complains."""
+        assert self(*words, status=status, octets=octets) == ""
+        line, = self.error.splitlines()
+        assert line.startswith("onecopy: ")
+        return line.removeprefix("onecopy: ")

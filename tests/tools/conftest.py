@@ -1,0 +1,25 @@
+"""`onecopy` for tests, with no store yet and with two users."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.program import Program
+
+
+@pytest.fixture
+def bare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
+    """No store yet."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("ONECOPY_")]:
+        monkeypatch.delenv(name)
+    return Program(tmp_path / "store", capsys, monkeypatch)
+
+
+@pytest.fixture
+def onecopy(bare: Program) -> Program:
+    """A store with alice and bob."""
+    bare("init")
+    bare("user", "add", "alice", "bob", "--password-stdin", octets=b"secret\n")
+    return bare

@@ -1,0 +1,122 @@
+"""onecopy partition add|list|drain|remove, user move"""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+from rich.console import Console
+from rich.filesize import decimal
+
+from store import partitions
+from store.carrying import in_threads
+from store.moving import Moved, move_owner, owners_on
+from store.store import Store
+from tools.commands import Invocation, Parsers, account, each
+from tools.errors import Failure
+from tools.output import print_json, print_table
+
+COLUMNS = ("partition", "path", "mailboxes", "messages", "octets", "free", "used_percent", "threshold", "full")
+PUBLIC = "public mailboxes"
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("partition add", add_partition, "make a partition; a running server takes it up by itself")
+    made.add_argument("name", metavar="NAME")
+    made.add_argument("--path", type=Path, metavar="FOLDER", help="an empty folder on another volume")
+    made = parser("partition list", list_partitions, "list the partitions, and what is on them")
+    made.add_argument("--json", action="store_true")
+    made = parser("partition drain", drain, "move all mailboxes to other partitions; can be cut off and done again")
+    made.add_argument("name", metavar="NAME")
+    made.add_argument("--to", metavar="OTHER", help="to this one; default: whichever has the most free space")
+    made = parser("partition remove", remove, "remove a partition without mailboxes, while no server runs")
+    made.add_argument("name", metavar="NAME")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+    made = parser("user move", move_users, "move users' mail to another partition, while they use it")
+    made.add_argument("users", nargs="+", metavar="USER")
+    made.add_argument("--to", metavar="PARTITION", required=True)
+
+
+def add_partition(invocation: Invocation) -> int:
+    """onecopy partition add"""
+    with invocation.store() as store:
+        partitions.add(store, invocation.arguments.name, invocation.arguments.path)
+    return 0
+
+
+def list_partitions(invocation: Invocation) -> int:
+    """onecopy partition list"""
+    with invocation.store() as store:
+        rows = []
+        for name in sorted(store.partitions):
+            partition = store.partitions[name]
+            facts = attrs.asdict(partitions.figures(partition))
+            free, used = facts["free"], facts["used"]
+            rows.append({**facts, "path": str(partition.folder.resolve()), "threshold": store.settings.disk_threshold,
+                         "used_percent": 100 * used // max(1, used + free)})
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, COLUMNS)
+    return 0
+
+
+def drain(invocation: Invocation) -> int:
+    """onecopy partition drain"""
+    name, to = invocation.arguments.name, invocation.arguments.to
+    with invocation.store() as store:
+        partitions.named(store, name)
+        if name == store.settings.default_partition:
+            raise Failure(f"new users come to {name}: set store.default_partition to another first")
+        if name == to:
+            raise Failure(f"{name} cannot be drained to itself")
+        return _move(store, owners_on(store, name), lambda: to or partitions.roomiest(store, name).name)
+
+
+def remove(invocation: Invocation) -> int:
+    """onecopy partition remove"""
+    with invocation.store() as store:
+        invocation.confirm(f"Remove partition {invocation.arguments.name} and all files that are on it?")
+        partitions.remove(store, invocation.arguments.name)
+    return 0
+
+
+def move_users(invocation: Invocation) -> int:
+    """onecopy user move"""
+    arguments = invocation.arguments
+    with invocation.store() as store:
+        partitions.named(store, arguments.to)
+        owners: list[str] = []
+        status = each(arguments.users, lambda user: owners.append(account(store, user).user))
+        return max(status, _move(store, owners, lambda: str(arguments.to)))
+
+
+def _move(store: Store, owners: Sequence[str], to: Callable[[], str]) -> int:
+    """Move them one after the other; the refusals are printed, and the status is 1 if there were any."""
+    shown = {owner or PUBLIC: owner for owner in owners}
+    with _progress(len(shown)) as tell:
+        def work(name: str) -> None:
+            done = move_owner(store, shown[name], partitions.named(store, to()).name, side_by_side=in_threads,
+                              told=lambda so_far: tell(name, so_far))
+            print(f"{name}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files copied "
+                  f"({decimal(done.octets)})", flush=True)
+
+        return each(list(shown), work)
+
+
+@contextlib.contextmanager
+def _progress(users: int) -> Iterator[Callable[[str, Moved], None]]:
+    """A line on standard error while a person watches."""
+    if not sys.stderr.isatty():
+        yield lambda name, so_far: None
+        return
+    seen: dict[str, None] = {}
+    with Console(stderr=True).status("") as status:
+        def tell(name: str, so_far: Moved) -> None:
+            seen[name] = None
+            status.update(f"{len(seen)} of {users}: {name}: {so_far.messages} messages, "
+                          f"{decimal(so_far.octets)} copied")
+
+        yield tell
