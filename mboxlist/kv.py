@@ -74,7 +74,6 @@ class Env:
         env.set_lk_detect(db.DB_LOCK_MINWRITE)
         env.set_timeout(LOCK_WAIT, db.DB_SET_LOCK_TIMEOUT)
         env.set_flags(db.DB_TXN_NOSYNC, 1)
-        env.log_set_config(db.DB_LOG_ZERO, 1)       # a flush then writes into blocks that are there: half the time
         flags = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
         try:
             env.open(str(folder), flags | (db.DB_RECOVER if recover else 0), 0o600)

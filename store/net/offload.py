@@ -38,12 +38,17 @@ SYNCS = 8                   # batches of message files that are synced at the sa
 
 
 class _Shared:
-    """Runs `work` for all who ask; those who ask while it runs `most` times already share the next run."""
+    """Runs `work` for all who ask; those who ask while it runs `most` times already share the next run.
 
-    def __init__(self, threads: Threads, work: Callable[[list[Any]], None], most: int = 1) -> None:
+    `then` follows in the thread when they have been told that it has ended well.
+    """
+
+    def __init__(self, threads: Threads, work: Callable[[list[Any]], None], most: int = 1,
+                 then: Callable[[list[Any]], None] = lambda items: None) -> None:
         self._threads = threads
         self._work = work
         self._most = most
+        self._then = then
         self._waiting: list[tuple[Any, Deferred[None]]] = []
         self._running = 0
 
@@ -58,7 +63,8 @@ class _Shared:
     def _start(self) -> None:
         batch, self._waiting = self._waiting, []
         self._running += 1
-        running = self._threads.run("sync", lambda: self._work([item for item, _ in batch]))
+        items = [item for item, _ in batch]
+        running = self._threads.run("sync", lambda: self._work(items), lambda: self._then(items))
         running.addBoth(self._ended, batch)
 
     def _ended(self, outcome: object, batch: "list[tuple[Any, Deferred[None]]]") -> None:
@@ -78,33 +84,31 @@ class Durability:
     def __init__(self, store: Store, threads: Threads) -> None:
         self.threads = threads
         self._making: set[str] = set()
-        self._placing: dict[str, _Shared] = {}
         self._folders: dict[str, _Shared] = {}
         self._logs: dict[str, _Shared] = {}
 
     def staged(self, staged: Staged, partition: Partition) -> "Deferred[None]":
         """Fires when the message file and its name are on disk."""
-        return self._of(self._folders, partition, self._sync_staged, SYNCS).ask(staged)
+        found = self._folders.get(partition.name)
+        if found is None:
+            found = self._folders[partition.name] = _Shared(self.threads, self._sync_staged, SYNCS)
+        return found.ask(staged)
 
-    def log(self, partition: Partition) -> "Deferred[None]":
-        """Fires when everything committed so far is on disk."""
-        return self._of(self._logs, partition, lambda batch: partition.flush()).ask()
+    def log(self, partition: Partition, staged: Staged | None = None) -> "Deferred[None]":
+        """Fires when everything committed so far is on disk; after that `staged` gets its place."""
+        found = self._logs.get(partition.name)
+        if found is None:
+            found = self._logs[partition.name] = _Shared(
+                self.threads, lambda batch: partition.flush(), then=place_all)
+        return found.ask(staged)
 
-    def place(self, partition: Partition, staged: Staged) -> None:
-        """Have a message whose transaction is on disk given its place; nobody waits for that."""
-        self._of(self._placing, partition, _place_all).ask(staged)
+    def make_ready(self, partition: Partition) -> None:
+        """Have files made for messages to come, if there are too few."""
         if partition.files.ready < READY // 2 and partition.name not in self._making and self.threads.real:
             self._making.add(partition.name)
             made = self.threads.run("files", partition.make_ready)
             made.addErrback(lambda failure: log.warning("no message files can be made ready: %s", failure.value))
             made.addBoth(lambda _: self._making.discard(partition.name))
-
-    def _of(self, shared: dict[str, _Shared], partition: Partition, work: Callable[[list[Any]], None], most: int = 1
-            ) -> _Shared:
-        found = shared.get(partition.name)
-        if found is None:
-            found = shared[partition.name] = _Shared(self.threads, work, most)
-        return found
 
     def _sync_staged(self, batch: list[Staged]) -> None:
         self.threads.side_by_side([staged.sync for staged in batch])
@@ -112,9 +116,11 @@ class Durability:
             batch[0].files.sync_names()
 
 
-def _place_all(batch: list[Staged]) -> None:
+def place_all(batch: list[Staged | None]) -> None:
     """The messages are safe under their staged names already, so a failure here is not the senders' business."""
     for staged in batch:
+        if staged is None:
+            continue
         try:
             staged.place()
         except OSError:
@@ -227,9 +233,11 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
             await durability.staged(staged, partition)
         staged.close()
         outcomes = _commit_twice(partition, staged, targets, received)
-    if store.settings.sync != NOTHING:
-        await durability.log(partition)
-    durability.place(partition, staged)
+    durability.make_ready(partition)
+    if store.settings.sync == NOTHING:
+        place_all([staged])
+    else:
+        await durability.log(partition, staged)
     return outcomes
 
 

@@ -21,8 +21,11 @@ class Threads(Protocol):
 
     real: bool      # whether there are threads
 
-    def run(self, kind: str, work: Callable[[], T]) -> "Deferred[T]":
-        """The result of `work`, which runs in a thread of that kind (`POOLS`)."""
+    def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None) -> "Deferred[T]":
+        """The result of `work`, which runs in a thread of that kind (`POOLS`).
+
+        `then` is called there when the result is on its way, unless `work` raised; it must not raise.
+        """
 
     def pause(self, seconds: float) -> "Deferred[None]":
         """Fires so many seconds from now."""
@@ -36,14 +39,17 @@ class Inline:
 
     real = False
 
-    def run(self, kind: str, work: Callable[[], T]) -> "Deferred[T]":
+    def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None) -> "Deferred[T]":
         """The result of `work`."""
         try:
-            return succeed(work())
+            result = work()
         except Exception:
             failed: Deferred[T] = Deferred()
             failed.errback()
             return failed
+        if then is not None:
+            then()
+        return succeed(result)
 
     def pause(self, seconds: float) -> "Deferred[None]":
         """Wait here."""
@@ -66,7 +72,7 @@ class ReactorThreads:
         self._pools = {kind: _Pool(kind, size) for kind, size in POOLS.items()}
         self._files = _Pool("file", SIDE_BY_SIDE)
 
-    def run(self, kind: str, work: Callable[[], T]) -> "Deferred[T]":
+    def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None) -> "Deferred[T]":
         """The result of `work`."""
         done: Deferred[T] = Deferred()
 
@@ -77,6 +83,8 @@ class ReactorThreads:
                 self._call(done.errback, error)
             else:
                 self._call(done.callback, result)
+                if then is not None:
+                    then()
 
         self._pools[kind].put(task)
         return done
