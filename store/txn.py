@@ -6,7 +6,7 @@ Within a transaction the mailboxes are visited in order of their ids.
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,7 +97,7 @@ class WriteTxn:
         `most` is how many chunks are read, the first ones. Raises StoreError CORRUPT.
         """
         table = self.partition.index
-        numbers = None if uids is None else np.unique((uids - 1) // CHUNK)
+        numbers = None if uids is None else _distinct((uids - 1) // CHUNK)
         if numbers is not None and (len(numbers) < FEW or 2 * len(numbers) < int(numbers[-1]) - int(numbers[0])):
             found = (table.get_to_change(chunk_key(mailbox, number), self.handle) for number in numbers.tolist())
             values = [value for value in found if value is not None]
@@ -111,7 +111,7 @@ class WriteTxn:
                 ) -> None:
         """Write those chunks of what `load` gave in which records changed; with `kept`, only the records it names."""
         numbers = (rows["uid"] - 1) // CHUNK
-        touched = np.unique(numbers[changed])
+        touched = _distinct(numbers[changed])
         begins = np.searchsorted(numbers, touched, "left").tolist()
         ends = np.searchsorted(numbers, touched, "right").tolist()
         for number, begin, end in zip(touched.tolist(), begins, ends, strict=True):
@@ -184,5 +184,12 @@ def state_key(mailbox: MailboxId) -> bytes:
 def sorted_uids(uids: Iterable[int] | NDArray[np.uint32]) -> NDArray[np.uint32]:
     """As an ascending array without doubles."""
     array = np.asarray(uids if isinstance(uids, np.ndarray) else list(uids), np.uint32)
-    return array if len(array) < 2 else np.unique(array)
+    return array if (array[1:] > array[:-1]).all() else np.unique(array)
+
+
+def _distinct(ascending: NDArray[Any]) -> NDArray[Any]:
+    """Each number once."""
+    new = np.ones(len(ascending), np.bool_)
+    new[1:] = ascending[1:] != ascending[:-1]
+    return ascending[new]
 

@@ -322,6 +322,8 @@ def test_killed_when_a_mailbox_has_left_the_deleted_ones_and_is_not_destroyed_ye
 def test_killed_when_a_mailbox_is_half_destroyed(store, archive, clock, monkeypatch):
     store.delete_mailbox(ARCHIVE)
     clock[0] += store.settings.purge_delay
+    store.partitions["primary"].transact(lambda txn: removal._doom(txn, archive.id))
+    store.partitions["primary"].flush()
     transact(store.mailboxes.env, lambda txn: store.mailboxes.deleted.remove(archive.id, txn))
     store.mailboxes.env.flush()
     store.partitions["primary"].transact(lambda txn: removal._destroy_piece(txn, archive.id, clock[0]))
