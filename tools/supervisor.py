@@ -160,6 +160,7 @@ class Supervisor:
             if said != READY:
                 reason = (said + stdout.read()).decode(errors="replace")
                 status = process.wait()
+                self._look()                    # it may only have been kept out because another one has died
                 if status > 0 and not self._served:
                     raise Failure(reason or f"{name} could not start (its own message is above)", status)
                 raise _Died(f"{name} ({process.pid}) ended while it started: {reason or _how(status)}")
