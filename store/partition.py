@@ -81,7 +81,6 @@ class Partition:
         self.pictures = Pictures(self)
         self.unwritten = Unwritten()
         self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
-        self.dirty = False                  # something was committed that may not have been flushed
         self.epoch = self._begin(recover)
 
     @staticmethod
@@ -274,7 +273,6 @@ class Partition:
         except Failure as error:
             problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
             raise StoreError(problem, detail=str(error)) from error
-        self.dirty = True
         if made[0].charged:
             self.domains.add(made[0].charged)
         self._remember(made[0])

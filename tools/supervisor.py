@@ -160,8 +160,9 @@ class Supervisor:
             if said != READY:
                 reason = (said + stdout.read()).decode(errors="replace")
                 status = process.wait()
-                self._look()                    # it may only have been kept out because another one has died
-                if status > 0 and not self._served:
+                # It may only have been kept out of the store because another one has been killed in it.
+                killed = any((each.poll() or 0) < 0 for each in self._processes.values())
+                if status > 0 and not self._served and not killed:
                     raise Failure(reason or f"{name} could not start (its own message is above)", status)
                 raise _Died(f"{name} ({process.pid}) ended while it started: {reason or _how(status)}")
 

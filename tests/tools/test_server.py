@@ -14,8 +14,9 @@ from tests.support import messages, wait
 from tests.support.imap import Imap
 from tests.support.lmtp import Lmtp
 from tests.support.server import PASSWORD, PROGRAM, Server
+from tools.errors import Failure
 from tools.settings import Workers
-from tools.supervisor import Role, roles
+from tools.supervisor import Role, Supervisor, _Died, roles
 from tools.tls import CERTIFICATE, make_certificate
 
 LIMIT = 30
@@ -239,3 +240,22 @@ def test_the_log_goes_to_a_file_and_holds_one_line_for_each_event(tmp_path: Path
     assert all(line[:4].isdigit() and f" {os.getpid()} " not in line for line in lines)
     assert "serving: imap on" in lines[0] and lines[-1].endswith("stopped")
     assert PASSWORD not in file.read_text()
+
+
+@pytest.mark.parametrize(("how", "expected"), [(signal.SIGKILL, _Died), (None, Failure)])
+def test_who_is_kept_out_by_a_killed_one_has_not_failed_to_start(
+        monkeypatch: pytest.MonkeyPatch, how: signal.Signals | None, expected: type[Exception]) -> None:
+    other = subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE)       # it has not been asked whether it is ready
+    refused = subprocess.Popen(["false"], stdout=subprocess.PIPE)
+    supervisor = Supervisor(None)       # type: ignore[arg-type]
+    monkeypatch.setattr(Supervisor, "_wait", lambda self, handle: None)
+    supervisor._processes.update({"all-1": refused, "all-2": other})
+    try:
+        if how is not None:
+            other.send_signal(how)
+            os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(expected):
+            supervisor._wait_ready("all-1")
+    finally:
+        other.kill()
+        other.communicate()
