@@ -19,6 +19,7 @@ CODES: dict[Problem, bytes] = {
     Problem.NO_USER: b"NONEXISTENT",
     Problem.USER_EXISTS: b"ALREADYEXISTS",
     Problem.USER_INACTIVE: b"UNAVAILABLE",
+    Problem.USER_ON_HOLD: b"UNAVAILABLE",
     Problem.USER_DISABLED: b"CONTACTADMIN",
     Problem.BAD_LOGIN: b"AUTHENTICATIONFAILED",
     Problem.DISK_FULL: b"UNAVAILABLE",

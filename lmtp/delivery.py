@@ -1,11 +1,11 @@
 """One mail transaction, from its recipients to one message file and N index records (RFC 2033 §4.2).
 
-    RCPT    `recipient` finds the mailbox and says at once whether it takes the message; nothing is decided elsewhere
-    DATA    `begin` opens one message file, in the partition of the first mailbox
-            `complete` writes the octets to it as they arrive, whatever their number, and gives it to the store:
-            one transaction, N records, one sync; then a reply for each accepted RCPT
+    RCPT          `recipient` asks `recipients.py` for the mailbox, and says at once whether it takes the message
+    DATA, BDAT    `begin` opens one message file, in the partition of the first mailbox; its octets go there as they
+                  arrive (`receiving.py`)
+    the end       `finish` gives it to the store: one transaction, N records, one sync; a reply for each accepted RCPT
 
-A file that is not finished is removed, however the transaction ends.
+A file that is not finished is removed, however the transaction ends (`abort`).
 """
 
 import logging
@@ -14,218 +14,111 @@ from collections.abc import Callable, Sequence
 from attrs import define, field
 
 from lmtp import replies
-from lmtp.paths import Address
+from lmtp.receiving import Incoming, failure
+from lmtp.recipients import Recipients
 from lmtp.refusals import refusal
-from lmtp.replies import Farewell, Reply
+from lmtp.replies import Reply
 from lmtp.settings import Settings
+from lmtp.wire import Mail, Rcpt
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
-from store import quotaroots, rights
-from store.accounts.base import Account, Status
-from store.deliver import Outcome, Target
-from store.errors import Problem, StoreError
-from store.messagefiles import Staged
+from store.deliver import Delivered, Outcome, Target
+from store.errors import StoreError
 from store.net import offload
-from store.net.dots import DotReader
-from store.net.lines import TimedOut
-from store.net.stream import Stream
 from store.store import Store
-
-CHUNK = 64 * 1024       # octets of a message taken at a time
 
 log = logging.getLogger(__name__)
 
 
 @define(eq=False)
 class Delivery:
-    """What MAIL began. `size` is what the client announced, 0 when it did not."""
+    """What MAIL began. `guaranteed`: it came to the listener whose mail ignores quota."""
 
     store: Store
     settings: Settings
-    sender: Address | None = None
-    size: int = 0
+    mail: Mail = Mail(None)
+    guaranteed: bool = False
+    incoming: Incoming | None = field(default=None, init=False)
+    _id: str = field(default="", init=False)
+    _recipients: Recipients = field(init=False)
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
     _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted
-    _sender: str | None = field(default=None, init=False)                       # the sender's user id, when it is known
 
-    # RCPT
+    @_recipients.default
+    def _of_the_sender(self) -> Recipients:
+        return Recipients(self.store, self.settings, self.mail.sender)
 
-    async def recipient(self, address: Address) -> Reply:
-        """Take `address` as one more recipient, or say why not."""
+    async def recipient(self, rcpt: Rcpt) -> Reply:
+        """Take one more recipient, or say why not."""
         if len(self._accepted) >= self.settings.recipient_limit:
             return replies.TOO_MANY_RECIPIENTS
+        if not (self.mail.utf8 or rcpt.recipient.is_ascii):
+            return replies.NOT_ASCII
         try:
-            entry = await self._mailbox(address)
+            ignore_quota = self.guaranteed or rcpt.ignore_quota
+            entry = await self._recipients.find(rcpt.recipient, ignore_quota=ignore_quota)
+            assert entry is not None                # INBOX is made
+            if rcpt.limits is not None:
+                await offload.run(self.store, "names", self._set_limits, entry, *rcpt.limits)
             if entry.id not in self._targets:
-                self.store.partition_of(entry).check_room()
-                quotaroots.admit(self.store, entry, max(self.size, 1))
-                self._targets[entry.id] = Target(entry)
+                self._recipients.admit(entry, self.mail.size, ignore_quota=ignore_quota)
+                self._targets[entry.id] = self._target(entry, rcpt, ignore_quota)
         except StoreError as error:
             return refusal(error)
         self._accepted.append(entry.id)
         return replies.RECIPIENT_OK
 
-    async def _mailbox(self, address: Address) -> MailboxEntry:
-        """The mailbox of an address: the one that its sub-address names, if it takes mail of the sender, else INBOX."""
-        account = await offload.look_up(self.store, address.plain)
-        if account is not None:
-            return await self._inbox(_open(account))
-        divided = address.divided(self.settings.separator)
-        if divided is not None:
-            user, mailbox = divided
-            account = await offload.look_up(self.store, user.plain)
-            if account is not None:
-                return await self._named(_open(account), mailbox) or await self._inbox(account)
-            if self._is_public(user):
-                return await self._public(mailbox)
-        raise StoreError(Problem.NO_USER)
+    def _target(self, entry: MailboxEntry, rcpt: Rcpt, ignore_quota: bool) -> Target:
+        header = f"Delivered-To: {rcpt.recipient}\r\n".encode() if self.settings.delivered_to else b""
+        return Target(entry, ignore_quota=ignore_quota, header=header, suppress=self.settings.duplicate_window)
 
-    async def _inbox(self, account: Account) -> MailboxEntry:
-        entry = self._find(MailboxName(account.user, INBOX))
-        if entry is None:       # its first use: making it syncs
-            entry = await offload.run(self.store, "names", self.store.inbox, account)
-        return entry
+    def _set_limits(self, entry: MailboxEntry, octets: int, messages: int | None) -> None:
+        """The relay knows the user's limits from the directory (XQUOTA)."""
+        user = entry.name.owner
+        if user:
+            known = self.store.quota(user)
+            if octets != known.octet_limit or messages not in (None, known.message_limit):
+                self.store.set_quota(user, octets, messages)
 
-    async def _named(self, account: Account, path: str) -> MailboxEntry | None:
-        """The account's own mailbox of that name, exactly as the sender wrote it, unless it is shared and the sender
-        may not post to it (RFC 4314 §4, `p`)."""
-        entry = self._find_path(account.user, path)
-        if entry is None or not entry.acl:
-            return entry
-        sender = await self._sending_user()
-        return entry if sender == account.user or rights.may(self.store, sender, entry, "p") else None
+    def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
+        """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""
+        self._id = name
+        staged = self.store.stage(next(iter(self._targets.values())).entry, trace)
+        self.incoming = Incoming(self.store, self.settings, clock, staged)
+        return self.incoming
 
-    def _is_public(self, user: Address) -> bool:
-        settings = self.store.settings
-        ending = "@" + settings.default_domain.lower()
-        return user.plain.lower().removesuffix(ending) == settings.public_user.lower().removesuffix(ending)
+    def abort(self) -> None:
+        """Nothing will be delivered."""
+        if self.incoming is not None:
+            self.incoming.abort()
 
-    async def _public(self, path: str) -> MailboxEntry:
-        """A public mailbox that the sender may post to. Only who may look it up hears that it is there; for the others
-        it takes as long as if it were not. Raises StoreError NO_PERMISSION, NO_USER.
+    async def finish(self) -> list[Reply]:
+        """Give the message to the store; a reply for each RCPT that was accepted, in order.
+
+        Its file is the store's from here on, also when this fails.
         """
-        sender = await self._sending_user()
-        entry = self._find_path("", path)
-        if entry is None:
-            raise StoreError(Problem.NO_USER)
-        if rights.may(self.store, sender, entry, "p"):
-            return entry
-        known = sender and rights.may(self.store, sender, entry, "l")
-        raise StoreError(Problem.NO_PERMISSION if known else Problem.NO_USER)
-
-    async def _sending_user(self) -> str:
-        """The user id of the sender; "" for a stranger, whom only `anyone` speaks of. Raises StoreError UNAVAILABLE."""
-        if self._sender is None:
-            account = None if self.sender is None else await offload.look_up(self.store, self.sender.plain)
-            self._sender = account.user if account is not None else ""
-        return self._sender
-
-    def _find_path(self, owner: str, path: str) -> MailboxEntry | None:
-        try:
-            return self._find(MailboxName(owner, legal_path(path)))
-        except NameProblem:
-            return None
-
-    def _find(self, name: MailboxName) -> MailboxEntry | None:
-        try:
-            return self.store.entry(name)
-        except StoreError as error:
-            if error.problem is Problem.NO_MAILBOX:
-                return None
-            raise
-
-    # DATA
-
-    def begin(self, trace: bytes) -> Staged:
-        """The message file, still empty. Raises StoreError."""
-        return self.store.stage(next(iter(self._targets.values())).entry, trace)
-
-    async def complete(self, stream: Stream, staged: Staged, name: str, clock: Callable[[], float]) -> list[Reply]:
-        """Receive the message and deliver it; a reply for each RCPT that was accepted, in order. `name` is its id.
-
-        Raises ConnectionLost, TimedOut, Farewell.
-        """
-        try:
-            refused = await self._receive(stream, staged, clock)
-        except BaseException:
-            staged.abort()
-            raise
-        if refused is not None:
+        incoming, self.incoming = self.incoming, None
+        if incoming is None or incoming.staged is None:
+            refused = replies.LOCAL_ERROR if incoming is None or incoming.refused is None else incoming.refused
             return [refused] * len(self._accepted)
-        return await self._finish(staged, name)
-
-    async def _receive(self, stream: Stream, staged: Staged, clock: Callable[[], float]) -> Reply | None:
-        """Take the message up to the final dot; if it must be refused it is swallowed, and the reply says why."""
-        reader = DotReader()
-        refused: Reply | None = None
-        swallowed = 0
-        deadline = clock() + self.settings.message_time
-        while not reader.done:
-            chunk = await stream.some(CHUNK, self.settings.block_time)
-            octets = reader.feed(chunk)
-            if refused is None:
-                refused = await _write(self.store, staged, octets)
-            else:
-                swallowed += len(octets)
-            deadline += len(chunk) / self.settings.slowest_rate
-            if swallowed > self.settings.swallow_limit:
-                raise Farewell(replies.TOO_MUCH)
-            if clock() > deadline:
-                raise TimedOut
-            await stream.breathe()
-        if reader.left:
-            stream.unread(chunk[-reader.left:])         # commands sent ahead (RFC 2920)
-        return refused
-
-    async def _finish(self, staged: Staged, name: str) -> list[Reply]:
-        """Give the message to the store; its file is the store's from here on, also when this fails."""
+        staged = incoming.staged
         try:
             outcomes = await offload.deliver(self.store, staged, tuple(self._targets.values()))
         except Exception as error:
-            return [_failure(f"message {name} could not be delivered", error)] * len(self._accepted)
-        taken = replies.taken(name)
-        answers = {}
-        for mailbox, outcome in zip(self._targets, outcomes, strict=True):
-            answers[mailbox] = refusal(outcome) if isinstance(outcome, StoreError) else taken
+            return [failure(f"message {self._id} could not be delivered", error)] * len(self._accepted)
         if log.isEnabledFor(logging.INFO):
-            self._log(staged, name, outcomes)
+            log.info("message %s from <%s>, %d octets, %s: %s", self._id, self.mail.sender or "", staged.size,
+                     staged.mid.hex(), self._told(outcomes))
+        taken, known = replies.taken(self._id), replies.known(self._id)
+        answers = {mailbox: refusal(outcome) if isinstance(outcome, StoreError) else
+                   taken if isinstance(outcome, Delivered) else known
+                   for mailbox, outcome in zip(self._targets, outcomes, strict=True)}
         return [answers[mailbox] for mailbox in self._accepted]
 
-    def _log(self, staged: Staged, name: str, outcomes: Sequence[Outcome]) -> None:
-        """One line a message: who got it, under which UID, and who did not."""
-        found = [f"{target.entry.name}: {outcome if isinstance(outcome, StoreError) else outcome.uid}"
-                 for target, outcome in zip(self._targets.values(), outcomes, strict=True)]
-        log.info("message %s from <%s>, %d octets, %s: %s", name, self.sender or "", staged.size, staged.mid.hex(),
-                 ", ".join(found))
+    def _told(self, outcomes: Sequence[Outcome]) -> str:
+        """For the log: who got it, under which UID, and who did not."""
+        return ", ".join(f"{target.entry.name}: {_shown(outcome)}"
+                         for target, outcome in zip(self._targets.values(), outcomes, strict=True))
 
 
-def _open(account: Account) -> Account:
-    """The account, if it takes mail. Raises StoreError USER_INACTIVE, USER_DISABLED."""
-    if account.status is Status.INACTIVE:
-        raise StoreError(Problem.USER_INACTIVE)
-    if account.status is Status.REMOVED:
-        raise StoreError(Problem.NO_USER)
-    if account.status is Status.DISABLED:
-        raise StoreError(Problem.USER_DISABLED)
-    return account
-
-
-async def _write(store: Store, staged: Staged, octets: bytes) -> Reply | None:
-    """Write, or say why this message cannot be taken; then its file is gone."""
-    try:
-        staged.write(octets)
-        if staged.full:
-            await offload.spill(store, staged)
-    except Exception as error:
-        staged.abort()
-        return _failure("a message could not be received", error)
-    return None
-
-
-def _failure(what: str, error: Exception) -> Reply:
-    """The reply to an error that all recipients share; an unexpected one shows nothing of itself (RFC 3463 §3.4)."""
-    if isinstance(error, StoreError):
-        log.warning("%s: %s", what, error)
-        return refusal(error)
-    log.error("%s", what, exc_info=error)
-    return replies.LOCAL_ERROR
+def _shown(outcome: Outcome) -> object:
+    return outcome.uid if isinstance(outcome, Delivered) else outcome if isinstance(outcome, StoreError) else "before"

@@ -1,4 +1,4 @@
-"""Paths and addresses in MAIL and RCPT (RFC 5321 §4.1.2, §4.1.3)."""
+"""Paths and addresses in MAIL and RCPT (RFC 5321 §4.1.2, §4.1.3; RFC 6531 §3.3 for those that are not ASCII)."""
 
 import ipaddress
 import re
@@ -11,10 +11,11 @@ DOMAIN_LIMIT = 255      # RFC 5321 §4.5.3.1.2
 
 # Repeats of single characters are possessive, and what follows one begins with another character: nothing is tried
 # twice, so matching is linear in the input.
-_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]++"
+_OTHER = r"\u00a1-\U0010ffff"                           # not ASCII, no control characters, no space
+_ATOM = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_OTHER}-]++"
 _DOT_STRING = rf"{_ATOM}(?:\.{_ATOM})*"
-_QUOTED = r'"(?:[ !#-\[\]-~]|\\[ -~])*"'
-_LABEL = r"[A-Za-z0-9_]++(?:-++[A-Za-z0-9_]++)*"      # with the underscore, which real senders have
+_QUOTED = rf'"(?:[ !#-\[\]-~{_OTHER}]|\\[ -~])*"'
+_LABEL = rf"[A-Za-z0-9_{_OTHER}]++(?:-++[A-Za-z0-9_{_OTHER}]++)*"      # with the underscore, which real senders have
 _DOMAIN = rf"{_LABEL}(?:\.{_LABEL})*"
 _LITERAL = r"\[[A-Za-z0-9.:-]++\]"
 _ROUTE = rf"(?:@{_DOMAIN}(?:,@{_DOMAIN})*:)?"
@@ -44,6 +45,11 @@ class Address:
         return local if self.domain is None else f"{local}@{self.domain}"
 
     @property
+    def is_ascii(self) -> bool:
+        """Whether it can be written without SMTPUTF8."""
+        return str(self).isascii()
+
+    @property
     def plain(self) -> str:
         """As a directory knows it: the local part without quotes."""
         return self.local if self.domain is None else f"{self.local}@{self.domain}"
@@ -69,7 +75,7 @@ def path(text: str) -> tuple[Address | None, str]:
     local, quoted, domain = match.groups()
     if local is None:
         local = _QUOTED_PAIR.sub(r"\1", quoted[1:-1])
-    if not local or len(local) > LOCAL_LIMIT:
+    if not local or len(local.encode()) > LOCAL_LIMIT:
         raise PathProblem
     if domain is not None and not _legal_domain(domain):
         raise PathProblem
@@ -80,7 +86,16 @@ def is_host(text: str) -> bool:
     """Whether `text` is a domain or an address literal: the argument of LHLO (RFC 5321 §4.1.1.1)."""
     if text.startswith("["):
         return _legal_domain(text)
-    return _DOMAIN_ALONE.fullmatch(text) is not None and len(text) <= DOMAIN_LIMIT
+    return text.isascii() and _DOMAIN_ALONE.fullmatch(text) is not None and len(text) <= DOMAIN_LIMIT
+
+
+def is_ip(text: str) -> bool:
+    """Whether `text` is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def literal(address: str) -> str:
@@ -91,7 +106,7 @@ def literal(address: str) -> str:
 
 def _legal_domain(domain: str) -> bool:
     if not domain.startswith("["):
-        return len(domain) <= DOMAIN_LIMIT
+        return len(domain.encode()) <= DOMAIN_LIMIT
     inside = domain[1:-1]
     try:
         if inside[:5].upper() == "IPV6:":

@@ -17,6 +17,7 @@ REPLIES = {
     Problem.NO_USER: (550, "5.1.1"),
     Problem.USER_EXISTS: (451, "4.3.0"),
     Problem.USER_INACTIVE: (450, "4.2.1"),
+    Problem.USER_ON_HOLD: (450, "4.2.1"),
     Problem.USER_DISABLED: (550, "5.2.1"),
     Problem.BAD_LOGIN: (535, "5.7.8"),
     Problem.DISK_FULL: (452, "4.3.1"),

@@ -4,6 +4,7 @@ All replies with a fixed text are here; those to a problem of the store are made
 """
 
 import re
+from collections.abc import Iterable
 
 from attrs import field, frozen
 
@@ -64,15 +65,20 @@ GO_AHEAD = _reply(354, "", "Start the message; end it with <CRLF>.<CRLF>")
 BYE = _reply(221, "2.0.0", "Goodbye")
 CANNOT_VERIFY = _reply(252, "2.0.0", "Not verified; RCPT gives the answer")
 TLS_READY = _reply(220, "2.0.0", "Ready to start TLS")
+AUTHENTICATED = _reply(235, "2.7.0", "Authentication succeeded")
+CONTINUE = _reply(334, "", "")                                                      # RFC 4954 §4: an empty challenge
 HELP = _reply(214, "2.0.0", "LMTP, RFC 2033. These commands are known:",
-              "LHLO MAIL RCPT DATA RSET NOOP VRFY HELP STARTTLS QUIT")
+              "LHLO MAIL RCPT DATA BDAT RSET NOOP VRFY HELP STARTTLS AUTH XCLIENT QUIT")
 
 STOPPING = _reply(421, "4.3.2", "The server is going down, try again later")
 TOO_SLOW = _reply(421, "4.4.2", "Waited too long, closing the connection")
 TOO_MANY_ERRORS = _reply(421, "4.7.0", "Too many errors, closing the connection")
+TOO_MANY_COMMANDS = _reply(421, "4.7.0", "Too many commands and no message, closing the connection")
 TOO_MUCH = _reply(421, "4.7.0", "The message does not end, closing the connection")
+BAD_BDAT = _reply(421, "4.5.4", "Say BDAT size [LAST]; closing, since nobody knows where the chunk ends")
 BROKEN = _reply(421, "4.3.0", "An error of this server, closing the connection")
 TOO_MANY_CONNECTIONS = _reply(421, "", "Too many connections, try again later")     # in place of the greeting: no code
+REFUSED = _reply(554, "", "You may not deliver here")                                # in place of the greeting: no code
 
 UNKNOWN_COMMAND = _reply(500, "5.5.1", "Unknown command")
 USE_LHLO = _reply(500, "5.5.1", "This is LMTP: use LHLO")                           # RFC 2033 §4.1
@@ -88,14 +94,27 @@ BAD_SENDER = _reply(501, "5.1.7", "Not the syntax of a sender's address")
 BAD_RECIPIENT = _reply(501, "5.1.3", "Not the syntax of a recipient's address")
 BAD_PARAMETER = _reply(501, "5.5.4", "A parameter is malformed or given twice")
 UNKNOWN_PARAMETER = _reply(555, "5.5.4", "A parameter is not known here")
+BAD_AUTH = _reply(501, "5.5.4", "Say AUTH mechanism [initial-response]")
+BAD_RESPONSE = _reply(501, "5.5.2", "Not base64, or not a message of the mechanism")       # RFC 4954 §4
+AUTH_CANCELLED = _reply(501, "5.7.0", "Authentication cancelled")
+UNKNOWN_MECHANISM = _reply(504, "5.5.4", "The mechanism is not offered")
+AUTH_FAILED = _reply(535, "5.7.8", "Authentication credentials invalid")
+AUTH_UNAVAILABLE = _reply(454, "4.7.0", "Temporary authentication failure")
+ENCRYPT_FIRST = _reply(538, "5.7.11", "Encryption required: say STARTTLS first")
+AUTH_TOO_LONG = _reply(500, "5.5.6", "Authentication exchange line is too long")
+NOT_TRUSTED = _reply(550, "5.7.0", "Only proxies that are trusted may say that")
+PROVE_YOURSELF = _reply(530, "5.7.0", "Log in, or show a certificate, first")
 EMPTY_RECIPIENT = _reply(553, "5.1.3", "A recipient has a name")
-NOT_ASCII = _reply(553, "5.6.7", "Addresses must be ASCII")                         # RFC 6531 §3.5; not offered here
+NOT_ASCII = _reply(553, "5.6.7", "Say MAIL with SMTPUTF8 for addresses like that")       # RFC 6531 §3.5
 
 LHLO_FIRST = _reply(503, "5.5.1", "Say LHLO first")
 MAIL_FIRST = _reply(503, "5.5.1", "Say MAIL first")
 NESTED_MAIL = _reply(503, "5.5.1", "The sender is given already")
 NO_RECIPIENTS = _reply(503, "5.5.1", "No recipient was accepted")                   # RFC 2033 §4.2
 NOT_IN_MAIL = _reply(503, "5.5.1", "Not between MAIL and the end of the message")
+USE_BDAT = _reply(503, "5.5.1", "This message comes by BDAT")                       # RFC 3030 §2, §3
+CHUNK_FAILED = _reply(503, "5.5.1", "A part of the message was refused, say RSET")
+AUTH_ALREADY = _reply(503, "5.5.1", "You are logged in already")
 TLS_ALREADY = _reply(503, "5.5.1", "TLS is in use already")
 
 TOO_BIG = _reply(552, "5.3.4", "The message is too big")
@@ -108,14 +127,22 @@ def greeting(hostname: str) -> Reply:
     return Reply(220, "", (f"{hostname} LMTP onecopy",))
 
 
-def hello(hostname: str, message_limit: int, starttls: bool) -> Reply:
-    """The answer to LHLO: the extensions offered now (RFC 2033 §4.1)."""
-    extensions = ["PIPELINING", f"SIZE {message_limit}", "8BITMIME", "ENHANCEDSTATUSCODES"]
-    if starttls:
-        extensions.append("STARTTLS")
-    return Reply(250, "", (hostname, *extensions))
+def hello(hostname: str, message_limit: int, extras: Iterable[str]) -> Reply:
+    """The answer to LHLO: the extensions offered now (RFC 2033 §4.1), `extras` to this client."""
+    return Reply(250, "", (hostname, "PIPELINING", f"SIZE {message_limit}", "8BITMIME", "SMTPUTF8", "CHUNKING",
+                           "BINARYMIME", *extras, "ENHANCEDSTATUSCODES"))
+
+
+def chunk_taken(octets: int) -> Reply:
+    """RFC 3030 §2: a chunk that is not the last one."""
+    return Reply(250, "2.0.0", (f"{octets} octets received",))
 
 
 def taken(delivery_id: str) -> Reply:
     """The message is in the recipient's mailbox, and on disk."""
     return Reply(250, "2.0.0", (f"Delivered, {delivery_id}",))
+
+
+def known(delivery_id: str) -> Reply:
+    """The recipient has the message already (`duplicate_window`)."""
+    return Reply(250, "2.0.0", (f"Delivered before, {delivery_id}",))

@@ -1,39 +1,61 @@
 """The conversation with one relay (RFC 2033): what each command does, and what is said."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from attrs import frozen
 
 from lmtp import replies
+from lmtp.access import Access, Standing
+from lmtp.authentication import MECHANISMS, log_in
 from lmtp.delivery import Delivery
+from lmtp.receiving import Incoming, failure
 from lmtp.refusals import refusal
 from lmtp.replies import Farewell, Reply, SyntaxProblem
 from lmtp.settings import Settings
 from lmtp.states import COMMANDS, OTHERS, State
-from lmtp.trace import trace
-from lmtp.wire import Command, Data, Help, Lhlo, Mail, Noop, Quit, Rcpt, Rset, Starttls, Vrfy, verb
+from lmtp.trace import protocol, trace
+from lmtp.wire import (
+    XCLIENT_NAMES,
+    Auth,
+    Bdat,
+    Command,
+    Data,
+    Help,
+    Lhlo,
+    Mail,
+    Noop,
+    Quit,
+    Rcpt,
+    Rset,
+    Starttls,
+    Vrfy,
+    Xclient,
+    parse_bdat,
+    verb,
+)
 from store.errors import StoreError
-from store.net.limits import ConnectionLimits
+from store.net.limits import ConnectionLimits, is_this_host
 from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.store import Store
-
-_ERRORS = frozenset({500, 501, 502, 503, 553, 555})     # replies that count as errors of the client
 
 log = logging.getLogger(__name__)
 
 
 @frozen(eq=False)
 class Listener:
-    """What all sessions of a server share. `clock` measures spans of time, `now` is Unix time."""
+    """What all sessions of a server share. `clock` measures spans of time, `now` is Unix time; `guaranteed`: mail that
+    comes here ignores quota."""
 
     store: Store
     settings: Settings
+    access: Access
     limits: ConnectionLimits
     clock: Callable[[], float]
     now: Callable[[], float]
+    guaranteed: bool = False
 
 
 class Session:
@@ -44,14 +66,19 @@ class Session:
         self._listener = listener
         self._settings = listener.settings
         self._state = State.STRANGER
-        self._client = ""
+        self._client = ""               # what LHLO said
+        self._peer = stream.peer        # this and the next two may be what a proxy said
+        self._name = self._helo = ""
+        self._user = ""                 # as whom the relay has logged in
+        self._known_standing: Standing | None = None
         self._delivery = Delivery(listener.store, listener.settings)
         self._deliveries = 0
-        self._errors = 0
+        self._errors = self._commands = 0       # since the last message
         self._open = True
         self._actions: dict[type[Command], Callable[[Any], Awaitable[None]]] = {
-            Lhlo: self._lhlo, Mail: self._mail, Rcpt: self._rcpt, Data: self._data, Rset: self._rset, Noop: self._noop,
-            Vrfy: self._vrfy, Help: self._help, Starttls: self._starttls, Quit: self._quit,
+            Lhlo: self._lhlo, Mail: self._mail, Rcpt: self._rcpt, Data: self._data, Bdat: self._bdat, Rset: self._rset,
+            Noop: self._noop, Vrfy: self._vrfy, Help: self._help, Starttls: self._starttls, Auth: self._auth,
+            Xclient: self._xclient, Quit: self._quit,
         }
 
     async def run(self) -> None:
@@ -65,10 +92,11 @@ class Session:
             await self._converse()
         finally:
             self._listener.limits.release(peer)
+            self._delivery.abort()
 
     async def _converse(self) -> None:
-        self._say(replies.greeting(self._settings.hostname))
         try:
+            await self._greet()
             while self._open:
                 await self._command()
                 await self._stream.breathe()
@@ -79,6 +107,26 @@ class Session:
         except Farewell as last:
             log.warning("%s: ended: %s", self._stream.id, last.reply)
             self._say(last.reply)
+
+    async def _greet(self) -> None:
+        """The greeting, or a refusal. Raises ConnectionLost, TimedOut."""
+        if self._stream.secure and self._standing is Standing.STRANGER:     # its certificate comes with the handshake
+            await self._stream.established(self._settings.command_time)
+            self._known_standing = None
+        lost = self._stream.secure and self._standing is Standing.STRANGER and not self._listener.access.auth_users
+        if lost or self._standing is Standing.REFUSED:
+            log.warning("%s: %s may not deliver and is turned away", self._stream.id, self._peer)
+            self._say(replies.REFUSED)
+            self._open = False
+        else:
+            self._say(replies.greeting(self._settings.hostname))
+
+    @property
+    def _standing(self) -> Standing:
+        if self._known_standing is None:
+            certificate = self._stream.certificate_names if self._peer == self._stream.peer else ()     # else a proxy's
+            self._known_standing = self._listener.access.standing(self._peer, certificate, self._user)
+        return self._known_standing
 
     async def _command(self) -> None:
         """Read one command and answer it."""
@@ -95,8 +143,11 @@ class Session:
             return
         wrong = entry.refusals.get(self._state)
         if wrong is not None:
+            if name == b"BDAT":
+                await self._drop(parse_bdat(argument))
             self._refuse(wrong)
             return
+        self._count(name)
         try:
             command = entry.parse(argument)
         except SyntaxProblem as problem:
@@ -111,9 +162,15 @@ class Session:
             raise
         except Exception:
             log.exception("%s: %s failed", self._stream.id, name.decode("ascii"))
-            if isinstance(command, Data):       # what is left of the message must not be taken for commands
+            if isinstance(command, Data | Bdat):        # what is left of the message must not be taken for commands
                 raise Farewell(replies.BROKEN) from None
             self._say(replies.LOCAL_ERROR)
+
+    def _count(self, name: bytes) -> None:
+        """A client that keeps us busy and brings nothing is sent away. Raises Farewell."""
+        self._commands += 1
+        if self._commands > self._settings.idle_commands and name != b"QUIT":
+            raise Farewell(replies.TOO_MANY_COMMANDS)
 
     # What each command does
 
@@ -121,37 +178,95 @@ class Session:
         self._client = command.name
         self._reset()
         self._say(replies.hello(self._settings.hostname, self._listener.store.settings.message_limit,
-                                self._stream.can_start_tls))
+                                self._extensions()))
+
+    def _extensions(self) -> Iterator[str]:
+        """What is offered to this client and not to all."""
+        if self._standing is Standing.TRUSTED:
+            yield from ("IGNOREQUOTA", "XQUOTA")
+        if self._may_proxy:
+            yield " ".join(("XCLIENT", *XCLIENT_NAMES))
+        if self._may_log_in:
+            yield " ".join(("AUTH", *MECHANISMS))
+        if self._stream.can_start_tls:
+            yield "STARTTLS"
 
     async def _mail(self, command: Mail) -> None:
         if self._stream.stopping:
             raise Stopping
+        if self._standing is Standing.STRANGER:
+            self._refuse(replies.PROVE_YOURSELF)
+            return
         if command.size > self._listener.store.settings.message_limit:
             self._say(replies.TOO_BIG)          # RFC 1870 §6.1
             return
-        self._delivery = Delivery(self._listener.store, self._settings, command.sender, command.size)
+        self._delivery = Delivery(self._listener.store, self._settings, command, self._listener.guaranteed)
         self._state = State.SENDER
         self._say(replies.SENDER_OK)
 
     async def _rcpt(self, command: Rcpt) -> None:
-        reply = await self._delivery.recipient(command.recipient)
+        if command.privileged and self._standing is not Standing.TRUSTED:
+            self._refuse(replies.UNKNOWN_PARAMETER)
+            return
+        reply = await self._delivery.recipient(command)
         if reply.positive:
             self._state = State.RECIPIENTS
+            self._commands -= 1
         else:
             log.info("%s: recipient <%s> refused: %s", self._stream.id, command.recipient, reply)
         self._say(reply)
 
     async def _data(self, command: Data) -> None:
+        if self._delivery.mail.binary:
+            self._refuse(replies.USE_BDAT)
+            return
+        incoming = self._begin()
+        self._say(replies.GO_AHEAD)
+        await incoming.data(self._stream)
+        await self._finish()
+
+    async def _bdat(self, command: Bdat) -> None:
+        try:
+            incoming = self._begin()
+        except StoreError as error:             # the chunk is read all the same, and the last one has all its replies
+            incoming = self._delivery.incoming = Incoming(
+                self._listener.store, self._settings, self._listener.clock,
+                refused=failure("a message could not be begun", error))
+        self._state = State.CHUNKS
+        await incoming.chunk(self._stream, command.size)
+        if command.last:
+            await self._finish()
+        elif incoming.refused is not None:
+            self._state = State.FAILED
+            self._say(incoming.refused)
+        else:
+            if command.size:
+                self._commands -= 1
+            self._say(replies.chunk_taken(command.size))
+
+    async def _drop(self, command: Bdat) -> None:
+        """Read a chunk that is refused (RFC 3030 §2). Raises ConnectionLost, TimedOut, Farewell."""
+        dropped = Incoming(self._listener.store, self._settings, self._listener.clock)
+        await dropped.chunk(self._stream, command.size)
+
+    def _begin(self) -> Incoming:
+        """The message of this transaction, which the first chunk begins. Raises StoreError."""
+        delivery = self._delivery
+        if delivery.incoming is not None:
+            return delivery.incoming
         self._deliveries += 1
         now = self._listener.now()
         name = f"{int(now):x}-{self._stream.id}-{self._deliveries:x}"
-        head = trace(self._delivery.sender, self._client, self._stream.peer, self._settings.hostname,
-                     "LMTPS" if self._stream.secure else "LMTP", name, now)
-        staged = self._delivery.begin(head)
-        self._say(replies.GO_AHEAD)
-        for answer in await self._delivery.complete(self._stream, staged, name, self._listener.clock):
+        how = protocol(utf8=delivery.mail.utf8, secure=self._stream.secure, authenticated=bool(self._user))
+        head = trace(delivery.mail.sender, self._helo or self._client, self._peer, self._settings.hostname, how, name,
+                     now, self._name)
+        return delivery.begin(head, name, self._listener.clock)
+
+    async def _finish(self) -> None:
+        """The message is there: a reply for each recipient (RFC 2033 §4.2)."""
+        for answer in await self._delivery.finish():
             self._say(answer)
-        self._errors = 0
+        self._errors = self._commands = 0
         self._reset()
 
     async def _rset(self, command: Rset) -> None:
@@ -173,8 +288,47 @@ class Session:
             return
         self._say(replies.TLS_READY)
         self._stream.start_tls()
-        self._client = ""           # RFC 3207 §4.2: nothing said before counts
+        self._client = self._user = ""      # RFC 3207 §4.2: nothing said before counts
+        self._known_standing = None
         self._reset()
+
+    @property
+    def _may_log_in(self) -> bool:
+        here = self._stream.secure or is_this_host(self._stream.peer)
+        return bool(self._listener.access.auth_users) and here and not self._user
+
+    async def _auth(self, command: Auth) -> None:
+        users = self._listener.access.auth_users
+        if not users:
+            self._refuse(replies.NOT_OFFERED)
+        elif self._user:
+            self._refuse(replies.AUTH_ALREADY)
+        elif not self._may_log_in:
+            self._refuse(replies.ENCRYPT_FIRST)
+        else:
+            self._user, reply = await log_in(
+                self._stream, self._listener.store, command, users, self._settings.command_time)
+            self._known_standing = None
+            log.info("%s: AUTH %s from %s: %s", self._stream.id, self._user, self._peer, reply)
+            if self._user:
+                self._say(reply)
+            else:
+                self._refuse(reply)
+
+    @property
+    def _may_proxy(self) -> bool:
+        return self._listener.access.standing(self._stream.peer) is Standing.TRUSTED
+
+    async def _xclient(self, command: Xclient) -> None:
+        if not self._may_proxy:
+            self._refuse(replies.NOT_TRUSTED)
+            return
+        self._peer = command.address or self._peer
+        self._name, self._helo, self._user = command.name or "", command.helo or "", command.login or ""
+        log.info("%s: XCLIENT: this is %s", self._stream.id, self._peer)
+        self._client, self._known_standing = "", None
+        self._reset()
+        await self._greet()
 
     async def _quit(self, command: Quit) -> None:
         self._say(replies.BYE)
@@ -184,6 +338,7 @@ class Session:
 
     def _reset(self) -> None:
         """Forget the transaction (RFC 5321 §4.1.1.5)."""
+        self._delivery.abort()
         self._delivery = Delivery(self._listener.store, self._settings)
         self._state = State.READY if self._client else State.STRANGER
 
@@ -193,7 +348,7 @@ class Session:
     def _refuse(self, reply: Reply) -> None:
         """Answer a command that makes no sense, and count it."""
         self._say(reply)
-        if reply is not replies.NO_RECIPIENTS and reply.code in _ERRORS:
+        if reply is not replies.NO_RECIPIENTS:
             self._errors += 1
             if self._errors > self._settings.error_limit:
                 raise Farewell(replies.TOO_MANY_ERRORS)

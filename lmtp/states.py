@@ -13,12 +13,15 @@ from lmtp.wire import (
     Rset,
     Starttls,
     alone,
+    parse_auth,
+    parse_bdat,
     parse_help,
     parse_lhlo,
     parse_mail,
     parse_noop,
     parse_rcpt,
     parse_vrfy,
+    parse_xclient,
 )
 
 
@@ -29,6 +32,8 @@ class State(Enum):
     READY = "between two messages"
     SENDER = "MAIL was accepted, no RCPT yet"
     RECIPIENTS = "a RCPT was accepted"
+    CHUNKS = "a BDAT was accepted that was not the last one"
+    FAILED = "a BDAT was refused: only RSET leads on"
 
 
 @frozen
@@ -41,23 +46,27 @@ class Entry:
 
 _ANY: dict[State, Reply] = {}
 _KNOWN = {State.STRANGER: replies.LHLO_FIRST}
-_BETWEEN = _KNOWN | {State.SENDER: replies.NOT_IN_MAIL, State.RECIPIENTS: replies.NOT_IN_MAIL}
+_CHUNKED = {State.CHUNKS: replies.USE_BDAT, State.FAILED: replies.CHUNK_FAILED}
+_BETWEEN = {state: replies.NOT_IN_MAIL for state in State if state not in (State.STRANGER, State.READY)}
+_EMPTY = _KNOWN | {State.READY: replies.MAIL_FIRST, State.SENDER: replies.NO_RECIPIENTS}
 
 COMMANDS = {
     b"LHLO": Entry(parse_lhlo, _ANY),
-    b"MAIL": Entry(parse_mail, _KNOWN | {State.SENDER: replies.NESTED_MAIL, State.RECIPIENTS: replies.NESTED_MAIL}),
-    b"RCPT": Entry(parse_rcpt, _KNOWN | {State.READY: replies.MAIL_FIRST}),
-    b"DATA": Entry(alone(Data()), _KNOWN | {State.READY: replies.MAIL_FIRST, State.SENDER: replies.NO_RECIPIENTS}),
+    b"MAIL": Entry(parse_mail, _KNOWN | dict.fromkeys(_BETWEEN, replies.NESTED_MAIL)),
+    b"RCPT": Entry(parse_rcpt, _KNOWN | _CHUNKED | {State.READY: replies.MAIL_FIRST}),
+    b"DATA": Entry(alone(Data()), _EMPTY | _CHUNKED),
+    b"BDAT": Entry(parse_bdat, _EMPTY | {State.FAILED: replies.CHUNK_FAILED}),
     b"RSET": Entry(alone(Rset()), _ANY),
     b"NOOP": Entry(parse_noop, _ANY),
     b"VRFY": Entry(parse_vrfy, _ANY),
     b"HELP": Entry(parse_help, _ANY),
-    b"STARTTLS": Entry(alone(Starttls()), _BETWEEN),
+    b"STARTTLS": Entry(alone(Starttls()), _KNOWN | _BETWEEN),
+    b"AUTH": Entry(parse_auth, _KNOWN | _BETWEEN),
+    b"XCLIENT": Entry(parse_xclient, _KNOWN | _BETWEEN),
     b"QUIT": Entry(alone(Quit()), _ANY),
 }
 
 OTHERS = {
     b"HELO": replies.USE_LHLO, b"EHLO": replies.USE_LHLO,                       # RFC 2033 §4.1
     b"EXPN": replies.NOT_OFFERED, b"TURN": replies.NOT_OFFERED, b"ETRN": replies.NOT_OFFERED,
-    b"AUTH": replies.NOT_OFFERED, b"BDAT": replies.NOT_OFFERED,
 }

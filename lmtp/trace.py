@@ -7,24 +7,29 @@ from functools import lru_cache
 from lmtp.paths import Address, literal
 
 
-def trace(sender: Address | None, client: str, peer: str, hostname: str, protocol: str, delivery_id: str,
-          seconds: float) -> bytes:
-    """Return-Path and Received. All arguments are checked already: `sender` and `client` came through a parser.
+def protocol(*, utf8: bool, secure: bool, authenticated: bool) -> str:
+    """The name of LMTP as it was spoken (RFC 3848, RFC 6531 §4.3)."""
+    return f"{'UTF8' if utf8 else ''}LMTP{'S' if secure else ''}{'A' if authenticated else ''}"
 
-    `peer` is the client's IP address, or anything else when it has none. `protocol` is a name of RFC 3848.
+
+def trace(sender: Address | None, client: str, peer: str, hostname: str, protocol: str, delivery_id: str,
+          seconds: float, name: str = "") -> bytes:
+    """Return-Path and Received. All arguments are checked already: `sender`, `client` and `name` came through a parser.
+
+    `peer` is the client's IP address, or anything else when it has none; `name` the domain that a proxy found for it.
     """
     return (f"Return-Path: <{sender or ''}>\r\n"
-            f"Received: from {client}{_tcp_info(peer)}\r\n"
+            f"Received: from {client}{_tcp_info(peer, name)}\r\n"
             f"\tby {hostname} with {protocol} id {delivery_id};\r\n"
-            f"\t{_date(int(seconds))}\r\n").encode("ascii")
+            f"\t{_date(int(seconds))}\r\n").encode()
 
 
 # Many messages come from one relay in one second, and these two cost more than the rest of the header.
 
 @lru_cache(maxsize=100)
-def _tcp_info(peer: str) -> str:
+def _tcp_info(peer: str, name: str) -> str:
     try:
-        return f" ({literal(peer)})"
+        return f" ({name} {literal(peer)})" if name else f" ({literal(peer)})"
     except ValueError:
         return ""
 

@@ -10,6 +10,7 @@ Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transaction
 import ctypes
 import errno
 import filecmp
+import itertools
 import os
 import random
 import shutil
@@ -28,7 +29,8 @@ Failure = db.DBError
 Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 
 TRIES = 50                  # how often a transaction that met a deadlock is run
-PAUSE = 0.002               # seconds, at most, before it is run again
+PAUSE = 0.002               # seconds, at most, before it is run again; twice as long each time where time is limited,
+LONGEST_PAUSE = 0.05        # up to this
 LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts as a deadlock
 LOG_FILE = 16 << 20         # octets of one log file
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
@@ -82,19 +84,21 @@ class Env:
         if recover:
             _reserve(folder, cache)
 
-    def table(self, name: str, *, page: int = 8192) -> "Table":
-        """Open the table `name`, making it if there is none; `page` is its page size in octets."""
+    def table(self, name: str, *, page: int = 8192, glances: bool = False) -> "Table":
+        """Open the table `name`, making it if there is none; `page` is its page size in octets; `glances`: it allows
+        `Table.glance`."""
         handle = db.DB(self._env)
         handle.set_pagesize(page)
-        handle.open(name, dbtype=db.DB_BTREE, flags=db.DB_CREATE | db.DB_AUTO_COMMIT | db.DB_THREAD, mode=0o600)
+        flags = db.DB_CREATE | db.DB_AUTO_COMMIT | db.DB_THREAD | (db.DB_READ_UNCOMMITTED if glances else 0)
+        handle.open(name, dbtype=db.DB_BTREE, flags=flags, mode=0o600)
         table = Table(handle, self.broken)
         self._tables.append(table)
         return table
 
-    def begin(self) -> Txn:
-        """A new transaction."""
+    def begin(self, *, wait: bool = True) -> Txn:
+        """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once."""
         try:                                        # not `_watched`: this is called often
-            return self._env.txn_begin()
+            return self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
         except db.DBRunRecoveryError:
             self.broken()
             raise
@@ -194,8 +198,20 @@ class Table:
             raise
         return value
 
+    def glance(self, key: bytes) -> bytes | None:
+        """The value under `key` as it is at this moment, committed or not. Waits for no lock.
+
+        For hints only: who acts on it looks again in a transaction.
+        """
+        try:
+            value: bytes | None = self._get(key, None, None, db.DB_READ_UNCOMMITTED)
+        except db.DBRunRecoveryError:
+            self._broken()
+            raise
+        return value
+
     def get_to_change(self, key: bytes, txn: Txn) -> bytes | None:
-        """The same, locked for writing from now to the end of the transaction."""
+        """The value under `key`, locked for writing from now to the end of the transaction."""
         value: bytes | None = self._get(key, None, txn, _RMW)
         return value
 
@@ -241,17 +257,25 @@ class Table:
         self._db.close()
 
 
-def transact(env: Env, work: Callable[[Txn], T]) -> T:
-    """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once."""
-    for left in reversed(range(TRIES)):
-        txn = env.begin()
+def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None) -> T:
+    """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once.
+
+    It waits for locks; with `seconds` it does not, but tries again until so much time has passed, and at least twice.
+    Raises one of `Deadlock` when it does not get them.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    pause = PAUSE
+    for tried in itertools.count(1):
+        txn = env.begin(wait=seconds is None)
         try:
             result = work(txn)
         except Deadlock:
             txn.abort()
-            if not left:
+            if tried == TRIES if deadline is None else tried > 1 and time.monotonic() + pause > deadline:
                 raise
-            time.sleep(random.uniform(0, PAUSE))        # or the same ones meet again
+            time.sleep(random.uniform(0, pause))        # or the same ones meet again
+            if deadline is not None:
+                pause = min(2 * pause, LONGEST_PAUSE)
         except db.DBRunRecoveryError:
             env.broken()
             raise

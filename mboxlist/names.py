@@ -21,6 +21,7 @@ MAX_DEPTH = 40          # levels
 
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f%*\ud800-\udfff]")
 _OWNER = re.compile(r"[^\x00-\x20\x7f/%*\"\\]{1,200}")
+_IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _RESERVED = frozenset({"", ".", ".."})
 _FILE = "store.idx"     # a level that begins with it could not be told from a mailbox's file, and what it is made of
 
@@ -78,9 +79,14 @@ class MailboxName:
 def legal_owner(owner: str) -> str:
     """The user id, if it can own mailboxes, and be given rights to those of others. Raises NameProblem."""
     if (not _OWNER.fullmatch(owner) or owner in _RESERVED or owner.startswith((_FILE, "@")) or not is_user(owner)
-            or len(owner.encode("utf-8", "replace")) > MAX_COMPONENT):
+            or not is_visible(owner) or len(owner.encode("utf-8", "replace")) > MAX_COMPONENT):
         raise NameProblem("Not a legal user name")
     return owner
+
+
+def is_visible(text: str) -> bool:
+    """Whether nothing in it controls, formats or turns round text, or shows as nothing (RFC 8264 §9.12 to §9.14)."""
+    return text.isprintable() and not _IGNORABLE.search(text)
 
 
 def legal_path(path: str) -> str:

@@ -22,6 +22,7 @@ CODES: dict[Problem, str | None] = {
     Problem.NO_USER: "AUTH",
     Problem.USER_EXISTS: "SYS/PERM",
     Problem.USER_INACTIVE: "AUTH",
+    Problem.USER_ON_HOLD: "AUTH",
     Problem.USER_DISABLED: "AUTH",
     Problem.BAD_LOGIN: "AUTH",
     Problem.DISK_FULL: "SYS/TEMP",

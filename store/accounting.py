@@ -34,7 +34,7 @@ class Share:
 
     `octets` is the sum of RFC822.SIZE of `messages` records: `unique` octets of them are of files that nobody else
     holds, `shared` the others. `fair` is the fair share of files, `freed` the octets of files that would go if the
-    holder went.
+    holder went. Header fields that a message has in one mailbox alone count in the first three: they are in no file.
     """
 
     messages: int = 0
@@ -148,7 +148,7 @@ def _uses(partition: Partition, mailboxes: Sequence[int]) -> tuple[_Uses, dict[i
     for owners, rows in every_record(partition):
         places = place_of[np.minimum(owners, len(place_of) - 1)]
         listed = (places >= 0) & (owners < len(place_of))
-        octets = (rows["size"] + rows["skip"]).astype(np.int64)
+        octets = (rows["size"] + rows["skip"]).astype(np.int64) - np.maximum(partition.heads.sizes(rows), 0)
         pieces.append((rows["serial"][listed], places[listed], rows["size"][listed].astype(np.int64), octets[listed]))
         left |= zip(rows["serial"][~listed].tolist(), octets[~listed].tolist(), strict=True)
     serial, place, size, octets = (np.concatenate(column) for column in zip(*pieces, strict=True))

@@ -18,6 +18,7 @@ from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxId
 from store.errors import Problem, StoreError
+from store.heads import renumbered
 from store.index import Rows
 from store.messagefiles import SPILL, Staged
 from store.partition import Partition
@@ -71,6 +72,19 @@ class Carrier:
     octets: int = 0
     files: int = 0
     _batch: dict[bytes, Staged] = field(factory=dict, init=False)
+    _heads: dict[int, int] = field(factory=dict, init=False)
+
+    def heads(self, rows: Rows) -> dict[int, int]:
+        """The numbers that the header fields of these records' own have on the target, by those that they have here.
+
+        Raises StoreError CORRUPT when nothing is known of them, LIMIT.
+        """
+        new = {number: self.source.heads.find(number) for number in np.unique(rows["head"]).tolist()
+               if number and number not in self._heads}
+        if new:
+            there = self.target.transact(lambda txn: txn.partition.heads.numbers(new.values(), txn.handle))
+            self._heads.update((number, there[octets]) for number, octets in new.items())
+        return self._heads
 
     def carry(self, wanted: Mapping[Message, int]) -> dict[Message, Carried]:
         """See that the target has these messages; what they are there. For a thread: it may take long.
@@ -229,10 +243,10 @@ def messages_of(rows: Rows) -> Iterable[Message]:
     return zip(rows["mid"].tolist(), rows["skip"].tolist(), strict=True)
 
 
-def translated(rows: Rows, found: Mapping[Message, Carried]) -> Rows:
+def translated(rows: Rows, found: Mapping[Message, Carried], heads: Mapping[int, int]) -> Rows:
     """The records as they are on the other partition."""
     there = [found[message] for message in messages_of(rows)]
-    new = rows.copy()
+    new = renumbered(rows, heads)
     if there:
         new["mid"] = np.frombuffer(b"".join([carried.mid for carried in there]), rows.dtype["mid"])
         new["serial"] = [carried.serial for carried in there]
@@ -261,6 +275,6 @@ def carry_rows(carrier: Carrier, pieces: Sequence[Rows], until: int | None = Non
             found = carrier.carry({message: when for rows in pieces for message in messages_of(rows)})
         except NotCarried:
             continue
-        return [translated(rows, found) for rows in pieces]
+        return [translated(rows, found, carrier.heads(rows)) for rows in pieces]
     raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 

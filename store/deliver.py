@@ -5,12 +5,13 @@
 
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from attrs import evolve, field, frozen
 
 from mboxlist.entry import MailboxEntry
+from store.arrivals import arrival_key
 from store.errors import Problem, StoreError
 from store.flags import keyword_bits, set_own
 from store.index import ROW, chunk_number
@@ -21,7 +22,7 @@ from store.txn import WriteTxn
 from store.values import Flags, InternalDate
 
 _HEAD = struct.Struct("<IHhQQ")             # the fields of index.ROW that differ from mailbox to mailbox,
-_TAIL = struct.Struct("<qQQII32s")          # and the others
+_TAIL = struct.Struct("<qQQII32sII")        # and the others
 assert _HEAD.size + _TAIL.size == ROW.itemsize
 
 #: Refusals that concern one mailbox and leave the others to be delivered to.
@@ -35,6 +36,9 @@ class Target:
 
     `appended`: a client stores it itself; a refusal does not begin the period of grace (setting `quota_grace`).
     `own` is those of the flags (bits) that are the `reader`'s own in this mailbox; see `Store.private_bits`.
+    `header` is header fields, each with its CRLF, that the message gets in this mailbox alone, before all others.
+    `suppress`: for so many seconds the same Message-ID from the same sender does not come to the mailbox again; 0: it
+    may.
     """
 
     entry: MailboxEntry
@@ -43,6 +47,8 @@ class Target:
     reader: str = ""
     own: int = 0
     appended: bool = False
+    header: bytes = b""
+    suppress: int = 0
 
 
 @frozen
@@ -53,7 +59,14 @@ class Delivered:
     uid: int
 
 
-Outcome = Delivered | StoreError
+@frozen
+class Duplicate:
+    """The message is, or was, in the mailbox already (`Target.suppress`): it did not come again."""
+
+    entry: MailboxEntry
+
+
+Outcome = Delivered | Duplicate | StoreError
 
 
 class NotOnDisk(Exception):
@@ -71,41 +84,98 @@ class _Arrival:
 
 def is_known(partition: Partition, staged: Staged) -> bool:
     """Whether the partition seems to have the content already, so that its file need not be synced again."""
-    record = partition.refs.find(staged.mid)
+    record = partition.refs.glance(staged.mid)
     return record is not None and record.references > 0
 
 
-def commit(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate) -> list[Outcome]:
+class Locked(StoreError):
+    """BUSY: another transaction keeps the mailbox of the target at that place locked. To try again does not help."""
+
+    def __init__(self, at: int, detail: str = "") -> None:
+        self.at = at
+        super().__init__(Problem.BUSY, detail=detail)
+
+
+def commit(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate, *,
+           seconds: float | None = None) -> list[Outcome]:
     """Deliver; an outcome for each target, in their order. Not flushed yet; after that `staged.place` is due.
 
-    A target that is over quota, full of keywords, being moved, or deleted meanwhile is refused alone. Unless
-    `staged.committed`, the file is not needed. Raises NotOnDisk, and StoreError when the transaction as a whole cannot
-    be done.
+    A target that is over quota, full of keywords, being moved, or deleted meanwhile is refused alone, and so is one
+    that has the message. Unless `staged.committed`, the file is not needed. `seconds`: see `kv.transact`. Raises
+    NotOnDisk, and StoreError when the transaction as a whole cannot be done, Locked among them.
     """
+    asked = -1                      # the target whose mailbox is being asked for
     order = sorted(range(len(targets)), key=lambda at: targets[at].entry.id)
+    numbers = _numbers(partition, {target.header for target in targets if target.header}, seconds)
+    keys = {at: arrival_key(staged.message_id, staged.sender, target.entry.id) for at, target in enumerate(targets)
+            if target.suppress > 0} if staged.message_id else {}
 
     def work(txn: WriteTxn) -> tuple[list[Outcome | None], bool]:
+        nonlocal asked
+        asked = -1
         outcomes: list[Outcome | None] = [None] * len(targets)
-        known = _usable(partition, txn.refs.find(staged.mid), staged.mid)
+        known = _usable(partition, txn.refs.glance(staged.mid), staged.mid)
         if known is None and not staged.on_disk:
             raise NotOnDisk
         record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
-        arrival = _arrival(partition, record, staged, received)
+        plain = _arrival(partition, record, staged, received)
+        arrivals = _headed(plain, numbers) if numbers else {}
+        there = set()
+        for at in order if keys else ():        # all mailboxes before any key: who waits for one holds up nobody else
+            asked = at
+            if at in keys and _is_there(txn, targets[at]):
+                there.add(keys[at])
+        asked = -1
+        counted = {key for key in sorted(there) if partition.arrivals.counts(key, txn.handle)}
         for at in order:
+            asked, target, key = at, targets[at], keys.get(at)
+            if key in counted:
+                outcomes[at] = Duplicate(target.entry)
+                continue
             try:
-                outcomes[at] = _arrive(txn, targets[at], arrival)
+                outcomes[at] = _arrive(txn, target, arrivals[target.header] if target.header else plain)
             except StoreError as refusal:
                 if refusal.problem not in _ONE_MAILBOX:
                     raise
                 outcomes[at] = refusal
+            else:
+                if key is not None:
+                    partition.arrivals.add(key, target.suppress, txn.handle)
+                    counted.add(key)
+        asked = -1
         made = [(outcome.entry.id, outcome.uid) for outcome in outcomes if isinstance(outcome, Delivered)]
         if made:
             _reference(txn, staged, known, len(made), sum_of_marks(made))
         return outcomes, bool(made) and known is None
 
-    outcomes, new = partition.transact(work)
+    try:
+        outcomes, new = partition.transact(work, seconds=seconds)
+    except StoreError as refusal:
+        if refusal.problem is Problem.BUSY and asked >= 0:
+            raise Locked(asked) from refusal
+        raise
     staged.committed |= new
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate,
+                     seconds: float) -> list[Outcome]:
+    """The same, for a thread: it waits for locks, and a target whose mailbox stays locked is refused alone."""
+    deadline = time.monotonic() + seconds
+    outcomes: dict[int, Outcome] = {}
+    left = list(range(len(targets)))
+    while left:
+        try:
+            found = commit(partition, staged, [targets[at] for at in left], received,
+                           seconds=deadline - time.monotonic())
+            outcomes |= zip(left, found, strict=True)
+            break
+        except Locked as refusal:
+            outcomes[left.pop(refusal.at)] = refusal
+        except StoreError as refusal:
+            if refusal.problem is not Problem.BUSY or time.monotonic() > deadline:
+                raise
+    return [outcomes[at] for at in range(len(targets))]
 
 
 def _usable(partition: Partition, record: MessageRecord | None, mid: bytes) -> MessageRecord | None:
@@ -124,8 +194,38 @@ def _arrival(partition: Partition, record: MessageRecord, staged: Staged, receiv
     if staged.trace and (record.serial == staged.serial or _sender(partition, record, staged.mid) == staged.sender):
         skip = 0
     size = record.size - skip
-    tail = _TAIL.pack(received.seconds, size, record.serial, int(time.time()), skip, staged.mid)
+    tail = _TAIL.pack(received.seconds, size, record.serial, int(time.time()), skip, staged.mid, 0, 0)
     return _Arrival(received.zone, size, tail)
+
+
+def _numbers(partition: Partition, headers: set[bytes], seconds: float | None) -> dict[bytes, int]:
+    """The numbers of these header fields.
+
+    New ones are given in a transaction before that of the delivery, which may have to wait for a mailbox: nobody else's
+    fields wait with it. Raises StoreError LIMIT, BUSY.
+    """
+    heads = partition.heads
+    numbers = {octets: number for octets in headers if (number := heads.number(octets)) is not None}
+    if len(numbers) < len(headers):
+        new = sorted(headers - numbers.keys())
+        numbers |= partition.transact(lambda txn: heads.numbers(new, txn.handle), seconds=seconds)
+    return numbers
+
+
+def _headed(plain: _Arrival, numbers: Mapping[bytes, int]) -> dict[bytes, _Arrival]:
+    """The same message with each of these header fields."""
+    received, size, serial, saved, skip, mid, _, _ = _TAIL.unpack(plain.tail)
+    return {octets: _Arrival(plain.zone, size + len(octets), _TAIL.pack(
+        received, size + len(octets), serial, saved, skip, mid, number, 0)) for octets, number in numbers.items()}
+
+
+def _is_there(txn: WriteTxn, target: Target) -> bool:
+    """Whether the mailbox takes messages; it is locked from here on, as for `_arrive`, which says why not."""
+    try:
+        txn.state(target.entry.id)
+    except StoreError:
+        return False
+    return True
 
 
 def _sender(partition: Partition, record: MessageRecord, mid: bytes) -> bytes:

@@ -19,6 +19,7 @@ class Problem(Enum):
     NO_USER = "no such user"
     USER_EXISTS = "a user of that name exists"
     USER_INACTIVE = "the account is not in use at present"
+    USER_ON_HOLD = "mail for this account is on hold for now"
     USER_DISABLED = "the account is disabled"
     BAD_LOGIN = "user name or password is wrong"
     DISK_FULL = "no space is left"

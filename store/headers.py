@@ -7,6 +7,7 @@ the regular expressions use possessive repetition so that they cannot backtrack.
 import re
 from collections.abc import Collection, Iterable
 from datetime import date
+from functools import cache
 from urllib.parse import unquote_to_bytes
 
 from attrs import frozen
@@ -33,24 +34,29 @@ def unfold(header: bytes) -> bytes:
     return header.replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b"\t")
 
 
-def select(header: bytes, names: Collection[bytes], joined: Collection[bytes] = ()) -> dict[bytes, bytes]:
+def select(header: bytes, names: frozenset[bytes], joined: Collection[bytes] = ()) -> dict[bytes, bytes]:
     """The unfolded values of the fields in `names` (lower case), the first of each.
 
     Of fields in `joined`, which are lists of addresses, all are taken as one.
     """
     found: dict[bytes, bytes] = {}
     more: dict[bytes, list[bytes]] = {}
-    for line in unfold(header).split(b"\n"):
-        name, colon, value = line.partition(b":")
-        name = name.lower().rstrip()
-        if name in names and colon:
-            if name not in found:
-                found[name] = value.strip()
-            elif name in joined:
-                more.setdefault(name, []).append(value.strip())
+    for name, value in _fields(names).findall(unfold(header)):
+        name = name.lower()
+        if name not in found:
+            found[name] = value.strip()
+        elif name in joined:
+            more.setdefault(name, []).append(value.strip())
     for name, values in more.items():
         found[name] = b", ".join([value for value in (found[name], *values) if value])
     return found
+
+
+@cache
+def _fields(names: frozenset[bytes]) -> re.Pattern[bytes]:
+    """Finds the names and values of these fields in an unfolded header."""
+    return re.compile(rb"^(%s)[ \t\r\v\f]*+:([^\n]*+)" % b"|".join(map(re.escape, sorted(names))),
+                      re.IGNORECASE | re.MULTILINE)
 
 
 def every(header: bytes, name: bytes) -> list[bytes]:

@@ -13,7 +13,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Env
+from mboxlist.kv import Env, transact
 from store import discounts, domains, notices, partitions, portable, reconcile, users
 from store.expunge import due, purge_one
 from store.recount import repair_damaged
@@ -31,6 +31,7 @@ REPAIR_INTERVAL = 2
 PARTITIONS_INTERVAL = 5
 USERS_INTERVAL = 600
 SWEEP_INTERVAL = 600
+ARRIVALS_INTERVAL = 600
 VOLUME_INTERVAL = 5
 LOG_VOLUME = 256 << 20      # octets of log after which there is a checkpoint early: recovery reads some 150 MB a second
 SWEEP_AGE = 3600            # seconds since a file in `staging/` was written to before it counts as left over
@@ -189,6 +190,7 @@ def one_process(store: Store) -> list[Task]:
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
             Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
             Task("purge", PURGE_INTERVAL, _due, _purge, limited=True),
+            Task("arrivals", ARRIVALS_INTERVAL, _arrivals, _forget_arrivals, limited=True),
             Task("users", USERS_INTERVAL, users.due, _forget_user),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
             Task("reconcile", portable.INTERVAL, reconcile.steps, reconcile.take_step, limited=True)]
@@ -286,3 +288,18 @@ def _due(store: Store) -> Iterator[tuple[str, int, bytes]]:
 def _purge(store: Store, item: tuple[str, int, bytes]) -> int:
     name, released, mid = item
     return int(purge_one(store.partitions[name], released, mid))
+
+
+def _arrivals(store: Store) -> Iterator[tuple[str, bytes]]:
+    """What is on record of messages that must not come twice."""
+    for name, partition in store.partitions.items():
+        for start in partition.arrivals.starts():
+            yield name, start
+
+
+def _forget_arrivals(store: Store, item: tuple[str, bytes]) -> int:
+    """Those that have had their time."""
+    partition = store.partitions[item[0]]
+    if over := partition.arrivals.over(item[1]):
+        transact(partition.env, lambda txn: partition.arrivals.forget(over, txn))
+    return max(1, len(over))

@@ -6,7 +6,7 @@ very end, so that a file that lost one of the two can still be read.
 The directory:
 
     0    8  magic, 89 6F 6E 65 63 6F 70 79 (an octet that no text has, and "onecopy")
-    8    4  version: 1
+    8    4  version: 2
     12   4  number of sections, up to 15
     16   .. one entry of 32 octets for each: name (8 octets of ASCII, NULs behind it), offset of its data in the file
             (8; a multiple of 8), octets of its data (8), octets of one item of it (4), octets under one checksum (4)
@@ -16,10 +16,12 @@ The directory:
 
 A section is a table of CRC-32s, 4 octets each, one for each block of its data (the last block may be shorter), and then
 at once the data. The table stands before the data, so that a file that was cut short keeps the blocks it still has.
-One flipped bit costs one block. Readers skip sections whose names they do not know. Those of version 1:
+One flipped bit costs one block. Readers skip sections whose names they do not know. Those of version 2:
 
     "head"     the mailbox as JSON in UTF-8 (`Head`); it is there twice, before all others and behind them
-    "rows"     its records in ascending order of UID: `index.ROW`, 88 octets each, 64 of them in a block
+    "rows"     its records in ascending order of UID: `index.ROW`, 96 octets each, 64 of them in a block
+    "heads"    the header fields that messages have in this mailbox alone, by the number that their records have for
+               them: `HEADS`, 64 octets each, as many in a row for each number as its octets need
     "own"      what readers have as flags of their own in somebody else's mailbox: `OWN`, 584 octets each, by number of
                the reader in `Head.readers` and chunk of 64 UIDs
 """
@@ -47,19 +49,21 @@ from store.messagefiles import disk_problem
 
 NAME = "store.idx"
 MAGIC = b"\x89onecopy"
-VERSION = 1
+VERSION = 2
 DIRECTORY = 512
 SECTIONS = 15
 BLOCK = 64 * ROW.itemsize       # octets of records under one checksum
 SMALLEST = 512                  # octets of a block, at least, unless it is the section's only one
 HEAD_LIMIT = 128 << 20          # octets of a head
-FILE_LIMIT = 8 << 30            # octets of a file: 97 million records
+FILE_LIMIT = 8 << 30            # octets of a file: 89 million records
 _START = struct.Struct("<8sII")
 _ENTRY = struct.Struct("<8sQQII")
 _END = struct.Struct("<QI")
 _CHECK = struct.Struct("<I")
 
 OWN = np.dtype([("reader", "<u4"), ("chunk", "<u4"), ("own", FLAGS, (CHUNK,))])
+HEADS = np.dtype([("number", "<u4"), ("octets", "<u4"), ("piece", "V56")])      # `octets` is those of all its pieces
+_PIECE = HEADS["piece"].itemsize
 
 
 @frozen
@@ -178,11 +182,12 @@ _FORM = {
 
 @frozen(eq=False)
 class Contents:
-    """A mailbox as its file has it; `own` is a table of `OWN`."""
+    """A mailbox as its file has it; `own` is a table of `OWN`, `heads` the records' own header fields."""
 
     head: Head
     rows: Rows
     own: NDArray[Any] = field(factory=lambda: np.empty(0, OWN))
+    heads: dict[int, bytes] = field(factory=dict)
 
 
 @frozen(eq=False)
@@ -193,6 +198,7 @@ class Remains:
     head: Head | None
     rows: Rows
     own: NDArray[Any]
+    heads: dict[int, bytes]
     findings: list[str]
 
 
@@ -259,6 +265,8 @@ def encode(contents: Contents) -> list[bytes | memoryview]:
     if len(head) > HEAD_LIMIT:
         raise StoreError(Problem.LIMIT, detail=f"{contents.head.name} has too much about it for {NAME}")
     parts = [("head", memoryview(head), 1, max(len(head), 1)), ("rows", _octets(contents.rows), ROW.itemsize, BLOCK)]
+    if contents.heads:
+        parts.append(("heads", _octets(_in_pieces(contents.heads)), HEADS.itemsize, HEADS.itemsize * 64))
     if len(contents.own):
         parts.append(("own", _octets(contents.own), OWN.itemsize, OWN.itemsize * 8))
     parts.append(parts[0])
@@ -282,6 +290,11 @@ def encode(contents: Contents) -> list[bytes | memoryview]:
     return pieces
 
 
+def _in_pieces(heads: dict[int, bytes]) -> NDArray[Any]:
+    return np.array([(number, len(octets), octets[at:at + _PIECE]) for number, octets in sorted(heads.items())
+                     for at in range(0, len(octets), _PIECE)], HEADS)
+
+
 def _octets(table: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(table).view(np.uint8).data.cast("B") if len(table) else memoryview(b"")
 
@@ -293,7 +306,7 @@ def read(path: Path) -> Contents:
     left = read_what_is_left(path)
     if left.findings or left.head is None:
         raise StoreError(Problem.CORRUPT, detail=f"{path}: {left.findings[0]}")
-    return Contents(left.head, left.rows, left.own)
+    return Contents(left.head, left.rows, left.own, left.heads)
 
 
 def read_head(path: Path) -> Head:
@@ -341,7 +354,7 @@ def decode(data: bytes) -> Remains:
     findings: list[str] = []
     directories = [_directory(data[:DIRECTORY], len(data)), _directory(data[-DIRECTORY:], len(data))]
     found = next((sections for sections in directories if sections is not None), None)
-    empty = Remains(None, np.empty(0, ROW), np.empty(0, OWN), findings)
+    empty = Remains(None, np.empty(0, ROW), np.empty(0, OWN), {}, findings)
     if found is None:
         version = _version(data)
         findings.append("it is not a store.idx" if version is None else "its directory is damaged"
@@ -356,6 +369,7 @@ def decode(data: bytes) -> Remains:
         findings.append("one of the two copies of its head is damaged" if head else "its head is lost")
     rows = _table(octets, found, "rows", ROW, findings)
     own = _table(octets, found, "own", OWN, findings)
+    header_fields = _joined(_table(octets, found, "heads", HEADS, findings))
     if (np.diff(rows["uid"].astype(np.int64)) <= 0).any() or len(rows) and not rows["uid"][0]:
         findings.append("its UIDs do not ascend")
         _, firsts = np.unique(rows["uid"], return_index=True)
@@ -363,7 +377,17 @@ def decode(data: bytes) -> Remains:
         rows = rows[rows["uid"] > 0]
     if head is not None and not findings and len(rows) != head.records:
         findings.append(f"it has {len(rows)} records instead of {head.records}")
-    return Remains(head, rows, own, findings)
+    return Remains(head, rows, own, header_fields, findings)
+
+
+def _joined(pieces: NDArray[Any]) -> dict[int, bytes]:
+    """The header fields of which no piece is lost."""
+    found: dict[int, list[bytes]] = {}
+    sizes = dict(zip(pieces["number"].tolist(), pieces["octets"].tolist(), strict=True))
+    for number, piece in zip(pieces["number"].tolist(), pieces["piece"].tolist(), strict=True):
+        found.setdefault(number, []).append(piece)
+    return {number: b"".join(parts)[:sizes[number]] for number, parts in found.items()
+            if len(parts) == -(-sizes[number] // _PIECE)}
 
 
 @frozen

@@ -28,6 +28,8 @@ ROW = np.dtype([
     ("saved", "<u4"),       # when it came into this mailbox, Unix time
     ("skip", "<u4"),        # octets at the head of the message file that are not part of this message
     ("mid", "V32"),         # digest that names the message file
+    ("head", "<u4"),        # number of the header fields that stand before it in this mailbox, 0 for none: see heads
+    ("spare", "<u4"),       # 0
 ])
 Rows = NDArray[Any]         # of ROW
 OWN = np.dtype([("flags", "u1"), ("modseq", "<u8")])        # what a reader has of its own of a UID: see readers

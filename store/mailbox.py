@@ -97,6 +97,11 @@ def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, 
     return uid, highest + 1, names.partition(b"\n")[0].decode(), after + names
 
 
+def charged_root(data: bytes) -> str:
+    """The quota root in stored figures."""
+    return data[_STATE.size:].partition(b"\n")[0].decode()
+
+
 def is_moving(data: bytes) -> bool:
     """Whether stored figures are those of a mailbox that is, or was in an earlier epoch, on its way elsewhere."""
     return data[_STATE.size - 1] != 0

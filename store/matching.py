@@ -26,14 +26,22 @@ class Message:
         self._row = mailbox.rows[at]
         self._file: MessageFile | None = None
         self._header: bytes | None = None
-        self.shift = cached.trace - int(self._row["skip"])
+        self._before = cached.trace - int(self._row["skip"])
         self.parts = cached.parts
+
+    def _open(self) -> "MessageFile":
+        if self._file is None:
+            self._file = self._store.open_message(self._mailbox.entry, self._row)
+        return self._file
+
+    @property
+    def shift(self) -> int:
+        """How far its content is from its beginning: after header fields of its own, and the trace header."""
+        return self._before + len(self._open().head)
 
     def read(self, offset: int, count: int) -> bytes:
         """Some octets of the message."""
-        if self._file is None:
-            self._file = self._store.open_message(self._mailbox.entry, self._row)
-        return self._file.read(offset, count)
+        return self._open().read(offset, count)
 
     def header(self) -> bytes:
         """The header, as far as it is searched."""

@@ -68,12 +68,13 @@ class MessageFiles:
         final = self.path(mid)
         return next((Path(path) for path in (final, self.staged_path(serial), final) if os.path.exists(path)), None)
 
-    def open(self, mid: bytes, serial: int, skip: int, size: int) -> "MessageFile":
-        """The message for reading. Raises StoreError CORRUPT when its file is missing, UNAVAILABLE."""
+    def open(self, mid: bytes, serial: int, skip: int, size: int, head: bytes = b"") -> "MessageFile":
+        """The message for reading; see `MessageFile`. Raises StoreError CORRUPT when its file is missing, UNAVAILABLE.
+        """
         final = self.path(mid)
         for path in (final, self.staged_path(serial), final):       # it may get its place between the first two looks
             try:
-                return MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), skip, size)
+                return MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), skip, size, head)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -213,11 +214,13 @@ class Staged:
         self.sender = trace.partition(b"\n")[0]         # the Return-Path field, which a trace header begins with
         self.size = len(trace)
         self.mid = b""
+        self.message_id = b""           # of its header; `finish` finds it
         self.named = named
         self.on_disk = False
         self.committed = False          # index records refer to this file
         self._limit = limit + len(trace)
         self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
+        self._undigested: list[bytes] = []
         self._scanner = Scanner()
         self._waiting = [trace]
         self._held = len(trace)
@@ -230,9 +233,9 @@ class Staged:
         self.size += len(data)
         if self.size > self._limit:
             raise StoreError(Problem.TOO_BIG)
-        self._digest.update(data)
         self._scanner.feed(data)
         self._waiting.append(data)
+        self._undigested.append(data)
         self._held += len(data)
         if self._held > _OVERFULL:
             self.spill()
@@ -244,6 +247,7 @@ class Staged:
 
     def spill(self) -> None:
         """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        self._digest_held()
         data, self._waiting, self._held = b"".join(self._waiting), [], 0
         try:
             if self._file < 0:
@@ -255,6 +259,12 @@ class Staged:
         except OSError as error:
             raise disk_problem(error) from error
 
+    def _digest_held(self) -> None:
+        """Take what came since the last time into the digest; in `spill`, so that of big messages a thread does it."""
+        for data in self._undigested:
+            self._digest.update(data)
+        self._undigested.clear()
+
     @property
     def costly(self) -> bool:
         """Whether `finish` has so much of headers to work on that it belongs into a thread."""
@@ -263,8 +273,11 @@ class Staged:
     def finish(self) -> None:
         """The content is complete: the digest is known, and so is the structure."""
         if not self.mid:
+            self._digest_held()
             self.mid = self._digest.digest()
-            self._cached = render(self._scanner.finish(), self.mid, self.trace)
+            message = self._scanner.finish()
+            self.message_id = (message.envelope or {}).get(b"message-id", b"").strip()
+            self._cached = render(message, self.mid, self.trace)
 
     @property
     def cached(self) -> CachedMessage:
@@ -305,7 +318,7 @@ class Staged:
         elif self.named:
             self.files.give_back(self.serial)
             self.named = False
-        self._waiting = []
+        self._waiting, self._undigested = [], []
 
     def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
         """The same message, finished, for another partition. For a thread: it reads and writes the whole file.
@@ -324,7 +337,7 @@ class Staged:
             raise disk_problem(error) from error
         with MessageFile(handle, 0, self.size) as source:
             twin = Staged.copied(files, serial, source, self.mid, self.trace, self.cached)
-        twin.sender = self.sender
+        twin.sender, twin.message_id = self.sender, self.message_id
         return twin
 
     @classmethod
@@ -355,14 +368,23 @@ class Staged:
 
 
 class MessageFile:
-    """A message open for reading. Offsets are those of the message, not of its file. A context manager."""
+    """A message open for reading: `head`, and then its file from `start` on, `size` octets in all.
 
-    __slots__ = ("fileno", "size", "start")
+    Offsets are those of the message, not of its file. A context manager.
+    """
 
-    def __init__(self, fileno: int, start: int, size: int) -> None:
+    __slots__ = ("fileno", "head", "size", "start")
+
+    def __init__(self, fileno: int, start: int, size: int, head: bytes = b"") -> None:
         self.fileno = fileno
         self.start = start
         self.size = size
+        self.head = head
+
+    @property
+    def end(self) -> int:
+        """How many octets the file has, at least, that has all of the message."""
+        return self.start + self.size - len(self.head)
 
     def read(self, offset: int, count: int) -> bytes:
         """Up to `count` octets from `offset` on; fewer only at the end.
@@ -372,10 +394,11 @@ class MessageFile:
         count = min(count, self.size - offset)
         if count <= 0:
             return b""
-        data = b""
+        data = self.head[offset:offset + count]
+        start = self.start + offset - len(self.head)
         while len(data) < count:
             try:
-                more = os.pread(self.fileno, count - len(data), self.start + offset + len(data))
+                more = os.pread(self.fileno, count - len(data), start + len(data))
             except IsADirectoryError as error:
                 raise StoreError(Problem.CORRUPT, "The message cannot be read", "it is no file") from error
             except OSError as error:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mboxlist.names import PUBLIC, SEPARATOR
-from store.accounts.base import Account, Status
+from store.accounts.base import Account
 from store.deliver import Target, commit
 from store.errors import Problem, StoreError
 from store.quota import QuotaUse, readable
@@ -83,7 +83,7 @@ def _is_due(use: QuotaUse, now: int, settings: Settings) -> bool:
 def _account(store: "Store", root: str) -> Account | None:
     """Whose root it is, if a notice can be read there."""
     account = None if root.startswith(PUBLIC) else store.directory.find(root.partition(SEPARATOR)[0])
-    return account if account is not None and account.status is Status.ACTIVE else None
+    return account if account is not None and account.status.may_log_in else None
 
 
 def send(store: "Store", item: tuple[str, str], now: float | None = None) -> int:

@@ -19,12 +19,14 @@ import numpy as np
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Deadlock, Env, Failure, Txn, transact
+from store.arrivals import Arrivals
 from store.cache import CachedMessage, render
 from store.changes import News
 from store.domains import Domains, NotSummed
 from store.errors import Problem, StoreError
+from store.heads import Heads
 from store.index import ROW, Rows, is_whole
-from store.mailbox import MailboxState, is_here
+from store.mailbox import MailboxState, charged_root, is_here
 from store.messagefiles import MessageFile, MessageFiles, Staged, disk_problem
 from store.mime import parse
 from store.pictures import Pictures
@@ -42,7 +44,8 @@ log = logging.getLogger(__name__)
 
 _FOREVER = 1 << 32          # a Unix time that never comes
 _META_KEY = b"\x00\x00\x00\x00"
-_META = struct.Struct("<IQ")            # epoch; first arrival serial not given out
+_META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
+FORMAT = 2                              # 1, without the field in _META: records of 88 octets
 PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
 READY = 64                              # files that are made ready at a time
 SERIALS = 4096                          # arrival serials that a process takes at a time
@@ -65,13 +68,15 @@ class Partition:
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
                        broken=broken)
         self.index = self.env.table("index.db", page=32768)
-        self.states = self.env.table("state.db", page=4096)
-        self.quotas = QuotaTable(self.env.table("quota.db", page=4096), settings)
+        self.states = self.env.table("state.db", page=4096, glances=True)
+        self.quotas = QuotaTable(self.env.table("quota.db", page=4096, glances=True), settings)
         self.domains = Domains(lambda: (self.quotas,), settings)       # the store has one for all its partitions
-        self.refs = References(self.env.table("messages.db"), self.env.table("purge.db"))
+        self.refs = References(self.env.table("messages.db", glances=True), self.env.table("purge.db"))
         self.readers = Readers(self.env.table("seen.db"))
         self.vanished = Vanished(self.env.table("vanished.db", page=4096))
         self.removed = Removed(self.env.table("removed.db"))
+        self.heads = Heads(self.env.table("heads.db"))
+        self.arrivals = Arrivals(self.env.table("arrivals.db"))
         self._cache = self.env.table("cache.db", page=16384)
         self._roomy_until = -1.0
         self._serials = iter(range(0))
@@ -96,13 +101,17 @@ class Partition:
         """Count an unclean end, take up what it left in `staging/`; the epoch."""
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(_META_KEY, txn)
-            epoch, serial = _META.unpack(data) if data else (1, 1)
+            epoch, serial, _ = _META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
             if recover and self._unclean.exists():
                 epoch += 1
-            self.states.put(_META_KEY, _META.pack(epoch, serial), txn)
+            self.states.put(_META_KEY, _META.pack(epoch, serial, FORMAT), txn)
             return int(epoch)
 
-        epoch = transact(self.env, count)
+        try:
+            epoch = transact(self.env, count)
+        except StoreError:
+            self.env.close()
+            raise
         self.env.flush()
         if recover:
             if self._unclean.exists():
@@ -113,6 +122,14 @@ class Partition:
             self._unclean.touch()
             sync_folder(self._unclean.parent)
         return epoch
+
+    def _of_our_format(self, meta: bytes) -> bytes:
+        """What is stored under _META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
+        found = _META.unpack(meta)[-1] if len(meta) == _META.size else 1
+        if found != FORMAT:
+            raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} has the format {found} of another version of "
+                                                  f"onecopy; this one knows format {FORMAT}")
+        return meta
 
     def _committed_mid(self, serial: int) -> bytes | None:
         data = self._cache.get(_serial_key(serial))
@@ -177,8 +194,15 @@ class Partition:
 
     def has(self, mailbox: MailboxId) -> bool:
         """Whether the mailbox is here, and neither on its way elsewhere nor deleted."""
-        data = self.states.get(state_key(mailbox))
+        data = self.states.glance(state_key(mailbox))
         return data is not None and is_here(data)
+
+    def quota_root(self, mailbox: MailboxId) -> str:
+        """The quota root that the mailbox is charged to at this moment. Raises StoreError NO_MAILBOX."""
+        data = self.states.glance(state_key(mailbox))
+        if data is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        return charged_root(data)
 
     def make_ready(self) -> None:
         """Make files for messages to come. For a thread. Raises StoreError."""
@@ -201,8 +225,8 @@ class Partition:
         return int(_META.unpack(self.states.get(_META_KEY, txn) or b"")[1])
 
     def _take_serials(self, txn: Txn) -> int:
-        epoch, first = _META.unpack(self.states.get_to_change(_META_KEY, txn) or b"")
-        self.states.put(_META_KEY, _META.pack(epoch, first + SERIALS), txn)
+        epoch, first, _ = _META.unpack(self.states.get_to_change(_META_KEY, txn) or b"")
+        self.states.put(_META_KEY, _META.pack(epoch, first + SERIALS, FORMAT), txn)
         return int(first)
 
     def sweep(self, age: float) -> int:
@@ -228,7 +252,7 @@ class Partition:
     def skip_to(self, epoch: int, serial: int) -> None:
         """Go on from this epoch, and give out neither this serial nor smaller ones: the partition is made anew."""
         def work(txn: WriteTxn) -> None:
-            self.states.put(_META_KEY, _META.pack(epoch, serial + 1), txn.handle)
+            self.states.put(_META_KEY, _META.pack(epoch, serial + 1, FORMAT), txn.handle)
 
         self.transact(work)
         self.env.flush()
@@ -255,8 +279,8 @@ class Partition:
 
     # Writing
 
-    def transact(self, work: Callable[[WriteTxn], T]) -> T:
-        """The result of `work`, committed but not flushed. `work` may run more than once.
+    def transact(self, work: Callable[[WriteTxn], T], *, seconds: float | None = None) -> T:
+        """The result of `work`, committed but not flushed. `work` may run more than once. `seconds`: see `kv.transact`.
 
         Raises what `work` raises, and StoreError BUSY, DISK_FULL, UNAVAILABLE.
         """
@@ -267,7 +291,7 @@ class Partition:
             return work(made[0])
 
         try:
-            result = self._with_sums(run)
+            result = self._with_sums(run, seconds)
         except Deadlock as error:
             raise StoreError(Problem.BUSY, detail=str(error)) from error
         except Failure as error:
@@ -278,10 +302,10 @@ class Partition:
         self._remember(made[0])
         return result
 
-    def _with_sums(self, run: Callable[[Txn], T]) -> T:
+    def _with_sums(self, run: Callable[[Txn], T], seconds: float | None) -> T:
         while True:
             try:
-                return transact(self.env, run)
+                return transact(self.env, run, seconds=seconds)
             except NotSummed as needed:
                 self.domains.sum_up(needed.domain)
 
@@ -330,7 +354,8 @@ class Partition:
 
     def open_message(self, row: np.void) -> MessageFile:
         """The message of an index record, for reading. Raises StoreError CORRUPT."""
-        return self.files.open(bytes(row["mid"]), int(row["serial"]), int(row["skip"]), int(row["size"]))
+        return self.files.open(bytes(row["mid"]), int(row["serial"]), int(row["skip"]), int(row["size"]),
+                               self.heads.find(int(row["head"])))
 
     def cached(self, serials: Iterable[int]) -> list[CachedMessage | None]:
         """The cache records of arrivals, in the order asked for; None where there is none."""

@@ -169,7 +169,7 @@ def picture(store: "Store", partition: "Partition", mailbox: int) -> tuple[Path,
     names: dict[str, int] = {}
     own = [(names.setdefault(reader, len(names)), number, flags) for number, reader, flags in readers]
     head = describe(store, partition, entry, removed, state, records=len(rows), readers=list(names))
-    return right_place(partition, entry, removed), Contents(head, rows, np.array(own, OWN))
+    return right_place(partition, entry, removed), Contents(head, rows, np.array(own, OWN), partition.heads.used(rows))
 
 
 def describe(store: "Store", partition: "Partition", entry: MailboxEntry, removed: int, state: MailboxState, *,

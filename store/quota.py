@@ -129,6 +129,11 @@ class QuotaTable:
         data = self._table.get(self._key(root), txn)
         return QuotaUse.from_bytes(data) if data is not None else _unused(root)
 
+    def glance(self, root: str) -> QuotaUse:
+        """The same as it is at this moment (see `kv.Table.glance`)."""
+        data = self._table.glance(self._key(root))
+        return QuotaUse.from_bytes(data) if data is not None else _unused(root)
+
     def has(self, root: str, txn: Txn = None) -> bool:
         """Whether there is a row of that root."""
         return self._table.get(self._key(root), txn) is not None

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from attrs import evolve, frozen
 
 from mboxlist.entry import MailboxEntry
-from mboxlist.names import PUBLIC, SEPARATOR, MailboxName, NameProblem, legal_owner, legal_path
+from mboxlist.names import PUBLIC, SEPARATOR, MailboxName, legal_owner, legal_path
 from store import portable
+from store.accounts.addresses import canonical_domain
 from store.domains import NotSummed
 from store.errors import Problem, StoreError
 from store.partition import Partition
@@ -48,11 +49,11 @@ def parse(store: "Store", text: str) -> tuple[str, str]:
     try:
         if owner.startswith(DOMAIN):
             legal_owner(owner[1:] + separator)
-            return owner.lower(), ""
+            return DOMAIN + canonical_domain(owner[1:]), ""
         if separator and owner + SEPARATOR == PUBLIC:
             return "", legal_path(path)
         return legal_owner(owner), legal_path(path) if separator else ""
-    except NameProblem as error:
+    except ValueError as error:         # a NameProblem, or no domain
         raise StoreError(Problem.BAD_NAME, f"{text} is not the name of a quota root: {error}") from error
 
 
@@ -87,7 +88,7 @@ def _partitions(store: "Store", owner: str) -> list[Partition]:
 # Use and limits
 
 def quota(store: "Store", root: str) -> QuotaUse:
-    """Use and limits of a quota root, a domain's among them, summed over all partitions."""
+    """Use and limits of a quota root, a domain's among them, summed over all partitions. Raises StoreError BAD_NAME."""
     if root.startswith(DOMAIN):
         return store.domains.find(_domain(store, root))
     inbox = store.mailboxes.find(MailboxName(root.partition(SEPARATOR)[0], "INBOX"))
@@ -102,7 +103,8 @@ def quota(store: "Store", root: str) -> QuotaUse:
 
 def _domain(store: "Store", root: str) -> str:
     """The domain of such a root as `quota` names it: "" for the default one."""
-    return "" if root[1:].lower() == store.settings.default_domain.lower() else root[1:].lower()
+    domain = parse(store, root)[0][1:]
+    return "" if domain == store.settings.default_domain else domain
 
 
 def set_quota(store: "Store", root: str, octets: int | None = None, messages: int | None = None) -> None:
@@ -247,9 +249,12 @@ def agree(store: "Store") -> None:
 def has_room(store: "Store", entry: MailboxEntry, octets: int) -> bool:
     """Whether one more message, of at least that size, fits."""
     partition = store.partition_of(entry)
-    root = partition.state(entry.id).quota_root
+    return _fits(store, partition, partition.quota_root(entry.id), octets)
+
+
+def _fits(store: "Store", partition: Partition, root: str, octets: int) -> bool:
     return not store.settings.quota_enforce or (
-        partition.quotas.find(root).has_room(octets, 1, store.settings) and _fits_domain(store, root, octets))
+        partition.quotas.glance(root).has_room(octets, 1, store.settings) and _fits_domain(store, root, octets))
 
 
 def _fits_domain(store: "Store", root: str, octets: int) -> bool:
@@ -262,17 +267,15 @@ def _fits_domain(store: "Store", root: str, octets: int) -> bool:
     return True
 
 
-def admit(store: "Store", entry: MailboxEntry, octets: int) -> None:
-    """Whether a delivery of at least that size would be taken. A refusal counts as one: see `QuotaTable.charge`.
+def admit(store: "Store", partition: Partition, root: str, octets: int) -> None:
+    """Whether a delivery of at least that size, charged to that root on the partition, would be taken.
 
-    Not flushed. Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED, NO_MAILBOX.
+    A refusal counts as one: see `QuotaTable.charge`. Not flushed. Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED.
     """
-    if has_room(store, entry, octets):
+    if _fits(store, partition, root, octets):
         return
-    partition = store.partition_of(entry)
 
     def work(txn: WriteTxn) -> StoreError:
-        root = txn.state(entry.id).quota_root
         domain = store.domains.of(root)
         full = None if domain is None else store.domains.full(domain, octets, 1)
         try:

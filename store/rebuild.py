@@ -31,6 +31,7 @@ from store.accounts.base import Account, Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
 from store.findings import RECONSTRUCT, RESTORE, Finding
+from store.heads import UNKNOWN, renumbered
 from store.idxfile import Head, Remains
 from store.index import CHUNK, Rows, take
 from store.mailbox import MODSEQ_SKIP, UID_SKIP, MailboxState
@@ -213,9 +214,7 @@ class _Rebuilding:
                 self.done.findings.append(Finding("it is inactive, and has no password", f"user {owner}", "user set"))
         for owner, row in sorted(rows.items()):
             try:
-                directory.add(owner, row.password, partition=row.account.partition)
-                if row.account.status is not Status.ACTIVE:
-                    directory.change(owner, status=row.account.status)
+                directory.insert(row)
             except StoreError as refusal:
                 self.done.findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", "user add"))
 
@@ -233,7 +232,7 @@ class _Rebuilding:
     def _mailbox(self, partition: Partition, source: Source) -> None:
         """One mailbox with its messages; what it has not is in the findings."""
         left = idxfile.read_what_is_left(source.path)
-        rows = self._usable(partition, source, left.rows.copy())
+        rows = self._usable(partition, source, _with_heads(partition, left))
         entry = self._entry(source)
         state = _state(partition, source, entry, rows)
         for at in range(0, len(rows), PIECE):
@@ -284,15 +283,21 @@ class _Rebuilding:
         """The records whose message files are there, whole; the files are known to the partition then."""
         kept = np.ones(len(rows), np.bool_)
         mids = [bytes(mid) for mid in rows["mid"]]
+        heads = partition.heads.sizes(rows).tolist()
         for at in range(0, len(rows), PIECE):
             piece = range(at, min(at + PIECE, len(rows)))
-            new = {mids[place]: rows[place] for place in piece if partition.refs.find(mids[place]) is None
-                   and mids[place] not in self._damaged}
+            new = {mids[place]: (rows[place], heads[place]) for place in piece
+                   if partition.refs.find(mids[place]) is None and mids[place] not in self._damaged}
             self._messages(partition, new)
             for place in piece:
                 row, record = rows[place], partition.refs.find(mids[place])
-                if record is not None and _fits(row, record):
+                if record is not None and _fits(row, heads[place], record):
                     row["serial"] = record.serial
+                    if heads[place] == UNKNOWN:
+                        row["head"], row["size"] = 0, record.size - int(row["skip"])
+                        self.done.findings.append(Finding(
+                            "header fields that it has in this mailbox alone are lost",
+                            f"{source.name}, UID {row['uid']}", RESTORE))
                 else:
                     kept[place] = False
                     self.done.findings.append(Finding(
@@ -303,10 +308,11 @@ class _Rebuilding:
         rows["keywords"] &= np.uint64(keywords)
         return take(rows, np.flatnonzero(kept))
 
-    def _messages(self, partition: Partition, new: dict[bytes, "np.void"]) -> None:
-        """Have the partition know these message files, with nothing that refers to them yet."""
+    def _messages(self, partition: Partition, new: dict[bytes, tuple["np.void", int]]) -> None:
+        """Have the partition know these message files, with nothing that refers to them yet: by digest a record that
+        does, and the octets of header fields of its own that it has."""
         records = []
-        for mid, row in new.items():
+        for mid, (row, head) in new.items():
             path = Path(partition.files.path(mid))
             try:
                 found = content(path, mid, [int(row["skip"])] if row["skip"] else [])
@@ -321,7 +327,7 @@ class _Rebuilding:
                 continue
             serial = int(row["serial"])
             record = MessageRecord(serial, 0, found[1], found[0].trace)
-            if not _fits(row, record):
+            if not _fits(row, head, record):
                 continue                        # another mailbox may know it better
             if not 0 < serial < _MODSEQS or partition.cached([serial])[0] is not None:
                 record = evolve(record, serial=partition.next_serial())
@@ -374,9 +380,18 @@ def _last_serial(source: Source) -> int:
     return int(serials[serials < _MODSEQS].max(initial=0))
 
 
-def _fits(row: "np.void", record: MessageRecord) -> bool:
-    """Whether the record of the index is of this message file."""
-    return int(row["skip"]) in (0, record.trace) and int(row["size"]) + int(row["skip"]) == record.size
+def _with_heads(partition: Partition, left: Remains) -> Rows:
+    """The records with the numbers that their own header fields get on the partition."""
+    if not left.heads:
+        return renumbered(left.rows, {})
+    new = partition.transact(lambda txn: partition.heads.numbers(left.heads.values(), txn.handle))
+    return renumbered(left.rows, {number: new[octets] for number, octets in left.heads.items()})
+
+
+def _fits(row: "np.void", head: int, record: MessageRecord) -> bool:
+    """Whether the record of the index, with so many octets of header fields of its own, is of this message file."""
+    more = int(row["size"]) + int(row["skip"]) - record.size
+    return int(row["skip"]) in (0, record.trace) and (more == head or head == UNKNOWN and more > 0)
 
 
 def _is_owner(text: str) -> bool:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import Txn, transact
+from store.accounts.builtin import BuiltinDirectory
 from store.errors import StoreError
 from store.evidence import Counts, broken_chunks
 from store.index import ROW, Rows
@@ -18,7 +19,7 @@ from store.partition import Partition
 from store.portable import whereabouts
 from store.records import every_record, sound
 from store.refs import FOREVER, MessageRecord
-from store.repair import ALL_FLAGS, Correction, counted, repair_mailbox, skip_of
+from store.repair import ALL_FLAGS, Correction, counted, fit, repair_mailbox
 from store.txn import WriteTxn
 
 if TYPE_CHECKING:
@@ -34,13 +35,13 @@ class _Broken(Exception):
 
 
 def recount(store: "Store", partition: Partition) -> list[Correction]:
-    """Count everything on the partition anew, and the table of rights, and correct what is wrong; each correction.
-    Flushed.
+    """Count everything on the partition anew, and the tables of rights and aliases, and correct what is wrong; each
+    correction. Flushed.
 
     A mailbox is held still while it is counted; all mailboxes' figures when a quota root seems to have a wrong use; and
     the partition as a whole when a message file seems to have a wrong count. Raises StoreError BUSY, CORRUPT.
     """
-    done = _rebuild_rights(store)
+    done = _rebuild_rights(store) + _settle_aliases(store)
     for mailbox in [mailbox for mailbox, _ in partition.all_states()]:
         found = whereabouts(store, mailbox)
         if found is None or found[0].partition != partition.name:
@@ -83,6 +84,14 @@ def _rebuild_rights(store: "Store") -> list[Correction]:
     return done
 
 
+def _settle_aliases(store: "Store") -> list[Correction]:
+    """Have the table of aliases say what the users' rows say."""
+    if not isinstance(store.directory, BuiltinDirectory):
+        return []
+    return [Correction(f"the table of aliases did not agree with user {user}", f"alias {alias}")
+            for alias, user, _ in store.directory.settle_aliases()]
+
+
 # Mailboxes
 
 def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int) -> list[Correction]:
@@ -123,8 +132,8 @@ def _correct(txn: WriteTxn, state: MailboxState, rows: Rows) -> NDArray[np.bool_
         record = txn.refs.find(mid, txn.handle)
         if record is not None:
             row = rows[at]
-            row["serial"], row["skip"] = record.serial, skip_of(row, record)
-            row["size"] = record.size - row["skip"]
+            row["serial"] = record.serial
+            fit(row, record, txn)
     changed: NDArray[np.bool_] = rows != old
     return changed
 

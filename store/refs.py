@@ -68,6 +68,11 @@ class References:
         data = self._messages.get(mid, txn)
         return MessageRecord.from_bytes(data) if data is not None else None
 
+    def glance(self, mid: bytes) -> MessageRecord | None:
+        """The record as it is at this moment (see `kv.Table.glance`)."""
+        data = self._messages.glance(mid)
+        return MessageRecord.from_bytes(data) if data is not None else None
+
     def find_to_change(self, mid: bytes, txn: Txn) -> MessageRecord | None:
         """The same, locked to the end of the transaction."""
         data = self._messages.get_to_change(mid, txn)

@@ -22,6 +22,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store import idxfile
 from store.errors import Problem, StoreError
 from store.evidence import Chunk, Evidence, broken_chunks, gather
+from store.heads import LOST, renumbered
 from store.index import ROW, Rows, chunk_key
 from store.mailbox import MailboxState
 from store.portable import right_place, whereabouts
@@ -154,7 +155,7 @@ class _Salvage:
         self._evidence = evidence
         self._modseq = modseq
         self._open = dict(evidence.open)
-        self._copies = {} if copy is None else {int(row["uid"]): row for row in _renamed(copy, state)}
+        self._copies = {} if copy is None else {int(row["uid"]): row for row in _as_here(copy, state, txn)}
         self._written = copy.head.highestmodseq if copy is not None and copy.head is not None else 0
         self._from_copy = self._without_flags = 0
         self.unsure: list[int] = []         # UIDs of which it is not known whether the trace header is part of them
@@ -193,7 +194,9 @@ class _Salvage:
         """A record that is not certain, if all that can be compared agrees."""
         mid = bytes(row["mid"])
         record = self._txn.refs.find(mid, self._txn.handle)
-        if record is not None and record.serial == row["serial"] and record.size == row["size"] + row["skip"]:
+        head = self._txn.partition.heads.get(int(row["head"]), self._txn.handle)
+        if record is not None and head is not None and record.serial == row["serial"] \
+                and record.size + len(head) == int(row["size"]) + int(row["skip"]):
             found[uid] = self._record(uid, mid, record, row)
             self._open[mid] = self._open.get(mid, 0) - 1
 
@@ -221,8 +224,9 @@ class _Salvage:
         made["uid"], made["mid"], made["serial"], made["modseq"] = uid, mid, record.serial, self._modseq
         made["flags"] &= ALL_FLAGS
         made["keywords"] &= np.uint64((1 << len(self._state.keywords)) - 1)
-        made["skip"] = skip_of(made[0], record)
-        made["size"] = record.size - made["skip"]
+        if kept is not None and kept["head"] != LOST:       # these never change
+            made["size"], made["skip"], made["head"] = kept["size"], kept["skip"], kept["head"]
+        fit(made[0], record, self._txn)
         if abs(int(made["zone"][0])) > _ZONE:
             made["zone"] = 0
         if row is None or not 0 <= made["received"][0] < _LATEST:
@@ -237,20 +241,28 @@ class _Salvage:
         return int(path.stat().st_mtime) if path is not None else 0
 
 
-def skip_of(row: Any, record: MessageRecord) -> int:
-    """How much of the message file the record must skip, whichever of the record's fields is damaged."""
-    if record.size - int(row["size"]) in (0, record.trace):
-        return record.size - int(row["size"])
-    return int(row["skip"]) if row["skip"] in (0, record.trace) else record.trace
+def fit(row: Any, record: MessageRecord, txn: WriteTxn) -> None:
+    """Make the record say how much of the message file it skips, which header fields of its own it has, and its size,
+    whichever of these is damaged. Fields of which nothing is known are lost."""
+    number, size = int(row["head"]), int(row["size"])
+    head = txn.partition.heads.get(number, txn.handle) or b""
+    if record.size + len(head) - size not in (0, record.trace) and record.size - size in (0, record.trace):
+        head = b""
+    skip = record.size + len(head) - size
+    if skip not in (0, record.trace):
+        skip = record.trace if row["skip"] not in (0, record.trace) else int(row["skip"])
+    row["head"], row["skip"], row["spare"] = number if head else 0, skip, 0
+    row["size"] = record.size - skip + len(head)
 
 
-def _renamed(copy: idxfile.Remains, state: MailboxState) -> Rows:
-    """The records of store.idx with the bits that their keywords have now."""
+def _as_here(copy: idxfile.Remains, state: MailboxState, txn: WriteTxn) -> Rows:
+    """The records of store.idx with the bits that their keywords have now, and the numbers of their header fields."""
     assert copy.head is not None
-    names, rows = copy.head.keywords, copy.rows
+    numbers = {number: txn.partition.heads.number(octets, txn.handle) for number, octets in copy.heads.items()}
+    rows = renumbered(copy.rows, {old: new for old, new in numbers.items() if new is not None})
+    names = copy.head.keywords
     if tuple(names) == state.keywords[:len(names)]:
         return rows
-    rows = rows.copy()
     bits = np.zeros(len(rows), np.uint64)
     for at, name in enumerate(names):
         if name in state.keywords:

@@ -7,13 +7,14 @@ from store.cache import CachedMessage, Path
 
 
 def section(cached: CachedMessage, path: Path, what: str | None = None,
-            skip: int | None = None) -> tuple[int, int] | None:
+            skip: int | None = None, head: int = 0) -> tuple[int, int] | None:
     """The first octet and the end of a section within the message, None where there is no such section.
 
     `what` is None, "HEADER", "TEXT" or "MIME". `skip` is the message's own `row["skip"]`: where it is less than the
-    length of the trace header, that header is part of the message; None stands for a message without it.
+    length of the trace header, that header is part of the message; None stands for a message without it. `head` is how
+    many octets of header fields of its own it has.
     """
-    shift = 0 if skip is None else cached.trace - skip
+    shift = head + (0 if skip is None else cached.trace - skip)
     part = cached.parts.get(path)
     if part is None:
         return None

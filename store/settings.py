@@ -5,6 +5,7 @@ from pathlib import Path
 from attrs import field, frozen
 from attrs.validators import in_
 
+from store.accounts.addresses import canonical_domain
 from store.values import Flag
 
 LEAST_USED = "least used"
@@ -28,7 +29,8 @@ def _per_cent(settings: "Settings", attribute: object, value: int) -> None:
 class Settings:
     """Settings of the store; sizes in octets, times in seconds."""
 
-    default_domain: str = field(default="example.org", metadata={"help": "users of this domain are named without it"})
+    default_domain: str = field(default="example.org", converter=canonical_domain, metadata={
+        "help": "users of this domain are named without it"})
     message_limit: int = field(default=128 << 20, metadata={"help": "octets of the largest message", "type": "size"})
     default_quota: int = field(default=0, metadata={"help": "octets a user may keep; 0: no limit", "type": "size"})
     default_message_quota: int = field(default=0, metadata={"help": "messages a user may keep; 0: no limit"})
@@ -66,6 +68,10 @@ class Settings:
         "help": f"partition of new users; {LEAST_USED}: the one with the most free space"})
     user_delay: int = field(default=7 * 86400, metadata={
         "help": "how long the mail of a removed user is kept, so that the user can be restored", "type": "duration"})
+    mailbox_waiters: int = field(default=8, metadata={
+        "help": "messages that may wait for a mailbox that is locked; more are refused for now"})
+    mailbox_wait: int = field(default=20, metadata={
+        "help": "how long they wait before they are refused for now", "type": "duration"})
     cache: int = field(default=64 << 20, metadata={
         "help": "octets of memory for each partition's database cache", "type": "size"})
     database_locks: int = field(default=200_000, metadata={

@@ -71,8 +71,10 @@ class Store:
             self.domains = Domains(lambda: [each.quotas for each in self.partitions.values()], self.settings)
             for partition in self.partitions.values():
                 partition.domains = self.domains
+            users = BuiltinDirectory(self.mailboxes, self.settings.default_domain)
             if recover:
                 agree(self)
+                users.settle_aliases()
         except NeedsRecovery as error:
             self._presence.leave()
             raise StoreError(Problem.UNAVAILABLE, "The store needs recovery: stop every process that uses it",
@@ -84,7 +86,7 @@ class Store:
             self._presence.leave()
             raise
         self._presence.settled()
-        self.directory: Directory = BuiltinDirectory(self.mailboxes, self.settings.default_domain)
+        self.directory: Directory = users
 
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions`. Raises NeedsRecovery, OSError, StoreError."""

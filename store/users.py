@@ -126,9 +126,9 @@ def _rename_in_list(store: "Store", old: str, new: str, txn: Txn) -> None:
         raise StoreError(Problem.NO_PERMISSION, "The user has been removed: restore the user first")
     if next(mailboxes.below(new, txn=txn), None) is not None:
         raise StoreError(Problem.MAILBOX_EXISTS, f"There are mailboxes of {new}")
+    directory.erase(old, txn)               # first: the aliases are free then
     directory.write(User(evolve(row.account, user=new, status=Status.INACTIVE), row.password, row.account.status, old),
                     txn)
-    directory.erase(old, txn)
     for entry in list(mailboxes.below(old, txn=txn)):
         mailboxes.remove(entry.name, txn)
         mailboxes.write(_renamed(entry, new), txn)

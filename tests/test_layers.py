@@ -25,6 +25,7 @@ PLACES = {
     "attrs": ("",),
     "berkeleydb": ("mboxlist/kv.py",),
     "cryptography": ("tools/tls.py",),
+    "idna": ("store/accounts/addresses.py",),
     "ldap3": ("store/accounts/ldap.py",),
     "numpy": ("store/", "imap/"),
     "OpenSSL": ("tools/tls.py",),

@@ -38,4 +38,6 @@ def configure(settings: Log) -> None:
     logging.basicConfig(level=settings.level.upper(), handlers=[out], force=True)
     logging.getLogger("twisted").setLevel(max(logging.WARNING, logging.getLogger().level))
     logging.raiseExceptions = False
+    logging.logThreads = logging.logMultiprocessing = False     # these and the next cost more than all else, and
+    logging._srcfile = None                                     # our lines do not show them
     globalLogBeginner.beginLoggingTo([cast(ILogObserver, STDLibLogObserver())], redirectStandardIO=False)

@@ -13,11 +13,11 @@ READY = b"ready\n"          # from a worker: it serves; anything else is why it 
 
 @frozen
 class Orders:
-    """What a supervisor wants of a worker. `sockets`: (server, TLS, descriptor)."""
+    """What a supervisor wants of a worker. `sockets`: (server, TLS, purpose, descriptor)."""
 
     name: str
     keeper: bool                                # the first one: recovers the store, keeps house for all
-    sockets: Sequence[tuple[str, bool, int]]
+    sockets: Sequence[tuple[str, bool, str, int]]
     config: Config
 
     def to_json(self) -> str:

@@ -20,10 +20,13 @@ import lmtp.protocol
 import lmtp.settings
 import pop3.protocol
 import pop3.settings
+from store.net.limits import ConnectionLimits
+from store.net.networks import Networks
+from store.net.proxied import ProxiedFactory
 from store.net.stream import StreamFactory
 from store.store import Store
 from tools.config import Config
-from tools.sockets import BACKLOG, Listening
+from tools.sockets import BACKLOG, Listening, Purpose
 from tools.tls import Certificates
 
 log = logging.getLogger(__name__)
@@ -46,42 +49,54 @@ class Server:
     store: Store
     config: Config
     certificates: Certificates
+    relays: Certificates                        # the same for LMTP, which may ask for those of its clients
     ports: list[Any] = field(factory=list, init=False)
     factories: list[StreamFactory] = field(factory=list, init=False)
+    _limits: ConnectionLimits | None = field(default=None, init=False)      # of all LMTP listeners together
 
     def listen(self, sockets: Sequence[Listening]) -> None:
         """Begin to serve on these sockets."""
-        factories: dict[tuple[str, bool], StreamFactory] = {}
+        factories: dict[tuple[str, bool, Purpose], StreamFactory] = {}
         for listening in sockets:
-            kind = (listening.server, listening.tls)
+            kind = (listening.server, listening.tls, listening.purpose)
             if kind not in factories:
                 factories[kind] = self._factory(*kind)
             self.ports.append(self._port(listening, factories[kind]))
             listening.socket.listen(BACKLOG)            # Twisted has set it to less
         self.factories = list(factories.values())
 
-    def _factory(self, server: str, tls: bool) -> StreamFactory:
+    def _factory(self, server: str, tls: bool, purpose: Purpose) -> StreamFactory:
         if server == "imap":
             return imap.protocol.factory(self.store, self.config.settings("imap", imap.settings.Settings),
                                          self.reactor, self.certificates, implicit_tls=tls)
         if server == "pop3":
             return pop3.protocol.factory(self.store, self.config.settings("pop3", pop3.settings.Settings),
                                          self.reactor, self.certificates, implicit_tls=tls)
-        return lmtp.protocol.factory(self.store, self.config.settings("lmtp", lmtp.settings.Settings),
-                                     self.reactor, self.certificates, implicit_tls=tls)
+        settings = self.config.settings("lmtp", lmtp.settings.Settings)
+        if purpose is Purpose.VERIFICATION:
+            return lmtp.protocol.verification_factory(self.store, settings, self.reactor)
+        self._limits = self._limits or lmtp.protocol.connection_limits(settings)
+        return lmtp.protocol.factory(self.store, settings, self.reactor, self.relays, implicit_tls=tls,
+                                     guaranteed=purpose is Purpose.GUARANTEED, limits=self._limits)
 
     def _port(self, listening: Listening, factory: StreamFactory) -> Any:
         handle = listening.socket.fileno()
+        served: Any = factory
+        if listening.tls:
+            shown = self.relays if listening.server == "lmtp" else self.certificates
+            served = TLSMemoryBIOFactory(cast(IOpenSSLServerConnectionCreator, shown), False, served)
+        if listening.server == "lmtp" and (proxies := self._proxies()):
+            served = ProxiedFactory(served, proxies, self.reactor)
         if listening.socket.family == socket.AF_UNIX:
             port = _UnixPort._fromListeningDescriptor(     # type: ignore[no-untyped-call]
-                self.reactor, handle, factory)
+                self.reactor, handle, served)
             port.mode = stat.S_IMODE(os.stat(listening.socket.getsockname()).st_mode)
             port.startListening()
             return port
-        served: Any = factory
-        if listening.tls:
-            served = TLSMemoryBIOFactory(cast(IOpenSSLServerConnectionCreator, self.certificates), False, served)
         return self.reactor.adoptStreamPort(handle, listening.socket.family, served)
+
+    def _proxies(self) -> Networks:
+        return Networks.parse(self.config.settings("lmtp", lmtp.settings.Settings).proxy_networks)
 
     async def stop(self, time: float) -> None:
         """Accept no more, tell the sessions, and wait until they have ended; cut off those that take longer."""

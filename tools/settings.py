@@ -45,12 +45,17 @@ class Pop3Listen:
 
 @frozen
 class LmtpListen:
-    """Where LMTP is served: whoever can connect can deliver, so not to the world."""
+    """Where LMTP is served: whoever can connect from `lmtp.networks` can deliver, so not to the world."""
 
     address: tuple[str, ...] = field(default=("127.0.0.1",), metadata={"help": "addresses to listen on; *: all"})
-    port: int = tcp_port(24, "port of LMTP")
+    port: int = tcp_port(24, "port of LMTP, with STARTTLS")
+    tls_port: int = tcp_port(0, "port of LMTP under TLS")
     socket: Path | None = field(default=None, metadata={"help": "UNIX socket of LMTP"})
-    socket_mode: int = field(default=0o666, metadata={"help": "permissions of that socket", "type": "mode"})
+    guaranteed_port: int = tcp_port(0, "port of LMTP for mail that no quota stops")
+    guaranteed_socket: Path | None = field(default=None, metadata={"help": "UNIX socket for the same"})
+    verify_port: int = tcp_port(0, "port where relays ask whether a recipient exists and has room")
+    verify_socket: Path | None = field(default=None, metadata={"help": "UNIX socket for the same"})
+    socket_mode: int = field(default=0o666, metadata={"help": "permissions of these sockets", "type": "mode"})
 
 
 @frozen

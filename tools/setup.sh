@@ -1,5 +1,6 @@
 # Sourced by the scripts beside it: `setup [LIST...]` makes .venv in the repository, and sees to the system packages that
-# packages/LIST.list names. Leaves $root (the repository) and $venv set. The system's own Python is not touched.
+# packages/LIST.list names, for the tests also to those of packages/unpacked.list. Leaves $root (the repository) and
+# $venv set. The system's own Python is not touched.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=$root/.venv
@@ -49,6 +50,20 @@ system_packages() {
     [ ${#missing[@]} -eq 0 ] || fail "still missing after its installation: ${missing[*]}"
 }
 
+# Packages that exclude one that is installed.
+unpacked_packages() {
+    local folder program packages
+    while read -r folder program packages; do
+        [[ $folder == '#'* ]] && continue
+        folder=$venv/unpacked/$folder
+        [ -x "$folder/$program" ] && continue
+        command -v apt-get >/dev/null || fail "missing: $packages (names of Debian packages)"
+        echo "${0##*/}: unpacking $packages into $folder" >&2
+        bash "$root/tools/packages/unpack.sh" "$folder" $packages >&2 </dev/null || fail "could not unpack $packages"
+        [ -x "$folder/$program" ] || fail "no $program in $packages"
+    done <"$root/tools/packages/unpacked.list"
+}
+
 usable() {
     "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }
@@ -84,5 +99,8 @@ setup() {
         for list in "$@"; do
             system_packages "$list" 9>&-
         done
+        if [[ " $* " == *" test "* ]]; then
+            unpacked_packages 9>&-
+        fi
     } 9>"$root/.setup.lock"
 }

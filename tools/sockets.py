@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 
 from attrs import frozen
@@ -19,6 +20,14 @@ _GROUPS: dict[str, type[ImapListen] | type[Pop3Listen] | type[LmtpListen]] = {
     "imap": ImapListen, "pop3": Pop3Listen, "lmtp": LmtpListen}
 
 
+class Purpose(Enum):
+    """What a socket is for; the value is how the log names it beside the server."""
+
+    MAIL = ""
+    GUARANTEED = "guaranteed"       # LMTP that no quota stops
+    VERIFICATION = "verification"   # relays ask about recipients
+
+
 @frozen(eq=False)
 class Listening:
     """A socket that waits for clients of one server."""
@@ -27,10 +36,12 @@ class Listening:
     socket: socket.socket
     tls: bool = False           # TLS from the first octet
     path: Path | None = None    # of a UNIX socket
+    purpose: Purpose = Purpose.MAIL
 
     def __str__(self) -> str:
         where = self.path or _text(*self.socket.getsockname()[:2])
-        return f"{self.server}{'s' if self.tls else ''} on {where}"
+        purpose = f" ({self.purpose.value})" if self.purpose.value else ""
+        return f"{self.server}{'s' if self.tls else ''}{purpose} on {where}"
 
 
 def bind(config: Config) -> list[Listening]:
@@ -39,13 +50,12 @@ def bind(config: Config) -> list[Listening]:
     try:
         for server, group in _GROUPS.items():
             settings = config.settings(server, group)
-            made += _bind_ports(server, settings.address, settings.port, tls=False)
+            made += _bind_ports(server, settings.address, settings.port)
+            made += _bind_ports(server, settings.address, settings.tls_port, tls=True)
             if isinstance(settings, LmtpListen):
-                if settings.socket is not None:
-                    path = settings.socket.absolute()
-                    made.append(Listening(server, _bind_path(path, settings.socket_mode), path=path))
-            else:
-                made += _bind_ports(server, settings.address, settings.tls_port, tls=True)
+                made += _bind_ports(server, settings.address, settings.guaranteed_port, Purpose.GUARANTEED)
+                made += _bind_ports(server, settings.address, settings.verify_port, Purpose.VERIFICATION)
+                made += _bind_paths(server, settings)
     except Failure:
         close(made)
         raise
@@ -63,14 +73,23 @@ def close(sockets: list[Listening]) -> None:
     sockets.clear()
 
 
-def _bind_ports(server: str, addresses: tuple[str, ...], port: int, *, tls: bool) -> Iterator[Listening]:
+def _bind_ports(server: str, addresses: tuple[str, ...], port: int, purpose: Purpose = Purpose.MAIL, *,
+                tls: bool = False) -> Iterator[Listening]:
     for address in addresses if port else ():
         if address == "*":
-            yield Listening(server, _bind_port("0.0.0.0", port), tls)
+            yield Listening(server, _bind_port("0.0.0.0", port), tls, purpose=purpose)
             if _has_ipv6():
-                yield Listening(server, _bind_port("::", port), tls)
+                yield Listening(server, _bind_port("::", port), tls, purpose=purpose)
         else:
-            yield Listening(server, _bind_port(address, port), tls)
+            yield Listening(server, _bind_port(address, port), tls, purpose=purpose)
+
+
+def _bind_paths(server: str, settings: LmtpListen) -> Iterator[Listening]:
+    for path, purpose in ((settings.socket, Purpose.MAIL), (settings.guaranteed_socket, Purpose.GUARANTEED),
+                          (settings.verify_socket, Purpose.VERIFICATION)):
+        if path is not None:
+            path = path.absolute()
+            yield Listening(server, _bind_path(path, settings.socket_mode), path=path, purpose=purpose)
 
 
 def _bind_port(address: str, port: int) -> socket.socket:

@@ -134,12 +134,13 @@ class Supervisor:
 
     def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
         mine = [each for each in self._sockets if each.server in servers]
-        orders = Orders(name, keeper, [(each.server, each.tls, each.socket.fileno()) for each in mine], self.config)
+        handles = [(each.server, each.tls, each.purpose.value, each.socket.fileno()) for each in mine]
+        orders = Orders(name, keeper, handles, self.config)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])       # it waits until the process knows what it means
         try:
             process = subprocess.Popen([sys.executable, "-P", "-m", "tools.worker", str(os.getpid())], process_group=0,
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                       pass_fds=[handle for _, _, handle in orders.sockets])
+                                       pass_fds=[handle for *_, handle in orders.sockets])
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
         self._processes[name] = process

@@ -5,6 +5,7 @@ import os
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -56,18 +57,22 @@ def _write(path: Path, data: bytes) -> None:
 
 @implementer(IOpenSSLServerConnectionCreator)
 class Certificates:
-    """What a connection needs to begin TLS; `reload` reads the files again, for the connections that follow."""
+    """What a connection needs to begin TLS; `reload` reads the files again, for the connections that follow.
 
-    def __init__(self, certificate: Path, key: Path) -> None:
+    With `client_ca` a client may show a certificate of one of these authorities; a handshake with another one fails.
+    """
+
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
         self._certificate = certificate
         self._key = key
+        self._client_ca = client_ca
         self._context = self._read()
 
     @classmethod
-    def from_settings(cls, settings: Tls, folder: Path) -> "Certificates":
+    def from_settings(cls, settings: Tls, folder: Path, client_ca: Path | None = None) -> "Certificates":
         """The configured certificate, or the one in `folder`, which is made if there is none. Raises Failure."""
         if settings.certificate is not None:
-            return cls(settings.certificate, settings.key or settings.certificate)
+            return cls(settings.certificate, settings.key or settings.certificate, client_ca)
         if settings.key is not None:
             raise Failure("[tls] key is given without certificate")
         if not (folder / CERTIFICATE).exists():
@@ -75,7 +80,7 @@ class Certificates:
                 make_certificate(folder)
             except OSError as error:
                 raise Failure(f"cannot make a certificate in {folder}: {error.strerror}") from None
-        return cls(folder / CERTIFICATE, folder / KEY)
+        return cls(folder / CERTIFICATE, folder / KEY, client_ca)
 
     def reload(self) -> None:
         """Read the files again. Raises Failure; the old ones stay in use then."""
@@ -84,6 +89,18 @@ class Certificates:
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """The TLS side of one connection."""
         return SSL.Connection(self._context, None)
+
+    def certificate_names(self, connection: object) -> tuple[str, ...]:
+        """The common names and DNS names of the certificate that the client has shown, in lower case; () without one.
+
+        It has been verified: a handshake with another one does not end well. But a client may take up a session, and
+        that one another session, long after its certificate has expired.
+        """
+        shown = cast(SSL.Connection, connection).get_peer_certificate()
+        certificate = None if shown is None else shown.to_cryptography()
+        if certificate is None or certificate.not_valid_after_utc < datetime.now(UTC):
+            return ()
+        return _names(certificate)
 
     def _read(self) -> SSL.Context:
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
@@ -100,6 +117,38 @@ class Certificates:
             context.use_privatekey_file(str(self._key))
             context.check_privatekey()
         except SSL.Error as error:
-            reasons = ", ".join(reason[-1] for reason in error.args[0] if reason) if error.args else "not readable"
-            raise Failure(f"[tls] {self._certificate}, {self._key}: {reasons}") from None
+            raise Failure(f"[tls] {self._certificate}, {self._key}: {_reasons(error)}") from None
+        if self._client_ca is not None:
+            _ask_for_certificates(context, self._client_ca)
         return context
+
+
+def _ask_for_certificates(context: SSL.Context, authorities: Path) -> None:
+    """Raises Failure."""
+    try:
+        authorities.open("rb").close()
+        context.load_verify_locations(str(authorities))
+        context.load_client_ca(str(authorities).encode())       # tells clients that have several which one to show
+    except OSError as error:
+        raise Failure(f"[lmtp] client_ca: {authorities}: {error.strerror}") from None
+    except SSL.Error as error:
+        raise Failure(f"[lmtp] client_ca: {authorities}: {_reasons(error)}") from None
+    context.set_verify(SSL.VERIFY_PEER)
+    context.set_session_id(b"relays")           # or OpenSSL takes up no session of a client that showed a certificate
+
+
+def _reasons(error: SSL.Error) -> str:
+    return ", ".join(reason[-1] for reason in error.args[0] if reason) if error.args else "not readable"
+
+
+def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+    """RFC 5280 §4.1.2.6, §4.2.1.6"""
+    try:
+        names = [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        names += alternatives.value.get_values_for_type(x509.DNSName)
+    except x509.ExtensionNotFound:
+        pass
+    except ValueError:                          # OpenSSL takes it and `cryptography` does not
+        return ()
+    return tuple(name.lower() for name in names)

@@ -16,6 +16,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
+import lmtp.settings
 from store.net import offload
 from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
@@ -27,7 +28,7 @@ from tools.opening import open_store, tls_folder
 from tools.orders import NAME, READY, Orders
 from tools.server import Server
 from tools.settings import Log, Tls, Workers
-from tools.sockets import Listening
+from tools.sockets import Listening, Purpose
 from tools.tls import Certificates
 
 log = logging.getLogger("tools.worker")         # also when this is the program itself
@@ -42,11 +43,14 @@ def run(orders: Orders) -> None:
     config = orders.config
     os.umask(0o077)
     _allow_many_files()
-    listening = [Listening(server, socket.socket(fileno=handle), tls) for server, tls, handle in orders.sockets]
+    listening = [Listening(server, socket.socket(fileno=handle), tls, purpose=Purpose(purpose))
+                 for server, tls, purpose, handle in orders.sockets]
     opened = open_store(config, f"{NAME}, {orders.name}", _end_broken)
     try:
-        certificates = Certificates.from_settings(config.settings("tls", Tls), tls_folder(config.root))
-        _serve(orders, opened, certificates, listening)
+        own = config.settings("tls", Tls), tls_folder(config.root)
+        certificates = Certificates.from_settings(*own)
+        relays = Certificates.from_settings(*own, config.settings("lmtp", lmtp.settings.Settings).client_ca)
+        _serve(orders, opened, certificates, relays, listening)
     finally:
         opened.close()
 
@@ -63,11 +67,12 @@ def _end_broken() -> None:
     os._exit(BROKEN)
 
 
-def _serve(orders: Orders, opened: Store, certificates: Certificates, listening: Sequence[Listening]) -> None:
+def _serve(orders: Orders, opened: Store, certificates: Certificates, relays: Certificates,
+           listening: Sequence[Listening]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
     offload.attach(opened, threads)
     news = NewsSocket(opened.root, opened.news)
-    server = Server(reactor, opened, orders.config, certificates)
+    server = Server(reactor, opened, orders.config, certificates, relays)
     housekeeping = Housekeeping(reactor, opened, threads, tasks(opened, keeper=orders.keeper))
 
     failed: list[Exception] = []
@@ -90,7 +95,7 @@ def _serve(orders: Orders, opened: Store, certificates: Certificates, listening:
         finally:
             reactor.stop()
 
-    _on_signals(end, certificates)
+    _on_signals(end, (certificates, relays))
     reactor.callWhenRunning(begin)
     reactor.run(installSignalHandlers=False)
     threads.stop()
@@ -99,7 +104,7 @@ def _serve(orders: Orders, opened: Store, certificates: Certificates, listening:
         raise failed[0]
 
 
-def _on_signals(end: Callable[[], Any], certificates: Certificates) -> None:
+def _on_signals(end: Callable[[], Any], certificates: Sequence[Certificates]) -> None:
     stopping = False
 
     def stop() -> None:
@@ -110,7 +115,8 @@ def _on_signals(end: Callable[[], Any], certificates: Certificates) -> None:
 
     def reload() -> None:
         try:
-            certificates.reload()
+            for each in certificates:
+                each.reload()
             log.info("certificates read again")
         except Failure as error:
             log.error("%s", error)

@@ -112,8 +112,9 @@ async def append(session: Session, command: Append) -> Reply:
         outcome, = await offload.deliver(session.store, arriving.staged, [target], command.date)
     finally:
         arriving.staged.abort()
-    if not isinstance(outcome, Delivered):
+    if isinstance(outcome, StoreError):
         return session.refusal(outcome, as_target=True)
+    assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
     return Reply("APPEND completed", responses.appenduid(arriving.entry.uidvalidity, [outcome.uid]))
 
 

@@ -216,7 +216,7 @@ class _Fetching:
 
     def _open(self, row: Any) -> MessageFile:
         file = self.session.store.open_message(self.view.mailbox.entry, row)
-        if os.fstat(file.fileno).st_size < file.start + file.size:      # to be known before a literal is announced
+        if os.fstat(file.fileno).st_size < file.end:        # to be known before a literal is announced
             file.close()
             raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['mid']).hex()} is too short")
         return file
@@ -232,7 +232,7 @@ class _Fetching:
             cached, = self._cached(np.array([row]))
         if cached is None:
             return None
-        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["skip"]))
+        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["skip"]), len(file.head))
 
     async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
                             cached: CachedMessage | None) -> None:

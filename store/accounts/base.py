@@ -5,23 +5,49 @@ from typing import Protocol
 
 from attrs import frozen
 
+from store.errors import Problem
 from store.values import Secret
 
 
 class Status(Enum):
-    """What an account may do, by Sun's names (mailUserStatus)."""
+    """What an account may do, by Sun's names (mailUserStatus). `delivery_problem` says what each means for mail."""
 
     ACTIVE = "active"
     INACTIVE = "inactive"       # mail is refused for now, no login
+    HOLD = "hold"               # the same, while something is being done with the account
+    OVERQUOTA = "overquota"     # mail is refused for now; the user can log in, to make room
     DISABLED = "disabled"       # mail is refused for good, no login
+    DELETED = "deleted"         # to the world there is no such user; all that the account has stays
     REMOVED = "removed"         # the same; all that the account has goes when the delay has passed
+
+    @property
+    def may_log_in(self) -> bool:
+        """Whether the user can log in."""
+        return self in (Status.ACTIVE, Status.OVERQUOTA)
+
+
+_DELIVERY = {
+    Status.ACTIVE: None,
+    Status.INACTIVE: Problem.USER_INACTIVE,
+    Status.HOLD: Problem.USER_ON_HOLD,
+    Status.OVERQUOTA: Problem.OVER_QUOTA,
+    Status.DISABLED: Problem.USER_DISABLED,
+    Status.DELETED: Problem.NO_USER,
+    Status.REMOVED: Problem.NO_USER,
+}
+
+
+def delivery_problem(status: Status) -> Problem | None:
+    """Why mail to an account of that status is refused; None: it is not."""
+    return _DELIVERY[status]
 
 
 @frozen
 class Account:
     """A user as the store needs to know it: `user` is the user id, `name` in the default domain, else `name@domain`.
 
-    `removed` is the Unix time at which it was removed, or 0; `groups` are those that access control lists speak of.
+    `removed` is the Unix time at which it was removed, or 0; `groups` are those that access control lists speak of;
+    `aliases` are further addresses, written as user ids are (mailAlternateAddress).
     """
 
     user: str
@@ -29,6 +55,7 @@ class Account:
     status: Status = Status.ACTIVE
     removed: int = 0
     groups: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
 
 
 class Directory(Protocol):
@@ -38,7 +65,8 @@ class Directory(Protocol):
         """The account of that user id."""
 
     def look_up(self, address: str) -> Account | None:
-        """The account that mail to that address (with or without a domain, no sub-address) is for."""
+        """The account that mail to that address (with or without a domain, no sub-address) is for: the user's own
+        address or an alias, in any case and any form of its domain."""
 
     def remembers(self, login: str, password: Secret) -> Account | None:
         """The account, if this password was found right a short while ago: at once, and without going anywhere."""
@@ -46,5 +74,7 @@ class Directory(Protocol):
     def authenticate(self, login: str, password: Secret) -> Account:
         """The account that logs in. For a thread: it takes its time, for an unknown user as for a wrong password.
 
+        The login name is a user id, with or without the default domain, and no alias: aliases are published, come and
+        go, and may be given to another user, who would meet the first one's clients.
         Raises StoreError BAD_LOGIN, UNAVAILABLE.
         """

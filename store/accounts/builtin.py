@@ -1,19 +1,23 @@
 """The built-in directory: a table of users in the environment of the mailbox list."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
 
 from attrs import evolve, frozen
 
 from mboxlist.kv import Txn, transact
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.table import MailboxList
+from store.accounts.addresses import canonical, canonical_domain
+from store.accounts.aliases import Aliases, legal_aliases
 from store.accounts.base import Account, Status
 from store.accounts.cache import VerifiedPasswords
 from store.accounts.passwords import NOBODY, verify_password
 from store.errors import Problem, StoreError
 from store.values import Secret
+
+NO_USER_ID = "@"            # that nobody can have; "" owns the public mailboxes
 
 
 @frozen
@@ -35,6 +39,8 @@ class User:
             "password": self.password, "partition": self.account.partition, "status": self.account.status.value}
         if self.account.groups:
             values["groups"] = self.account.groups
+        if self.account.aliases:
+            values["aliases"] = self.account.aliases
         if self.account.removed:
             values["removed"] = self.account.removed
         if self.before is not None:
@@ -49,23 +55,31 @@ class User:
         """From the stored form. Equal octets give the same object."""
         values = json.loads(data)
         account = Account(user, values["partition"], Status(values["status"]), values.get("removed", 0),
-                          tuple(values.get("groups", ())))
+                          tuple(values.get("groups", ())), tuple(values.get("aliases", ())))
         before = Status(values["before"]) if "before" in values else None
         return cls(account, values["password"], before, values.get("renamed_from", ""))
 
 
 class BuiltinDirectory:
-    """Users in `users.db`. A Directory (accounts/base.py), and the calls that change it."""
+    """Users in `users.db`, and whose each alias is in `aliases.db`: `write` and `erase` keep the two together.
+
+    A Directory (accounts/base.py), and the calls that change it.
+    """
 
     def __init__(self, mailboxes: MailboxList, default_domain: str) -> None:
         self._env = mailboxes.env
         self._table = mailboxes.users
-        self._ending = "@" + default_domain.lower()
+        self._aliases = Aliases(mailboxes.aliases)
+        self._ending = "@" + canonical_domain(default_domain)
         self._verified = VerifiedPasswords()
 
     def user_id(self, address: str) -> str:
-        """The user id of an address or login name: lower case, and without the default domain."""
-        return address.lower().removesuffix(self._ending)
+        """The user id of an address or login name: its canonical form without the default domain; NO_USER_ID for what
+        cannot be one."""
+        try:
+            return canonical(address).removesuffix(self._ending) or NO_USER_ID
+        except ValueError:
+            return NO_USER_ID
 
     def user(self, user: str, txn: Txn = None) -> User | None:
         """The row of that user id."""
@@ -79,12 +93,17 @@ class BuiltinDirectory:
 
     def look_up(self, address: str) -> Account | None:
         """The account that mail to that address is for."""
-        return self.find(self.user_id(address))
+        user = self.user_id(address)
+        found = self.find(user)
+        if found is None:
+            owner = self._aliases.owner(user)
+            found = self.find(owner) if owner is not None else None
+        return found
 
     def remembers(self, login: str, password: Secret) -> Account | None:
         """The account, if this password was found right a short while ago."""
         found = self.user(self.user_id(login))
-        if found is None or found.account.status is not Status.ACTIVE:
+        if found is None or not found.account.status.may_log_in:
             return None
         return found.account if (found.account.user, password, found.password) in self._verified else None
 
@@ -92,15 +111,22 @@ class BuiltinDirectory:
         """The account that logs in; see Directory. Raises StoreError BAD_LOGIN."""
         found = self.user(self.user_id(login))
         fits = verify_password(password, found.password if found else NOBODY)
-        if found is None or not fits or found.account.status is not Status.ACTIVE:
+        if found is None or not fits or not found.account.status.may_log_in:
             raise StoreError(Problem.BAD_LOGIN)
         self._verified.add(found.account.user, password, found.password)
         return found.account
 
-    def add(self, address: str, password_hash: str, *, partition: str = "primary") -> Account:
-        """A new user. Raises StoreError USER_EXISTS, BAD_NAME."""
+    def add(self, address: str, password_hash: str, *, partition: str = "primary", aliases: Iterable[str] = ()
+            ) -> Account:
+        """A new user. Raises StoreError USER_EXISTS, BAD_NAME, LIMIT."""
+        account = Account(self.user_id(address), partition, aliases=self._legal_aliases(aliases))
+        self.insert(User(account, password_hash))
+        return account
+
+    def insert(self, user: User) -> None:
+        """A new user, with all that its row says. Raises StoreError USER_EXISTS, BAD_NAME."""
         try:
-            user = User(Account(legal_owner(self.user_id(address)), partition), password_hash)
+            legal_owner(user.account.user)
         except NameProblem as error:
             raise StoreError(Problem.BAD_NAME, str(error)) from error
 
@@ -110,15 +136,24 @@ class BuiltinDirectory:
             self.write(user, txn)
 
         self._change(work)
-        return user.account
 
     def change(self, user: str, *, password_hash: str | None = None, status: Status | None = None,
-               groups: Sequence[str] | None = None) -> Account:
-        """Change what is given. Raises StoreError NO_USER."""
+               groups: Iterable[str] | None = None, aliases: Iterable[str] | None = None) -> Account:
+        """Change what is given. Raises StoreError NO_USER; for aliases USER_EXISTS, BAD_NAME, LIMIT."""
+        names = None if groups is None else tuple(groups)
+        addresses = None if aliases is None else self._legal_aliases(aliases)
         return self.alter(user, lambda old: evolve(
             old, password=password_hash or old.password, account=evolve(
                 old.account, status=status or old.account.status,
-                groups=old.account.groups if groups is None else tuple(groups)))).account
+                groups=old.account.groups if names is None else names,
+                aliases=old.account.aliases if addresses is None else addresses))).account
+
+    def _legal_aliases(self, addresses: Iterable[str]) -> tuple[str, ...]:
+        named = {address: self.user_id(address) for address in addresses}
+        for address, alias in named.items():
+            if alias == NO_USER_ID:
+                raise StoreError(Problem.BAD_NAME, f"{address!r} is not an address")
+        return legal_aliases(named.values())
 
     def alter(self, user: str, change: Callable[[User], User]) -> User:
         """Change a row. Raises StoreError NO_USER, and what `change` raises."""
@@ -154,12 +189,54 @@ class BuiltinDirectory:
             yield User.from_bytes(key.decode(), data).account
 
     def erase(self, user: str, txn: Txn) -> bool:
-        """Take a row away; whether it was there."""
+        """Take a row away, and its aliases; whether it was there."""
+        for alias in self._aliases_of(user, txn) or ():
+            self._aliases.remove(alias, user, txn)
         return self._table.delete(user.encode(), txn)
 
     def write(self, user: User, txn: Txn) -> None:
-        """Set a row."""
-        self._table.put(user.account.user.encode(), user.to_bytes(), txn)
+        """Set a row. Raises StoreError USER_EXISTS when the user's name, or a new alias, is taken already."""
+        name, after = user.account.user, user.account.aliases
+        before = self._aliases_of(name, txn)
+        if before is None and (other := self._aliases.owner(name, txn)) is not None:
+            raise StoreError(Problem.USER_EXISTS, f"{name} is an alias of {other}")
+        for alias in set(before or ()).difference(after):
+            self._aliases.remove(alias, name, txn)
+        for alias in sorted(set(after).difference(before or ())):
+            if alias == name or self._table.get(alias.encode(), txn) is not None:
+                raise StoreError(Problem.USER_EXISTS, f"{alias} is a user")
+            self._aliases.add(alias, name, txn)
+        self._table.put(name.encode(), user.to_bytes(), txn)
+
+    def _aliases_of(self, user: str, txn: Txn) -> tuple[str, ...] | None:
+        data = self._table.get_to_change(user.encode(), txn)
+        return User.from_bytes(user, data).account.aliases if data is not None else None
+
+    def wrong_aliases(self) -> list[tuple[str, str, bool]]:
+        """Where the table of aliases and the users' rows differ: alias, user, and whether it is the table that has it;
+        these come first."""
+        rows = {(alias, key.decode()) for key, data in self._table.scan() if b'"aliases"' in data
+                for alias in User.from_bytes(key.decode(), data).account.aliases}
+        there = set(self._aliases.all())
+        return [*((*pair, True) for pair in sorted(there - rows)), *((*pair, False) for pair in sorted(rows - there))]
+
+    def settle_aliases(self) -> list[tuple[str, str, bool]]:
+        """Have the table say what the users' rows say: it may be new, or an older one. Returns what was wrong.
+
+        An alias that two rows have stays whose it is.
+        """
+        wrong = self.wrong_aliases()
+        for alias, user, _ in wrong:
+            transact(self._env, partial(self._settle, alias, user))
+        if wrong:
+            self._env.flush()
+        return wrong
+
+    def _settle(self, alias: str, user: str, txn: Txn) -> None:
+        if alias not in (self._aliases_of(user, txn) or ()):
+            self._aliases.remove(alias, user, txn)
+        elif self._aliases.owner(alias, txn) is None:
+            self._aliases.add(alias, user, txn)
 
     def _change(self, work: Callable[[Txn], None]) -> None:
         transact(self._env, work)

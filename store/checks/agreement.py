@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from mboxlist.acl import RIGHTS
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import SEPARATOR
+from store.accounts.builtin import BuiltinDirectory
 from store.findings import RECONSTRUCT, RESTART, Finding
 from store.mailbox import MailboxState
 from store.partition import Partition
@@ -17,6 +18,7 @@ def look(store: Store) -> Iterator[Finding]:
     """What is wrong at this moment; a change that is under way may be among it."""
     deleted = {entry.id: (when, entry) for when, entry in store.mailboxes.deleted.all()}
     yield from _look_at_list(store, deleted)
+    yield from _look_at_aliases(store)
     roots = {name: {root for root, _ in partition.quotas.all() if SEPARATOR in root}
              for name, partition in store.partitions.items()}
     known = {mailbox: entry.partition for mailbox, (_, entry) in deleted.items()}
@@ -69,6 +71,13 @@ def _look_at_list(store: Store, deleted: Mapping[MailboxId, tuple[int, MailboxEn
     for identifier, name, too_much in store.mailboxes.granted.differences(store.mailboxes.all()):
         yield Finding(f"{identifier} may look it up by the table of rights alone" if too_much else
                       f"{identifier} may look it up, not by the table of rights", name, RECONSTRUCT)
+
+
+def _look_at_aliases(store: Store) -> Iterator[Finding]:
+    if isinstance(store.directory, BuiltinDirectory):
+        for alias, user, too_much in store.directory.wrong_aliases():
+            yield Finding(f"user {user} has it by the table of aliases alone" if too_much else
+                          f"user {user} has it, not by the table of aliases", f"alias {alias}", RECONSTRUCT)
 
 
 def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str]) -> Iterator[Finding]:

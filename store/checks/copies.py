@@ -46,7 +46,8 @@ def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current:
     epoch = wanted.head.epoch
     old, new = comparable(there.head, epoch), comparable(wanted.head, epoch)
     if old == new:
-        if there.rows.tobytes() != wanted.rows.tobytes() or there.own.tobytes() != wanted.own.tobytes():
+        if (there.rows.tobytes(), there.own.tobytes(), there.heads) != (
+                wanted.rows.tobytes(), wanted.own.tobytes(), wanted.heads):
             yield Finding("it has other records than its mailbox", str(path), RECONSTRUCT)
     elif current:
         yield Finding("it says other things of its mailbox than is so", str(path), RECONSTRUCT)

@@ -37,7 +37,7 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn) -> It
                 _charge(uses, state)
             continue                        # on its way from or to another partition, or being purged
         yield from _look_at_mailbox(state, rows, where, whole=not broken)
-        for uid in messages.wrong(rows):
+        for uid in messages.wrong(rows, partition.heads.sizes(rows, txn)):
             yield Finding(f"UID {uid} is not what is known of its message", where, RECONSTRUCT)
         yield from _look_at_vanished(partition, mailbox, state, rows, where, txn)
         yield from _look_at_removed(removed.get(mailbox, np.empty(0, np.uint32)), state, rows, where)
@@ -46,6 +46,7 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn) -> It
             _charge(uses, state)
     yield from _look_at_orphans(partition, set(states), txn)
     yield from _look_at_quota(partition, uses, txn)
+    yield from _look_at_heads(partition, txn)
 
 
 def _is_here(store: Store, partition: Partition, mailbox: MailboxId) -> bool:
@@ -170,6 +171,16 @@ def _look_at_orphans(partition: Partition, known: set[MailboxId], txn: Txn) -> I
                             ("expunged UIDs", partition.vanished.mailboxes(txn))):
         for mailbox in sorted(mailboxes - known):
             yield Finding(f"{what} of a mailbox that has no figures", f"mailbox {mailbox}", RECONSTRUCT)
+
+
+def _look_at_heads(partition: Partition, txn: Txn) -> Iterator[Finding]:
+    """Header fields that messages have of their own: each has one number, up to the last one."""
+    heads = partition.heads
+    known = dict(heads.all(txn))
+    last = int.from_bytes(known.pop(0, b""), "big")
+    for number, octets in known.items():
+        if number > last or heads.number(octets, txn) != number:
+            yield Finding("they have another number, or it will be given again", f"header fields {number}", RECONSTRUCT)
 
 
 def _look_at_quota(partition: Partition, uses: dict[str, list[int]], txn: Txn) -> Iterator[Finding]:

@@ -70,11 +70,13 @@ class Messages:
                 self.references[number] += 1
                 self.checks[number:number + 1] += values[place:place + 1]
 
-    def wrong(self, rows: Rows) -> list[int]:
-        """The UIDs of the records that disagree with what is known of their messages."""
+    def wrong(self, rows: Rows, heads: NDArray[np.int64]) -> list[int]:
+        """The UIDs of the records that disagree with what is known of their messages; `heads` is the octets of header
+        fields of its own that each has."""
         at, fits = self._fitting(rows)
         if len(self.serials):
-            fits &= (self.sizes[at] == rows["size"] + rows["skip"]) & (
+            octets = self.sizes[at].astype(np.int64) + heads
+            fits &= (octets == (rows["size"] + rows["skip"]).astype(np.int64)) & (rows["spare"] == 0) & (
                 (rows["skip"] == 0) | (self.traces[at] == rows["skip"]))
         return [int(row["uid"]) for row in rows[~fits] if bytes(row["mid"]) in self.records]
 

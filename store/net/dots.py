@@ -36,7 +36,8 @@ class DotReader:
         if self.done:
             raise ValueError("the message has ended")
         data = self._open + chunk
-        end = data.find(END)
+        dot = data.find(b"\r\n.")                        # most chunks have none
+        end = data.find(END, dot) if dot >= 0 else -1
         if end >= 0:
             self.done = True
             self.left = len(data) - end - len(END)
@@ -45,7 +46,8 @@ class DotReader:
             self._open = next((start for start in _OPEN_ENDS if data.endswith(start)), b"")
             if self._open:
                 data = data[: -len(self._open)]
-        data = data.replace(b"\r\n.", b"\r\n")
+        if dot >= 0:
+            data = data.replace(b"\r\n.", b"\r\n")
         if self._unseen and data:
             data, self._unseen = data[self._unseen:], 0
         return data

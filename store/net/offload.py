@@ -20,9 +20,10 @@ from mboxlist.entry import MailboxEntry
 from store import across
 from store.accounts.base import Account
 from store.copying import copy_messages
-from store.deliver import NotOnDisk, Outcome, Target, commit, is_known
+from store.deliver import Locked, NotOnDisk, Outcome, Target, commit, is_known
 from store.errors import Problem, StoreError
 from store.messagefiles import Staged
+from store.net.locked import LockedMailboxes
 from store.net.threads import Inline, Threads
 from store.partition import READY, Partition
 from store.settings import SYNC_LEVELS
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 EVERYTHING, _, NOTHING = SYNC_LEVELS
+AT_ONCE = 0.01              # seconds in which a transaction must get its locks on the event loop
 SYNCS = 8                   # batches of message files that are synced at the same time
 
 
@@ -83,6 +85,7 @@ class Durability:
 
     def __init__(self, store: Store, threads: Threads) -> None:
         self.threads = threads
+        self.locked = LockedMailboxes(store.settings, threads)
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
         self._logs: dict[str, _Shared] = {}
@@ -207,7 +210,8 @@ async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], 
 
 def _as_it_is_now(store: Store, target: Target, outcome: Outcome) -> Target | None:
     """The target for another try, when its mailbox is being moved, or was since it was looked up; else None."""
-    if not isinstance(outcome, StoreError) or outcome.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
+    if not isinstance(outcome, StoreError) or isinstance(outcome, Locked) or outcome.problem not in (
+            Problem.BUSY, Problem.NO_MAILBOX):
         return None
     entry = store.mailboxes.find_id(target.entry.id)
     return None if entry is None else evolve(target, entry=entry)
@@ -220,7 +224,7 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
     outcomes = None
     if is_known(partition, staged):
         try:
-            outcomes = commit(partition, staged, targets, received)
+            outcomes = await _commit(store, partition, staged, targets, received)
         except NotOnDisk:
             pass
     if outcomes is None:
@@ -232,7 +236,7 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
         else:
             await durability.staged(staged, partition)
         staged.close()
-        outcomes = _commit_twice(partition, staged, targets, received)
+        outcomes = await _commit(store, partition, staged, targets, received)
     durability.make_ready(partition)
     if store.settings.sync == NOTHING:
         place_all([staged])
@@ -241,15 +245,15 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
     return outcomes
 
 
-def _commit_twice(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate
-                  ) -> list[Outcome]:
-    """Once more when another process brought the same content at the same moment: then it is known."""
+async def _commit(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
+                  received: InternalDate) -> list[Outcome]:
+    """At once, unless another transaction holds a lock for longer than usual, or brought the same content."""
     try:
-        return commit(partition, staged, targets, received)
+        return commit(partition, staged, targets, received, seconds=AT_ONCE)
     except StoreError as refusal:
         if refusal.problem is not Problem.BUSY:
             raise
-        return commit(partition, staged, targets, received)
+    return await _durability(store).locked.commit(partition, staged, targets, received)
 
 
 async def _copy(store: Store, staged: Staged, partition: Partition) -> Staged:

@@ -11,11 +11,15 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
+from twisted.internet import tcp
 from twisted.internet.defer import Deferred, ensureDeferred
-from twisted.internet.interfaces import IAddress
+from twisted.internet.error import ConnectionDone
+from twisted.internet.error import ConnectionLost as TwistedConnectionLost
+from twisted.internet.interfaces import IAddress, IHalfCloseableProtocol, IHandshakeListener
 from twisted.internet.protocol import Factory, connectionDone
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from store.net.lines import KEPT, ConnectionLost, LineTooLong, Stopping, TimedOut
 
@@ -44,6 +48,14 @@ class Session(Protocol):
         """Talk until the conversation is over."""
 
 
+class Tls(Protocol):
+    """Beside what Twisted wants of it to begin TLS."""
+
+    def certificate_names(self, connection: object) -> tuple[str, ...]:
+        """See `Stream.certificate_names`; `connection` is OpenSSL's."""
+
+
+@implementer(IHandshakeListener, IHalfCloseableProtocol)
 class Stream(TwistedProtocol):
     """One connection. See the module's text."""
 
@@ -58,14 +70,15 @@ class Stream(TwistedProtocol):
         self._timer: Any = None
         self._idle = False                              # waiting between commands: may be told of a stop
         self._paused = self._full = False
+        self._ended = False                             # the peer sends no more
         self._lost = False
         self._closing = False
         self._turn = 0.0
         self._woken = False
         self.id = f"{os.getpid():x}-{number:x}"
         self.peer = self.local = ""
-        self.secure = factory.implicit_tls
-        self.stopping = False
+        self.secure = self._handshaking = factory.implicit_tls
+        self.stopping = factory.stopping
 
     # What sessions use
 
@@ -92,8 +105,9 @@ class Stream(TwistedProtocol):
 
     async def some(self, most: int, timeout: float) -> bytes:
         """Between 1 and `most` octets of what has arrived. Raises ConnectionLost, TimedOut."""
-        if not self._input:
-            await self._more(self._clock.seconds() + timeout)
+        deadline = self._clock.seconds() + timeout
+        while not self._input:
+            await self._more(deadline)
         data = bytes(self._input[:most])
         self._took(len(data))
         return data
@@ -162,8 +176,24 @@ class Stream(TwistedProtocol):
         """
         self._send()
         self._input.clear()
+        self.secure = self._handshaking = True
         self._transport.startTLS(self._factory.tls)
-        self.secure = True
+
+    async def established(self, timeout: float) -> None:
+        """Until the TLS handshake is over; at once without TLS. Raises ConnectionLost, TimedOut, Stopping."""
+        deadline = self._clock.seconds() + timeout
+        while self._handshaking:
+            await self._more(deadline, idle=True)
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """The common name and the DNS names of the client's certificate, in lower case; it has been verified.
+
+        Empty without one, and before the handshake is over (`established`).
+        """
+        if not self.secure or self._handshaking or self._lost:
+            return ()
+        return cast(Tls, self._factory.tls).certificate_names(self._transport.getHandle())
 
     def close(self) -> None:
         """End the connection after what was written has gone out."""
@@ -186,7 +216,7 @@ class Stream(TwistedProtocol):
 
     def connectionMade(self) -> None:
         self._transport = cast(Any, self.transport)
-        self.peer, self.local = _host(self._transport.getPeer()), _host(self._transport.getHost())
+        self.peer, self.local = host(self._transport.getPeer()), host(self._transport.getHost())
         if hasattr(self._transport, "setTcpNoDelay"):
             self._transport.setTcpNoDelay(True)
         self._transport.registerProducer(self, True)
@@ -201,8 +231,23 @@ class Stream(TwistedProtocol):
             self._transport.pauseProducing()
         self._resume()
 
+    def handshakeCompleted(self) -> None:
+        self._handshaking = False
+        self._resume()
+
+    def readConnectionLost(self) -> None:
+        """The peer sends no more, and may still be reading: Exim does that behind its last BDAT and QUIT."""
+        self._ended = True
+        if self._waiter is not None:
+            self._break(ConnectionLost())
+
+    def writeConnectionLost(self) -> None:
+        """Only we could have ended our side, and do not."""
+
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._lost = True
+        if self._handshaking and not isinstance(reason.value, (ConnectionDone, TwistedConnectionLost)):
+            log.info("%s: no TLS with %s: %s", self.id, self.peer, reason.getErrorMessage())
         self._factory.gone(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -244,7 +289,7 @@ class Stream(TwistedProtocol):
         self.abort()
 
     async def _more(self, deadline: float, idle: bool = False) -> None:
-        if self._lost:
+        if self._lost or self._ended:
             raise ConnectionLost
         if idle and self.stopping:
             raise Stopping
@@ -275,7 +320,9 @@ class Stream(TwistedProtocol):
             data = b"".join(self._output) if len(self._output) > 1 else self._output[0]
             self._output.clear()
             if not self._lost and not self._closing:
-                self._transport.write(data)
+                rest = send_now(self._transport, data)
+                if rest:
+                    self._transport.write(rest)
 
     def _resume(self) -> None:
         waiter, self._waiter = self._waiter, None
@@ -326,6 +373,7 @@ class StreamFactory(Factory):
         self.tls = tls
         self.implicit_tls = implicit_tls
         self.streams: set[Stream] = set()
+        self.stopping = False
 
     def buildProtocol(self, addr: IAddress | None) -> Stream:
         stream = Stream(self, next(_numbers))
@@ -337,11 +385,23 @@ class StreamFactory(Factory):
         self.streams.discard(stream)
 
     def stop(self) -> None:
-        """Tell every session that the server is going down."""
+        """Tell every session that the server is going down, also those that a proxy has not introduced yet."""
+        self.stopping = True
         for stream in tuple(self.streams):
             stream.stop()
 
 
-def _host(address: object) -> str:
+def send_now(transport: Any, data: bytes) -> bytes:
+    """What is left of `data` when a plain socket has taken what it takes at once; all of it for any other transport.
+
+    Twisted would wait for the loop's next turn, and ask the kernel twice about the socket.
+    """
+    if not isinstance(transport, tcp.Connection) or transport.TLS or transport.dataBuffer or transport._tempDataBuffer:
+        return data
+    sent = transport.writeSomeData(data)
+    return data[sent:] if isinstance(sent, int) else data       # an error is found again by Twisted's own writing
+
+
+def host(address: object) -> str:
     """The address without its port; "local" for a UNIX socket."""
     return str(getattr(address, "host", "local"))

@@ -66,7 +66,7 @@ def _deliver_one(place: Place, answered: Answered) -> None:
 
 
 def _deliver_three(place: Place, answered: Answered) -> None:
-    place.deliver(NEW[1], ALICE, BOB, WORK, trace=TRACE, flags=Flags(Flag.FLAGGED))
+    place.deliver(NEW[1], ALICE, BOB, WORK, trace=TRACE, flags=Flags(Flag.FLAGGED), header=b"Delivered-To: {}\r\n")
     answered()
 
 

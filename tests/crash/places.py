@@ -66,9 +66,10 @@ class Place:
         """The mailbox of that name."""
         return self.store.entry(name)
 
-    def deliver(self, body: bytes, *names: MailboxName, trace: bytes = b"", flags: Flags = Flags()) -> None:
+    def deliver(self, body: bytes, *names: MailboxName, trace: bytes = b"", flags: Flags = Flags(), header: bytes = b""
+                ) -> None:
         """Deliver to all of these mailboxes. Raises StoreError when any of them refuses."""
-        deliver(self.store, body, *names, trace=trace, flags=flags)
+        deliver(self.store, body, *names, trace=trace, flags=flags, header=header)
 
     def flushed(self, name: MailboxName) -> None:
         """What a server waits for before it says that a change was made."""
@@ -84,8 +85,9 @@ class Place:
 
 
 def deliver(store: Store, body: bytes, *names: MailboxName, trace: bytes = b"", flags: Flags = Flags(),
-            ignore_quota: bool = False) -> None:
-    """Deliver to all of these mailboxes, as the servers do. Raises StoreError when any of them refuses."""
+            ignore_quota: bool = False, header: bytes = b"") -> None:
+    """Deliver to all of these mailboxes, as the servers do; in `header` {} stands for the name of each. Raises
+    StoreError when any of them refuses."""
     entries = [store.entry(name) for name in names]
     staged = store.stage(entries[0], trace)
     try:
@@ -96,7 +98,8 @@ def deliver(store: Store, body: bytes, *names: MailboxName, trace: bytes = b"", 
     except BaseException:
         staged.abort()
         raise
-    targets = [Target(entry, flags, ignore_quota) for entry in entries]
+    targets = [Target(entry, flags, ignore_quota, header=header.replace(b"{}", str(entry.name).encode()))
+               for entry in entries]
     for outcome in offload.now(offload.deliver(store, staged, targets, WHEN)):
         if isinstance(outcome, StoreError):
             raise outcome
@@ -108,7 +111,7 @@ def fill(store: Store) -> None:
         store.inbox(store.directory.add(user, HASH))        # type: ignore[attr-defined]
     for path in ("Archive", "Archive/2025", "Archive/2026", "Archive/2026/January", "Work"):
         store.create_mailbox(MailboxName("alice", path))
-    deliver(store, OLD[0], ALICE, BOB, ARCHIVE, trace=TRACE)
+    deliver(store, OLD[0], ALICE, BOB, ARCHIVE, trace=TRACE, header=b"Delivered-To: {}\r\n")
     deliver(store, OLD[1], ALICE, flags=Flags(Flag.SEEN, ("todo", "$Forwarded")))
     deliver(store, OLD[2], ALICE, trace=TRACE)
     deliver(store, OLD[3], WORK, ALICE, trace=TRACE)

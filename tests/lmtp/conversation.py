@@ -2,8 +2,11 @@
 
     # ...                    a comment
     have: alice; bob room=100; carol inactive; alice/Archive; public/news    users, mailboxes of theirs, and public ones
+    have: relay password=secret; dora alias=info@example.org         a user who can log in; another address
     rights: alice/Archive bob lrp        what a user, a group or anyone may do with a mailbox
     with: error_limit=3 tls                                      settings of the server; a context for STARTTLS
+    with: implicit_tls guaranteed     TLS from the start; the listener that ignores quota
+    from: 192.0.2.1          the client's address (127.0.0.1)      certificate: mx.example.org    what the client shows
     fail: deliver DISK_FULL  the named step fails with that problem, or with an error that nobody expects
     C: NOOP                  a line from the client; lines that follow each other are one batch
     C~: \\x00\\r\\n             octets from the client, no line end is added
@@ -11,6 +14,7 @@
     repeat: 3 NOOP           a line from the client, that many times
     S: 250 2.0.0 *           a line from the server; * at the end is any text, $name captures and must match again
     answers: 3 250 *         that many of them
+    hello:                   the whole reply to LHLO
     time: 300    stop:    another:    tls:    delete: alice/box         what else may happen
     closed:                  the server has ended the connection (it has not, where this is not said)
     box: alice/INBOX 1       messages in a mailbox     message: alice/INBOX ...     content of the last one
@@ -27,14 +31,17 @@ from lmtp.protocol import factory
 from lmtp.settings import Settings
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
+from store.accounts.passwords import hash_password
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.rights import set_acl
+from store.values import Secret
 from tests.support.wire import Wire
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "lmtp"
 SENDING = ("C", "C~", "octets", "letters", "repeat")
-CHECKS = ("S", "answers", "closed", "box", "message", "trace")
+PREPARED = ("have", "rights", "with", "from", "certificate", "fail")
+CHECKS = ("S", "answers", "hello", "closed", "box", "message", "trace")
 
 
 @frozen
@@ -72,7 +79,7 @@ def unescaped(text):
 def sent(step):
     """The octets of a step of the client's."""
     if step.kind == "C":
-        return step.text.encode("ascii") + b"\r\n"
+        return step.text.encode() + b"\r\n"
     if step.kind == "C~":
         return unescaped(step.text)
     count, _, line = step.text.partition(" ")
@@ -84,13 +91,26 @@ def sent(step):
 
 
 @define
+class Tls:
+    """In the place of a TLS context."""
+
+    names: tuple = ()
+
+    def certificate_names(self, connection):
+        """Those of the client's certificate."""
+        return self.names
+
+
+@define
 class Place:
     """A store with what a script says, and a server in front of it."""
 
     store: object
     monkeypatch: object
     settings: Settings = Settings(hostname="store.example.org")
-    tls: object = None
+    tls: Tls = None
+    peer: str = "127.0.0.1"
+    listener: dict = field(factory=dict)
     clock: Clock = field(factory=Clock)
     factory: object = None
     wire: Wire = None
@@ -109,14 +129,19 @@ class Place:
             elif step.kind == "with":
                 for item in step.text.split():
                     self._with(*item.partition("="))
+            elif step.kind == "from":
+                self.peer = step.text
+            elif step.kind == "certificate":
+                self.tls.names = (step.text,)
             elif step.kind == "fail":
                 self._fail(*step.text.split())
-        self.factory = factory(self.store, self.settings, self.clock, self.tls, now=lambda: 1795178580.0)
+        self.factory = factory(self.store, self.settings, self.clock, self.tls, now=lambda: 1795178580.0,
+                               **self.listener)
         self.connect()
 
     def connect(self):
         """One more connection."""
-        self.wire = Wire(self.factory, self.clock)
+        self.wire = Wire(self.factory, self.clock, self.peer)
 
     def remove_users(self):
         """Leave the store as it was."""
@@ -130,20 +155,29 @@ class Place:
         if "/" in item:
             self.store.create_mailbox(named(item))
             return
-        user, *words = re.split(r" (?=room=|inactive|disabled)", item)
+        user, *words = re.split(r" (?=room=|password=|alias=|inactive|hold|disabled|deleted|overquota)", item)
         self.store.directory.add(user.replace(" ", "."), "no password")
         for word in words:
-            if word.startswith("room="):
-                self.store.set_quota(user, octets=int(word.removeprefix("room=")))
+            name, _, value = word.partition("=")
+            if name == "room":
+                self.store.set_quota(user, octets=int(value))
+            elif name == "password":
+                self.store.directory.change(user, password_hash=hash_password(Secret(value.encode())))
+            elif name == "alias":
+                self.store.directory.change(user, aliases=[value])
             else:
                 self.store.directory.change(user, status=Status(word))
 
     def _with(self, name, _, value):
         if name == "tls":
-            self.tls = object()
+            self.tls = Tls()
+        elif name in ("implicit_tls", "guaranteed"):
+            self.listener[name] = True
+            self.tls = self.tls or Tls()
         else:
             kind = type(getattr(self.settings, name))
-            self.settings = evolve(self.settings, **{name: kind(value)})
+            read = {tuple: lambda text: tuple(text.split(",")), type(None): Path}.get(kind, kind)
+            self.settings = evolve(self.settings, **{name: read(value)})
 
     def _fail(self, what, problem):
         error = RuntimeError("something secret") if problem == "unexpected" else StoreError(Problem[problem])
@@ -156,7 +190,7 @@ class Place:
                 second.abort()
             raise error
 
-        if what in ("deliver", "look_up"):
+        if what in ("deliver", "look_up", "authenticate"):
             self.monkeypatch.setattr(offload, what, fail_later)
         elif what == "stage":
             self.monkeypatch.setattr(self.store, "stage", fail)
@@ -198,7 +232,7 @@ def play(place, steps):
         answers += lines
         if step.kind in CHECKS:
             check(place, step, answers)
-        elif step.kind not in ("have", "rights", "with", "fail"):
+        elif step.kind not in PREPARED:
             assert not answers, f"unexpected before line {step.line}: {answers}"
             happen(place, step)
     closed = any(step.kind == "closed" for step in steps)
@@ -230,6 +264,10 @@ def check(place, step, answers):
     elif step.kind == "answers":
         for _ in range(int(name)):
             match_line(place, rest, answers.pop(0), step.line)
+    elif step.kind == "hello":
+        while answers and answers[0].startswith(b"250-"):
+            answers.pop(0)
+        match_line(place, "250 ENHANCEDSTATUSCODES", answers.pop(0), step.line)
     elif step.kind == "closed":
         assert place.wire.closed, f"line {step.line}"
     else:
@@ -260,10 +298,11 @@ def check_mailbox(place, step):
         assert len(messages) == int(rest), f"line {step.line}"
     elif step.kind == "message":
         assert messages, f"line {step.line}"
-        header = re.match(rb"Return-Path: .*\r\nReceived: .*\r\n(?:\t.*\r\n)*", messages[-1])
+        header = re.match(rb"(?:Delivered-To: .*\r\n)?Return-Path: .*\r\nReceived: .*\r\n(?:\t.*\r\n)*", messages[-1])
         assert messages[-1][header.end():] == unescaped(rest), f"line {step.line}"
     else:
-        assert rest.encode() in messages[-1].partition(b"\r\n\r\n")[0], f"line {step.line}"
+        wanted = unescaped(rest) if "\\" in rest else rest.encode()
+        assert wanted in messages[-1].partition(b"\r\n\r\n")[0], f"line {step.line}"
 
 
 def split_mailbox(step):

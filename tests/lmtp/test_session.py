@@ -6,7 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lmtp.refusals import REPLIES
 from lmtp.states import COMMANDS, OTHERS
+from store.errors import Problem
 from tests.lmtp.conversation import SENDING, Step, read_script, sent
 from tests.lmtp.test_replies import is_legal
 
@@ -103,3 +105,16 @@ def test_a_message_is_one_line_in_the_log_and_its_text_is_not_in_it(place, caplo
     assert "user/alice/INBOX: 1, user/bob/INBOX: 1" in first and "<a@client.example.org>" in first
     assert any("nobody@example.org" in line and "550 5.1.1" in line for line in lines)
     assert not any("Subject" in line for line in lines)
+
+
+@pytest.mark.parametrize("step", ["look_up", "stage", "deliver"])
+@pytest.mark.parametrize("problem", Problem)
+def test_every_problem_of_the_store_is_answered_wherever_it_is_met(place, step, problem):
+    place.prepare([Step(1, "have", "alice"), Step(2, "fail", f"{step} {problem.name}")])
+    place.wire.send(b"LHLO a\r\nMAIL FROM:<>\r\nRCPT TO:<alice>\r\nDATA\r\n.\r\nNOOP\r\n")
+    codes = [line[:9] for line in place.wire.received().splitlines() if line[3:4] == b" "][3:]
+    reply = b"%d %b" % (REPLIES[problem][0], REPLIES[problem][1].encode())
+    assert codes == {
+        "look_up": [reply, b"503 5.5.1", b"500 5.5.1", b"250 2.0.0"],
+        "stage": [b"250 2.1.5", reply, b"500 5.5.1", b"250 2.0.0"],
+        "deliver": [b"250 2.1.5", b"354 Start", reply, b"250 2.0.0"]}[step]

@@ -55,6 +55,27 @@ def test_the_work_of_a_transaction_runs_again_after_a_deadlock(tmp_path):
     env.close()
 
 
+def test_a_transaction_that_may_not_wait_gives_up_and_a_glance_sees_what_is_not_committed(tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db", glances=True)
+    transact(env, lambda txn: table.put(b"a", b"old", txn))
+    other, tries = env.begin(), []
+
+    def work(txn):
+        tries.append(1)
+        return table.get_to_change(b"a", txn)
+
+    table.put(b"a", b"new", other)
+    with pytest.raises(Deadlock):
+        transact(env, work, seconds=0)
+    assert len(tries) == 2
+    assert table.glance(b"a") == b"new"
+    other.abort()
+    assert table.glance(b"a") == b"old" and table.glance(b"b") is None
+    assert transact(env, work, seconds=0) == b"old"
+    env.close()
+
+
 def test_a_broken_environment_is_told(tmp_path):
     told = []
     env = opened(tmp_path / "env", lambda: told.append(1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mboxlist.names import MailboxName, NameProblem
+from mboxlist.names import MailboxName, NameProblem, legal_owner
 
 LEGAL = [
     # what alice's client writes, the canonical name, what her client is shown
@@ -36,6 +36,25 @@ def test_legal_names(written, canonical, shown):
 def test_names_that_are_not_legal(written):
     with pytest.raises(NameProblem):
         MailboxName.from_client("alice", written)
+
+
+@pytest.mark.parametrize("owner", ["alice", "jörg", "jörg@xn--bcher-kva.example", "用户", "דוד", "é" * 120, "o'neil"])
+def test_legal_owners(owner):
+    assert legal_owner(owner) == owner
+
+
+@pytest.mark.parametrize("owner", [
+    "", ".", "..", "a/b", "a b", "a*", "store.idx", "@a", "anyone", "-bob", "group:x", "\ud800",
+    "é" * 121, "用" * 81,                                       # octets, not characters, make the name of a folder
+    "a\x00", "a\x85", "a\x9f", "a\u2028",                     # RFC 8264 §9.12: controls
+    "a\u00a0", "a\u3000",                                      # §9.14: spaces
+    "a\u200e", "a\u202e", "\u2067a", "a\u061c",               # those that turn round what is read
+    "a\u200b", "a\u200d", "a\u00ad", "a\ufeff", "a\u2060", "a\u034f", "a\u3164", "a\ufe0f", "a\U000e0101",   # §9.13
+    "a\ue000", "a\uffff", "a\u0378",                           # private, never, and not yet a character
+])
+def test_owners_that_are_not_legal(owner):
+    with pytest.raises(NameProblem):
+        legal_owner(owner)
 
 
 def test_the_hierarchy():

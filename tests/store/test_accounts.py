@@ -1,14 +1,18 @@
 """The built-in directory and its passwords."""
 
 import pytest
+from attrs import evolve
 
-from store.accounts.base import Status
+from store.accounts.base import Status, delivery_problem
 from store.accounts.cache import LIFETIME, MOST, VerifiedPasswords
 from store.accounts.passwords import NOBODY, hash_password, verify_password
 from store.accounts.sasl import Plain
+from store.check import check
+from store.deliver import Delivered
 from store.errors import Problem, StoreError
+from store.users import rename_user
 from store.values import Secret
-from tests.support.stores import HASH, PASSWORD
+from tests.support.stores import HASH, PASSWORD, SMALL, deliver, make_store
 
 
 def test_a_password_fits_its_own_hash_only():
@@ -62,6 +66,32 @@ def test_an_account_that_is_not_active_cannot_log_in(store):
         store.directory.authenticate("alice", Secret(PASSWORD))
 
 
+STATUSES = {
+    # Sun's table of mailUserStatus:  login, delivery
+    Status.ACTIVE: (True, None),
+    Status.INACTIVE: (False, Problem.USER_INACTIVE),
+    Status.DISABLED: (False, Problem.USER_DISABLED),
+    Status.DELETED: (False, Problem.NO_USER),
+    Status.REMOVED: (False, Problem.NO_USER),
+    Status.HOLD: (False, Problem.USER_ON_HOLD),
+    Status.OVERQUOTA: (True, Problem.OVER_QUOTA),
+}
+
+
+@pytest.mark.parametrize("status", Status)
+def test_what_a_status_means(store, status):
+    login, problem = STATUSES[status]
+    assert (status.may_log_in, delivery_problem(status)) == (login, problem)
+    store.directory.authenticate("alice", Secret(PASSWORD))
+    store.directory.change("alice", status=status)
+    assert (store.directory.remembers("alice", Secret(PASSWORD)) is not None) == login
+    try:
+        assert store.directory.authenticate("alice", Secret(PASSWORD)).status is status and login
+    except StoreError as refused:
+        assert refused.problem is Problem.BAD_LOGIN and not login
+    assert store.directory.look_up("alice").status is status
+
+
 def test_what_is_remembered_ends_and_is_bounded():
     now = [0.0]
     verified = VerifiedPasswords(lambda: now[0])
@@ -87,6 +117,58 @@ def test_users_are_added_once_and_removed(store):
     store.directory.remove("carol@example.net")
     with pytest.raises(StoreError):
         store.directory.remove("carol@example.net")
+
+
+JOERG = "jörg@xn--bcher-kva.example"
+
+
+@pytest.mark.parametrize("written", [
+    "jörg@bücher.example", "JÖRG@xn--bcher-kva.example", "JO\u0308RG@BU\u0308CHER.example"])
+def test_a_user_with_an_international_address(store, written):
+    """RFC 6531: whoever writes the address, it is one user."""
+    store.inbox(store.directory.add(written, HASH))
+    for address in ("jörg@bücher.example", "jo\u0308rg@xn--bcher-kva.example", "Jörg@Bücher.Example"):
+        assert store.directory.look_up(address).user == JOERG
+        assert store.directory.authenticate(address, Secret(PASSWORD)).user == JOERG
+        assert store.directory.remembers(address, Secret(PASSWORD)).user == JOERG
+        with pytest.raises(StoreError) as refused:
+            store.directory.add(address, HASH)
+        assert refused.value.problem is Problem.USER_EXISTS
+    deliver(store, b"Subject: x\r\n\r\n", f"user/{JOERG}/INBOX")
+    assert store.quota(JOERG).messages == 1
+    assert store.directory.look_up("jorg@bücher.example") is None
+
+
+@pytest.mark.parametrize("domain", ["bücher.example", "xn--bcher-kva.example", "BU\u0308CHER.example"])
+def test_an_international_default_domain(tmp_path, domain):
+    store = make_store(tmp_path / "store", ["alice", "jörg@bücher.example"], evolve(SMALL, default_domain=domain))
+    assert [account.user for account in store.directory.all()] == ["alice", "jörg"]
+    for address in ("alice", "alice@bücher.example", "ALICE@xn--bcher-kva.example"):
+        assert store.directory.look_up(address).user == "alice"
+    store.set_quota("@bücher.example", messages=1)
+    delivered, = deliver(store, b"Subject: x\r\n\r\n", "user/jörg/INBOX")
+    refused, = deliver(store, b"Subject: y\r\n\r\n", "user/alice/INBOX")
+    assert isinstance(delivered, Delivered) and refused.problem is Problem.OVER_QUOTA
+    assert [store.quota(root).messages for root in ("@bücher.example", "@XN--bcher-kva.example")] == [1, 1]
+    store.remove_quota_root("@xn--bcher-kva.example")
+    assert check(store) == []
+    store.close()
+
+
+@pytest.mark.parametrize("address", ["", "@", "@example.org", "a@-ü.example", "ü" * 601, "\udcff", "a@☃.example"])
+def test_what_is_no_address_is_nobodys(store, address):
+    assert store.directory.look_up(address) is None
+    assert store.directory.remembers(address, Secret(PASSWORD)) is None
+    with pytest.raises(StoreError) as refused:
+        store.directory.authenticate(address, Secret(PASSWORD))
+    assert refused.value.problem is Problem.BAD_LOGIN
+    with pytest.raises(StoreError) as refused:
+        store.directory.add(address, HASH)
+    assert refused.value.problem is Problem.BAD_NAME
+    with pytest.raises(StoreError) as refused:          # and it is not the owner of public mailboxes, which is ""
+        rename_user(store, store.directory.user_id(address), "bob")
+    assert refused.value.problem in (Problem.NO_USER, Problem.USER_EXISTS)
+    assert store.directory.user_id(address) != ""
 
 
 @pytest.mark.parametrize(("message", "expected"), [

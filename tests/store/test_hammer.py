@@ -61,7 +61,7 @@ def note_places(partition: Partition, into: dict[int, tuple[int, bool]]) -> None
     """Have each transaction on the partition note the MODSEQs of the mailboxes that it locked."""
     plain = partition.transact
 
-    def transact(work: Callable[[WriteTxn], Any]) -> Any:
+    def transact(work: Callable[[WriteTxn], Any], *, seconds: float | None = None) -> Any:
         def noted(txn: WriteTxn) -> Any:
             into.clear()
             state = txn.state
@@ -75,7 +75,7 @@ def note_places(partition: Partition, into: dict[int, tuple[int, bool]]) -> None
             result = work(txn)
             into.update({mailbox: (before, True) for mailbox, before, _ in txn.changed()})
             return result
-        return plain(noted)
+        return plain(noted, seconds=seconds)
 
     partition.transact = transact                   # type: ignore[method-assign, assignment]
 

@@ -42,8 +42,11 @@ def own(count):
     return found
 
 
-def contents(count=300, readers=2):
-    return Contents(evolve(HEAD, records=count), rows(count), own(readers))
+FIELDS = {1: b"A: b\r\n", 7: b"Delivered-To: bob@example.org\r\n" + b"X: y\r\n" * 40, 9: b"X:" + b" y" * 26 + b"\r\n"}
+
+
+def contents(count=300, readers=2, heads=FIELDS):
+    return Contents(evolve(HEAD, records=count), rows(count), own(readers), heads)
 
 
 def octets(made):
@@ -62,6 +65,7 @@ def test_what_is_written_is_read(tmp_path, count, readers):
     assert found.head == made.head == idxfile.read_head(tmp_path / "store.idx")
     assert same(found.rows, made.rows)
     assert same(found.own, made.own)
+    assert found.heads == made.heads
     assert (tmp_path / "store.idx").stat().st_size == size
     assert [path.name for path in tmp_path.iterdir()] == ["store.idx"]
     assert (tmp_path / "store.idx").stat().st_mode & 0o777 == 0o600
@@ -71,25 +75,43 @@ def test_the_form_is_the_documented_one():
     """Read with nothing but `struct`, as another program would."""
     data = octets(contents())
     magic, version, count = struct.unpack_from("<8sII", data)
-    assert (magic, version) == (b"\x89onecopy", 1)
+    assert (magic, version) == (b"\x89onecopy", 2)
     assert struct.unpack_from("<QI", data, 496) == (len(data), 0)
     assert struct.unpack_from("<I", data, 508) == (zlib.crc32(data[:508]),)
     assert data[-512:] == data[:512]
     sections = [struct.unpack_from("<8sQQII", data, 16 + 32 * number) for number in range(count)]
-    assert [name.rstrip(b"\0") for name, *_ in sections] == [b"head", b"rows", b"own", b"head"]
+    assert [name.rstrip(b"\0") for name, *_ in sections] == [b"head", b"rows", b"heads", b"own", b"head"]
     for _, start, size, _, block in sections:
         assert start % 8 == 0
         blocks = [data[at:min(at + block, start + size)] for at in range(start, start + size, block)]
         assert data[start - 4 * len(blocks):start] == b"".join(struct.pack("<I", zlib.crc32(each)) for each in blocks)
+    _, start, size, item, _ = sections[2]
+    assert (size, item) == (7 * 64, 64)             # 6, 271 and 56 octets, 56 in a piece
+    assert struct.unpack_from("<II56s", data, start) == (1, 6, b"A: b\r\n".ljust(56, b"\0"))
+    assert [struct.unpack_from("<II", data, start + 64 * at) for at in range(1, 6)] == [(7, 271)] * 5
+    assert struct.unpack_from("<II56s", data, start + 64 * 6) == (9, 56, FIELDS[9])
     _, start, size, item, _ = sections[1]
-    assert (size, item) == (300 * 88, 88)
-    assert struct.unpack_from("<I", data, start + 299 * 88) == (300,)
+    assert (size, item) == (300 * 96, 96)
+    assert struct.unpack_from("<I", data, start + 299 * 96) == (300,)
     assert json.loads(data[sections[0][1]:sections[0][1] + sections[0][2]])["name"] == "user/alice/Archive/2026"
 
 
+def test_header_fields_of_which_a_piece_is_lost_are_lost():
+    many = {number: b"X-%d: %s\r\n" % (number, b"y" * number) for number in range(1, 151)}
+    data = bytearray(octets(contents(3, 0, many)))
+    start = struct.unpack_from("<8sQ", data, 16 + 64)[1]
+    pieces = [number for number, each in many.items() for _ in range(0, len(each), 56)]
+    data[start + 64 * 70] ^= 1                      # in the second block of 64
+    left = idxfile.decode(bytes(data))
+    lost = set(pieces[64:128])
+    assert left.heads == {number: each for number, each in many.items() if number not in lost}
+    assert left.findings == [f"its section heads has lost 64 of {len(pieces)} items"]
+    assert len(left.rows) == 3
+
+
 def test_unknown_sections_and_fields_are_skipped(tmp_path):
-    """A later program may add both to a file of version 1."""
-    data = bytearray(octets(contents(2, 0)))
+    """A later program may add both to a file of version 2."""
+    data = bytearray(octets(contents(2, 0, {})))
     more = b"something new"
     directory = bytearray(data[:512])
     struct.pack_into("<I", directory, 12, 4)
@@ -108,11 +130,11 @@ def test_unknown_sections_and_fields_are_skipped(tmp_path):
 def test_another_version_is_named(tmp_path):
     data = bytearray(octets(contents()))
     for at in (0, len(data) - 512):
-        struct.pack_into("<I", data, at + 8, 2)
+        struct.pack_into("<I", data, at + 8, 1)
         struct.pack_into("<I", data, at + 508, zlib.crc32(data[at:at + 508]))
     (tmp_path / "store.idx").write_bytes(data)
     for read in (idxfile.read, idxfile.read_head):
-        with pytest.raises(StoreError, match="version 2") as error:
+        with pytest.raises(StoreError, match="version 1") as error:
             read(tmp_path / "store.idx")
         assert error.value.problem is Problem.CORRUPT
 
@@ -121,7 +143,7 @@ def test_another_version_is_named(tmp_path):
 def test_a_flipped_bit_costs_one_block(record):
     data = bytearray(octets(contents()))
     start = struct.unpack_from("<8sQ", data, 16 + 32)[1]
-    data[start + record * 88 + 40] ^= 1
+    data[start + record * 96 + 40] ^= 1
     left = idxfile.decode(bytes(data))
     first = record // 64 * 64
     lost = set(range(first + 1, min(first + 64, 300) + 1))
@@ -150,7 +172,7 @@ def test_one_damaged_head_or_directory_costs_nothing(tmp_path, which):
 
 def test_without_a_head_the_records_are_left(tmp_path):
     data = bytearray(octets(contents()))
-    for number in (0, 3):
+    for number in (0, 4):
         data[struct.unpack_from("<8sQ", data, 16 + 32 * number)[1] + 5] ^= 1
     left = idxfile.decode(bytes(data))
     assert left.head is None
@@ -161,7 +183,7 @@ def test_without_a_head_the_records_are_left(tmp_path):
 def test_a_file_that_was_cut_short_keeps_what_it_has():
     whole = octets(contents())
     start = struct.unpack_from("<8sQ", whole, 16 + 32)[1]
-    left = idxfile.decode(whole[:start + 130 * 88])
+    left = idxfile.decode(whole[:start + 130 * 96])
     assert left.rows["uid"].tolist() == list(range(1, 129))
     assert left.head == HEAD
     assert left.findings
@@ -184,18 +206,21 @@ def test_any_damage_is_noticed_or_harmless(data):
     gone = data.draw(st.integers(0, 600))
     broken = whole[:at] + data.draw(st.binary(max_size=600)) + whole[at + gone:]
     left = idxfile.decode(broken)
-    assert left.findings or broken == whole or (left.head == evolve(HEAD, records=200) and same(left.rows, rows(200)))
+    assert left.findings or broken == whole or (left.head == evolve(HEAD, records=200) and same(left.rows, rows(200))
+                                                and left.heads == FIELDS)
+    assert left.heads.items() <= FIELDS.items()
     known = {row.tobytes() for row in rows(200)}
     assert all(row.tobytes() in known for row in left.rows)
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from([b"head", b"rows", b"own", b"", b"\xff"]), st.integers(0, 2**64 - 1) |
+@given(st.lists(st.tuples(st.sampled_from([b"head", b"rows", b"own", b"heads", b""]), st.integers(0, 2**64 - 1) |
                           st.integers(0, 3000), st.integers(0, 2**64 - 1) | st.integers(0, 3000),
-                          st.sampled_from([0, 1, 88, 584, 2**32 - 1]), st.sampled_from([0, 1, 512, 5632, 2**32 - 1])),
+                          st.sampled_from([0, 1, 64, 96, 584, 2**32 - 1]),
+                          st.sampled_from([0, 1, 512, 6144, 2**32 - 1])),
                 max_size=15), st.integers(0, 2**32 - 1) | st.integers(0, 15), st.binary(max_size=3000))
 def test_a_directory_that_lies_is_no_danger(entries, count, body):
-    directory = struct.pack("<8sII", b"\x89onecopy", 1, count if count > 15 else len(entries))
+    directory = struct.pack("<8sII", b"\x89onecopy", 2, count if count > 15 else len(entries))
     directory += b"".join(struct.pack("<8sQQII", *entry) for entry in entries)
     directory = directory.ljust(508, b"\0")
     directory += struct.pack("<I", zlib.crc32(directory))

@@ -16,7 +16,7 @@ from tests.support.stores import SMALL, deliver, make_store, reopen_after_crash
 
 DAY = 86400
 NOW = 1_800_000_000                     # Fri, 15 Jan 2027 08:00:00 UTC
-USERS = ("alice", "bob", "jürgen@bücher.example")
+USERS = ("alice", "bob", "jürgen@xn--bcher-kva.example")
 
 
 def nearly_full(tmp_path):
@@ -173,11 +173,16 @@ def test_none_is_sent_when_they_are_off(clocked):
     assert len(list(notices.pending(clocked))) == 1             # `onecopy quota warn` sends them all the same
 
 
-@pytest.mark.parametrize("status", [Status.INACTIVE, Status.DISABLED])
+@pytest.mark.parametrize("status", [status for status in Status if not status.may_log_in])
 def test_who_gets_no_mail_gets_no_notice(clocked, status):
     clocked.directory.change("alice", status=status)
     assert list(notices.pending(clocked)) == []
     assert clocked.quota("alice").warned == 0
+
+
+def test_who_may_still_log_in_to_make_room_gets_one(clocked):
+    clocked.directory.change("alice", status=Status.OVERQUOTA)
+    assert [root for _, root in notices.pending(clocked)] == ["alice"]
 
 
 def test_public_mailboxes_have_nobody_to_tell(clocked):

@@ -34,6 +34,13 @@ NOW = 1_800_000_000
 BODY = b"Subject: x\r\n\r\n".ljust(100, b"x")
 
 
+def admit(store, entry, octets):
+    """What LMTP asks at RCPT."""
+    partition = store.partition_of(entry)
+    quotaroots.admit(store, partition, partition.state(entry.id).quota_root, octets)
+
+
+
 def body(number, size=100):
     return (b"Subject: %d\r\n\r\n" % number).ljust(size, b"x")
 
@@ -120,7 +127,7 @@ def test_use_is_counted_but_not_limited_without_enforcement(tmp_path):
     assert use(store, "alice") == (300, 3)
     inbox = store.entry(MailboxName("alice", "INBOX"))
     assert not store.over_quota(inbox, 1000)
-    quotaroots.admit(store, inbox, 1000)
+    admit(store, inbox, 1000)
     copy_messages(store, inbox, inbox, [1])
     assert store.quota_warning(inbox) is not None
     assert check(store) == []
@@ -261,13 +268,13 @@ def test_what_a_client_stores_begins_no_period(tmp_path):
 def test_a_refusal_before_the_message_counts(tmp_path):
     store = grace(tmp_path)
     inbox = store.entry(MailboxName("alice", "INBOX"))
-    quotaroots.admit(store, inbox, 50)
+    admit(store, inbox, 50)
     assert store.quota("alice").refused == 0
-    assert refusal(quotaroots.admit, store, inbox, 51) is Problem.OVER_QUOTA
+    assert refusal(admit, store, inbox, 51) is Problem.OVER_QUOTA
     assert store.quota("alice").refused == NOW
     set_clock(store, NOW + 5 * DAY)
-    assert refusal(quotaroots.admit, store, inbox, 51) is Problem.QUOTA_GRACE_ENDED
-    assert refusal(quotaroots.admit, store, inbox, 251) is Problem.QUOTA_GRACE_ENDED
+    assert refusal(admit, store, inbox, 51) is Problem.QUOTA_GRACE_ENDED
+    assert refusal(admit, store, inbox, 251) is Problem.QUOTA_GRACE_ENDED
     store.close()
 
 

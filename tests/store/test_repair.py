@@ -34,12 +34,12 @@ def body(number: int) -> bytes:
     return b"Subject: %d\r\n\r\n" % number + b"x" * number
 
 
-def fill(store):
+def fill(store, header=b""):
     """alice has 70 messages, of which bob has every second; one is in her Archive too. Some have flags."""
     store.create_mailbox(MailboxName("alice", "Archive"))
     for number in range(COUNT):
         targets = ["user/alice/INBOX"] + ["user/bob/INBOX"] * (number % 2)
-        deliver(store, body(number), *targets, trace=TRACE if number % 3 else b"")
+        deliver(store, body(number), *targets, trace=TRACE if number % 3 else b"", header=header * (number % 7 == 2))
     inbox = alice(store)
     change_flags(store, inbox, range(1, 30), FlagAction.ADD, Flags(Flag.SEEN | Flag.FLAGGED, ("todo",)))
     copy_messages(store, inbox, store.entry(MailboxName("alice", "Archive")), [5])
@@ -49,6 +49,13 @@ def fill(store):
 @pytest.fixture
 def filled(store):
     fill(store)
+    return store
+
+
+@pytest.fixture
+def headed(store):
+    """Some messages have header fields of their own."""
+    fill(store, b"Delivered-To: {}\r\n")
     return store
 
 
@@ -82,7 +89,8 @@ def repaired(store, old, *, flags=True):
     highest = store.partitions["primary"].state(alice(store).id).highestmodseq
     repair_mailbox(store, alice(store))
     mailbox = store.open_mailbox(alice(store))
-    for name in ["uid", "mid", "size", "serial", "skip"] + ["flags", "keywords", "received", "zone", "saved"] * flags:
+    more = ["flags", "keywords", "received", "zone", "saved"]
+    for name in ["uid", "mid", "size", "serial", "skip", "head", "spare"] + more * flags:
         assert mailbox.rows[name].tolist() == old.rows[name].tolist(), name
     assert mailbox.state.highestmodseq > highest
     assert mailbox.state.uidvalidity == old.state.uidvalidity
@@ -151,6 +159,23 @@ def test_store_idx_knows_the_flags(filled):
     old = filled.open_mailbox(alice(filled))
     damage(filled, random.Random(1).randbytes(len(chunk(filled))))
     repaired(filled, old)
+
+
+def test_store_idx_knows_their_own_header_fields(headed):
+    """One bit in each octet that says what a message is, and then a chunk of noise."""
+    portable.write_changed(headed, hurry=True)
+    start = 2 * ROW.itemsize
+    assert headed.open_mailbox(alice(headed)).rows["head"][2]
+    for name in ("size", "skip", "head", "spare"):
+        first = start + ROW.fields[name][1]
+        for at in range(first, first + ROW[name].itemsize):
+            old = headed.open_mailbox(alice(headed))
+            flip(headed, at, at % 8)
+            repaired(headed, old)
+    portable.write_changed(headed, hurry=True)
+    old = headed.open_mailbox(alice(headed))
+    damage(headed, random.Random(1).randbytes(len(chunk(headed))))
+    repaired(headed, old)
 
 
 def test_what_changed_after_store_idx_was_written(filled):

@@ -155,7 +155,7 @@ def test_headers_are_read_before_bodies(filled, monkeypatch):
                 octets.append(count)
                 return file.read(offset, count)
 
-            close = staticmethod(file.close)
+            close, head = staticmethod(file.close), file.head
 
         return Watched()
 

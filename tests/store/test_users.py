@@ -116,6 +116,18 @@ def test_a_removed_user_can_be_restored_until_the_delay_has_passed(store):
     assert len(store.names("alice")) == 2
 
 
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.REMOVED])
+def test_no_status_but_removed_costs_a_user_its_mail(store, status):
+    """That of a deleted user goes, too, when somebody removes the user; and comes back as it was."""
+    store.directory.change("alice", status=status)
+    assert list(users.due(store, time.time() + 10 * store.settings.user_delay)) == []
+    users.remove_user(store, "alice")
+    users.restore_user(store, "alice")
+    assert store.directory.find("alice").status is status
+    users.rename_user(store, "alice", "anna")
+    assert store.directory.find("anna").status is status
+
+
 def test_housekeeping_forgets_the_user(store):
     everything(store)
     users.remove_user(store, "alice", now=time.time() - store.settings.user_delay - 1)

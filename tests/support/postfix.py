@@ -7,18 +7,13 @@ import grp
 import os
 import pwd
 import shutil
-import smtplib
 import subprocess
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support import wait
-from tests.support.ports import free_port
+from tests.support.relay import DOMAIN, START, STOP, Relay, shipped
 
-DOMAIN = "example.org"
 NAME = "relay.example.org"
-START, STOP = 30, 30        # seconds
 
 _MAIN = """\
 compatibility_level = 3.6
@@ -34,7 +29,8 @@ maillog_file_prefixes = {folder}/log
 myhostname = {name}
 mydomain = {domain}
 myorigin = {domain}
-mynetworks = 127.0.0.0/8
+# The test comes from outside.
+mynetworks = 192.0.2.1
 inet_interfaces = 127.0.0.1
 inet_protocols = ipv4
 # Nothing is asked of the DNS, and nothing leaves this machine.
@@ -50,19 +46,8 @@ mydestination =
 alias_maps =
 alias_database =
 local_recipient_maps =
-# The part that a site copies: hand everything to the store, once per message.
-virtual_mailbox_domains = {domain}
-virtual_transport = lmtp:{address}
-lmtp_destination_recipient_limit = 1000
-lmtp_destination_concurrency_limit = 20
 # Messages go on as they came.
 local_header_rewrite_clients =
-smtputf8_enable = no
-message_size_limit = {limit}
-mailbox_size_limit = 0
-virtual_mailbox_limit = 0
-smtpd_relay_restrictions = permit_mynetworks, reject
-smtpd_recipient_restrictions = permit_mynetworks, reject
 # Quick for a test.
 in_flow_delay = 0
 initial_destination_concurrency = 8
@@ -72,6 +57,7 @@ queue_run_delay = 1s
 
 _MASTER = """\
 127.0.0.1:{port} inet n - n - - smtpd
+pickup    unix n - n 60  1 pickup
 cleanup   unix n - n -   0 cleanup
 qmgr      unix n - n 300 1 qmgr
 rewrite   unix - - n -   - trivial-rewrite
@@ -93,39 +79,44 @@ postlog   unix-dgram n - n - 1 postlogd
 """
 
 
-class Postfix:
-    """Started on entry, stopped and gone on exit. `lmtp` is a port on loopback or the path of a socket."""
+class Postfix(Relay):
+    """It hands on to `lmtp`, a port or the path of a socket, and asks the port `policy` or `map` who is there."""
 
-    def __init__(self, lmtp: int | str, *, message_limit: int = 64 * 1024 * 1024) -> None:
+    name = "Postfix"
+
+    def __init__(self, lmtp: int | str, *, policy: int | None = None, map: int | None = None) -> None:
         if os.getuid() != 0:
             raise AssertionError("Postfix can only be started by root: run these tests as root")
         if not shutil.which("postfix"):
             raise AssertionError("Postfix is not installed: apt-get install postfix")
-        self.port = free_port()
-        self.folder = Path(tempfile.mkdtemp(prefix="onecopy-postfix-"))     # its daemons must be able to pass through
+        super().__init__()
         address = f"unix:{lmtp}" if isinstance(lmtp, str) else f"inet:127.0.0.1:{lmtp}"
+        asking = ", check_policy_service inet:127.0.0.1:2424\n"
+        changes = {"\nvirtual_transport = lmtp:inet:127.0.0.1:24\n": f"\nvirtual_transport = lmtp:{address}\n",
+                   asking: asking.replace("2424", str(policy)) if policy else "\n"}
+        if map:
+            asking = "#virtual_mailbox_maps = socketmap:inet:127.0.0.1:2424:"
+            changes[asking] = asking.removeprefix("#").replace("2424", str(map))
         try:
-            self._lay_out(address, message_limit)
+            self._lay_out(shipped("postfix/main.cf", changes))
         except BaseException:
             shutil.rmtree(self.folder)
             raise
 
-    def _lay_out(self, address: str, limit: int) -> None:
-        self.folder.chmod(0o755)
+    def _lay_out(self, main: str) -> None:
         for name in ("config", "queue", "data", "log"):
             (self.folder / name).mkdir(mode=0o755)
         owner = pwd.getpwnam("postfix").pw_uid
         os.chown(self.folder / "data", owner, grp.getgrnam("postfix").gr_gid)
         (self.folder / "data").chmod(0o700)
-        (self.folder / "config/main.cf").write_text(
-            _MAIN.format(folder=self.folder, name=NAME, domain=DOMAIN, address=address, limit=limit))
+        (self.folder / "config/main.cf").write_text(_MAIN.format(folder=self.folder, name=NAME, domain=DOMAIN) + main)
         (self.folder / "config/master.cf").write_text(_MASTER.format(port=self.port))
 
     def __enter__(self) -> "Postfix":
         try:
             self._run("start")
             self.pid = int((self.folder / "queue/pid/master.pid").read_text())
-            wait.until(self._answers, "Postfix answers", pid=self.pid, limit=START)
+            self.started()
         except BaseException:
             self.__exit__()
             raise
@@ -145,23 +136,10 @@ class Postfix:
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert done.returncode == 0, f"postfix {what}: {done.stdout.decode()}\n{self.log()}"
 
-    def _answers(self) -> bool:
-        try:
-            with smtplib.SMTP("127.0.0.1", self.port, timeout=START) as smtp:
-                return smtp.noop()[0] == 250
-        except ConnectionRefusedError:
-            return False
-
     def log(self) -> str:
         """What Postfix has logged so far."""
         file = self.folder / "log/mail.log"
         return file.read_text(errors="replace") if file.exists() else ""
-
-    def smtp(self) -> smtplib.SMTP:
-        """A connection that has said EHLO."""
-        smtp = smtplib.SMTP("127.0.0.1", self.port, local_hostname="client.example.org", timeout=60)
-        smtp.ehlo()
-        return smtp
 
     def flush(self) -> None:
         """Try all that was put off again, now."""
@@ -171,18 +149,6 @@ class Postfix:
         """The ids of the messages that Postfix still has."""
         return [file.name for queue in ("maildrop", "incoming", "active", "deferred", "hold")
                 for folder in [self.folder / "queue" / queue] for file in folder.rglob("*") if _is_file(file)]
-
-    def empty(self, limit: float) -> None:
-        """Wait until everything has been handed on. Raises AssertionError with the log when it is not."""
-        try:
-            wait.until(lambda: not self.queued(), "Postfix's queue is empty", pid=self.pid, limit=limit, step=0.1)
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.log()[-8000:]}") from None
-
-    def send(self, sender: str, recipients: Sequence[str], message: bytes) -> None:
-        """One message over a connection of its own."""
-        with self.smtp() as smtp:
-            smtp.sendmail(sender, recipients, message, mail_options=["BODY=8BITMIME"])
 
 
 def _is_file(path: Path) -> bool:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from mboxlist.names import MailboxName
 from store.accounts.passwords import hash_password
-from store.deliver import Delivered, Target
-from store.errors import StoreError
+from store.deliver import Outcome, Target
 from store.net import offload
 from store.settings import Settings
 from store.store import Store
@@ -28,12 +27,17 @@ def make_store(root: Path, users: Iterable[str] = ("alice", "bob"), settings: Se
 
 
 def deliver(store: Store, body: bytes, *mailboxes: str, flags: Flags = Flags(), trace: bytes = b"",
-            received: InternalDate | None = None) -> list[Delivered | StoreError]:
-    """Deliver to mailboxes named in canonical form ("user/alice/INBOX")."""
+            received: InternalDate | None = None, header: bytes = b"", suppress: int = 0) -> list[Outcome]:
+    """Deliver to mailboxes named in canonical form ("user/alice/INBOX").
+
+    In `header` {} stands for the name of each mailbox.
+    """
     entries = [store.entry(MailboxName.parse(name)) for name in mailboxes]
     staged = store.stage(entries[0], trace)
     staged.write(body)
-    return offload.now(offload.deliver(store, staged, [Target(entry, flags) for entry in entries], received))
+    return offload.now(offload.deliver(store, staged, [
+        Target(entry, flags, header=header.replace(b"{}", str(entry.name).encode()), suppress=suppress)
+        for entry in entries], received))
 
 
 def reopen_after_crash(store: Store) -> Store:

@@ -4,13 +4,17 @@ import re
 
 _FIELD = rb"(?:[^\r\n]*\r\n(?:[ \t][^\r\n]*\r\n)*)"
 _OURS = re.compile(rb"Return-Path: <([^\r\n]*)>\r\nReceived: from " + _FIELD)
-_POSTFIX = re.compile(rb"Received: from client\.example\.org \(unknown \[127\.0\.0\.1\]\)\r\n"
-                      rb"\tby relay\.example\.org \(Postfix\) with ESMTP id \w+;?"
-                      rb"(?:\r\n\tfor <[^\r\n]*>;)? ?" + _FIELD)
+_RELAYS = re.compile(
+    rb"Received: from client\.example\.org \(unknown \[127\.0\.0\.1\]\)\r\n"
+    rb"\tby relay\.example\.org \(Postfix\) with (?:UTF8SMTP|ESMTP) id \w+;?(?:\r\n\tfor <[^\r\n]*>;)? ?" + _FIELD
+    + rb"|Received: from \[127\.0\.0\.1\] \(helo=client\.example\.org\)\r\n"
+    rb"\tby relay\.example\.org with (?:utf8)?esmtp \(Exim [\d.]+\)\r\n" + _FIELD
+    + rb"|Received: from client\.example\.org \(localhost \[127\.0\.0\.1\]\)\r\n"
+    rb"\tby relay\.example\.org \(OpenSMTPD\) with ESMTP id \w+;?\r\n" + _FIELD)
 
 
 def below(message: bytes, sender: str, *, relayed: bool = False) -> bytes:
-    """`message` without Return-Path and Received of the store, and without Postfix's Received if it was `relayed`.
+    """`message` without Return-Path and Received of the store, and without its relay's Received if it was `relayed`.
 
     Raises AssertionError unless exactly these are there.
     """
@@ -19,7 +23,7 @@ def below(message: bytes, sender: str, *, relayed: bool = False) -> bytes:
     assert ours[1] == sender.encode(), f"Return-Path: <{ours[1]!r}>, sent by {sender}"
     end = ours.end()
     if relayed:
-        postfix = _POSTFIX.match(message, end)
-        assert postfix, f"Postfix's Received is not below ours: {message[end:end + 200]!r}"
-        end = postfix.end()
+        relay = _RELAYS.match(message, end)
+        assert relay, f"no relay's Received is below ours: {message[end:end + 300]!r}"
+        end = relay.end()
     return message[end:]

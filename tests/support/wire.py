@@ -1,5 +1,7 @@
 """A client and a server factory joined in memory, on a clock that stands still: no sockets, no time, no threads."""
 
+from typing import Any
+
 from twisted.internet.address import IPv4Address
 from twisted.internet.protocol import Factory
 from twisted.internet.task import Clock
@@ -7,14 +9,20 @@ from twisted.internet.testing import StringTransport
 
 
 class _Transport(StringTransport):
-    """A transport whose peer takes everything at once, and which remembers a TLS handshake that was asked for."""
+    """A transport whose peer takes everything at once; a TLS handshake is over at once, and nothing but remembered."""
 
     def __init__(self, peer: str) -> None:
         super().__init__(IPv4Address("TCP", "127.0.0.1", 143), IPv4Address("TCP", peer, 54321))
         self.tls: object | None = None
+        self.protocol: Any = None
 
     def startTLS(self, context: object, normal: bool = True) -> None:
         self.tls = context
+        self.protocol.handshakeCompleted()
+
+    def getHandle(self) -> object | None:
+        """The TLS side, were there one."""
+        return self.tls
 
 
 class Wire:
@@ -23,8 +31,10 @@ class Wire:
     def __init__(self, factory: Factory, clock: Clock, peer: str = "127.0.0.1") -> None:
         self.clock = clock
         self.transport = _Transport(peer)
-        self.protocol = factory.buildProtocol(None)
+        self.protocol = self.transport.protocol = factory.buildProtocol(None)
         self.protocol.makeConnection(self.transport)
+        if getattr(factory, "implicit_tls", False):
+            self.protocol.handshakeCompleted()
 
     def send(self, data: bytes) -> None:
         """Octets from the client, in one piece; what the server does at once is done on return."""

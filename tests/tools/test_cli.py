@@ -54,12 +54,13 @@ def test_wrong_use(bare: Program, words: list[str], capsys: pytest.CaptureFixtur
 
 def test_users(onecopy: Program) -> None:
     assert onecopy.json("user", "list") == [
-        {"user": user, "status": "active", "partition": "primary", "groups": []} for user in ("alice", "bob")]
+        {"user": user, "status": "active", "partition": "primary", "groups": [], "aliases": []}
+        for user in ("alice", "bob")]
     assert [line.split() for line in onecopy("user", "list").splitlines()] == [
         ["user", "status", "partition"], ["alice", "active", "primary"], ["bob", "active", "primary"]]
     assert onecopy.json("user", "show", "Alice@example.org") == {
-        "user": "alice", "status": "active", "partition": "primary", "groups": [], "mailboxes": 1, "messages": 0,
-        "octets": 0, "octet_limit": None, "message_limit": None}
+        "user": "alice", "status": "active", "partition": "primary", "groups": [], "aliases": [], "mailboxes": 1,
+        "messages": 0, "octets": 0, "octet_limit": None, "message_limit": None}
     assert "mailboxes" in onecopy("user", "show", "alice")
 
 

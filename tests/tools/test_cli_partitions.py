@@ -127,7 +127,7 @@ def test_a_user_is_removed_and_restored(onecopy: Program) -> None:
     row = onecopy.json("user", "list")[0]
     assert (row["user"], row["status"]) == ("alice", "removed") and row["kept_until"].endswith("Z")
     assert "kept until" in onecopy("user", "list") and "kept until" in onecopy("user", "show", "alice")
-    assert "disabled" in onecopy.refused("deliver", "alice", octets=MESSAGE)
+    assert "no such user" in onecopy.refused("deliver", "alice", octets=MESSAGE)
     onecopy("user", "restore", "alice")
     assert onecopy.json("user", "show", "alice")["status"] == Status.ACTIVE.value
     assert onecopy.json("mailbox", "info", "alice", "INBOX")["messages"] == 1

@@ -9,6 +9,8 @@ import pytest
 from tests.support.ports import free_port
 from tools import config, sockets
 from tools.errors import Failure
+from tools.orders import Orders
+from tools.sockets import Purpose
 
 NONE = {"imap.port": "0", "imap.tls_port": "0", "pop3.port": "0", "pop3.tls_port": "0", "lmtp.port": "0",
         "imap.address": "127.0.0.1", "pop3.address": "127.0.0.1"}
@@ -32,6 +34,40 @@ def test_all_of_them(tmp_path: Path) -> None:
         socket.create_connection(("127.0.0.1", int(port))).close()
     sockets.close(made)
     assert made == [] and not path.exists()
+
+
+def test_those_of_lmtp(tmp_path: Path) -> None:
+    ports = [str(free_port()) for _ in range(4)]
+    paths = [tmp_path / name for name in ("mail", "guaranteed", "verify")]
+    made = bind(lmtp_port=ports[0], lmtp_tls_port=ports[1], lmtp_guaranteed_port=ports[2], lmtp_verify_port=ports[3],
+                lmtp_socket=str(paths[0]), lmtp_guaranteed_socket=str(paths[1]), lmtp_verify_socket=str(paths[2]),
+                lmtp_socket_mode="0660")
+    assert [str(each) for each in made] == [
+        f"lmtp on 127.0.0.1:{ports[0]}", f"lmtps on 127.0.0.1:{ports[1]}", f"lmtp (guaranteed) on 127.0.0.1:{ports[2]}",
+        f"lmtp (verification) on 127.0.0.1:{ports[3]}", f"lmtp on {paths[0]}", f"lmtp (guaranteed) on {paths[1]}",
+        f"lmtp (verification) on {paths[2]}"]
+    assert [(each.tls, each.purpose) for each in made] == [
+        (False, Purpose.MAIL), (True, Purpose.MAIL), (False, Purpose.GUARANTEED), (False, Purpose.VERIFICATION),
+        (False, Purpose.MAIL), (False, Purpose.GUARANTEED), (False, Purpose.VERIFICATION)]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o660}
+    sockets.close(made)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_worker_is_told_of_them(tmp_path: Path) -> None:
+    made = bind(lmtp_guaranteed_socket=str(tmp_path / "guaranteed"), lmtp_tls_port=str(free_port()))
+    orders = Orders("one", True, [(each.server, each.tls, each.purpose.value, 3) for each in made], config.load({}, {}))
+    assert Orders.from_json(orders.to_json()).sockets == [("lmtp", True, "", 3), ("lmtp", False, "guaranteed", 3)]
+    sockets.close(made)
+
+
+def test_the_second_of_two_paths_in_use_leaves_nothing_open(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "two"))
+        other.listen()
+        with pytest.raises(Failure, match="two: Address already in use"):
+            bind(lmtp_socket=str(tmp_path / "one"), lmtp_verify_socket=str(tmp_path / "two"))
+    assert [path.name for path in tmp_path.iterdir()] == ["two"]
 
 
 def test_every_address() -> None:

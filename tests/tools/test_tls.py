@@ -3,11 +3,14 @@
 import shutil
 import ssl
 import stat
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
+from tests.support.certificates import Authority, showing
 from tools.errors import Failure
 from tools.settings import Tls
 from tools.tls import CERTIFICATE, KEY, Certificates, make_certificate
@@ -99,4 +102,144 @@ def test_what_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, se
     (tmp_path / "junk.pem").write_text("junk\n")
     with pytest.raises(Failure, match=said) as failure:
         Certificates.from_settings(settings, tmp_path)
+    assert "\n" not in str(failure.value)
+
+
+VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+
+
+class Conversation:
+    """A client with the server's side in memory; what the server says at the end makes both sides finish."""
+
+    def __init__(self, certificates: Certificates, client: ssl.SSLContext,
+                 session: ssl.SSLSession | None = None) -> None:
+        self.server = certificates.serverConnectionForTLS(None)     # type: ignore[arg-type]
+        self.server.set_accept_state()
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.client = client.wrap_bio(self.incoming, self.outgoing, session=session)
+        shaking = {self.client.do_handshake, self.server.do_handshake}
+        while shaking:
+            for step in tuple(shaking):
+                try:
+                    step()
+                    shaking.discard(step)
+                except (ssl.SSLWantReadError, SSL.WantReadError):
+                    pass
+                self.carry()
+        self.server.send(b"hello")
+        self.carry()
+        assert self.client.read(5) == b"hello"      # before which a client of TLS 1.3 has no session to take up
+
+    def carry(self) -> None:
+        """What is written so far to the other side."""
+        if octets := self.outgoing.read():
+            self.server.bio_write(octets)
+        try:
+            self.incoming.write(self.server.bio_read(65536))
+        except SSL.WantReadError:
+            pass
+
+
+def asking(folder: Path, authority: Authority) -> Certificates:
+    return Certificates.from_settings(Tls(), folder / "tls", authority.file)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_names_of_a_client(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    authority = Authority(tmp_path, "one")
+    certificates = asking(tmp_path, authority)
+
+    def names(file: Path | None) -> tuple[str, ...]:
+        return certificates.certificate_names(Conversation(certificates, showing(file, version)).server)
+
+    assert names(None) == ()
+    assert names(authority.client("Relay.example.org")) == ("relay.example.org",)
+    assert names(authority.client("", "mx1.example.org", "MX2.example.org")) == ("mx1.example.org", "mx2.example.org")
+    assert names(authority.client("relay", "mx1.example.org")) == ("relay", "mx1.example.org")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_certificate_that_does_not_verify_ends_the_handshake(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    authority, other = Authority(tmp_path, "one"), Authority(tmp_path, "two")
+    certificates = asking(tmp_path, authority)
+    for file in (other.client("relay.example.org"), authority.client("relay.example.org", expired=True),
+                 authority.client("relay.example.org", usage=ExtendedKeyUsageOID.SERVER_AUTH)):
+        with pytest.raises(SSL.Error, match="certificate verify failed"):
+            Conversation(certificates, showing(file, version))
+
+
+def test_nobody_else_is_asked_for_a_certificate(tmp_path: Path) -> None:
+    certificates = Certificates.from_settings(Tls(), tmp_path / "tls")
+    talk = Conversation(certificates, showing(Authority(tmp_path, "one").client("relay.example.org")))
+    assert certificates.certificate_names(talk.server) == ()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_session_that_is_taken_up_has_the_names_of_the_first_one(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    authority = Authority(tmp_path, "one")
+    certificates = asking(tmp_path, authority)
+    context = showing(authority.client("relay.example.org"), version)
+    first = Conversation(certificates, context)
+    second = Conversation(certificates, context, first.client.session)
+    assert not first.client.session_reused and second.client.session_reused
+    assert certificates.certificate_names(second.server) == ("relay.example.org",)
+    certificates.reload()                       # an authority that is gone admits nobody any more
+    assert not Conversation(certificates, context, second.client.session).client.session_reused
+
+
+def test_a_session_does_not_outlive_the_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=2)
+
+    authority = Authority(tmp_path, "one")
+    certificates = asking(tmp_path, authority)
+    context = showing(authority.client("relay.example.org"))
+    first = Conversation(certificates, context)
+    monkeypatch.setattr("tools.tls.datetime", Later)
+    second = Conversation(certificates, context, first.client.session)
+    assert second.client.session_reused and certificates.certificate_names(second.server) == ()
+
+
+def test_authorities_are_read_again(tmp_path: Path) -> None:
+    one, two = Authority(tmp_path, "one"), Authority(tmp_path, "two")
+    certificates = asking(tmp_path, one)
+    new = showing(two.client("relay.example.org"))
+    octets = one.file.read_bytes()
+    one.file.write_bytes(two.file.read_bytes())
+    certificates.reload()
+    assert certificates.certificate_names(Conversation(certificates, new).server) == ("relay.example.org",)
+    one.file.write_text("junk\n")
+    with pytest.raises(Failure, match="client_ca"):
+        certificates.reload()
+    assert certificates.certificate_names(Conversation(certificates, new).server) == ("relay.example.org",)
+    one.file.write_bytes(octets)
+    certificates.reload()
+    with pytest.raises(SSL.Error):
+        Conversation(certificates, new)
+
+
+def test_several_authorities_and_their_names_for_clients_to_choose(tmp_path: Path) -> None:
+    one, two = Authority(tmp_path, "one"), Authority(tmp_path, "two")
+    two.file.write_bytes(one.file.read_bytes() + two.file.read_bytes())
+    certificates = asking(tmp_path, two)
+    for authority in (one, two):
+        talk = Conversation(certificates, showing(authority.client("relay.example.org")))
+        assert certificates.certificate_names(talk.server) == ("relay.example.org",)
+    assert [name.CN for name in certificates.serverConnectionForTLS(
+        None).get_client_ca_list()] == ["one", "two"]       # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    (None, r"^\[lmtp\] client_ca: .*ca.pem: No such file"),
+    ("", r"^\[lmtp\] client_ca: .*ca.pem: "),
+    ("junk\n", r"^\[lmtp\] client_ca: .*ca.pem: "),
+    ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", r"^\[lmtp\] client_ca: .*ca.pem: "),
+])
+def test_authorities_that_cannot_be_used(tmp_path: Path, content: str | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "ca.pem").write_text(content)
+    with pytest.raises(Failure, match=said) as failure:
+        Certificates.from_settings(Tls(), tmp_path / "tls", tmp_path / "ca.pem")
     assert "\n" not in str(failure.value)

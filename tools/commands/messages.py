@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from store.accounts.base import Account, Status
-from store.deliver import Delivered, Target
+from store.accounts.base import Account, delivery_problem
+from store.deliver import Delivered, Outcome, Target
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.store import Store
@@ -42,7 +42,8 @@ def deliver(invocation: Invocation) -> int:
         targets: dict[int, Target] = {}
         for user in arguments.users:
             try:
-                entry = mailbox(opened, _open_account(opened, user).user, arguments.mailbox)
+                user_id = _open_account(opened, user, ignore_quota=arguments.ignore_quota).user
+                entry = mailbox(opened, user_id, arguments.mailbox)
                 targets[entry.id] = Target(entry, ignore_quota=arguments.ignore_quota)
             except StoreError as error:
                 print(f"onecopy: {user}: {error.public}", file=sys.stderr)
@@ -53,7 +54,7 @@ def deliver(invocation: Invocation) -> int:
         for outcome, target in zip(outcomes, targets.values(), strict=True):
             if isinstance(outcome, Delivered):
                 rows.append({"user": outcome.entry.name.owner, "mailbox": outcome.entry.name.path, "uid": outcome.uid})
-            else:
+            elif isinstance(outcome, StoreError):
                 print(f"onecopy: {target.entry.name.owner}: {outcome.public}", file=sys.stderr)
                 status = 1
     if arguments.json:
@@ -64,15 +65,16 @@ def deliver(invocation: Invocation) -> int:
     return status
 
 
-def _open_account(opened: Store, address: str) -> Account:
-    """The account, if it may get mail. Raises StoreError NO_USER, USER_INACTIVE, USER_DISABLED."""
+def _open_account(opened: Store, address: str, *, ignore_quota: bool) -> Account:
+    """The account, if it may get mail. Raises StoreError NO_USER, and with what its status says."""
     user = account(opened, address)
-    if user.status is not Status.ACTIVE:
-        raise StoreError(Problem.USER_INACTIVE if user.status is Status.INACTIVE else Problem.USER_DISABLED)
+    problem = delivery_problem(user.status)
+    if problem is not None and not (ignore_quota and problem is Problem.OVER_QUOTA):
+        raise StoreError(problem)
     return user
 
 
-def _deliver(opened: Store, targets: list[Target], raw: bool) -> "list[Delivered | StoreError]":
+def _deliver(opened: Store, targets: list[Target], raw: bool) -> list[Outcome]:
     if sys.stdin is None:
         raise Failure("no message: standard input is closed")
     staged = opened.stage(targets[0].entry)
@@ -85,7 +87,7 @@ def _deliver(opened: Store, targets: list[Target], raw: bool) -> "list[Delivered
     except BaseException:
         staged.abort()
         raise
-    return list(offload.now(offload.deliver(opened, staged, targets)))
+    return offload.now(offload.deliver(opened, staged, targets))
 
 
 def _octets(source: BinaryIO) -> Iterator[bytes]:
@@ -142,6 +144,8 @@ def path(invocation: Invocation) -> int:
         if found is None:
             raise StoreError(Problem.CORRUPT, f"The message file {mid.hex()} is missing")
         facts = {"path": str(found), "mid": mid.hex(), "skip": int(row["skip"]), "size": int(row["size"])}
+        if row["head"]:
+            facts["header"] = opened.partition_of(entry).heads.find(int(row["head"])).decode("utf-8", "replace")
     if arguments.json:
         print_json(facts)
     else:

@@ -3,13 +3,14 @@
 import argparse
 import getpass
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
 from store import partitions
 from store.accounts.base import Account, Status
 from store.accounts.passwords import hash_password
+from store.errors import Problem, StoreError
 from store.store import Store
 from store.users import forget_user, remove_user, restore_user
 from store.users import rename_user as rename
@@ -27,19 +28,25 @@ def add(parser: Parsers) -> None:
     made = parser("user add", add_users, "make users; all given here get the same password")
     made.add_argument("users", nargs="+", metavar="USER", help="name, or name@domain outside the default domain")
     made.add_argument("--partition", metavar="NAME", help="where their mail will be (store.default_partition)")
+    made.add_argument("--alias", dest="aliases", action="append", default=[], metavar="ADDRESS",
+                      help="one more address, to get mail by, not to log in; for one user; can be repeated")
     _password_options(made)
     made = parser("user list", list_users, "list the users")
     made.add_argument("--json", action="store_true")
     made = parser("user show", show_user, "show what a user has and may")
     made.add_argument("user", metavar="USER")
     made.add_argument("--json", action="store_true")
-    made = parser("user set", set_user, "change a user's password, status or groups")
+    made = parser("user set", set_user, "change a user's password, status, groups or aliases")
     made.add_argument("user", metavar="USER")
     made.add_argument("--status", choices=[status.value for status in Status if status is not Status.REMOVED])
     groups = made.add_mutually_exclusive_group()
     groups.add_argument("--group", dest="groups", action="append", metavar="NAME",
                         help="be in this group (group:NAME in access control lists) and in no other; can be repeated")
     groups.add_argument("--no-groups", dest="groups", action="store_const", const=[], help="be in no group")
+    aliases = made.add_mutually_exclusive_group()
+    aliases.add_argument("--alias", dest="aliases", action="append", metavar="ADDRESS",
+                         help="have this further address and no other, to get mail by, not to log in; can be repeated")
+    aliases.add_argument("--no-aliases", dest="aliases", action="store_const", const=[], help="have no further address")
     made.add_argument("--password", action="store_true", help="ask for a new password")
     _password_options(made)
     made = parser("user rename", rename_user, "give a user another name; all that the user has comes along")
@@ -87,36 +94,39 @@ def _password(line: bytes) -> Secret:
     return Secret(password)
 
 
-def add_user(store: Store, address: str, password_hash: str, partition: str | None = None) -> Account:
-    """Make a user with an INBOX. Raises StoreError USER_EXISTS, BAD_NAME, UNAVAILABLE."""
+def add_user(store: Store, address: str, password_hash: str, partition: str | None = None,
+             aliases: Iterable[str] = ()) -> Account:
+    """Make a user with an INBOX. Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE."""
     partition = partitions.for_new_mail(store) if partition is None else partitions.named(store, partition).name
-    made = directory(store).add(address, password_hash, partition=partition)
+    made = directory(store).add(address, password_hash, partition=partition, aliases=aliases)
     store.inbox(made)
     return made
 
 
 def add_users(invocation: Invocation) -> int:
     """onecopy user add"""
+    arguments = invocation.arguments
+    if arguments.aliases and len(arguments.users) > 1:
+        raise Failure("an alias is an address of one user: add the users one by one")
     password = read_password(invocation)
     with invocation.store() as store:
-        return each(invocation.arguments.users, lambda user: _added(
-            store, user, password, invocation.arguments.partition))
+        return each(arguments.users, lambda user: _added(store, user, password, arguments))
 
 
-def _added(store: Store, user: str, password: Secret, partition: str | None) -> None:
-    add_user(store, user, hash_password(password), partition)
+def _added(store: Store, user: str, password: Secret, arguments: argparse.Namespace) -> None:
+    add_user(store, user, hash_password(password), arguments.partition, arguments.aliases)
 
 
 def list_users(invocation: Invocation) -> int:
     """onecopy user list"""
     with invocation.store() as store:
         rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
-                 "groups": list(user.groups), **_removal(store, user)}
+                 "groups": list(user.groups), "aliases": list(user.aliases), **_removal(store, user)}
                 for user in directory(store).all()]
     if invocation.arguments.json:
         print_json(rows)
     else:
-        columns = [name for name in ("groups", "kept_until") if any(row.get(name) for row in rows)]
+        columns = [name for name in ("groups", "aliases", "kept_until") if any(row.get(name) for row in rows)]
         print_table(rows, ("user", "status", "partition", *columns))
     return 0
 
@@ -135,8 +145,8 @@ def show_user(invocation: Invocation) -> int:
         use = store.quota(user.user)
         facts: dict[str, object] = {
             "user": user.user, "status": user.status.value, **_removal(store, user), "partition": user.partition,
-            "groups": list(user.groups), "mailboxes": len(store.names(user.user)), "messages": use.messages,
-            "octets": use.octets, **limits(use, store.settings)}
+            "groups": list(user.groups), "aliases": list(user.aliases), "mailboxes": len(store.names(user.user)),
+            "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
     if invocation.arguments.json:
         print_json(facts)
     else:
@@ -150,13 +160,13 @@ def set_user(invocation: Invocation) -> int:
     password_hash = None
     if arguments.password or arguments.password_file is not None or arguments.password_stdin:
         password_hash = hash_password(read_password(invocation))
-    elif arguments.status is None and arguments.groups is None:
-        raise Failure("nothing to change: give --status, --group, --no-groups, --password, --password-file or "
-                      "--password-stdin")
+    elif arguments.status is None and arguments.groups is None and arguments.aliases is None:
+        raise Failure("nothing to change: give --status, --group, --no-groups, --alias, --no-aliases, --password, "
+                      "--password-file or --password-stdin")
     groups = None if arguments.groups is None else _groups(arguments.groups)
     with invocation.store() as store:
         user = account(store, arguments.user)
-        directory(store).change(user.user, password_hash=password_hash, groups=groups,
+        directory(store).change(user.user, password_hash=password_hash, groups=groups, aliases=arguments.aliases,
                                 status=Status(arguments.status) if arguments.status else None)
     return 0
 
@@ -177,7 +187,18 @@ def remove_users(invocation: Invocation) -> int:
     with invocation.store() as store:
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?")
         work = forget_user if invocation.arguments.now else remove_user
-        return each(users, lambda user: work(store, account(store, user).user))
+        return each(users, lambda user: work(store, _own_name(store, user)))
+
+
+def _own_name(store: Store, address: str) -> str:
+    """The user id, of which nothing is an alias: who removes that does not mean all of a user's mail.
+
+    Raises StoreError NO_USER.
+    """
+    user = account(store, address).user
+    if user != directory(store).user_id(address):
+        raise StoreError(Problem.NO_USER, f"{address} is an alias of {user}: give the user's own name")
+    return user
 
 
 def restore_users(invocation: Invocation) -> int:

@@ -15,7 +15,7 @@ from mboxlist.names import MailboxName
 from store import quotaroots, removal, rights, vanished
 from store.check import check
 from store.copying import copy_messages
-from store.deliver import Delivered, Target
+from store.deliver import Delivered, Duplicate, Target
 from store.errors import Problem, StoreError
 from store.expunge import expunge, purge, remove
 from store.flags import change_flags
@@ -89,14 +89,16 @@ class Seat:
     # Acts
 
     def deliver(self, targets: list[Reference], body: bytes, trace: bytes, flags: Flag, words: tuple[str, ...],
-                reader: str) -> list[int | Problem]:
+                reader: str, headers: list[bytes] = [], window: int = 0) -> list[int | str | Problem]:  # noqa: B006
         entries = [self.entry(each) for each in targets]
         staged = self.store.stage(entries[0], trace)
         staged.write(body)
         outcomes = offload.now(offload.deliver(self.store, staged, [
             Target(entry, Flags(flags, words), appended=bool(reader), reader=reader,
-                   own=self.store.private_bits(entry, reader)) for entry in entries]))
-        return [each.uid if isinstance(each, Delivered) else each.problem for each in outcomes]
+                   own=self.store.private_bits(entry, reader), suppress=window,
+                   header=headers[at % len(headers)] if headers else b"") for at, entry in enumerate(entries)]))
+        return [each.uid if isinstance(each, Delivered) else "again" if isinstance(each, Duplicate) else each.problem
+                for each in outcomes]
 
     def copy(self, source: Reference, target: Reference, uids: list[int], remove: bool, reader: str) -> list[int]:
         made = copy_messages(self.store, self.entry(source), self.entry(target), uids, remove=remove, reader=reader)

@@ -49,6 +49,7 @@ class Expected:
     files: dict[bytes, bytes] = field(factory=dict)
     due: dict[bytes, int] = field(factory=dict)                         # when a reference to the file last went
     snapshots: dict[int, set[bytes]] = field(factory=dict)              # the files that each refers to
+    arrivals: dict[tuple[bytes, bytes, int], int] = field(factory=dict) # until when a message does not come again
 
     # Looking
 
@@ -150,33 +151,43 @@ class Expected:
     # Messages
 
     def deliver(self, targets: list[Reference], body: bytes, trace: bytes, flags: Flag, words: tuple[str, ...],
-                reader: str) -> list[int | Refused]:
-        """The UID in each mailbox, or why it was refused alone. Names are looked up first, and must all be there.
+                reader: str, headers: list[bytes] = [], window: int = 0) -> list[int | str | Refused]:  # noqa: B006
+        """The UID in each mailbox, "again", or why it was refused alone. Names are looked up first, and must all be
+        there.
 
-        With a `reader` it is an APPEND by that user.
+        With a `reader` it is an APPEND by that user. `headers` are fields that it gets in each mailbox, in turn; what
+        has a Message-ID comes once in so many seconds from a sender to a mailbox.
         """
         for each in targets:
             if isinstance(each, str):
                 self.box(each)
         head = self.files.get(body, trace)
         text = head + body if trace and (head == b"" or _sender(head) == _sender(trace)) else body
-        outcomes: list[int | Refused] = [frozenset()] * len(targets)
+        outcomes: list[int | str | Refused] = [frozenset()] * len(targets)
+        ident = body.partition(b"Message-ID: ")[2].partition(b"\r\n")[0]
         places = [self._find(each) for each in targets]
         for at in sorted(range(len(targets)), key=lambda at: _id(targets[at], places[at])):
             box, problems = places[at], set()
             if box is None:
                 outcomes[at] = frozenset({Problem.NO_MAILBOX})
                 continue
+            key = ident, _sender(trace), box.id
+            if ident and window and self.arrivals.get(key, 0) > self.now:
+                outcomes[at] = "again"
+                continue
+            shown = (headers[at % len(headers)] if headers else b"") + text
             if box.lacks(words):
                 problems.add(Problem.LIMIT)
-            if not self.fits(self.name_of(targets[at]), len(text), 1):
+            if not self.fits(self.name_of(targets[at]), len(shown), 1):
                 problems |= {Problem.OVER_QUOTA} if reader else {Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED}
             if problems:
                 outcomes[at] = frozenset(problems)
                 continue
             box.learn(words)
             mine = private(self.name_of(targets[at]), reader)
-            uid = outcomes[at] = box.add(Message(body, text, flags & ~mine, frozenset(map(str.lower, words))))
+            uid = outcomes[at] = box.add(Message(body, shown, flags & ~mine, frozenset(map(str.lower, words))))
+            if window:
+                self.arrivals[key] = self.now + window
             if flags & mine:
                 box.change_own(uid, reader, flags & mine)
             self.files.setdefault(body, trace)

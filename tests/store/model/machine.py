@@ -15,7 +15,10 @@ from tests.store.model.boxes import Box
 from tests.store.model.expected import USERS, Expected, Reference, Refusal, private
 from tests.store.model.places import OneProcess, ThreeProcesses
 
-BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (61 * n) for n in range(12)]
+IDS = [b"Message-ID: <%d@example.org>\r\n" % (n // 2) * (n > 3) for n in range(12)]      # most are those of two bodies
+BODIES = [IDS[n] + b"Subject: %d\r\n\r\n" % n + b"x" * (61 * n) for n in range(12)]
+HEADERS = [[], [], [b"Delivered-To: one@example.org\r\n"],
+           [b"Delivered-To: a@example.org\r\n", b"", b"Delivered-To: b@example.org\r\nX-Two: 2\r\n"]]
 TRACES = [b"", b"", b"Return-Path: <a@example.org>\r\nReceived: 1\r\n",
           b"Return-Path: <a@example.org>\r\nReceived: from elsewhere\r\n", b"Return-Path: <b@example.org>\r\n"]
 PATHS = ["INBOX", "INBOX", "Archive", "Archive", "Archive/2026", "Lists/a/b", "Lists"]
@@ -64,7 +67,7 @@ class Machine(RuleBasedStateMachine):
             self.set_acl(0, name, "anyone", "lrswipte")
         for at in range(6):             # something to work on: each body comes twice
             self.deliver(at % self.place.count, [f"user/{user}/INBOX" for user in USERS], BODIES[at % 3], b"",
-                         Flag(at & 1), [("todo",), (), ("Later",)][at % 3], "")
+                         Flag(at & 1), [("todo",), (), ("Later",)][at % 3], "", HEADERS[at % 4])
         for user in USERS:              # the same keywords in another order
             self.deliver(0, [f"user/{user}/Archive"], BODIES[3], b"", Flag(0), ("$Junk", "Later"), "")
 
@@ -140,11 +143,12 @@ class Machine(RuleBasedStateMachine):
     # What is done to both
 
     @rule(at=AT, names=st.lists(THERE, min_size=1, max_size=4), body=st.sampled_from(BODIES),
-          trace=st.sampled_from(TRACES), flags=SYSTEM, words=KEYWORDS, reader=st.just("") | READERS)
-    def deliver(self, at, names, body, trace, flags, words, reader):
+          trace=st.sampled_from(TRACES), flags=SYSTEM, words=KEYWORDS, reader=st.just("") | READERS,
+          headers=st.sampled_from(HEADERS), window=st.sampled_from([0, 0, 500]))
+    def deliver(self, at, names, body, trace, flags, words, reader, headers=HEADERS[0], window=0):
         there = [name for name in map(self.name, names) if name in self.model.boxes]
         if there:
-            self.both(at, "deliver", there, body, b"" if reader else trace, flags, words, reader)
+            self.both(at, "deliver", there, body, b"" if reader else trace, flags, words, reader, headers, window)
 
     @rule(at=AT, source=THERE, into=THERE, pick=PICKS, move=st.booleans(), reader=READERS, gone=st.integers(0, 7))
     def copy(self, at, source, into, pick, move, reader, gone):
@@ -246,7 +250,7 @@ class Machine(RuleBasedStateMachine):
         _, old, box = self.model.deleted[pick % len(self.model.deleted)]
         stale = old, box.id, box.validity
         if name in self.model.boxes:
-            self.both(at, "deliver", [name, stale], BODIES[uid], b"", Flag.SEEN, (), "")
+            self.both(at, "deliver", [name, stale], BODIES[uid], b"", Flag.SEEN, (), "", HEADERS[3], 500)
         self.both(at, "change_flags", stale, [uid], FlagAction.ADD, Flag.SEEN, (), "")
         self.both(at, "copy", name, stale, [], False, "")
         self.both(at, "expunge", stale, None)

@@ -3,10 +3,12 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 
 from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
-from store.net.stream import LINGER, READ_AHEAD, StreamFactory
+from store.net.stream import LINGER, READ_AHEAD, Stream, StreamFactory
 from tests.support.wire import Wire
 
 
@@ -176,6 +178,86 @@ def test_octets_sent_before_the_handshake_are_dropped():
     talk.wire.send(b"good\r\n")
     assert talk.outcome == (b"STARTTLS", False, b"good")
     assert not talk.stream.can_start_tls
+
+
+class Certificates:
+    """What `Stream` wants of its TLS context."""
+
+    def certificate_names(self, connection):
+        assert connection is self
+        return ("relay.example.org",)
+
+
+def shaking(work, implicit=False):
+    """A talk whose TLS handshake is over only when the test says so."""
+    talk = Talk(work, Certificates())
+    talk.factory.implicit_tls = implicit
+    told = Stream.handshakeCompleted
+    Stream.handshakeCompleted = lambda stream: None
+    try:
+        talk.wire = Wire(talk.factory, talk.clock)
+        talk.wire.send(b"STARTTLS\r\n" if not implicit else b"")
+    finally:
+        Stream.handshakeCompleted = told
+    talk.wire.transport.tls = talk.factory.tls
+    return talk
+
+
+async def secured(stream):
+    if not stream.secure:
+        assert stream.certificate_names == ()
+        await stream.established(60)            # at once without TLS
+        await stream.line(100, 60)
+        stream.start_tls()
+    assert stream.certificate_names == ()
+    await stream.established(60)
+    return stream.certificate_names, await stream.some(100, 60)
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_a_handshake_is_waited_for(implicit):
+    talk = shaking(secured, implicit)
+    talk.stream.wake()
+    talk.clock.advance(59)
+    assert talk.outcome is None
+    talk.stream.handshakeCompleted()
+    assert talk.outcome is None
+    talk.wire.send(b"x")
+    assert talk.outcome == (("relay.example.org",), b"x")
+
+
+@pytest.mark.parametrize(("end", "expected"), [
+    (lambda talk: talk.clock.advance(60), TimedOut),
+    (lambda talk: talk.wire.hang_up(), ConnectionLost),
+    (lambda talk: talk.factory.stop(), Stopping),
+])
+@pytest.mark.parametrize("implicit", [False, True])
+def test_a_handshake_that_does_not_end_well(implicit, end, expected):
+    talk = shaking(secured, implicit)
+    end(talk)
+    assert isinstance(talk.outcome, expected)
+    assert talk.stream.certificate_names == ()
+
+
+@pytest.mark.parametrize(("reason", "told"), [
+    (ValueError("certificate verify failed"), ["no TLS with 127.0.0.1: certificate verify failed"]),
+    (ConnectionDone(), []),
+])
+def test_why_a_handshake_failed_is_told(reason, told, caplog):
+    caplog.set_level("INFO")
+    talk = shaking(secured)
+    talk.stream.connectionLost(Failure(reason))
+    assert [record.getMessage().partition(": ")[2] for record in caplog.records] == told
+
+
+def test_octets_are_given_and_not_the_end_of_a_handshake():
+    async def work(stream):
+        return await stream.some(100, 60)
+    talk = shaking(work, implicit=True)
+    talk.stream.handshakeCompleted()
+    assert talk.outcome is None
+    talk.wire.send(b"x")
+    assert talk.outcome == b"x"
 
 
 def test_wake_ends_a_wait_now_or_the_next_one():

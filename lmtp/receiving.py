@@ -1,0 +1,97 @@
+"""A message on its way in: by DATA or in chunks, its octets go to its file as they arrive, in bounded memory.
+
+A message that must be refused is read to its end and dropped, so that the conversation stays in step; but not for ever.
+"""
+
+import logging
+from collections.abc import Callable
+
+from attrs import define, field
+
+from lmtp import replies
+from lmtp.refusals import refusal
+from lmtp.replies import Farewell, Reply
+from lmtp.settings import Settings
+from store.errors import StoreError
+from store.messagefiles import Staged
+from store.net import offload
+from store.net.dots import DotReader
+from store.net.lines import TimedOut
+from store.net.stream import Stream
+from store.store import Store
+
+CHUNK = 64 * 1024       # octets of a message taken at a time
+
+log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class Incoming:
+    """One message. Without `staged` it is only dropped. All reading raises ConnectionLost, TimedOut, Farewell."""
+
+    store: Store
+    settings: Settings
+    clock: Callable[[], float]
+    staged: Staged | None = None
+    refused: Reply | None = None        # why it is dropped
+    _dropped: int = field(default=0, init=False)
+    _deadline: float = field(init=False)
+
+    @_deadline.default
+    def _begin(self) -> float:
+        return self.clock() + self.settings.message_time
+
+    async def data(self, stream: Stream) -> None:
+        """All of it, up to the final dot (RFC 5321 §4.1.1.4)."""
+        reader = DotReader()
+        while not reader.done:
+            chunk = await stream.some(CHUNK, self.settings.block_time)
+            await self._take(reader.feed(chunk), len(chunk))
+            await stream.breathe()
+        if reader.left:
+            stream.unread(chunk[-reader.left:])         # commands sent ahead (RFC 2920)
+
+    async def chunk(self, stream: Stream, size: int) -> None:
+        """The next `size` octets of it (RFC 3030 §2)."""
+        left = size
+        while left:
+            octets = await stream.some(min(CHUNK, left), self.settings.block_time)
+            left -= len(octets)
+            await self._take(octets, len(octets))
+            await stream.breathe()
+
+    def abort(self) -> None:
+        """It will not be delivered: its file goes."""
+        if self.staged is not None:
+            self.staged.abort()
+            self.staged = None
+
+    async def _take(self, octets: bytes, received: int) -> None:
+        """Write them, or drop them. `received`: how many came over the wire."""
+        if self.staged is not None:
+            await self._write(self.staged, octets)
+        else:
+            self._dropped += received
+            if self._dropped > self.settings.swallow_limit:
+                raise Farewell(replies.TOO_MUCH)
+        self._deadline += received / self.settings.slowest_rate
+        if self.clock() > self._deadline:
+            raise TimedOut
+
+    async def _write(self, staged: Staged, octets: bytes) -> None:
+        try:
+            staged.write(octets)
+            if staged.full:
+                await offload.spill(self.store, staged)
+        except Exception as error:
+            self.refused = failure("a message could not be received", error)
+            self.abort()
+
+
+def failure(what: str, error: Exception) -> Reply:
+    """The reply to an error that all recipients share; an unexpected one shows nothing of itself (RFC 3463 §3.4)."""
+    if isinstance(error, StoreError):
+        log.warning("%s: %s", what, error)
+        return refusal(error)
+    log.error("%s", what, exc_info=error)
+    return replies.LOCAL_ERROR

@@ -1,0 +1,42 @@
+"""A message with header fields of its own beside the message file: RETR and TOP show them first (RFC 1939 §5, §7)."""
+
+from store.deliver import Delivered, Target
+from store.net import offload
+from store.values import InternalDate
+from tests.pop3.place import Player
+
+
+def test_list_retr_and_top(place, monkeypatch):
+    """33 octets before the 25 of the message."""
+    staged = place.store.stage(place.inbox)
+    staged.write(b"Subject: x\r\n\r\n.one\r\ntwo\r\n")
+    outcome, = offload.now(offload.deliver(place.store, staged, [
+        Target(place.inbox, header=b"Delivered-To: mrose@example.org\r\n")], InternalDate(0)))
+    assert isinstance(outcome, Delivered)
+    Player(place, monkeypatch).play("""
+C: USER mrose
+C: PASS tanstaaf
+C: LIST 1
+C: RETR 1
+C: TOP 1 1
+C: QUIT
+S: +OK *
+S: +OK*
+S: +OK *
+S: +OK 1 58
+S: +OK 58 octets
+S: Delivered-To: mrose@example.org
+S: Subject: x
+S:
+S: ..one
+S: two
+S: .
+S: +OK *
+S: Delivered-To: mrose@example.org
+S: Subject: x
+S:
+S: ..one
+S: .
+S: +OK*
+closed:
+""")

@@ -1,0 +1,63 @@
+"""Certificates for tests: an authority, and what it signs."""
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+HOUR = timedelta(hours=1)
+
+
+class Authority:
+    """Signs certificates; its own is in `file`."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self.file = folder / f"{name}.pem"
+        self._made = 0
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        now = datetime.now(UTC)
+        certificate = (x509.CertificateBuilder().subject_name(self._name).issuer_name(self._name)
+                       .public_key(self._key.public_key()).serial_number(x509.random_serial_number())
+                       .not_valid_before(now - HOUR).not_valid_after(now + HOUR)
+                       .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+                       .sign(self._key, hashes.SHA256()))
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def client(self, name: str, *others: str, expired: bool = False,
+               usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH) -> Path:
+        """A file with a client's key and its certificate. `name`: the common name, none if empty; `others`: DNS."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        end = datetime.now(UTC) + (-HOUR if expired else HOUR)
+        subject = [x509.NameAttribute(NameOID.COMMON_NAME, name)] if name else []
+        builder = (x509.CertificateBuilder().subject_name(x509.Name(subject)).issuer_name(self._name)
+                   .public_key(key.public_key()).serial_number(x509.random_serial_number())
+                   .not_valid_before(end - 2 * HOUR).not_valid_after(end)
+                   .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+                   .add_extension(x509.ExtendedKeyUsage([usage]), critical=False))
+        if others:
+            names = x509.SubjectAlternativeName([x509.DNSName(other) for other in others])
+            builder = builder.add_extension(names, critical=not name)
+        self._made += 1
+        file = self.folder / f"{self.file.stem}-{self._made}.pem"
+        file.write_bytes(
+            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                              serialization.NoEncryption())
+            + builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        return file
+
+
+def showing(file: Path | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:
+    """A client that shows the certificate in this file, and takes the server's as it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = context.maximum_version = version
+    if file is not None:
+        context.load_cert_chain(file)
+    return context
