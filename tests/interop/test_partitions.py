@@ -105,6 +105,9 @@ def test_the_mover_is_killed(disk_path: Path) -> None:
             except subprocess.TimeoutExpired:
                 mover.kill()
                 mover.wait()
+            # Mail may go on until the server sees that a process died inside, and ends all connections.
+            wait.until(lambda: not list(server.root.glob(f"run/inside/{mover.pid}.*")),     # noqa: B023
+                       "the dead process is cleared away", pid=server.pid, limit=60)
             taken = len(mail.taken)
             wait.until(lambda: len(mail.taken) > taken + 5,         # noqa: B023
                        "mail arrives again", pid=server.pid, limit=60)
