@@ -307,8 +307,10 @@ class Staged:
             self._file = -1
 
     def abort(self) -> None:
-        """Forget the message, and its file."""
-        if self._file >= 0 or self.on_disk:
+        """Forget the message, and its file unless that is committed: its staged name is what is on disk then."""
+        if self.committed:
+            self.close()
+        elif self._file >= 0 or self.on_disk:
             self.close()
             try:
                 _remove(self.files.staged_path(self.serial))

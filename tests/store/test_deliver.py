@@ -215,3 +215,15 @@ def test_a_store_has_one_file_system_of_its_own_names(store):
     assert {path.name for path in partition.iterdir()} == {"messages", "staging", "users", "index"}
     assert len(list((partition / "messages").glob("*/*"))) == 16 * 256
     assert Path(partition / "messages/3/fa").is_dir()
+
+
+def test_a_committed_message_keeps_the_name_that_is_on_disk_whoever_lets_go_of_it(store):
+    staged = store.stage(inbox(store))
+    staged.write(b"Subject: kept\r\n\r\n")
+    offload.now(offload.deliver(store, staged, [Target(inbox(store))]))
+    path = Path(staged.files.staged_path(staged.serial))
+    staged.abort()                      # as APPEND does at its end, whatever came of it
+    assert path.exists()
+    staged.files.settle()               # now the other name is on disk
+    assert not path.exists()
+    assert staged.files.locate(staged.mid, staged.serial)
