@@ -62,14 +62,27 @@ def dates(rows: Rows) -> tuple[list[bytes], list[int], list[int], list[int], lis
 DATE_FORM = b'"%b %02d:%02d:%02d %b"'
 
 
-def flags_changed(positions: Positions, rows: Rows, recent: Mask, keywords: Sequence[str], *, by_uid: bool) -> bytes:
-    """FETCH responses that tell the flags of these messages (RFC 3501 §7.4.2); `by_uid` adds the UID (§6.4.8)."""
+def flags_changed(positions: Positions, rows: Rows, recent: Mask, keywords: Sequence[str], *, by_uid: bool,
+                  modseqs: bool = False) -> bytes:
+    """FETCH responses that tell the flags of these messages (RFC 3501 §7.4.2); `by_uid` adds the UID (§6.4.8),
+    `modseqs` that and the MODSEQ (RFC 7162 §3.2.4)."""
     if not len(positions):
         return b""
     numbers, flags = (positions + 1).tolist(), flag_lists(rows, recent, keywords)
+    if modseqs:
+        return format_lines(b"* %d FETCH (UID %d FLAGS %b MODSEQ (%d))\r\n",
+                            (numbers, rows["uid"].tolist(), flags, rows["modseq"].tolist()))
     if by_uid:
         return format_lines(b"* %d FETCH (UID %d FLAGS %b)\r\n", (numbers, rows["uid"].tolist(), flags))
     return format_lines(b"* %d FETCH (FLAGS %b)\r\n", (numbers, flags))
+
+
+def modseqs_changed(positions: Positions, rows: Rows) -> bytes:
+    """FETCH responses that tell the MODSEQs of messages whose flags the client knows (RFC 7162 §3.1.3)."""
+    if not len(positions):
+        return b""
+    return format_lines(b"* %d FETCH (UID %d MODSEQ (%d))\r\n",
+                        ((positions + 1).tolist(), rows["uid"].tolist(), rows["modseq"].tolist()))
 
 
 def expunged(positions: Positions) -> bytes:

@@ -7,8 +7,9 @@ the rule that the end of a command tells the news that this command may tell.
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
+from unicodedata import is_normalized, normalize
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from imap.capabilities import capabilities
 from imap.lines import Positions
@@ -21,7 +22,7 @@ from imap.wire.append import is_message
 from imap.wire.commands import BadCommand, Head, State, parse_head
 from imap.wire.framer import CONTINUE, Frame, Framer, Literal, Message, Rejected, Step, Swallow
 from imap.wire.grammar import SyntaxProblem
-from imap.wire.responses import BAD, NO
+from imap.wire.responses import BAD, NO, OK
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store import rights
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 PIECE = 64 << 10            # octets read from, or written to, the client before others are let in
 QUICK = 1000                # messages that a transaction changes without a thread
 CHANGING = frozenset("istwe")   # who has none of these rights opens a mailbox read-only (RFC 4314 §5.2)
+PROGRESS = 10               # seconds after which, and between which, a client hears of long work (RFC 9585 §3)
 HELD_BACK = 200             # answers to pipelined commands that may wait to share a packet
 
 T = TypeVar("T")
@@ -67,16 +69,20 @@ class Session:
         self.clock = listener.clock
         self.state = State.NOT_AUTHENTICATED
         self.account: Account | None = None
+        self.enabled: set[bytes] = set()        # what ENABLE and CONDSTORE-enabling commands have turned on
         self.view: View | None = None
+        self.tag = b""                          # of the command being carried out
         self.failed_logins = 0
         self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
-        self.arriving: Any = None               # verbs.append.Arriving: the message of the APPEND being read
+        self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self.framer = Framer(self.settings.limits(logged_in=False), is_message)
         self._listener = listener
         self._deadline = self.clock.seconds() + self.settings.login_time
         self._bad_commands = self._held_back = 0
         self._unsubscribe: Callable[[], None] | None = None
         self._told: bool | None = None          # whether this command has told the news already, and expunges too
+        self._expunged = False                  # and there were expunges
+        self._numbers_kept = False              # whether none may be told although the command is one that may
         self._listening = self._woken = False   # in IDLE; and whether a look at the mailbox is due
 
     # The conversation
@@ -131,15 +137,18 @@ class Session:
             self.forget_message()
 
     async def _carry_out(self, frame: Frame) -> None:
-        head = parse_head(frame, self.framer.limits)
+        head = parse_head(frame, self.framer.limits, utf8=self.utf8)
         reason = why_not(head.entry, self.state)
         if reason:
             raise BadCommand(head.tag, SyntaxProblem(reason))
         command = head.value()
-        self._told = None
+        self.tag = head.tag
+        self._told, self._expunged, self._numbers_kept = None, False, False
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
-        if self.view is not None and self._told is not head.entry.expunges:
-            reply = await self._guarded(head, self._told_news(head, reply))
+        expunges = head.entry.expunges and not self._numbers_kept
+        if self.view is not None and self._told is not expunges:
+            reply = await self._guarded(head, self._told_news(head, reply, expunges=expunges))
+        reply = self._with_modseq(reply)
         log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode("ascii"), reply.status.decode("ascii"))
         self.stream.write(responses.reply(head.tag, reply.status, reply.text, reply.code))
         if reply.status == BAD:
@@ -149,9 +158,23 @@ class Session:
         if reply.then is not None:
             reply.then()
 
-    async def _told_news(self, head: Head, reply: Reply) -> Reply:
-        await self.tell(expunges=head.entry.expunges, by_uid=head.name.startswith(b"UID "))
+    async def _told_news(self, head: Head, reply: Reply, *, expunges: bool) -> Reply:
+        await self.tell(expunges=expunges, by_uid=head.name.startswith(b"UID "))
         return reply
+
+    def _with_modseq(self, reply: Reply) -> Reply:
+        """The reply, with the HIGHESTMODSEQ that the client is to take for its own when expunges were told, or wait to
+        be: it may have seen higher MODSEQs, but not everything up to these (RFC 7162 §3.2, §3.2.7, §6)."""
+        view = self.view
+        if view is None or b"CONDSTORE" not in self.enabled or not (self._expunged or view.has_vanished):
+            return reply
+        if reply.status == OK and not reply.code:
+            return evolve(reply, code=responses.highestmodseq(view.modseq))
+        self._tell_modseq(view)
+        return reply
+
+    def _tell_modseq(self, view: View) -> None:
+        self.stream.write(responses.ok(None, "Highest mod-sequence", responses.highestmodseq(view.modseq)))
 
     async def _guarded(self, head: Head, work: Awaitable[Reply]) -> Reply:
         """The reply that a command comes to. Whatever goes wrong in it becomes its reply."""
@@ -247,6 +270,16 @@ class Session:
         return self.account.user if self.account is not None else ""
 
     @property
+    def rev2(self) -> bool:
+        """Whether the client has enabled IMAP4rev2 (RFC 9051)."""
+        return b"IMAP4REV2" in self.enabled
+
+    @property
+    def utf8(self) -> bool:
+        """Whether mailbox names and quoted strings are UTF-8 (RFC 9051 §5.1, RFC 6855 §3)."""
+        return self.rev2 or b"UTF8=ACCEPT" in self.enabled
+
+    @property
     def may_log_in(self) -> bool:
         """Whether passwords are taken on this connection as it is: under TLS, from this host, or when told so."""
         return self.stream.secure or self.settings.plaintext_login or is_this_host(self.stream.peer)
@@ -254,7 +287,8 @@ class Session:
     def capability_code(self) -> bytes:
         """CAPABILITY and what is announced now: a response code, or data after `* `."""
         return responses.capability_code(capabilities(
-            logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in))
+            logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
+            append_limit=self.store.settings.message_limit))
 
     def log_in(self, account: Account) -> None:
         """The client has proved who it is."""
@@ -264,12 +298,29 @@ class Session:
         self.framer.limits = self.settings.limits(logged_in=True)
         log.info("%s: %s logged in from %s", self.stream.id, account.user, self.stream.peer)
 
+    def log_out(self) -> None:
+        """Nobody is logged in any more; another may (RFC 8437)."""
+        log.info("%s: %s logged out", self.stream.id, self.user)
+        self.leave()
+        self.account = None
+        self.state = State.NOT_AUTHENTICATED
+        self.enabled.clear()
+        self.warned.clear()
+        self.framer.limits = self.settings.limits(logged_in=False)
+        self._deadline = self.clock.seconds() + self.settings.login_time
+
     # Mailboxes
 
     def name(self, text: str) -> MailboxName:
-        """The mailbox name that the client means. Raises StoreError BAD_NAME."""
+        """The mailbox name that the client means. Raises StoreError BAD_NAME.
+
+        It is in NFC (RFC 9051 §6.3.4, RFC 5198 §2), unless there is a mailbox with just the name that was written.
+        """
         try:
-            return MailboxName.from_client(self.user, text)
+            name = MailboxName.from_client(self.user, text)
+            if is_normalized("NFC", text) or self.store.mailboxes.find(name) is not None:
+                return name
+            return MailboxName.from_client(self.user, normalize("NFC", text))
         except NameProblem as problem:
             raise StoreError(Problem.BAD_NAME, str(problem)) from problem
 
@@ -296,6 +347,13 @@ class Session:
         except StoreError as error:
             reply = self.refusal(error, as_target=True)
             raise Refused(reply.text, reply.code) from error
+
+    def enable_condstore(self) -> None:
+        """The client has sent a CONDSTORE-enabling command (RFC 7162 §3.1); after the first it hears where it is."""
+        if b"CONDSTORE" not in self.enabled:
+            self.enabled.add(b"CONDSTORE")
+            if self.view is not None:
+                self._tell_modseq(self.view)
 
     def select(self, entry: MailboxEntry, *, read_only: bool) -> View:
         """Select the mailbox; none is selected before. Raises StoreError NO_MAILBOX, CORRUPT."""
@@ -347,7 +405,7 @@ class Session:
     def _claim_recent(self, view: View, first: int) -> None:
         r"""What no session has been told of is \Recent here, after SELECT nowhere else (RFC 3501 §2.3.2, §6.3.2)."""
         rows = view.mailbox.rows
-        if not len(rows) or int(rows["uid"][-1]) < first:
+        if self.rev2 or not len(rows) or int(rows["uid"][-1]) < first:
             return
         if view.read_only:
             view.add_recent(first)
@@ -378,9 +436,14 @@ class Session:
         told = view.merge(new, expunges=expunges, always=always, belief=belief)
         if told.more:
             self._claim_recent(view, new.state.recent)
-        for piece in view.responses(told, by_uid=by_uid):
+        self._expunged |= len(told.expunged) > 0
+        for piece in view.responses(told, by_uid=by_uid, enabled=self.enabled):
             self.stream.write(piece)
             await self.stream.drain(self.settings.command_time)
+
+    def keep_numbers(self) -> None:
+        """This command uses message numbers, whatever its name: it tells of no expunge (RFC 7162 §3.2.10.2)."""
+        self._numbers_kept = True
 
     async def listen(self) -> None:
         """Tell news as they come, until the client says something (RFC 2177). Raises TimedOut, Stopping."""
@@ -403,10 +466,23 @@ class Session:
 
     async def change(self, messages: int, work: Callable[[], T]) -> T:
         """The result of a transaction on so many messages: at once when they are few."""
-        return work() if messages <= QUICK else await offload.run(self.store, "changes", work)
+        return work() if messages <= QUICK else await self.patiently(offload.run(self.store, "changes", work))
+
+    async def patiently(self, work: Awaitable[T]) -> T:
+        """The result of work that may take long and writes nothing: the client hears meanwhile that it goes on."""
+        self._timer = self.clock.callLater(PROGRESS, self._tell_progress)
+        try:
+            return await work
+        finally:
+            self._timer.cancel()
+
+    def _tell_progress(self) -> None:
+        self.stream.write(responses.ok(None, "Still at work", responses.in_progress(self.tag)))
+        self.stream.flush()
+        self._timer = self.clock.callLater(PROGRESS, self._tell_progress)
 
     def forget_message(self) -> None:
         """What has arrived of a message, and not been delivered, goes."""
         if self.arriving is not None:
             arriving, self.arriving = self.arriving, None
-            arriving.staged.abort()
+            arriving.abort()

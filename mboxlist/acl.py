@@ -33,6 +33,11 @@ def parse_rights(text: str) -> str:
     return _in_order(wanted)
 
 
+def virtual(rights: str) -> str:
+    """The obsolete rights that are shown beside these, for older clients (§2.1.1)."""
+    return "".join(letter for letter, members in _OBSOLETE.items() if set(members) & set(rights))
+
+
 def parse_identifier(text: str) -> str:
     """The identifier, if it is one. Raises AclProblem."""
     name = text.removeprefix(NEGATIVE)

@@ -14,11 +14,12 @@ from store import headers
 from store.headers import Address
 from store.mime import Parameters, Part
 
-VERSION = 1
-_HEAD = struct.Struct("<32sIHIII")      # mid, trace, version, octets of envelope, structure and body
+VERSION = 2
+_HEAD = struct.Struct("<32sIHIIII")     # mid, trace, version, octets of envelope, structure, body and references
 # A part: header_start, body_start, end, its parent's number, kind, octets of the four strings that follow
 _PART = struct.Struct("<QQQHBBBBB")
 _LEAF, _MULTIPART, _MESSAGE = range(3)
+REFERENCES = 16 << 10       # octets of the References field that are kept: its end, where the nearest ancestors are
 
 Path = tuple[int, ...]
 
@@ -51,6 +52,7 @@ class CachedMessage:
     bodystructure: bytes
     body: bytes
     table: bytes                # the parts, see `parts`
+    references: bytes = b""     # the References field (RFC 5322 §3.6.4), for THREAD
 
     @property
     def parts(self) -> dict[Path, PartSpan]:
@@ -60,30 +62,34 @@ class CachedMessage:
     def to_bytes(self) -> bytes:
         """The record as it is stored."""
         return b"".join((
-            _HEAD.pack(self.mid, self.trace, VERSION, len(self.envelope), len(self.bodystructure), len(self.body)),
-            self.envelope, self.bodystructure, self.body, self.table))
+            _HEAD.pack(self.mid, self.trace, VERSION, len(self.envelope), len(self.bodystructure), len(self.body),
+                       len(self.references)),
+            self.envelope, self.bodystructure, self.body, self.references, self.table))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "CachedMessage":
         """The record out of its stored form. Raises ValueError when it is damaged or of another version."""
         try:
-            mid, trace, version, envelope, structure, body = _HEAD.unpack_from(data)
+            mid, trace, version, envelope, structure, body, references = _HEAD.unpack_from(data)
         except struct.error as error:
             raise ValueError("a cache record is cut short") from error
         if version != VERSION:
             raise ValueError(f"a cache record of version {version}")
         structure += (envelope := envelope + _HEAD.size)
         body += structure
-        if body >= len(data):
+        references += body
+        if references >= len(data):
             raise ValueError("a cache record is cut short")
-        return cls(mid, trace, data[_HEAD.size:envelope], data[envelope:structure], data[structure:body], data[body:])
+        return cls(mid, trace, data[_HEAD.size:envelope], data[envelope:structure], data[structure:body],
+                   data[references:], data[body:references])
 
 
 def render(part_tree: Part, mid: bytes, trace: int) -> CachedMessage:
     """The record of a message with this tree."""
     table: list[bytes] = []
     _encode_part(part_tree, 0, table)
-    return CachedMessage(mid, trace, envelope(part_tree), *structure(part_tree), b"".join(table))
+    references = (part_tree.envelope or {}).get(b"references", b"")[-REFERENCES:]
+    return CachedMessage(mid, trace, envelope(part_tree), *structure(part_tree), b"".join(table), references)
 
 
 # The wire form

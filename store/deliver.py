@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from attrs import evolve, field, frozen
 
-from mboxlist.entry import MailboxEntry
+from mboxlist.entry import MailboxEntry, MailboxId
 from store.arrivals import arrival_key
 from store.errors import Problem, StoreError
 from store.flags import keyword_bits, set_own
@@ -156,6 +156,37 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
         raise
     staged.committed |= new
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]], *,
+               seconds: float | None = None) -> list[int]:
+    """Deliver several messages to one mailbox of the partition, all or none (RFC 3502 §6.3.11); their UIDs.
+
+    Not flushed yet; after that `place` is due for each. Raises NotOnDisk, StoreError.
+    """
+    first: dict[bytes, Staged] = {}             # of those that have the same content
+    for staged, _, _ in messages:
+        first.setdefault(staged.mid, staged)
+
+    def work(txn: WriteTxn) -> tuple[list[int], list[Staged]]:
+        known = {mid: _usable(partition, txn.refs.glance(mid), mid) for mid in first}
+        if not all(known[mid] or staged.on_disk for mid, staged in first.items()):
+            raise NotOnDisk
+        uids: list[int] = []
+        made: dict[bytes, list[tuple[MailboxId, int]]] = {mid: [] for mid in first}
+        for staged, target, received in messages:
+            one = first[staged.mid]
+            record = known[staged.mid] or MessageRecord(one.serial, 0, one.size, one.trace)
+            uids.append(_arrive(txn, target, _arrival(partition, record, staged, received)).uid)
+            made[staged.mid].append((target.entry.id, uids[-1]))
+        for mid in sorted(made):                # in one order, so that no two wait for each other
+            _reference(txn, first[mid], known[mid], len(made[mid]), sum_of_marks(made[mid]))
+        return uids, [staged for mid, staged in first.items() if known[mid] is None]
+
+    uids, new = partition.transact(work, seconds=seconds)
+    for staged in new:
+        staged.committed = True
+    return uids
 
 
 def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate,

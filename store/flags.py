@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
-from store.index import CHUNK, Rows
+from store.index import CHUNK, Rows, take
 from store.mailbox import MailboxState
 from store.rights import changeable
 from store.txn import WriteTxn, places, sorted_uids
@@ -40,9 +40,34 @@ def keyword_bits(state: MailboxState, names: Iterable[str], *, add: bool) -> tup
     return bits, keywords
 
 
+@frozen(eq=False)
+class Known:
+    """For STORE with UNCHANGEDSINCE (RFC 7162 §3.1.3): the messages as the client knows them."""
+
+    since: int
+    rows: Rows
+
+
+@frozen(eq=False)
+class Update:
+    """What a change of flags came to: the UIDs that are gone, those left alone since they were changed after
+    `Known.since`, and all others with their MODSEQs now."""
+
+    gone: NDArray[np.uint32]
+    modified: NDArray[np.uint32]
+    uids: NDArray[np.uint32]
+    modseqs: NDArray[np.uint64]
+
+
 def change_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
                  action: FlagAction, flags: Flags, reader: str = "") -> NDArray[np.uint32]:
-    """Change the flags of `uids`; those of them that are gone. All in one transaction, not flushed yet.
+    """`update_flags` of all; those of `uids` that are gone."""
+    return update_flags(store, entry, uids, action, flags, reader).gone
+
+
+def update_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
+                 action: FlagAction, flags: Flags, reader: str = "", known: Known | None = None) -> Update:
+    """Change the flags of `uids`, with `known` of those only that pass its test. One transaction, not flushed yet.
 
     In a mailbox of somebody else's the private flags (`Settings.private_flags`) that change are the reader's own. Flags
     that the reader has no right to change stay as they are (RFC 4314 §4).
@@ -55,12 +80,14 @@ def change_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDAr
     if flags == Flags() and (asked != Flags() or not (allowed or words)):
         raise StoreError(Problem.NO_PERMISSION)
 
-    def work(txn: WriteTxn) -> NDArray[np.uint32]:
+    def work(txn: WriteTxn) -> Update:
         before = txn.state(entry.id)
         bits, keywords = keyword_bits(before, flags.keywords, add=action is not FlagAction.REMOVE)
         change = _Change(action, int(flags.system), bits, int(allowed), words, own, before.highestmodseq + 1)
         rows = txn.load(entry.id, wanted)
-        at = places(rows, wanted)
+        found = at = places(rows, wanted)
+        if known is not None:
+            at = found[change.passes(_shown(txn, entry.id, rows, found, reader if own else ""), known)]
         there, old = rows["uid"][at], rows["flags"][at]
         differ = change.of_all(rows, at)
         if differ.any():
@@ -72,9 +99,17 @@ def change_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDAr
                 before, highestmodseq=change.modseq, changed=change.modseq, keywords=keywords,
                 unseen=before.unseen + _count(old, Flag.SEEN) - _count(new, Flag.SEEN),
                 deleted=before.deleted + _count(new, Flag.DELETED) - _count(old, Flag.DELETED)))
-        return np.setdiff1d(wanted, there, assume_unique=True)
+        present = rows["uid"][found]
+        modseqs = rows["modseq"][at] if not own else _shown(txn, entry.id, rows, at, reader)["modseq"]
+        return Update(np.setdiff1d(wanted, present, assume_unique=True),
+                      np.setdiff1d(present, there, assume_unique=True), there, modseqs)
 
     return store.transact(entry, work)
+
+
+def _shown(txn: WriteTxn, mailbox: MailboxId, rows: Rows, at: NDArray[np.intp], reader: str) -> Rows:
+    """The records at these places as the reader sees them."""
+    return txn.partition.pictures.as_seen(mailbox, take(rows, at), reader, txn.handle)
 
 
 @frozen
@@ -91,6 +126,20 @@ class _Change:
     words: bool
     own: int
     modseq: int
+
+    def passes(self, rows: Rows, known: Known) -> NDArray[np.bool_]:
+        """Which of these records pass the test of UNCHANGEDSINCE.
+
+        One that was changed, but not in flags that this adds or removes, passes (RFC 7162 §3.1.11): the client knows
+        how those are, if what it knows of the message is as old as it says.
+        """
+        passed = rows["modseq"] <= known.since
+        if self.action is not FlagAction.REPLACE:
+            old = take(known.rows, places(known.rows, np.ascontiguousarray(rows["uid"])))
+            same = (old["flags"] ^ rows["flags"]) & np.uint16(self.system) == 0
+            same &= (old["keywords"] ^ rows["keywords"]) & np.uint64(self.keywords) == 0
+            passed |= same & (old["modseq"] <= known.since)
+        return np.asarray(passed)
 
     def of_all(self, rows: Rows, at: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Change the flags that everybody sees, in the records at these places; which of all are different now."""

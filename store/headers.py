@@ -158,13 +158,25 @@ def languages(value: bytes) -> tuple[bytes, ...]:
 
 # Date
 
-_DATE = re.compile(rb"(?:[A-Za-z]++[ \t]*+,)?[ \t]*+(\d{1,2})[ \t]*+([A-Za-z]{3})[A-Za-z]*+[ \t]*+(\d{2,4})")
+_DATE = re.compile(rb"(?:[A-Za-z]++[ \t]*+,)?[ \t]*+(\d{1,2})[ \t]*+([A-Za-z]{3})[A-Za-z]*+[ \t]*+(\d{2,4})"
+                   rb"(?:[ \t]++(\d{1,2}):(\d\d)(?::(\d\d))?(?:[ \t]*+([+-]\d{4}|[A-Za-z]++))?)?")
 _MONTHS = {name: number for number, name in enumerate(
     (b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec"), 1)}
+_ZONES = {b"EST": -5, b"EDT": -4, b"CST": -6, b"CDT": -5, b"MST": -7, b"MDT": -6, b"PST": -8, b"PDT": -7}
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def sent_date(value: bytes) -> date | None:
     """The day of a Date field in its own zone (RFC 5322 §3.3, years also as in §4.3); None: not a date."""
+    found = sent(value)
+    return date.fromordinal(found[0] + _EPOCH) if found is not None else None
+
+
+def sent(value: bytes) -> tuple[int, int] | None:
+    """Of a Date field the day in its own zone, as days since 1970, and the Unix time (RFC 5256 §2.2); None: not a date.
+
+    Without a valid time it is midnight, without a valid zone UTC.
+    """
     match = _DATE.match(without_comments(value).strip())
     if match is None or match[2].lower() not in _MONTHS:
         return None
@@ -174,9 +186,21 @@ def sent_date(value: bytes) -> date | None:
     elif len(match[3]) == 3:
         year += 1900
     try:
-        return date(year, _MONTHS[match[2].lower()], int(match[1]))
+        day = date(year, _MONTHS[match[2].lower()], int(match[1])).toordinal() - _EPOCH
     except ValueError:
         return None
+    hour, minute, second = int(match[4] or 0), int(match[5] or 0), int(match[6] or 0)
+    if hour > 23 or minute > 59 or second > 60:
+        hour = minute = second = 0
+    return day, day * 86400 + hour * 3600 + minute * 60 + second - _east(match[7] or b"")
+
+
+def _east(zone: bytes) -> int:
+    """The seconds east of UTC that a zone says (RFC 5322 §3.3, §4.3)."""
+    if zone[:1] in (b"+", b"-"):
+        hours, minutes = int(zone[1:3]), int(zone[3:])
+        return 0 if minutes > 59 else (hours * 60 + minutes) * (-60 if zone[:1] == b"-" else 60)
+    return _ZONES.get(zone.upper(), 0) * 3600
 
 
 # Addresses

@@ -1,13 +1,13 @@
 """Whether one message has in its header or body what a SEARCH key asks for: RFC 3501 §6.4.4."""
 
 from collections.abc import Iterable, Iterator
-from datetime import date
 from typing import TYPE_CHECKING
 
 from store import headers
 from store.cache import CachedMessage
+from store.collation import casemap
 from store.mailbox import Mailbox
-from store.searchkeys import Among, And, Body, Header, Key, Not, Or, SentBefore, SentOn, SentSince, Text
+from store.searchkeys import Among, And, Body, Header, Key, Not, Or, Text
 from store.text import body_text, decode_words, header_text
 
 if TYPE_CHECKING:
@@ -81,23 +81,12 @@ def matches(key: Key, at: int, message: Message) -> bool:
             return not matches(inner, at, message)
         case Header(name, text):
             values = headers.every(message.header(), name.encode("utf-8", "replace"))
-            return any(text in decode_words(value).casefold() for value in values)
+            return any(text in casemap(decode_words(value)) for value in values)
         case Body(text):
             return _is_in(text, message.texts())
         case Text(text):
-            return text in header_text(message.header()).casefold() or _is_in(text, message.texts())
-        case SentBefore(day):
-            return (sent := _sent(message)) is not None and sent < day
-        case SentOn(day):
-            return _sent(message) == day
-        case SentSince(day):
-            return (sent := _sent(message)) is not None and sent >= day
+            return text in casemap(header_text(message.header())) or _is_in(text, message.texts())
     raise TypeError(key)
-
-
-def _sent(message: Message) -> date | None:
-    values = headers.every(message.header(), b"date")
-    return headers.sent_date(values[0]) if values else None
 
 
 def _is_in(wanted: str, texts: Iterable[Iterable[str]]) -> bool:
@@ -107,7 +96,7 @@ def _is_in(wanted: str, texts: Iterable[Iterable[str]]) -> bool:
     for pieces in texts:
         tail = ""
         for piece in pieces:
-            tail += piece.casefold()
+            tail += casemap(piece)
             if wanted in tail:
                 return True
             tail = tail[max(0, len(tail) - len(wanted) + 1):]

@@ -25,7 +25,8 @@ _MIME_FIELDS = frozenset((
     b"content-type", b"content-transfer-encoding", b"content-id", b"content-description", b"content-md5",
     b"content-disposition", b"content-language", b"content-location"))
 ADDRESS_FIELDS = frozenset((b"from", b"sender", b"reply-to", b"to", b"cc", b"bcc"))
-_MESSAGE_FIELDS = _MIME_FIELDS | ADDRESS_FIELDS | {b"date", b"subject", b"in-reply-to", b"message-id"}
+_MESSAGE_FIELDS = _MIME_FIELDS | ADDRESS_FIELDS | {b"date", b"subject", b"in-reply-to", b"message-id", b"references"}
+_MESSAGES = (b"RFC822", b"GLOBAL")          # RFC 2046 §5.2.1; RFC 6532 §3.7, RFC 9051 §7.5.2
 _NOWHERE = sys.maxsize
 
 Parameters = tuple[tuple[bytes, bytes], ...]
@@ -94,7 +95,7 @@ class _Open:
             # RFC 3501 §9 knows no multipart without parts. What has no boundary can only be read as text.
             if kind == b"MULTIPART":
                 kind, subtype, params = b"TEXT", b"PLAIN", ()
-            elif kind == b"MESSAGE" and subtype == b"RFC822":
+            elif kind == b"MESSAGE" and subtype in _MESSAGES:
                 kind, subtype = b"APPLICATION", b"OCTET-STREAM"
         get = self.fields.get
         disposition = get(b"content-disposition", b"")
@@ -325,7 +326,7 @@ class Scanner:
             part.delimiter = b"\n--" + boundary
             self._multiparts.append(part)
             self._longest = max(self._longest, len(part.delimiter))
-        elif kind == b"MESSAGE" and subtype == b"RFC822" and not self._is_full():
+        elif kind == b"MESSAGE" and subtype in _MESSAGES and not _is_encoded(part) and not self._is_full():
             self._begin(_Open(self._base + at, True, (b"TEXT", b"PLAIN")), at - 1)
 
     def _is_full(self) -> bool:
@@ -339,6 +340,12 @@ class Scanner:
         part.end = max(end, part.body_start)
         part.lines = self._lines - part.first_line
         return part.end
+
+
+def _is_encoded(part: _Open) -> bool:
+    """Whether the message inside cannot be read as it stands: RFC 6532 §3.7 allows that where RFC 2046 does not."""
+    encoding = part.fields.get(b"content-transfer-encoding") if part.type[1] == b"GLOBAL" else None
+    return encoding is not None and headers.token(encoding) in (b"BASE64", b"QUOTED-PRINTABLE")
 
 
 def parse(read: Callable[[int, int], bytes], size: int) -> Part:

@@ -135,7 +135,7 @@ class Partition:
         data = self._cache.get(_serial_key(serial))
         if data is None:
             return None
-        mid = CachedMessage.from_bytes(data).mid
+        mid = data[:32]                     # in records of every version
         record = self.refs.find(mid)
         return mid if record is not None and record.serial == serial else None
 
@@ -358,10 +358,9 @@ class Partition:
                                self.heads.find(int(row["head"])))
 
     def cached(self, serials: Iterable[int]) -> list[CachedMessage | None]:
-        """The cache records of arrivals, in the order asked for; None where there is none."""
+        """The cache records of arrivals, in the order asked for; None where there is none of this version."""
         get = self._cache.get
-        values = [get(serial.to_bytes(8, "big")) for serial in serials]
-        return [None if value is None else CachedMessage.from_bytes(value) for value in values]
+        return [_cached(get(serial.to_bytes(8, "big"))) for serial in serials]
 
     def rebuild_cached(self, row: np.void) -> CachedMessage:
         """The cache record of a message, made from its file and kept. Raises StoreError CORRUPT."""
@@ -377,6 +376,13 @@ class Partition:
         """The cache record of a message file, made from it. Raises StoreError CORRUPT."""
         with self.files.open(mid, record.serial, record.trace, record.size - record.trace) as file:
             return render(parse(file.read, file.size), mid, record.trace)
+
+
+def _cached(value: bytes | None) -> CachedMessage | None:
+    try:
+        return None if value is None else CachedMessage.from_bytes(value)
+    except ValueError:          # an earlier version's: made anew as a lost one is
+        return None
 
 
 def _serial_key(serial: int) -> bytes:

@@ -1,21 +1,22 @@
 """SEARCH over one mailbox: RFC 3501 §6.4.4.
 
-Keys that the index can answer are evaluated on whole arrays, and narrow what is left before any message is opened; of
-the rest, headers are looked at before bodies.
+Keys that the index can answer are evaluated on whole arrays, and narrow what is left; of that, what the columns know
+(`store.columns`: the envelope) narrows again before any message is opened. Of the rest, headers come before bodies.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from attrs import frozen
+from attrs import define, frozen
 from numpy.typing import NDArray
 
-from store.cache import CachedMessage
+from store.collation import casemap
+from store.columns import BATCH, NO_DATE, Column, readable
 from store.errors import StoreError
-from store.index import Rows
+from store.index import take
 from store.mailbox import Mailbox
 from store.matching import Message, matches
 from store.searchkeys import (
@@ -24,20 +25,24 @@ from store.searchkeys import (
     And,
     Before,
     Body,
+    Envelope,
     HasFlag,
     Header,
     Key,
     Keyword,
     Larger,
     Mask,
+    ModSeq,
     New,
     Not,
     Numbers,
     Old,
+    Older,
     On,
     Or,
     Ranges,
     Recent,
+    Saved,
     SentBefore,
     SentOn,
     SentSince,
@@ -45,6 +50,8 @@ from store.searchkeys import (
     Smaller,
     Text,
     Uids,
+    Within,
+    Younger,
 )
 from store.values import Flag
 
@@ -57,18 +64,22 @@ __all__ = [
     "And",
     "Before",
     "Body",
+    "Envelope",
     "HasFlag",
     "Header",
     "Key",
     "Keyword",
     "Larger",
+    "ModSeq",
     "New",
     "Not",
     "Numbers",
     "Old",
+    "Older",
     "On",
     "Or",
     "Recent",
+    "Saved",
     "SentBefore",
     "SentOn",
     "SentSince",
@@ -76,12 +87,13 @@ __all__ = [
     "Smaller",
     "Text",
     "Uids",
+    "Within",
+    "Younger",
     "search",
 ]
 
 log = logging.getLogger(__name__)
 
-BATCH = 256                 # cache records that are fetched together
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86400
 
@@ -91,10 +103,12 @@ def search(store: "Store", mailbox: Mailbox, key: Key, recent: tuple[int, int] =
 
     For a thread: it may read every message. A message that cannot be read is not found, and logged.
     """
-    tree = _prepare(key, _Index(mailbox, recent))
+    tree = _prepare(_folded(key), _Index(mailbox, recent))
     found = _bound(tree, len(mailbox.rows))
+    if not isinstance(tree, Among):
+        tree, found = _by_columns(store, mailbox, tree, found)
     if isinstance(tree, Among):
-        return found
+        return found & tree.mask
     found = found.copy()
     for at, message in _messages(store, mailbox, np.flatnonzero(found)):
         found[at] = message is not None and _matches_safely(tree, int(at), message)
@@ -132,10 +146,16 @@ class _Index:
                 return np.asarray(self._days() == day.toordinal() - _EPOCH)
             case Since(day):
                 return np.asarray(self._days() >= day.toordinal() - _EPOCH)
+            case Older(time):
+                return np.asarray(rows["received"] <= time)
+            case Younger(time):
+                return np.asarray(rows["received"] >= time)
             case Larger(octets):
                 return np.asarray(rows["size"] > octets)
             case Smaller(octets):
                 return np.asarray(rows["size"] < octets)
+            case ModSeq(least):
+                return np.asarray(rows["modseq"] >= least)
             case Numbers(ranges):
                 return self._numbers(ranges)
             case Uids(ranges):
@@ -180,8 +200,89 @@ def _resolved(ranges: Ranges, largest: int) -> Iterator[tuple[int, int]]:
             yield min(first, last), max(first, last)
 
 
-def _prepare(key: Key, index: _Index) -> Key:
-    """The key with all that the index knows replaced by masks, cheap before dear, and texts folded for comparison."""
+class _Known(Protocol):
+    """What can evaluate some keys on whole arrays."""
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Whose messages they are."""
+
+    def mask(self, key: Key) -> Mask | None:
+        """The messages that the key finds; None for a key that is not known here."""
+
+
+@define
+class _Envelopes:
+    """Evaluates keys that the columns know, for the messages at these places; others are not found."""
+
+    store: "Store"
+    mailbox: Mailbox
+    at: NDArray[np.intp]
+    readable: Mask
+
+    def mask(self, key: Key) -> Mask | None:
+        """The messages that the key finds; None where the columns do not know."""
+        columns = self.store.columns
+        match key:
+            case Envelope("subject", text):
+                subjects = columns.subjects(self.mailbox)
+                return self._among(subjects, lambda: subjects.text.having(text.encode("utf-8", "replace")))
+            case Envelope(name, text):
+                people = columns.people(self.mailbox, name)
+                return self._among(people, lambda: people.text.having(text.encode("utf-8", "replace")))
+            case SentBefore(day):
+                dates = columns.dates(self.mailbox)
+                return self._among(dates, lambda: (dates.day < _since_epoch(day)) & (dates.day != NO_DATE))
+            case SentOn(day):
+                dates = columns.dates(self.mailbox)
+                return self._among(dates, lambda: dates.day == _since_epoch(day))
+            case SentSince(day):
+                dates = columns.dates(self.mailbox)
+                return self._among(dates, lambda: dates.day >= _since_epoch(day))
+        return None
+
+    def _among(self, column: Column, known: Callable[[], Mask]) -> Mask:
+        """`known` says of each place of the column whether it is found, once the messages are in it."""
+        places = column.places(self.store, self.mailbox.entry, take(self.mailbox.rows, self.at))
+        self.readable[self.at[places == 0]] = False
+        mask = np.zeros(len(self.mailbox.rows), np.bool_)
+        mask[self.at] = known()[places]
+        return mask
+
+
+def _by_columns(store: "Store", mailbox: Mailbox, tree: Key, found: Mask) -> tuple[Key, Mask]:
+    """What is left of a prepared key when the columns have been asked, and what it can still find."""
+    everything = np.ones(len(found), np.bool_)
+    tree = _prepare(tree, _Envelopes(store, mailbox, np.flatnonzero(found), everything))
+    return tree, found & everything & _bound(tree, len(found))
+
+
+def _since_epoch(day: date) -> int:
+    return day.toordinal() - _EPOCH
+
+
+def _folded(key: Key) -> Key:
+    """The key with texts folded for comparison (RFC 5255 §4.2) and names of fields in lower case."""
+    match key:
+        case And(keys):
+            return And(tuple([_folded(inner) for inner in keys]))
+        case Or(first, second):
+            return Or(_folded(first), _folded(second))
+        case Not(inner):
+            return Not(_folded(inner))
+        case Envelope(name, text):
+            return Envelope(name.lower(), casemap(text))
+        case Header(name, text):
+            return Header(name.strip().lower(), casemap(text))
+        case Body(text):
+            return Body(casemap(text))
+        case Text(text):
+            return Text(casemap(text))
+    return key
+
+
+def _prepare(key: Key, index: _Known) -> Key:
+    """The key with all that the index, or the columns, know replaced by masks; cheap before dear."""
     match key:
         case And(keys):
             return _conjunction([_prepare(inner, index) for inner in keys], len(index.mailbox.rows))
@@ -193,12 +294,8 @@ def _prepare(key: Key, index: _Index) -> Key:
         case Not(inner):
             inner = _prepare(inner, index)
             return Among(~inner.mask) if isinstance(inner, Among) else Not(inner)
-        case Header(name, text):
-            return Header(name.strip().lower(), text.casefold())
-        case Body(text):
-            return Body(text.casefold())
-        case Text(text):
-            return Text(text.casefold())
+        case Among():
+            return key
     mask = index.mask(key)
     return key if mask is None else Among(mask)
 
@@ -250,18 +347,8 @@ def _messages(store: "Store", mailbox: Mailbox, places: NDArray[np.intp]) -> Ite
     """The messages at these places; None for one that cannot be read."""
     for start in range(0, len(places), BATCH):
         batch = places[start:start + BATCH]
-        for at, cached in zip(batch.tolist(), _cached(store, mailbox, mailbox.rows[batch]), strict=True):
+        for at, cached in zip(batch.tolist(), readable(store, mailbox.entry, mailbox.rows[batch]), strict=True):
             yield at, None if cached is None else Message(store, mailbox, at, cached)
-
-
-def _cached(store: "Store", mailbox: Mailbox, rows: Rows) -> list[CachedMessage | None]:
-    try:
-        return list(store.cached(mailbox.entry, rows))
-    except StoreError as error:
-        if len(rows) == 1:
-            log.warning("search in %s: %s", mailbox.entry.name, error)
-            return [None]
-    return [_cached(store, mailbox, rows[at:at + 1])[0] for at in range(len(rows))]
 
 
 def _matches_safely(key: Key, at: int, message: Message) -> bool:

@@ -72,6 +72,33 @@ class Since(Key):
 
 
 @frozen
+class Older(Key):
+    """OLDER (RFC 5032): the internal date is this Unix time or before it."""
+
+    time: int
+
+
+@frozen
+class Younger(Key):
+    """YOUNGER: this Unix time or after it."""
+
+    time: int
+
+
+@frozen
+class Within(Key):
+    """OLDER or YOUNGER as the client says it, so many seconds ago; only a session knows from when."""
+
+    seconds: int
+    older: bool
+
+
+@frozen
+class Saved(Key):
+    """"$" (RFC 5182), which only a session knows"""
+
+
+@frozen
 class SentBefore(Key):
     """SENTBEFORE: the Date field, disregarding time and zone; a message without a date is not found"""
 
@@ -107,6 +134,13 @@ class Smaller(Key):
 
 
 @frozen
+class ModSeq(Key):
+    """MODSEQ (RFC 7162 §3.1.5). The store has one MODSEQ for all flags of a message: no single flag is asked for."""
+
+    least: int
+
+
+@frozen
 class Numbers(Key):
     """A set of message sequence numbers; those not there are passed over."""
 
@@ -128,8 +162,16 @@ class Among(Key):
 
 
 @frozen
+class Envelope(Key):
+    """FROM, TO, CC, BCC, SUBJECT: what ENVELOPE shows of that field. An empty text: the field is there."""
+
+    name: str
+    text: str
+
+
+@frozen
 class Header(Key):
-    """HEADER; and FROM, TO, CC, BCC, SUBJECT under the name of the field. An empty text: the field is there."""
+    """HEADER. An empty text: the field is there."""
 
     name: str
     text: str

@@ -23,6 +23,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.agreeing import agree
 from store.cache import CachedMessage
 from store.changes import News
+from store.columns import Columns
 from store.domains import Domains
 from store.errors import Problem, StoreError
 from store.index import Rows
@@ -57,6 +58,7 @@ class Store:
         self.root = root
         self.settings = settings or Settings()
         self.news = News()
+        self.columns = Columns()
         self.durability: object | None = None       # set by net.offload
         self.joining = threading.Lock()             # of a partition that another process has added
         self._broken = broken

@@ -17,6 +17,7 @@ from functools import lru_cache
 from store.cache import PartSpan
 from store.headers import unfold
 
+_BARE_LF = re.compile(rb"(?<!\r)\n")
 WINDOW = 64 << 10               # octets of a body that are decoded together
 
 _ENCODED_WORD = re.compile(rb"=\?([^?\s*]++)(?:\*[^?\s]*+)?\?([bBqQ])\?([^?\s]*+)\?=")
@@ -109,6 +110,27 @@ def body_text(read: Callable[[int, int], bytes], part: PartSpan, shift: int = 0)
         yield decoder.decode(b"", True)
     except UnicodeError:                            # UTF-16 without a byte order mark, "replace" or not
         return
+
+
+ENCODINGS = frozenset((b"7BIT", b"8BIT", b"BINARY", b"BASE64", b"QUOTED-PRINTABLE"))      # RFC 2045 §6.1
+
+
+def body_octets(read: Callable[[int, int], bytes], part: PartSpan, shift: int = 0) -> Iterable[bytes]:
+    """The octets of a part in pieces, without its transfer encoding, which must be one of `ENCODINGS`.
+
+    The lines of text end in CRLF, however they do in the message (RFC 3516 §4.3).
+    """
+    pieces = _decoded(_windows(read, part.body_start + shift, part.end + shift), part.encoding)
+    return _with_crlf(pieces) if part.type == b"TEXT" else pieces
+
+
+def _with_crlf(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    after_cr = False
+    for piece in pieces:
+        if piece:
+            start = b"\r" if after_cr else b""
+            after_cr = piece.endswith(b"\r")
+            yield _BARE_LF.sub(b"\r\n", start + piece)[len(start):]
 
 
 class _Lenient(codecs.IncrementalDecoder):

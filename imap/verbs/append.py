@@ -1,14 +1,14 @@
-"""APPEND: RFC 3501 §6.3.11; APPENDUID is RFC 4315 §3. The message goes to the store as it arrives."""
+"""APPEND: RFC 3501 §6.3.11, RFC 3502; APPENDUID is RFC 4315 §3. The messages go to the store as they arrive."""
 
 import logging
 
-from attrs import define
+from attrs import define, field
 
 from imap.refusals import BROKEN
 from imap.session import Session
 from imap.states import Refused, Reply, why_not
 from imap.wire import responses
-from imap.wire.append import Append
+from imap.wire.append import Append, Appended, parse_next_message
 from imap.wire.commands import BadCommand, parse_head
 from imap.wire.framer import CONTINUE, Message, Step
 from imap.wire.grammar import SyntaxProblem
@@ -22,25 +22,37 @@ from store.values import Flags
 
 log = logging.getLogger(__name__)
 
+HELD = 1 << 20              # octets of whole messages that one APPEND keeps in memory
+
 
 @define(eq=False)
 class Arriving:
-    """The message of the APPEND that is being read, and what went wrong with it, if anything did."""
+    """The messages of the APPEND that is being read, and what went wrong with them, if anything did."""
 
     entry: MailboxEntry
-    staged: Staged
+    messages: list[Staged] = field(factory=list)
+    octets: int = 0                         # of all of them
+    secured: int = 0                        # so many of them are on disk,
+    held: int = 0                           # and so many octets of the others are here
     failure: Exception | None = None
+
+    def abort(self) -> None:
+        """Forget them."""
+        for staged in self.messages:
+            staged.abort()
 
 
 async def receive(session: Session, wanted: Message) -> Step | None:
-    """Take the message that a client has announced, or say what to do instead.
+    """Take a message that a client has announced, or say what to do instead.
 
     Nothing is asked of a client that waits before all that can be known beforehand looks right.
     """
     framer = session.framer
     try:
-        entry = _look_before(session, wanted)
-        arriving = session.arriving = Arriving(entry, session.store.stage(entry))
+        arriving = _look_before(session, wanted)
+        await _make_room(session, arriving)
+        staged = session.store.stage(arriving.entry)
+        arriving.messages.append(staged)
     except SyntaxProblem as problem:
         return framer.refuse(problem)
     except Refused as refused:
@@ -51,6 +63,8 @@ async def receive(session: Session, wanted: Message) -> Step | None:
     except Exception:
         log.exception("%s: %s: APPEND failed", session.stream.id, session.user)
         return framer.refuse(SyntaxProblem(BROKEN[1], code=BROKEN[0], status=responses.NO))
+    arriving.octets += wanted.size
+    arriving.held += wanted.size
     if wanted.sync:
         session.stream.write(CONTINUE)
     left = wanted.size
@@ -58,67 +72,94 @@ async def receive(session: Session, wanted: Message) -> Step | None:
         data = await session.some(left)
         left -= len(data)
         if arriving.failure is None:
-            await _take(session, arriving, data)
+            await _take(session, arriving, staged, data)
         await session.stream.breathe()
     framer.streamed()
     return None
 
 
-async def _take(session: Session, arriving: Arriving, data: bytes) -> None:
-    """Give octets of the message to the store; after a failure the rest is only read.
+async def _make_room(session: Session, arriving: Arriving) -> None:
+    """Have the messages before the next one on disk if they are many: then they take neither memory nor open files."""
+    if arriving.held > HELD:
+        partition = session.store.partition_of(arriving.entry)
+        await offload.secure(session.store, partition, arriving.messages[arriving.secured:], known_too=True)
+        arriving.secured, arriving.held = len(arriving.messages), 0
+
+
+async def _take(session: Session, arriving: Arriving, staged: Staged, data: bytes) -> None:
+    """Give octets of a message to the store; after a failure the rest is only read.
 
     RFC 3501 §9 has no NUL in a literal, but mail that holds some is kept and served as it is.
     """
     try:
-        arriving.staged.write(data)
-        if arriving.staged.full:
-            await offload.spill(session.store, arriving.staged)
+        staged.write(data)
+        if staged.full:
+            await offload.spill(session.store, staged)
     except Exception as error:          # of whatever kind: `append` raises it when the command is complete
         arriving.failure = error
-        arriving.staged.abort()
+        arriving.abort()
 
 
-def _look_before(session: Session, wanted: Message) -> MailboxEntry:
-    """The mailbox, if the message can go there. Raises SyntaxProblem, Refused, StoreError."""
-    try:
-        head = parse_head(wanted.frame, session.framer.limits)
-        reason = why_not(head.entry, session.state)
-        if reason or session.arriving is not None:
-            raise SyntaxProblem(reason or "One message at a time")
-        command = head.value()
-    except BadCommand as bad:
-        raise bad.problem from None
-    entry = session.target(command.mailbox)
+def _look_before(session: Session, wanted: Message) -> Arriving:
+    """The messages so far, if one more can go there. Raises SyntaxProblem, Refused, StoreError, what failed before."""
+    arriving: Arriving | None = session.arriving
+    if arriving is None:
+        arriving = _first(session, wanted)
+    else:
+        if arriving.failure is not None:
+            raise arriving.failure
+        parse_next_message(wanted.frame.parts[-1], wanted.frame.parts[-3])
     if not wanted.size:
         raise Refused("An empty message is not stored")
     if wanted.size > session.store.settings.message_limit:
         raise StoreError(Problem.TOO_BIG)
-    if session.store.over_quota(entry, wanted.size):
+    if session.store.over_quota(arriving.entry, arriving.octets + wanted.size):
         raise StoreError(Problem.OVER_QUOTA)
-    return entry
+    session.arriving = arriving
+    return arriving
+
+
+def _first(session: Session, wanted: Message) -> Arriving:
+    try:
+        head = parse_head(wanted.frame, session.framer.limits, utf8=session.utf8)
+        reason = why_not(head.entry, session.state)
+        if reason:
+            raise SyntaxProblem(reason)
+        command = head.value()
+    except BadCommand as bad:
+        raise bad.problem from None
+    return Arriving(session.target(command.mailbox))
 
 
 async def append(session: Session, command: Append) -> Reply:
-    """Deliver the message that has arrived."""
+    """Deliver the messages that have arrived: all of them or none (RFC 3502 §6.3.11)."""
     arriving, session.arriving = session.arriving, None
     if arriving is None:
         raise SyntaxProblem("A message is expected")
     try:
         if arriving.failure is not None:
             raise arriving.failure
-        flags = _allowed(session, arriving.entry, command.flags)
-        own = session.store.private_bits(arriving.entry, session.user)
-        target = Target(arriving.entry, flags, reader=session.user, own=own, appended=True)
-        outcome, = await offload.deliver(session.store, arriving.staged, [target], command.date)
+        targets = [_target(session, arriving.entry, one) for one in command.messages]
+        if len(targets) == 1:
+            outcome, = await offload.deliver(session.store, arriving.messages[0], targets, command.messages[0].date)
+            if isinstance(outcome, StoreError):
+                raise outcome
+            assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
+            uids = [outcome.uid]
+        else:
+            dates = [one.date for one in command.messages]
+            uids = await session.patiently(offload.deliver_all(
+                session.store, [*zip(arriving.messages, targets, dates, strict=True)]))
+    except StoreError as refusal:
+        return session.refusal(refusal, as_target=True)
     finally:
-        arriving.staged.abort()
-    if isinstance(outcome, StoreError):
-        return session.refusal(outcome, as_target=True)
-    assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
-    return Reply("APPEND completed", responses.appenduid(arriving.entry.uidvalidity, [outcome.uid]))
+        arriving.abort()
+    return Reply("APPEND completed", responses.appenduid(arriving.entry.uidvalidity, uids))
 
 
-def _allowed(session: Session, entry: MailboxEntry, flags: Flags) -> Flags:
-    """Those of the flags that the user may set there (RFC 4314 §4)."""
+def _target(session: Session, entry: MailboxEntry, message: Appended) -> Target:
+    """The mailbox, with those of the message's flags that the user may set there (RFC 4314 §4)."""
     system, keywords = changeable(session.store, session.user, entry)
-    return Flags(flags.system & system, flags.keywords if keywords else ())
+    flags = Flags(message.flags.system & system, message.flags.keywords if keywords else ())
+    own = session.store.private_bits(entry, session.user)
+    return Target(entry, flags, reader=session.user, own=own, appended=True)

@@ -1,13 +1,14 @@
-"""CAPABILITY, NOOP, LOGOUT, STARTTLS (RFC 3501 §6.1, §6.2.1), ID (RFC 2971), ENABLE (RFC 5161), IDLE (RFC 2177)."""
+"""CAPABILITY, NOOP, LOGOUT, STARTTLS (RFC 3501 §6.1, §6.2.1), ID (RFC 2971), ENABLE (RFC 5161), IDLE (RFC 2177),
+UNAUTHENTICATE (RFC 8437)."""
 
 from importlib import metadata
 
-from imap.capabilities import ENABLED_BY_ENABLE
+from imap.capabilities import ENABLED_BY_ENABLE, IMPLIED
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.commands import State
-from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, is_done
+from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, Unauthenticate, is_done
 from imap.wire.responses import BAD
 from store.net.lines import LineTooLong
 
@@ -45,9 +46,21 @@ async def identify(session: Session, command: Id) -> Reply:
 
 
 async def enable(session: Session, command: Enable) -> Reply:
-    """Unknown names are passed over (RFC 5161 §3.1)."""
-    session.stream.write(responses.enabled([name for name in command.capabilities if name in ENABLED_BY_ENABLE]))
+    """Turn on what this server knows; the answer names what has been off (RFC 5161 §3.1, §3.2)."""
+    names = dict.fromkeys(name for name in command.capabilities if name in ENABLED_BY_ENABLE)
+    session.stream.write(responses.enabled([ENABLED_BY_ENABLE[name] for name in names if name not in session.enabled]))
+    if names.keys() & {b"CONDSTORE", b"QRESYNC"}:
+        session.enable_condstore()
+    session.enabled |= names.keys() | {IMPLIED[name] for name in names if name in IMPLIED}
+    if session.rev2 and session.view is not None:
+        session.view.forget_recent()
     return Reply("ENABLE completed")
+
+
+async def unauthenticate(session: Session, command: Unauthenticate) -> Reply:
+    """Forget who the client is, and all that it has changed (RFC 8437 §3); TLS stays."""
+    session.log_out()
+    return Reply("UNAUTHENTICATE completed", session.capability_code())
 
 
 async def idle(session: Session, command: Idle) -> Reply:

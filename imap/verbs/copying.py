@@ -27,8 +27,9 @@ async def copy(session: Session, command: Copy) -> Reply:
         return Reply(f"{name} completed, there was nothing to do")
 
     try:
-        new = await offload.copy(session.store, source, target, uids, remove=command.remove, reader=session.user,
-                                 at_once=len(uids) <= QUICK)
+        new = await session.patiently(offload.copy(
+            session.store, source, target, uids, remove=command.remove, reader=session.user,
+            at_once=len(uids) <= QUICK))
     except StoreError as error:
         if error.problem is Problem.NO_MAILBOX:
             session.store.status(source)        # raises the same, if it is this one that is gone

@@ -1,4 +1,4 @@
-r"""FETCH: RFC 3501 §6.4.5, §7.4.2.
+r"""FETCH: RFC 3501 §6.4.5, §7.4.2; `binary` has the items of RFC 3516.
 
 Messages go out in batches: what index and cache know is formatted for a whole batch at once; what is in message files
 is read in pieces and sent before more is read, so that neither a large mailbox nor a large message takes memory.
@@ -11,18 +11,21 @@ from typing import Any
 
 import numpy as np
 from attrs import define, field
+from numpy.typing import NDArray
 
 from imap.lines import DATE_FORM, Positions, dates, flag_lists, format_lines
 from imap.refusals import CODES
 from imap.session import PIECE, Session
-from imap.states import Reply
+from imap.states import Refused, Reply
+from imap.verbs import binary
+from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
-from imap.wire.fetch import Fetch, Item, Part, Section
-from imap.wire.responses import NO
+from imap.wire.fetch import Binary, Fetch, Item, Part, Section
+from imap.wire.responses import BAD, NO, UNKNOWN_CTE
 from imap.wire.writer import literal_head
 from store.cache import CachedMessage
 from store.errors import Problem, StoreError
-from store.flags import change_flags
+from store.flags import update_flags
 from store.index import Rows, take
 from store.messagefiles import MessageFile
 from store.net import offload
@@ -48,7 +51,15 @@ _NOTHING: Positions = np.empty(0, np.intp)
 async def fetch(session: Session, command: Fetch) -> Reply:
     """Answer with the items that are asked for, of each message that is there."""
     view = session.selected()
+    if Item.MODSEQ in command.items:
+        session.enable_condstore()
+    if command.vanished and b"QRESYNC" not in session.enabled:
+        raise Refused("ENABLE QRESYNC must come first", status=BAD)
     positions = view.positions(command.messages, by_uid=command.by_uid)
+    if command.changed_since is not None:
+        positions = changed_since(view, positions, command.changed_since)
+        if command.vanished:
+            await vanished(session, view, command.messages, command.changed_since)
     work = _Fetching(session, view, command)
     for at in range(0, len(positions), work.batch):
         await work.send(positions[at:at + work.batch])
@@ -58,6 +69,8 @@ async def fetch(session: Session, command: Fetch) -> Reply:
     name = "UID FETCH" if command.by_uid else "FETCH"
     if work.unreadable:
         return Reply(f"{name}: some messages could not be read", CODES[work.unreadable], NO)
+    if work.undecodable:
+        return Reply(f"{name}: some parts have an unknown transfer encoding", UNKNOWN_CTE, NO)
     return Reply(f"{name} completed")
 
 
@@ -69,9 +82,11 @@ class _Fetching:
     view: View
     command: Fetch
     items: tuple[Item, ...] = field(init=False)
-    sections: tuple[Section, ...] = field(init=False)
+    sections: tuple[Section | Binary, ...] = field(init=False)
     seen: list[Positions] = field(init=False, factory=list)     # messages that this has made \\Seen
+    modseqs: list[NDArray[np.uint64]] = field(init=False, factory=list)     # and their MODSEQs
     unreadable: Problem | None = field(init=False, default=None)
+    undecodable: bool = field(init=False, default=False)
     batch: int = field(init=False)
     _needs_cache: bool = field(init=False)
     _sets_seen: bool = field(init=False)
@@ -79,7 +94,7 @@ class _Fetching:
 
     def __attrs_post_init__(self) -> None:
         self.items = tuple(item for item in self.command.items if isinstance(item, Item))
-        self.sections = tuple(item for item in self.command.items if isinstance(item, Section))
+        self.sections = tuple(item for item in self.command.items if isinstance(item, Section | Binary))
         self._needs_cache = any(item in _CACHED_ITEMS for item in self.items) or any(
             one.path for one in self.sections)
         may_set = not self.view.read_only and Flag.SEEN in self.view.changeable
@@ -117,6 +132,9 @@ class _Fetching:
                 case Item.INTERNALDATE:
                     form = b" " + DATE_FORM
                     columns += dates(rows)
+                case Item.MODSEQ:
+                    form = b" (%d)"
+                    columns.append(rows["modseq"].tolist())
                 case Item.RFC822_SIZE:
                     form = b" %d"
                     columns.append(rows["size"].tolist())
@@ -176,26 +194,31 @@ class _Fetching:
         if len(unseen):
             # Those that have vanished meanwhile are passed over there; here they are shown as the client expects.
             entry, uids = self.view.mailbox.entry, rows["uid"][unseen]
-            change_flags(self.session.store, entry, uids, FlagAction.ADD, Flags(Flag.SEEN), self.session.user)
+            update = update_flags(
+                self.session.store, entry, uids, FlagAction.ADD, Flags(Flag.SEEN), self.session.user)
             rows["flags"][unseen] |= int(Flag.SEEN)
+            rows["modseq"][unseen[np.isin(uids, update.uids)]] = update.modseqs
             self.seen.append(positions[unseen])
+            self.modseqs.append(rows["modseq"][unseen])
         return unseen
 
     def belief(self) -> Belief:
         """The flags that the client has been told those messages have now."""
         positions = np.concatenate(self.seen)
         rows = take(self.view.rows, positions)
-        return Belief(positions, rows["flags"] | np.uint16(Flag.SEEN), rows["keywords"])
+        modseqs = np.concatenate(self.modseqs) if b"CONDSTORE" in self.session.enabled else None
+        return Belief(positions, rows["flags"] | np.uint16(Flag.SEEN), rows["keywords"], modseqs)
 
     # What is in message files
 
     async def _send_sections(self, positions: Positions, rows: Rows, cached: _Records | None, newly: Positions) -> None:
         heads = self._heads(positions, rows, cached)
-        if Item.FLAGS not in self.items and len(newly):
-            changed = rows[newly]
-            lists = flag_lists(changed, self.view.recent_of(changed), self.view.mailbox.state.keywords)
-            for at, flags in zip(newly.tolist(), lists, strict=True):
-                heads[at] += _separator(heads[at]) + b"FLAGS " + flags
+        if len(newly):      # what the client must hear of a message that this has made \Seen (RFC 7162 §3.2.4)
+            wanted = (Item.UID, Item.FLAGS, Item.MODSEQ) if b"CONDSTORE" in self.session.enabled else (Item.FLAGS,)
+            forms, columns = self._columns(rows[newly], (), [item for item in wanted if item not in self.items])
+            form = b" ".join(forms)
+            for at, values in zip(newly.tolist() if forms else (), zip(*columns, strict=True), strict=True):
+                heads[at] += _separator(heads[at]) + form % values
         for at, head in enumerate(heads):
             await self._send_message(head, rows[at], cached[at] if cached is not None else None)
 
@@ -206,13 +229,25 @@ class _Fetching:
             file = self._open(row)
         except StoreError as error:
             self._lost(error)
-            stream.write(head + _separator(head) + b" ".join([one.label + b" NIL" for one in self.sections]) + b")\r\n")
+            stream.write(head + _separator(head) + b" ".join(map(_nothing, self.sections)) + b")\r\n")
             return
         with file:
             for one in self.sections:
-                await self._send_section(head + _separator(head) + one.label, one, file, row, cached)
-                head = b""
+                start, head = head + _separator(head), b""
+                if isinstance(one, Binary):
+                    await self._send_binary(start, one, file, row, cached)
+                else:
+                    await self._send_section(start + one.label, one, file, row, cached)
         stream.write(b")\r\n")
+
+    async def _send_binary(self, start: bytes, one: Binary, file: MessageFile, row: Any, cached: CachedMessage | None
+                           ) -> None:
+        try:
+            pieces = binary.pieces_of(one, file, cached, int(row["skip"]))
+        except binary.UnknownEncoding:
+            self.undecodable = True
+            pieces = None
+        await binary.send(self.session, start + one.label, one, pieces)
 
     def _open(self, row: Any) -> MessageFile:
         file = self.session.store.open_message(self.view.mailbox.entry, row)
@@ -277,6 +312,11 @@ def _portion(span: Span, partial: tuple[int, int] | None) -> Span:
         return span
     first = min(start + partial[0], end)
     return first, min(first + partial[1], end)
+
+
+def _nothing(one: Section | Binary) -> bytes:
+    """The item of a part that is not there."""
+    return one.label + (b" 0" if isinstance(one, Binary) and one.size else b" NIL")
 
 
 def _string_head(size: int) -> bytes:

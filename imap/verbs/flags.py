@@ -1,4 +1,4 @@
-"""STORE: RFC 3501 §6.4.6."""
+"""STORE: RFC 3501 §6.4.6, RFC 7162 §3.1.3."""
 
 from typing import Any
 
@@ -10,41 +10,51 @@ from imap.refusals import CODES
 from imap.session import Session
 from imap.states import Reply
 from imap.view import Belief, View
+from imap.wire import responses
 from imap.wire.flags import StoreFlags
 from imap.wire.responses import NO
 from store.errors import Problem
-from store.flags import change_flags, keyword_bits
+from store.flags import Known, keyword_bits, update_flags
 from store.index import take
 from store.net import offload
 from store.values import FlagAction
 
 
 async def store_flags(session: Session, command: StoreFlags) -> Reply:
-    r"""Change flags, and tell the new ones unless .SILENT.
+    r"""Change flags, and tell the new ones unless .SILENT; the MODSEQs, and the flags of messages that fail the test of
+    UNCHANGEDSINCE, always.
 
     Messages that have vanished meanwhile keep the others from nothing; a client that waits to hear of their flags gets
     a NO (RFC 2180 §4.2).
     """
     view = session.writable()
+    if command.unchanged_since is not None:
+        session.enable_condstore()
     entry = view.mailbox.entry
     positions = view.positions(command.messages, by_uid=command.by_uid)
     name = "UID STORE" if command.by_uid else "STORE"
     if not len(positions):
         return Reply(f"{name} completed")
     uids = view.uids[positions]
-    gone = await session.change(
-        len(uids), lambda: change_flags(session.store, entry, uids, command.action, command.flags, session.user))
+    known = None
+    if command.unchanged_since is not None:
+        known = Known(command.unchanged_since, take(view.rows, positions))
+    update = await session.change(len(uids), lambda: update_flags(
+        session.store, entry, uids, command.action, command.flags, session.user, known))
     await offload.flushed(session.store, entry)
-    if len(gone):
-        positions = positions[~np.isin(uids, gone)]
+    failed = positions[np.isin(uids, update.modified)] if len(update.modified) else positions[:0]
+    code = responses.modified(update.modified if command.by_uid else failed + 1) if len(failed) else b""
+    if len(update.gone) or len(failed):
+        positions = positions[np.isin(uids, update.uids)]
     if command.silent:
         belief = _believed(session, view, positions, command)
-        await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=belief)
+        await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=belief, always=failed)
     else:
-        await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=positions)
-    if len(gone) and not command.by_uid and not command.silent:
-        return Reply("Some of the messages have been expunged", CODES[Problem.GONE], NO)
-    return Reply(f"{name} completed")
+        always = np.union1d(positions, failed) if len(failed) else positions
+        await session.tell(expunges=command.by_uid, by_uid=command.by_uid, always=always)
+    if len(update.gone) and not command.by_uid and not command.silent:
+        return Reply("Some of the messages have been expunged", code or CODES[Problem.GONE], NO)
+    return Reply(f"{name}: some messages were changed meanwhile" if code else f"{name} completed", code)
 
 
 def _believed(session: Session, view: View, positions: Positions, command: StoreFlags) -> Belief:
@@ -53,7 +63,8 @@ def _believed(session: Session, view: View, positions: Positions, command: Store
     state = session.store.status(view.mailbox.entry)
     bits, _ = keyword_bits(state, command.flags.keywords, add=False)
     return Belief(positions, _applied(rows["flags"], int(command.flags.system), command.action),
-                  _applied(rows["keywords"], bits, command.action))
+                  _applied(rows["keywords"], bits, command.action),
+                  np.zeros(len(positions), np.uint64) if b"CONDSTORE" in session.enabled else None)
 
 
 def _applied(old: NDArray[Any], bits: int, action: FlagAction) -> NDArray[Any]:

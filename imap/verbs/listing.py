@@ -1,60 +1,130 @@
-"""LIST, LSUB and STATUS: RFC 3501 §6.3.8 to §6.3.10, RFC 3348 (children), RFC 6154 (special use)."""
+"""LIST, LSUB and STATUS: RFC 3501 §6.3.8 to §6.3.10; RFC 5258 (extended LIST), RFC 5819 and RFC 8440 (what it can give
+besides), RFC 6154 (special use), RFC 7889, RFC 8438 and RFC 9208 (items of STATUS)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from unicodedata import normalize
 
 import numpy as np
 
 from imap.session import Session
-from imap.states import Refused, Reply
+from imap.states import Reply
 from imap.wire import responses
-from imap.wire.listing import List, Lsub, Status, StatusItem
+from imap.wire.acl import format_myrights
+from imap.wire.listing import List, ListOption, Lsub, Status, StatusItem
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, OTHERS, PUBLIC, SEPARATOR
 from mboxlist.patterns import compile_pattern
 from store import rights
+from store.errors import Problem, StoreError
 from store.mailbox import MailboxState
+from store.values import Flag
 
 TURN = 500                  # lines after which others are let in
 
 
 async def list_mailboxes(session: Session, command: List) -> Reply:
-    r"""The mailboxes that match, and the names above them that are no mailboxes (\Noselect)."""
-    if not command.pattern:
+    """The names that match and are what was asked for; names above mailboxes that are no mailboxes are among them."""
+    if not command.extended and not command.patterns[0]:
         session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference)))
         return Reply("LIST completed")
-    accepts = _matching(command.reference, command.pattern)
-    entries = {entry.name.to_client(session.user): entry for entry in _visible(session)}
-    parents = _parents(entries)
-    for number, name in enumerate(_in_order({*entries, *parents}), 1):
-        entry = entries.get(name)
-        use = entry.special_use if entry is not None and entry.name.owner == session.user else None
-        if not accepts(name) or command.special_use_only and not use:
-            continue
-        attributes = [] if entry is not None else [b"\\Noselect"]
-        attributes.append(b"\\HasChildren" if name in parents else b"\\HasNoChildren")
-        if use:
-            attributes.append(use.encode("ascii"))
-        session.stream.write(responses.listed(attributes, name))
+    names = _Names(session, command)
+    await session.stream.breathe()
+    for number, name in enumerate(_in_order(names.wanted()), 1):
+        session.stream.write(names.line(name))
         if number % TURN == 0:
             await session.stream.drain(session.settings.command_time)
+        await session.stream.breathe()
     return Reply("LIST completed")
 
 
-async def list_subscriptions(session: Session, command: Lsub) -> Reply:
-    r"""The subscribed names that match. With `%`, a name above one that does not match stands for it, \Noselect.
+class _Names:
+    """All names that the user may know of, as one LIST command looks at them (RFC 5258 §3)."""
 
-    Of what is not the user's own only what it may look up (RFC 4314 §2.1).
-    """
+    def __init__(self, session: Session, command: List) -> None:
+        self._session = session
+        self._command = command
+        self._accepts = _matching(command.reference, command.patterns)
+        self._entries = {entry.name.to_client(session.user): entry for entry in _visible(session)}
+        self._parents = _parents(self._entries)
+        asked = command.select | command.give
+        self._subscribed = frozenset(_subscriptions(session)) if ListOption.SUBSCRIBED in asked else frozenset()
+        self._criteria = [option for option in (ListOption.SUBSCRIBED, ListOption.SPECIAL_USE)
+                          if option in command.select]
+        self._selected = self._select()
+        self._recursive = ListOption.RECURSIVEMATCH in command.select
+        self._with_selected = _parents(self._selected) if self._recursive else set()
+
+    def wanted(self) -> Iterator[str]:
+        """The names to be listed."""
+        names = self._selected
+        if self._recursive:
+            # A name only says that there is something below it when that is not listed itself (§3.5).
+            names = names | _parents(name for name in names if not self._accepts(name))
+        return filter(self._accepts, names)
+
+    def _select(self) -> set[str]:
+        """The names that meet all selection options, whether or not they match (§3.1)."""
+        if ListOption.SUBSCRIBED in self._criteria:
+            names = set(self._subscribed)
+        else:
+            names = {*self._entries, *self._levels()}
+        if ListOption.SPECIAL_USE in self._criteria:
+            names = set(filter(self._use, names))
+        return names
+
+    def _levels(self) -> Iterable[str]:
+        """Names that are no mailboxes. An extended LIST asks for these with a `%` at the end (§3, RFC 3501 §6.3.8)."""
+        if not self._command.extended:
+            return self._parents
+        patterns = tuple(pattern for pattern in self._command.patterns if pattern.endswith("%"))
+        return filter(_matching(self._command.reference, patterns), self._parents)
+
+    def line(self, name: str) -> bytes:
+        """The LIST response for the name, and those that were asked for with it."""
+        session, entry, give = self._session, self._entries.get(name), self._command.give
+        selected = name in self._selected
+        after = b""
+        readable = entry is not None and session.store.may(session.user, entry, "r")
+        if entry is not None and selected:
+            if ListOption.STATUS in give and readable:
+                try:
+                    after += _status(session, entry, self._command.status)
+                except StoreError as error:             # then it is left out (RFC 5819 §2)
+                    readable = error.problem is not Problem.NO_MAILBOX
+            if ListOption.MYRIGHTS in give:
+                after += format_myrights(name, rights.rights(session.store, session.user, entry), utf8=session.utf8)
+        childinfo = [option.value for option in self._criteria] if name in self._with_selected else []
+        attributes = self._attributes(name, entry, readable=readable)
+        return responses.listed(attributes, name, childinfo=childinfo, utf8=session.utf8) + after
+
+    def _attributes(self, name: str, entry: MailboxEntry | None, *, readable: bool) -> list[bytes]:
+        attributes = []
+        if entry is None and self._command.extended:
+            attributes.append(b"\\NonExistent")
+        elif not readable:
+            attributes.append(b"\\Noselect")
+        attributes.append(b"\\HasChildren" if name in self._parents else b"\\HasNoChildren")
+        if name in self._subscribed:
+            attributes.append(b"\\Subscribed")
+        if use := self._use(name):
+            attributes.append(use.encode("ascii"))
+        return attributes
+
+    def _use(self, name: str) -> str | None:
+        """What the user's own mailbox of that name is for. Others' uses are nothing to the user (RFC 6154 §2)."""
+        entry = self._entries.get(name)
+        return entry.special_use if entry is not None and entry.name.owner == self._session.user else None
+
+
+async def list_subscriptions(session: Session, command: Lsub) -> Reply:
+    r"""The subscribed names that match. With `%`, a name above one that does not match stands for it, \Noselect."""
     if not command.pattern:
         session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference), lsub=True))
         return Reply("LSUB completed")
-    accepts = _matching(command.reference, command.pattern)
-    subscribed = session.store.subscriptions(session.user)
-    if any(map(_is_foreign, subscribed)):
-        known = {entry.name.to_client(session.user) for entry in rights.visible(session.store, session.user)}
-        subscribed = [name for name in subscribed if name in known or not _is_foreign(name)]
+    accepts = _matching(command.reference, (command.pattern,))
     shown: dict[str, bool] = {}
-    for number, name in enumerate(subscribed, 1):
+    for number, name in enumerate(_subscriptions(session), 1):
         if accepts(name):
             shown[name] = True
         elif "%" in command.pattern:
@@ -64,17 +134,22 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
         if number % TURN == 0:
             await session.stream.breathe()
     for name in _in_order(shown):
-        session.stream.write(responses.listed([] if shown[name] else [b"\\Noselect"], name, lsub=True))
+        attributes = [] if shown[name] else [b"\\Noselect"]
+        session.stream.write(responses.listed(attributes, name, lsub=True, utf8=session.utf8))
     return Reply("LSUB completed")
 
 
 async def status(session: Session, command: Status) -> Reply:
     """The figures of a mailbox, without selecting it."""
-    entry = session.entry(command.mailbox, "r")
-    state = session.store.status(entry, session.user)
-    values = [(item, _figure(session, entry, state, item)) for item in command.items]
-    session.stream.write(responses.status(entry.name.to_client(session.user), values))
+    session.stream.write(_status(session, session.entry(command.mailbox, "r"), command.items))
     return Reply("STATUS completed")
+
+
+def _status(session: Session, entry: MailboxEntry, items: Iterable[StatusItem]) -> bytes:
+    """The STATUS response. Raises StoreError."""
+    state = session.store.status(entry, session.user)
+    values = [(item, _figure(session, entry, state, item)) for item in items]
+    return responses.status(entry.name.to_client(session.user), values, utf8=session.utf8)
 
 
 def _figure(session: Session, entry: MailboxEntry, state: MailboxState, item: StatusItem) -> int:
@@ -89,6 +164,25 @@ def _figure(session: Session, entry: MailboxEntry, state: MailboxState, item: St
             return state.unseen
         case StatusItem.RECENT:
             return _recent(session, entry, state)
+        case StatusItem.SIZE:
+            return state.octets
+        case StatusItem.DELETED:
+            return state.deleted
+        case StatusItem.DELETED_STORAGE:
+            return _deleted_octets(session, entry, state)
+        case StatusItem.HIGHESTMODSEQ:
+            session.enable_condstore()
+            return state.highestmodseq
+        case StatusItem.APPENDLIMIT:
+            return session.store.settings.message_limit
+
+
+def _deleted_octets(session: Session, entry: MailboxEntry, state: MailboxState) -> int:
+    """What an EXPUNGE would take off the mailbox's quota (RFC 9208 §4.1.4)."""
+    if not state.deleted:
+        return 0
+    rows = session.store.open_mailbox(entry).rows
+    return int(rows["size"][rows["flags"] & np.uint16(Flag.DELETED) != 0].sum())
 
 
 def _recent(session: Session, entry: MailboxEntry, state: MailboxState) -> int:
@@ -100,17 +194,28 @@ def _recent(session: Session, entry: MailboxEntry, state: MailboxState) -> int:
     return int(np.count_nonzero(session.store.open_mailbox(entry).rows["uid"] >= state.recent))
 
 
-def _matching(reference: str, pattern: str) -> Callable[[str], bool]:
-    try:
-        return compile_pattern(reference + pattern)
-    except ValueError as problem:
-        raise Refused(str(problem), b"LIMIT") from problem
+def _matching(reference: str, patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a name matches any of the patterns. One that is empty, or too long, is passed over (RFC 5258 §3)."""
+    tests = []
+    for pattern in filter(None, patterns):
+        with suppress(ValueError):
+            tests.append(compile_pattern(normalize("NFC", reference + pattern)))
+    return tests[0] if len(tests) == 1 else lambda name: any(test(name) for test in tests)
 
 
 def _visible(session: Session) -> Iterable[MailboxEntry]:
     """The user's own mailboxes, and those of others and the public ones that the user may look up."""
     yield from session.store.names(session.user)
     yield from rights.visible(session.store, session.user)
+
+
+def _subscriptions(session: Session) -> list[str]:
+    """The names that the user is subscribed to; of what is not its own only what it may look up (RFC 4314 §2.1)."""
+    subscribed = session.store.subscriptions(session.user)
+    if any(map(_is_foreign, subscribed)):
+        known = {entry.name.to_client(session.user) for entry in rights.visible(session.store, session.user)}
+        return [name for name in subscribed if name in known or not _is_foreign(name)]
+    return subscribed
 
 
 def _is_foreign(name: str) -> bool:

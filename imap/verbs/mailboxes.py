@@ -1,5 +1,7 @@
 """CREATE, DELETE, RENAME, SUBSCRIBE, UNSUBSCRIBE (RFC 3501 §6.3.3 to §6.3.7), special use (RFC 6154), NAMESPACE."""
 
+from collections.abc import Sequence
+
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.wire import responses
@@ -20,7 +22,9 @@ async def create(session: Session, command: Create) -> Reply:
     name = session.name(_without_separator(command.mailbox))
     _may_create(session, name)
     use = _special_use(session, name, command.special_uses)
-    await offload.run(session.store, "names", lambda: session.store.create_mailbox(name, special_use=use))
+    await session.patiently(offload.run(
+        session.store, "names", lambda: session.store.create_mailbox(name, special_use=use)))
+    _tell_name(session, name, _without_separator(command.mailbox))
     return Reply("CREATE completed")
 
 
@@ -37,7 +41,8 @@ async def delete(session: Session, command: Delete) -> Reply:
         raise
     if session.view is not None and session.view.mailbox.entry.id == entry.id:
         session.leave()
-    await offload.run(session.store, "names", lambda: session.store.delete_mailbox(entry.name))
+    await session.patiently(offload.run(session.store, "names", lambda: session.store.delete_mailbox(entry.name)))
+    _tell_name(session, name, command.mailbox, [b"\\NonExistent"])
     return Reply("DELETE completed")
 
 
@@ -48,7 +53,9 @@ async def rename(session: Session, command: Rename) -> Reply:
     _may_create(session, new)
     if new.is_inbox():
         raise StoreError(Problem.MAILBOX_EXISTS)
-    await offload.run(session.store, "names", lambda: session.store.rename_mailbox(old, new))
+    await session.patiently(offload.run(session.store, "names", lambda: session.store.rename_mailbox(old, new)))
+    if command.old != old.to_client(session.user) or _without_separator(command.new) != new.to_client(session.user):
+        _tell_name(session, new, command.old)
     return Reply("RENAME completed")
 
 
@@ -74,6 +81,13 @@ async def namespace(session: Session, command: Namespace) -> Reply:
     return Reply("NAMESPACE completed")
 
 
+def _tell_name(session: Session, name: MailboxName, supplied: str, attributes: Sequence[bytes] = ()) -> None:
+    """Tell a client of IMAP4rev2 by which name a mailbox goes, if that is not the one it supplied (RFC 9051 §6.3.4)."""
+    shown = name.to_client(session.user)
+    if session.rev2 and shown != supplied:
+        session.stream.write(responses.listed(attributes, shown, oldname=supplied, utf8=session.utf8))
+
+
 def _visible(session: Session, name: MailboxName) -> list[MailboxEntry]:
     """The mailboxes of that name's owner that the user may know of. It takes no longer for those that it may not."""
     if name.owner == session.user:
@@ -84,10 +98,13 @@ def _visible(session: Session, name: MailboxName) -> list[MailboxEntry]:
 def _may_create(session: Session, name: MailboxName) -> None:
     """Whether others' mailboxes, or their owners, exist is none of the user's business: it is always the same refusal.
 
-    Raises StoreError NO_PERMISSION.
+    Nor can a user's own mailbox be named like another name space: what is below it would be taken for others'.
+    Raises StoreError NO_PERMISSION, BAD_NAME.
     """
     if not rights.may_create(session.store, session.user, name):
         raise StoreError(Problem.NO_PERMISSION)
+    if name.owner and name.path.partition(SEPARATOR)[0] + SEPARATOR in (OTHERS, PUBLIC):
+        raise StoreError(Problem.BAD_NAME, "That is the name of a name space")
 
 
 def _may_rename(session: Session, old: MailboxName) -> None:

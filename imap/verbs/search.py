@@ -1,69 +1,165 @@
-"""SEARCH: RFC 3501 §6.4.4."""
+"""SEARCH: RFC 3501 §6.4.4, RFC 4731, RFC 5032, RFC 5182, RFC 7162 §3.1.5. What SORT and THREAD share with it."""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from attrs import evolve
 
+from imap.lines import Positions
 from imap.session import Session
-from imap.states import Reply
+from imap.states import Refused, Reply
 from imap.view import View
 from imap.wire import responses
-from imap.wire.numbers import NumberSet
-from imap.wire.search import Search
+from imap.wire.numbers import SAVED, NumberSet, format_numbers
+from imap.wire.responses import BAD, NO
+from imap.wire.search import CHARSETS, Result, Results, Search
+from imap.wire.sorting import Sort, Thread
+from store.errors import StoreError
+from store.mailbox import Mailbox
 from store.net import offload
 from store.search import (
     Among,
     And,
     Body,
+    Envelope,
     HasFlag,
     Header,
     Key,
+    ModSeq,
     New,
     Not,
     Numbers,
     Old,
+    Older,
     Or,
     Recent,
+    Saved,
     SentBefore,
     SentOn,
     SentSince,
     Text,
+    Within,
+    Younger,
 )
 from store.search import search as find
 from store.values import Flag
 
-_READS = (Body, Header, SentBefore, SentOn, SentSince, Text)       # keys that look into messages
+_READS = (Body, Envelope, Header, SentBefore, SentOn, SentSince, Text)     # keys that look into messages
+
+T = TypeVar("T")
 
 
 async def search(session: Session, command: Search) -> Reply:
     """The numbers, or UIDs, of the messages that the key finds."""
-    view = session.selected()
-    key = _for_session(command.key, view)
-    mailbox = evolve(view.mailbox, rows=view.rows)      # with what this session still numbers
-    if _reads(key):
-        mask = await offload.run(session.store, "search", find, session.store, mailbox, key)
+    if command.charset is not None and b"UTF8=ACCEPT" in session.enabled:
+        raise Refused("After ENABLE UTF8=ACCEPT there is no CHARSET", status=BAD)       # RFC 6855 §3
+    found = await matching(session, command, lambda _, positions: positions, thread=_asks(command.key, _READS))
+    results = command.results
+    if results is None and session.rev2:
+        results = frozenset({Result.ALL})               # RFC 9051 §6.4.4
+    if results is None:
+        view = session.selected()
+        session.stream.write(responses.search(numbers_of(view, command, found), highest_modseq(view, command, found)))
     else:
-        mask = find(session.store, mailbox, key)
-    found = view.still_there(np.flatnonzero(mask))
-    session.stream.write(responses.search(view.uids[found] if command.by_uid else found + 1))
+        session.stream.write(extended(session, command, found, results))
     return Reply("UID SEARCH completed" if command.by_uid else "SEARCH completed")
 
 
-def _for_session(key: Key, view: View) -> Key:
-    r"""The key with what only this session knows put in: sequence numbers, and \Recent.
+async def matching(session: Session, command: Search | Sort | Thread, then: Callable[[Mailbox, Positions], T], *,
+                   thread: bool) -> T:
+    """What `then` makes of the messages that the key finds; both in a thread where that is asked for.
+
+    A search that is to save its result and ends with NO saves an empty one (RFC 5182 §2.1).
+    """
+    view = session.selected()
+    try:
+        if not command.charset_known:
+            raise Refused("That charset is not known here", CHARSETS)
+        if _asks(command.key, (ModSeq,)):
+            session.enable_condstore()
+        if _asks(command.key, (Numbers,)):
+            session.keep_numbers()
+        key = _for_session(command.key, view, int(session.clock.seconds()))
+        mailbox = evolve(view.mailbox, rows=view.rows)      # with what this session still numbers
+
+        def work() -> T:
+            return then(mailbox, view.still_there(np.flatnonzero(find(session.store, mailbox, key))))
+
+        return await session.patiently(offload.run(session.store, "search", work)) if thread else work()
+    except Refused as refused:
+        if refused.status == NO:
+            _forget_saved(view, command)
+        raise
+    except StoreError:
+        _forget_saved(view, command)
+        raise
+
+
+def _forget_saved(view: View, command: Search | Sort | Thread) -> None:
+    if not isinstance(command, Thread) and Result.SAVE in (command.results or ()):
+        view.saved = view.uids[:0]
+
+
+def numbers_of(view: View, command: Search | Sort | Thread, found: Positions) -> Positions:
+    """The numbers, or UIDs, by which the client wants to hear of these messages."""
+    return view.uids[found].astype(np.intp) if command.by_uid else found + 1
+
+
+def highest_modseq(view: View, command: Search | Sort, found: Positions) -> int:
+    """The highest MODSEQ of these messages if the client has asked for any (RFC 7162 §3.1.5), else 0."""
+    if not len(found) or not _asks(command.key, (ModSeq,)):
+        return 0
+    return int(view.rows["modseq"][found].max())
+
+
+def extended(session: Session, command: Search | Sort, found: Positions, results: Results) -> bytes:
+    """ESEARCH (RFC 4731 §3.1); MIN and MAX are the first and the last of `found`. "$" is set if the client wants it."""
+    view, chosen = session.selected(), found
+    if not results & {Result.ALL, Result.COUNT} and results & {Result.MIN, Result.MAX}:
+        # Those that are told are those that are saved, and of which the MODSEQ counts (RFC 5182 §2.4, RFC 4731 §3.2).
+        ends = ([0] if Result.MIN in results else []) + ([-1] if Result.MAX in results else [])
+        chosen = found[ends] if len(found) else found
+    if Result.SAVE in results:
+        view.saved = np.unique(view.uids[chosen])
+    if results == {Result.SAVE}:
+        return b""
+    numbers = numbers_of(view, command, found)
+    items: list[tuple[bytes, bytes]] = []
+    if len(found):
+        if Result.MIN in results:
+            items.append((b"MIN", b"%d" % numbers[0]))
+        if Result.MAX in results:
+            items.append((b"MAX", b"%d" % numbers[-1]))
+        if Result.ALL in results:
+            items.append((b"ALL", format_numbers(numbers)))
+    if Result.COUNT in results:
+        items.append((b"COUNT", b"%d" % len(found)))
+    modseq = highest_modseq(view, command, chosen)
+    if modseq:
+        items.append((b"MODSEQ", b"%d" % modseq))
+    return responses.esearch(session.tag, items, by_uid=command.by_uid)
+
+
+def _for_session(key: Key, view: View, now: int) -> Key:
+    r"""The key with what only this session knows put in: sequence numbers, "$", the time, and \Recent.
 
     Raises SyntaxProblem for a sequence number that is not there.
     """
     match key:
         case And(keys):
-            return And(tuple([_for_session(one, view) for one in keys]))
+            return And(tuple([_for_session(one, view, now) for one in keys]))
         case Or(first, second):
-            return Or(_for_session(first, view), _for_session(second, view))
+            return Or(_for_session(first, view, now), _for_session(second, view, now))
         case Not(inner):
-            return Not(_for_session(inner, view))
-        case Numbers(ranges):
+            return Not(_for_session(inner, view, now))
+        case Numbers() | Saved():
             mask = np.zeros(view.exists, np.bool_)
-            mask[view.positions(NumberSet(ranges), by_uid=False)] = True
+            numbers = NumberSet(key.ranges) if isinstance(key, Numbers) else SAVED
+            mask[view.positions(numbers, by_uid=False)] = True
             return Among(mask)
+        case Within(seconds, older):
+            return Older(now - seconds) if older else Younger(now - seconds)
         case Recent():
             return Among(view.recent_of(view.rows))
         case Old():
@@ -73,12 +169,13 @@ def _for_session(key: Key, view: View) -> Key:
     return key
 
 
-def _reads(key: Key) -> bool:
+def _asks(key: Key, kinds: tuple[type[Key], ...]) -> bool:
+    """Whether keys of these kinds are in it."""
     match key:
         case And(keys):
-            return any(map(_reads, keys))
+            return any(_asks(one, kinds) for one in keys)
         case Or(first, second):
-            return _reads(first) or _reads(second)
+            return _asks(first, kinds) or _asks(second, kinds)
         case Not(inner):
-            return _reads(inner)
-    return isinstance(key, _READS)
+            return _asks(inner, kinds)
+    return isinstance(key, kinds)

@@ -1,7 +1,9 @@
-"""SELECT, EXAMINE, CHECK, CLOSE, UNSELECT, EXPUNGE: RFC 3501 §6.3.1, §6.3.2, §6.4.1 to §6.4.3; RFC 3691, RFC 4315."""
+"""SELECT, EXAMINE, CHECK, CLOSE, UNSELECT, EXPUNGE: RFC 3501 §6.3.1, §6.3.2, §6.4.1 to §6.4.3; RFC 3691, RFC 4315,
+RFC 7162."""
 
 from imap.session import Session
-from imap.states import Reply
+from imap.states import Refused, Reply
+from imap.verbs.resync import resync
 from imap.view import View
 from imap.wire import responses
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
@@ -11,11 +13,20 @@ from store.net import offload
 
 
 async def select(session: Session, command: Select) -> Reply:
-    """Open a mailbox. The one that was selected is left, also when this fails."""
-    session.leave()
+    """Open a mailbox. The one that was selected is left, also when this fails, and the client is told where its
+    responses end (RFC 7162 §3.2.11)."""
+    if command.resync is not None and b"QRESYNC" not in session.enabled:
+        raise Refused("ENABLE QRESYNC must come first", status=responses.BAD)
+    if session.view is not None:
+        session.leave()
+        session.stream.write(responses.ok(None, "The mailbox is closed", responses.CLOSED))
+    if command.condstore:
+        session.enable_condstore()
     entry = session.entry(command.mailbox, "r")
     view = session.select(entry, read_only=command.read_only)
-    session.stream.write(_figures(view) + _quota_alert(session, entry))
+    session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, entry))
+    if command.resync is not None:
+        await resync(session, view, command.resync)
     name = "EXAMINE" if command.read_only else "SELECT"
     return Reply(f"{name} completed", responses.READ_ONLY if view.read_only else responses.READ_WRITE)
 
@@ -35,16 +46,28 @@ def _quota_alert(session: Session, entry: MailboxEntry) -> bytes:
     return responses.reply(None, responses.NO, warning.text, b"ALERT")
 
 
-def _figures(view: View) -> bytes:
-    """What a client must know of a mailbox first (RFC 3501 §6.3.1)."""
+def _figures(session: Session, view: View, supplied: str) -> bytes:
+    """What a client must know of a mailbox first (RFC 3501 §6.3.1; RFC 9051 §6.3.2, which has other things)."""
     state = view.mailbox.state
-    lines = [responses.exists(view.exists), responses.recent(view.recent_count()), view.flags_line()]
+    lines = [responses.exists(view.exists), view.flags_line()]
     unseen = view.first_unseen()
-    if unseen is not None:
+    if session.rev2:
+        lines.append(_list_line(session, view.mailbox.entry, supplied))
+    else:
+        lines.insert(1, responses.recent(view.recent_count()))
+    if unseen is not None and not session.rev2:
         lines.append(responses.ok(None, "First unseen message", responses.unseen(unseen)))
     lines += [responses.ok(None, "UIDs are valid", responses.uidvalidity(state.uidvalidity)),
-              responses.ok(None, "Predicted next UID", responses.uidnext(state.uidnext))]
+              responses.ok(None, "Predicted next UID", responses.uidnext(state.uidnext)),
+              responses.ok(None, "Highest mod-sequence", responses.highestmodseq(state.highestmodseq))]
     return b"".join(lines)
+
+
+def _list_line(session: Session, entry: MailboxEntry, supplied: str) -> bytes:
+    """The name by which the mailbox goes, whatever the client called it, and what it is for."""
+    shown, own = entry.name.to_client(session.user), entry.name.owner == session.user
+    attributes = [entry.special_use.encode("ascii")] if own and entry.special_use else []
+    return responses.listed(attributes, shown, oldname=None if shown == supplied else supplied, utf8=True)
 
 
 async def check(session: Session, command: Check) -> Reply:

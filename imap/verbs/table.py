@@ -4,17 +4,34 @@ from collections.abc import Mapping
 from typing import Any
 
 from imap.session import Verb
-from imap.verbs import append, connection, copying, fetch, flags, listing, login, mailboxes, search, selecting
+from imap.verbs import (
+    acl,
+    append,
+    connection,
+    copying,
+    fetch,
+    flags,
+    listing,
+    login,
+    mailboxes,
+    quota,
+    search,
+    selecting,
+    sorting,
+)
+from imap.wire.acl import DeleteAcl, GetAcl, ListRights, MyRights, SetAcl
 from imap.wire.append import Append
-from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls
+from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, Unauthenticate
 from imap.wire.copying import Copy
 from imap.wire.fetch import Fetch
 from imap.wire.flags import StoreFlags
 from imap.wire.listing import List, Lsub, Status
 from imap.wire.login import Authenticate, Login
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
+from imap.wire.quota import GetQuota, GetQuotaRoot, SetQuota
 from imap.wire.search import Search
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
+from imap.wire.sorting import Sort, Thread
 
 VERBS: Mapping[type[Any], Verb] = {
     Capability: connection.capability,
@@ -24,6 +41,7 @@ VERBS: Mapping[type[Any], Verb] = {
     Id: connection.identify,
     Enable: connection.enable,
     Idle: connection.idle,
+    Unauthenticate: connection.unauthenticate,
     Login: login.login,
     Authenticate: login.authenticate,
     Create: mailboxes.create,
@@ -35,12 +53,22 @@ VERBS: Mapping[type[Any], Verb] = {
     List: listing.list_mailboxes,
     Lsub: listing.list_subscriptions,
     Status: listing.status,
+    SetAcl: acl.set_acl,
+    DeleteAcl: acl.delete_acl,
+    GetAcl: acl.get_acl,
+    ListRights: acl.list_rights,
+    MyRights: acl.my_rights,
+    GetQuota: quota.get_quota,
+    GetQuotaRoot: quota.get_quota_root,
+    SetQuota: quota.set_quota,
     Select: selecting.select,
     Check: selecting.check,
     Close: selecting.close,
     Unselect: selecting.unselect,
     Expunge: selecting.expunge,
     Search: search.search,
+    Sort: sorting.sort,
+    Thread: sorting.thread,
     Fetch: fetch.fetch,
     StoreFlags: flags.store_flags,
     Copy: copying.copy,

@@ -1,4 +1,4 @@
-"""APPEND: RFC 3501 §6.3.11. The message itself passes by: the session streams it to the store."""
+"""APPEND: RFC 3501 §6.3.11, RFC 3502, RFC 4466 §2.6. The messages pass by: the session streams them to the store."""
 
 import re
 
@@ -12,27 +12,56 @@ from imap.wire.scanner import Scanner
 from store.values import Flags, InternalDate
 
 _APPEND = re.compile(TAG.pattern + rb" APPEND ", re.IGNORECASE)
+_UTF8 = re.compile(rb"UTF8 \(", re.IGNORECASE)
 
 
 @frozen
-class Append:
-    """append = "APPEND" SP mailbox [SP flag-list] [SP date-time] SP literal
+class Appended:
+    """append-message = [SP flag-list] [SP date-time] SP append-data
 
-    The message is not in the value: the session takes its `size` octets from the stream. `sync`: the client
-    waits for "+".
+    append-data = literal / literal8 (RFC 3516 §4.4) / "UTF8" SP "(" literal8 ")" (RFC 6855 §4); the three mean the same
+    here. `size` octets come, for which the client waits to be asked if `sync`.
     """
 
-    mailbox: str
     flags: Flags
     date: InternalDate | None
     size: int
     sync: bool = True
 
 
+@frozen
+class Append:
+    """append = "APPEND" SP mailbox 1*append-message
+
+    The messages themselves are not in the value: the session takes them from the stream.
+    """
+
+    mailbox: str
+    messages: tuple[Appended, ...]
+
+
 def parse_append(scan: Scanner) -> Append:
-    """Reads both the frame of a `Message`, which ends where the message begins, and the whole command."""
+    """Reads both the frame of a `Message`, which ends where a message begins, and the whole command."""
     scan.space()
     mailbox = scan.mailbox()
+    messages = [_message(scan)]
+    while not scan.at_end():
+        messages.append(_message(scan))
+    return Append(mailbox, tuple(messages))
+
+
+def parse_next_message(text: bytes, before: bytes) -> Appended:
+    """The message that a frame announces in its last text, which follows another one, announced in `before`.
+
+    So a command with many messages is read once, and not again for each of them. Raises SyntaxProblem.
+    """
+    scan = Scanner(Frame((text,)))
+    if before.rpartition(b" ")[2].startswith(b"(~"):
+        scan.expect(b")")
+    return _message(scan)
+
+
+def _message(scan: Scanner) -> Appended:
     scan.space()
     flags = Flags()
     if scan.looks_at(b"("):
@@ -42,17 +71,21 @@ def parse_append(scan: Scanner) -> Append:
     if scan.looks_at(b'"'):
         received = date_time(scan)
         scan.space()
-    literal = scan.announced()
-    scan.end()
-    return Append(mailbox, flags, received, literal.size, literal.sync)
+    in_utf8 = scan.match(_UTF8) is not None
+    if in_utf8 and not scan.looks_at(b"~"):
+        raise SyntaxProblem("A literal of octets is expected here")
+    literal, came = scan.announced()
+    if in_utf8 and came:
+        scan.expect(b")")
+    return Appended(flags, received, literal.size, literal.sync)
 
 
 def is_message(frame: Frame) -> bool:
-    """Whether the literal announced at the end of this frame is the message of an APPEND: for `Framer`.
+    """Whether the literal announced at the end of this frame is a message of an APPEND: for `Framer`.
 
     It is one if the mailbox is there already, however wrong the rest: then the session finds out before it takes any.
     """
-    scan = Scanner(frame)
+    scan = Scanner(frame, utf8=True)
     if scan.match(_APPEND) is None:
         return False
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import define, frozen
 
+from imap.wire.acl import parse_deleteacl, parse_getacl, parse_listrights, parse_myrights, parse_setacl
 from imap.wire.append import parse_append
 from imap.wire.connection import (
     parse_capability,
@@ -20,6 +21,7 @@ from imap.wire.connection import (
     parse_logout,
     parse_noop,
     parse_starttls,
+    parse_unauthenticate,
 )
 from imap.wire.copying import parse_copy
 from imap.wire.fetch import parse_fetch
@@ -37,9 +39,11 @@ from imap.wire.mailboxes import (
     parse_subscribe,
     parse_unsubscribe,
 )
+from imap.wire.quota import parse_getquota, parse_getquotaroot, parse_setquota
 from imap.wire.scanner import Scanner
 from imap.wire.search import parse_search
 from imap.wire.selecting import parse_check, parse_close, parse_expunge, parse_select, parse_uid_expunge, parse_unselect
+from imap.wire.sorting import parse_sort, parse_thread
 
 
 class State(Enum):
@@ -78,6 +82,7 @@ COMMANDS: dict[bytes, Entry] = {
     b"LOGIN":        Entry(parse_login,                              BEFORE_LOGIN,  numbers=False, expunges=False),
     b"AUTHENTICATE": Entry(parse_authenticate,                       BEFORE_LOGIN,  numbers=False, expunges=False),
     b"ENABLE":       Entry(parse_enable,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"UNAUTHENTICATE": Entry(parse_unauthenticate,                   AUTHENTICATED, numbers=False, expunges=False),
     b"IDLE":         Entry(parse_idle,                               AUTHENTICATED, numbers=False, expunges=True),
     b"SELECT":       Entry(partial(parse_select, read_only=False),   AUTHENTICATED, numbers=False, expunges=False),
     b"EXAMINE":      Entry(partial(parse_select, read_only=True),    AUTHENTICATED, numbers=False, expunges=False),
@@ -90,6 +95,14 @@ COMMANDS: dict[bytes, Entry] = {
     b"LIST":         Entry(parse_list,                               AUTHENTICATED, numbers=False, expunges=True),
     b"LSUB":         Entry(parse_lsub,                               AUTHENTICATED, numbers=False, expunges=True),
     b"STATUS":       Entry(parse_status,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"SETACL":       Entry(parse_setacl,                              AUTHENTICATED, numbers=False, expunges=True),
+    b"DELETEACL":    Entry(parse_deleteacl,                           AUTHENTICATED, numbers=False, expunges=True),
+    b"GETACL":       Entry(parse_getacl,                              AUTHENTICATED, numbers=False, expunges=True),
+    b"LISTRIGHTS":   Entry(parse_listrights,                          AUTHENTICATED, numbers=False, expunges=True),
+    b"MYRIGHTS":     Entry(parse_myrights,                            AUTHENTICATED, numbers=False, expunges=True),
+    b"GETQUOTA":     Entry(parse_getquota,                            AUTHENTICATED, numbers=False, expunges=True),
+    b"GETQUOTAROOT": Entry(parse_getquotaroot,                        AUTHENTICATED, numbers=False, expunges=True),
+    b"SETQUOTA":     Entry(parse_setquota,                            AUTHENTICATED, numbers=False, expunges=True),
     b"APPEND":       Entry(parse_append,                             AUTHENTICATED, numbers=False, expunges=True),
     b"CHECK":        Entry(parse_check,                              SELECTED,      numbers=False, expunges=True),
     b"CLOSE":        Entry(parse_close,                              SELECTED,      numbers=False, expunges=False),
@@ -98,6 +111,10 @@ COMMANDS: dict[bytes, Entry] = {
     b"UID EXPUNGE":  Entry(parse_uid_expunge,                        SELECTED,      numbers=False, expunges=True),
     b"SEARCH":       Entry(partial(parse_search, by_uid=False),      SELECTED,      numbers=True,  expunges=False),
     b"UID SEARCH":   Entry(partial(parse_search, by_uid=True),       SELECTED,      numbers=False, expunges=True),
+    b"SORT":         Entry(partial(parse_sort, by_uid=False),        SELECTED,      numbers=True,  expunges=False),
+    b"UID SORT":     Entry(partial(parse_sort, by_uid=True),         SELECTED,      numbers=False, expunges=True),
+    b"THREAD":       Entry(partial(parse_thread, by_uid=False),      SELECTED,      numbers=True,  expunges=False),
+    b"UID THREAD":   Entry(partial(parse_thread, by_uid=True),       SELECTED,      numbers=False, expunges=True),
     b"FETCH":        Entry(partial(parse_fetch, by_uid=False),       SELECTED,      numbers=True,  expunges=False),
     b"UID FETCH":    Entry(partial(parse_fetch, by_uid=True),        SELECTED,      numbers=False, expunges=True),
     b"STORE":        Entry(partial(parse_store, by_uid=False),       SELECTED,      numbers=True,  expunges=False),
@@ -139,9 +156,12 @@ class Head:
             raise BadCommand(self.tag, problem) from None
 
 
-def parse_head(frame: Frame, limits: Limits = _DEFAULT) -> Head:
-    """Tag and name, so that a command that is not allowed now can be refused unread. Raises BadCommand."""
-    scan = Scanner(frame, limits)
+def parse_head(frame: Frame, limits: Limits = _DEFAULT, *, utf8: bool = False) -> Head:
+    """Tag and name, so that a command that is not allowed now can be refused unread. `utf8`: see `Scanner`.
+
+    Raises BadCommand.
+    """
+    scan = Scanner(frame, limits, utf8)
     found = scan.match(_HEAD)
     if found is None:
         raise _no_command(frame)
@@ -156,9 +176,9 @@ def parse_head(frame: Frame, limits: Limits = _DEFAULT) -> Head:
     return Head(tag, name, entry, scan)
 
 
-def parse_command(frame: Frame, limits: Limits = _DEFAULT) -> tuple[bytes, Any]:
+def parse_command(frame: Frame, limits: Limits = _DEFAULT, *, utf8: bool = False) -> tuple[bytes, Any]:
     """The tag and the command. Raises BadCommand."""
-    head = parse_head(frame, limits)
+    head = parse_head(frame, limits, utf8=utf8)
     return head.tag, head.value()
 
 

@@ -1,5 +1,5 @@
 """Commands for any time: CAPABILITY, NOOP, LOGOUT, STARTTLS (RFC 3501 §6.1, §6.2.1), ID (RFC 2971), ENABLE (RFC 5161),
-IDLE (RFC 2177)."""
+IDLE (RFC 2177), UNAUTHENTICATE (RFC 8437)."""
 
 from attrs import frozen
 
@@ -30,6 +30,11 @@ class Logout:
 @frozen
 class StartTls:
     """starttls = "STARTTLS" """
+
+
+@frozen
+class Unauthenticate:
+    """unauthenticate = "UNAUTHENTICATE" """
 
 
 @frozen
@@ -69,6 +74,11 @@ def parse_logout(scan: Scanner) -> Logout:
 def parse_starttls(scan: Scanner) -> StartTls:
     scan.end()
     return StartTls()
+
+
+def parse_unauthenticate(scan: Scanner) -> Unauthenticate:
+    scan.end()
+    return Unauthenticate()
 
 
 def parse_idle(scan: Scanner) -> Idle:

@@ -6,6 +6,7 @@ from enum import Enum
 from attrs import field, frozen
 
 from imap.wire.grammar import MAX_NUMBER, MAX_NUMBER64, SyntaxProblem
+from imap.wire.modseq import modifiers
 from imap.wire.numbers import NumberSet, number_set
 from imap.wire.scanner import Scanner
 from imap.wire.writer import Writer
@@ -21,6 +22,7 @@ class Item(Enum):
     ENVELOPE = b"ENVELOPE"
     BODY = b"BODY"
     BODYSTRUCTURE = b"BODYSTRUCTURE"
+    MODSEQ = b"MODSEQ"                      # RFC 7162 §3.1.5
 
 
 class Part(Enum):
@@ -50,35 +52,64 @@ class Section:
 
 
 @frozen
+class Binary:
+    """BINARY[path]<partial>, or with `size` BINARY.SIZE[path]: a part without its transfer encoding (RFC 3516 §4.2).
+
+    `label` and `sets_seen` are as in `Section`.
+    """
+
+    path: tuple[int, ...] = ()
+    partial: tuple[int, int] | None = None      # of the decoded octets
+    sets_seen: bool = True
+    size: bool = False
+    label: bytes = field(default=b"BINARY[]", kw_only=True)
+
+
+Wanted = Item | Section | Binary
+
+
+@frozen
 class Fetch:
     """fetch = "FETCH" SP sequence-set SP ("ALL" / "FULL" / "FAST" / fetch-att / "(" fetch-att *(SP fetch-att) ")")
 
     The macros are expanded; each item is there once, in the client's order. UID FETCH has Item.UID first if the client
     did not ask for it.
+
+    The modifiers are those of RFC 7162 §3.1.4, §3.2.6; `changed_since` adds Item.MODSEQ.
     """
 
     messages: NumberSet
-    items: tuple[Item | Section, ...]
+    items: tuple[Wanted, ...]
     by_uid: bool = False
+    changed_since: int | None = None
+    vanished: bool = False
 
 
 _FAST = (Item.FLAGS, Item.INTERNALDATE, Item.RFC822_SIZE)
-_MACROS: dict[bytes, tuple[Item | Section, ...]] = {
+_MACROS: dict[bytes, tuple[Wanted, ...]] = {
     b"FAST": _FAST,
     b"ALL": (*_FAST, Item.ENVELOPE),
     b"FULL": (*_FAST, Item.ENVELOPE, Item.BODY),
 }
-_SIMPLE: dict[bytes, Item | Section] = {
+_SIMPLE: dict[bytes, Wanted] = {
     **{item.value: item for item in Item},
     b"RFC822": Section(label=b"RFC822"),
     b"RFC822.HEADER": Section(part=Part.HEADER, sets_seen=False, label=b"RFC822.HEADER"),
     b"RFC822.TEXT": Section(part=Part.TEXT, label=b"RFC822.TEXT"),
 }
-_WHOLE = {b"BODY[]": Section(), b"BODY.PEEK[]": Section(sets_seen=False)}
+_WHOLE: dict[bytes, Section | Binary] = {
+    b"BODY[]": Section(),
+    b"BODY.PEEK[]": Section(sets_seen=False),
+    b"BINARY[]": Binary(),
+    b"BINARY.PEEK[]": Binary(sets_seen=False),
+    b"BINARY.SIZE[]": Binary(sets_seen=False, size=True, label=b"BINARY.SIZE[]"),
+}
 _PARTS = {part.value: part for part in Part}
 
+_BINARY = (b"BINARY", b"BINARY.PEEK", b"BINARY.SIZE")
 _WORD = re.compile(rb"[A-Za-z0-9.]++(?:\[\](?!<))?")
 _SECTION = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*)?(?:(\.)?([A-Za-z][A-Za-z.]*+))?")
+_SECTION_BINARY = re.compile(rb"\[([1-9][0-9]*+(?:\.[1-9][0-9]*+)*)?\]")
 _PARTIAL = re.compile(rb"<([0-9]++)\.([0-9]++)>")
 
 
@@ -86,21 +117,33 @@ def parse_fetch(scan: Scanner, *, by_uid: bool) -> Fetch:
     scan.space()
     messages = number_set(scan)
     scan.space()
-    items: tuple[Item | Section, ...]
+    items: tuple[Wanted, ...]
     if scan.looks_at(b"("):
         items = _items(scan)
     else:
         word = _word(scan)
         items = _MACROS.get(word) or (_item(scan, word),)
+    since, vanished = _modifiers(scan, by_uid) if scan.take(b" ") else (None, False)
     scan.end()
     if by_uid and Item.UID not in items:
         items = (Item.UID, *items)
-    return Fetch(messages, items, by_uid)
+    if since is not None and Item.MODSEQ not in items:
+        items = (*items, Item.MODSEQ)
+    return Fetch(messages, items, by_uid, since, vanished)
 
 
-def _items(scan: Scanner) -> tuple[Item | Section, ...]:
+def _modifiers(scan: Scanner, by_uid: bool) -> tuple[int | None, bool]:
+    found = modifiers(scan)
+    since, vanished = found.pop(b"CHANGEDSINCE", None), b"VANISHED" in found
+    found.pop(b"VANISHED", None)
+    if found or vanished and (since is None or not by_uid):
+        raise SyntaxProblem("These modifiers of FETCH cannot be")
+    return since, vanished
+
+
+def _items(scan: Scanner) -> tuple[Wanted, ...]:
     scan.expect(b"(")
-    items: dict[Item | Section, None] = {}
+    items: dict[Wanted, None] = {}
     count = 0
     while not count or not scan.take(b")"):
         if count:
@@ -119,9 +162,11 @@ def _word(scan: Scanner) -> bytes:
     return found[0].upper()
 
 
-def _item(scan: Scanner, word: bytes) -> Item | Section:
+def _item(scan: Scanner, word: bytes) -> Wanted:
     if word in (b"BODY", b"BODY.PEEK") and scan.looks_at(b"["):
         return _section(scan, sets_seen=word == b"BODY")
+    if word in _BINARY:
+        return _binary(scan, word)
     item = _SIMPLE.get(word) or _WHOLE.get(word)
     if item is None:
         raise SyntaxProblem("There is no such fetch item")
@@ -142,6 +187,18 @@ def _section(scan: Scanner, *, sets_seen: bool) -> Section:
     scan.expect(b"]")
     partial = _partial(scan) if scan.looks_at(b"<") else None
     return Section(path, part, fields, partial, sets_seen, label=_label(path, part, fields, partial))
+
+
+def _binary(scan: Scanner, word: bytes) -> Binary:
+    """"BINARY" [".PEEK"] section-binary [partial] / "BINARY.SIZE" section-binary"""
+    found = scan.match(_SECTION_BINARY)
+    if found is None:
+        raise SyntaxProblem("There is no such section")
+    path = _path(found[1], scan) if found[1] else ()
+    size = word == b"BINARY.SIZE"
+    partial = _partial(scan) if not size and scan.looks_at(b"<") else None
+    label = (word if size else b"BINARY") + found[0] + (b"" if partial is None else b"<%d>" % partial[0])
+    return Binary(path, partial, word == b"BINARY", size, label=label)
 
 
 def _path(digits: bytes, scan: Scanner) -> tuple[int, ...]:

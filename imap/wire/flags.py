@@ -1,4 +1,4 @@
-"""Flags both ways, and STORE: RFC 3501 §2.3.2, §6.4.6."""
+"""Flags both ways, and STORE: RFC 3501 §2.3.2, §6.4.6, RFC 7162 §3.1.3."""
 
 import re
 from collections.abc import Iterable
@@ -7,6 +7,7 @@ from functools import lru_cache
 from attrs import frozen
 
 from imap.wire.grammar import ATOM, SyntaxProblem
+from imap.wire.modseq import modifiers
 from imap.wire.numbers import NumberSet, number_set
 from imap.wire.scanner import Scanner
 from store.values import Flag, FlagAction, Flags
@@ -28,26 +29,35 @@ _ACTIONS = {b"+": FlagAction.ADD, b"-": FlagAction.REMOVE, b"": FlagAction.REPLA
 
 @frozen
 class StoreFlags:
-    """store = "STORE" SP sequence-set SP ["+" / "-"] "FLAGS" [".SILENT"] SP (flag-list / (flag *(SP flag)))"""
+    """store = "STORE" SP sequence-set [SP "(" "UNCHANGEDSINCE" SP mod-sequence-valzer ")"] SP
+    ["+" / "-"] "FLAGS" [".SILENT"] SP (flag-list / (flag *(SP flag)))"""
 
     messages: NumberSet
     action: FlagAction
     flags: Flags
     silent: bool = False
     by_uid: bool = False
+    unchanged_since: int | None = None
 
 
 def parse_store(scan: Scanner, *, by_uid: bool) -> StoreFlags:
     scan.space()
     messages = number_set(scan)
     scan.space()
+    since = None
+    if scan.looks_at(b"("):
+        found = modifiers(scan)
+        since = found.get(b"UNCHANGEDSINCE")
+        if since is None or len(found) > 1:
+            raise SyntaxProblem("There is no such modifier of STORE")
+        scan.space()
     action = scan.match(_ACTION)
     if action is None:
         raise SyntaxProblem("FLAGS, +FLAGS or -FLAGS is expected here")
     scan.space()
     flags = flag_list(scan) if scan.looks_at(b"(") else _bare_flags(scan)
     scan.end()
-    return StoreFlags(messages, _ACTIONS[action[1]], flags, action[2] is not None, by_uid)
+    return StoreFlags(messages, _ACTIONS[action[1]], flags, action[2] is not None, by_uid, since)
 
 
 def flag_list(scan: Scanner) -> Flags:

@@ -117,6 +117,7 @@ class Framer:
     _parts: list[bytes] = field(factory=list, init=False)
     _text: int = field(default=0, init=False)               # octets of text so far
     _memory: int = field(default=0, init=False)             # octets of literals so far
+    _messages: int = field(default=0, init=False)           # literals so far that were the session's
     _wanted: Announced | None = field(default=None, init=False)
     _refused: Rejected | None = field(default=None, init=False)     # what to say at the end of what is being swallowed
 
@@ -171,12 +172,15 @@ class Framer:
 
     def _literal_announced(self, announced: Announced) -> Step:
         limits = self.limits
-        if len(self._parts) // 2 >= limits.literals:
-            return self._reject(SyntaxProblem("Too many literals"), announced)
         frame = Frame(tuple(self._parts))
-        if self.is_message(frame):
+        if self._messages or self.is_message(frame):
+            if self._messages >= limits.messages:
+                return self._reject(SyntaxProblem("Too many messages", code=b"LIMIT", status=b"NO"), announced)
+            self._messages += 1
             self._wanted = announced
             return Message(announced.size, announced.sync, frame)
+        if len(self._parts) // 2 >= limits.literals:
+            return self._reject(SyntaxProblem("Too many literals"), announced)
         if announced.size > limits.literal or self._memory + announced.size > limits.memory:
             return self._reject(SyntaxProblem("The literal is too long"), announced)
         self._wanted = announced
@@ -203,5 +207,5 @@ class Framer:
 
     def _reset(self) -> None:
         self._parts.clear()
-        self._text = self._memory = 0
+        self._text = self._memory = self._messages = 0
         self._wanted = self._refused = None

@@ -14,6 +14,7 @@ ASTRING_ATOM = re.compile(rb"[" + _ATOM_CHARS + rb"\]]++")
 LIST_MAILBOX = re.compile(rb"[" + _ATOM_CHARS + rb"\]%*]++")
 TAG = re.compile(rb"[" + _ATOM_CHARS.replace(b"+", b"") + rb"\]]++")
 QUOTED = re.compile(rb'"([^"\\\x00\r\n\x80-\xff]*+(?:\\["\\][^"\\\x00\r\n\x80-\xff]*+)*)"')
+QUOTED_UTF8 = re.compile(rb'"([^"\\\x00\r\n]*+(?:\\["\\][^"\\\x00\r\n]*+)*)"')      # RFC 9051 §9, RFC 6855 §3
 ESCAPE = re.compile(rb'\\(["\\])')
 NUMBER = re.compile(rb"[0-9]++")
 LITERAL = re.compile(rb"\{([0-9]++)(\+?)\}\Z")

@@ -9,7 +9,8 @@ class Limits:
 
     line: int = 65_536          # octets of all its text, literals not counted: the limit of each line too
     literal: int = 65_536       # octets of one literal kept in memory; the message of APPEND is not
-    literals: int = 64          # literals in a command
+    literals: int = 64          # literals in a command other than messages
+    messages: int = 1_000       # messages in an APPEND
     memory: int = 262_144       # octets of all its literals together
     swallow: int = 1 << 30      # largest literal that is thrown away if sent without waiting; else the connection ends
     depth: int = 100            # nested parentheses, and NOT and OR

@@ -1,5 +1,7 @@
-"""LIST, LSUB, STATUS (RFC 3501 §6.3.8 to §6.3.10); LIST's options for special use are RFC 6154 §5."""
+"""LIST, LSUB, STATUS (RFC 3501 §6.3.8 to §6.3.10); extended LIST is RFC 5258 §6, with the options of RFC 6154, RFC 5819
+and RFC 8440."""
 
+from collections.abc import Collection
 from enum import Enum
 
 from attrs import frozen
@@ -7,26 +9,19 @@ from attrs import frozen
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.scanner import Scanner
 
-
-@frozen
-class List:
-    """list = "LIST" SP [select-opts SP] mailbox SP list-mailbox [SP return-opts], SPECIAL-USE being the only option.
-
-    `special_use_only`: (SPECIAL-USE) before the reference, which also asks for the attributes.
-    """
-
-    reference: str
-    pattern: str
-    special_use_only: bool = False
-    return_special_use: bool = False
+MAX_PATTERNS = 256
 
 
-@frozen
-class Lsub:
-    """lsub = "LSUB" SP mailbox SP list-mailbox"""
+class ListOption(Enum):
+    """A selection or return option; the value is the name on the wire."""
 
-    reference: str
-    pattern: str
+    SUBSCRIBED = b"SUBSCRIBED"
+    REMOTE = b"REMOTE"
+    RECURSIVEMATCH = b"RECURSIVEMATCH"
+    SPECIAL_USE = b"SPECIAL-USE"
+    CHILDREN = b"CHILDREN"
+    STATUS = b"STATUS"
+    MYRIGHTS = b"MYRIGHTS"
 
 
 class StatusItem(Enum):
@@ -37,6 +32,35 @@ class StatusItem(Enum):
     UIDNEXT = b"UIDNEXT"
     UIDVALIDITY = b"UIDVALIDITY"
     UNSEEN = b"UNSEEN"
+    SIZE = b"SIZE"                          # RFC 8438, RFC 9051
+    DELETED = b"DELETED"                    # RFC 9208 §4.1.4, RFC 9051
+    DELETED_STORAGE = b"DELETED-STORAGE"    # RFC 9208 §4.1.4
+    APPENDLIMIT = b"APPENDLIMIT"            # RFC 7889
+    HIGHESTMODSEQ = b"HIGHESTMODSEQ"        # RFC 7162 §3.1.7
+
+
+@frozen
+class List:
+    """list = "LIST" [SP list-select-opts] SP mailbox SP mbox-or-pat [SP list-return-opts]
+
+    `select`: what a name must be to be listed. `give`: what is wanted of it, also what a selection option implies.
+    `extended`: the command is none of RFC 3501's (RFC 5258 §1).
+    """
+
+    reference: str
+    patterns: tuple[str, ...]
+    select: frozenset[ListOption] = frozenset()
+    give: frozenset[ListOption] = frozenset()
+    status: tuple[StatusItem, ...] = ()
+    extended: bool = False
+
+
+@frozen
+class Lsub:
+    """lsub = "LSUB" SP mailbox SP list-mailbox"""
+
+    reference: str
+    pattern: str
 
 
 @frozen
@@ -48,24 +72,34 @@ class Status:
 
 
 _STATUS_ITEMS = {item.value: item for item in StatusItem}
+_OPTIONS = {option.value: option for option in ListOption}
+_WITH_RETURN = frozenset({ListOption.SUBSCRIBED, ListOption.SPECIAL_USE})
+_SELECTION = _WITH_RETURN | {ListOption.REMOTE, ListOption.RECURSIVEMATCH}
+_RETURN = _WITH_RETURN | {ListOption.CHILDREN, ListOption.STATUS, ListOption.MYRIGHTS}
 
 
 def parse_list(scan: Scanner) -> List:
     scan.space()
-    only = _special_use(scan) if scan.looks_at(b"(") else None
-    if only is not None:
+    extended = scan.looks_at(b"(")
+    select, give = frozenset[ListOption](), frozenset[ListOption]()
+    status: tuple[StatusItem, ...] = ()
+    if extended:
+        select, _ = _options(scan, _SELECTION)
         scan.space()
+        if ListOption.RECURSIVEMATCH in select and not select & _WITH_RETURN:
+            raise SyntaxProblem("RECURSIVEMATCH needs an option that selects")         # RFC 5258 §3.1
     reference = scan.mailbox()
     scan.space()
-    pattern = scan.list_mailbox()
-    returned = False
+    extended = extended or scan.looks_at(b"(")
+    patterns = _patterns(scan)
     if scan.take(b" "):
+        extended = True
         if scan.atom().upper() != b"RETURN":
             raise SyntaxProblem("RETURN or the end of the command is expected here")
         scan.space()
-        returned = _special_use(scan)
+        give, status = _options(scan, _RETURN)
     scan.end()
-    return List(reference, pattern, bool(only), returned or bool(only))
+    return List(reference, patterns, select, give | select & _WITH_RETURN, status, extended)
 
 
 def parse_lsub(scan: Scanner) -> Lsub:
@@ -81,6 +115,12 @@ def parse_status(scan: Scanner) -> Status:
     scan.space()
     mailbox = scan.mailbox()
     scan.space()
+    items = _status_items(scan)
+    scan.end()
+    return Status(mailbox, items)
+
+
+def _status_items(scan: Scanner) -> tuple[StatusItem, ...]:
     items: dict[StatusItem, None] = {}
     scan.expect(b"(")
     while not items or not scan.take(b")"):
@@ -90,18 +130,37 @@ def parse_status(scan: Scanner) -> Status:
             items[_STATUS_ITEMS[scan.atom().upper()]] = None
         except KeyError:
             raise SyntaxProblem("Unknown STATUS item") from None
-    scan.end()
-    return Status(mailbox, tuple(items))
+    return tuple(items)
 
 
-def _special_use(scan: Scanner) -> bool:
-    """An option list: whether SPECIAL-USE is in it. Nothing else can be."""
-    scan.expect(b"(")
-    if scan.take(b")"):
-        return False
-    while True:
-        if scan.atom().upper() != b"SPECIAL-USE":
-            raise SyntaxProblem("Unknown LIST option")
-        if scan.take(b")"):
-            return True
+def _patterns(scan: Scanner) -> tuple[str, ...]:
+    """mbox-or-pat"""
+    if not scan.take(b"("):
+        return (scan.list_mailbox(),)
+    patterns = [scan.list_mailbox()]
+    while not scan.take(b")"):
         scan.space()
+        if len(patterns) == MAX_PATTERNS:
+            raise SyntaxProblem("Too many patterns")
+        patterns.append(scan.list_mailbox())
+    return tuple(patterns)
+
+
+def _options(scan: Scanner, known: Collection[ListOption]) -> tuple[frozenset[ListOption], tuple[StatusItem, ...]]:
+    """The options of a list, in any order, and the items of STATUS if it is among them; given twice is given once."""
+    found: set[ListOption] = set()
+    status: tuple[StatusItem, ...] = ()
+    scan.expect(b"(")
+    first = True
+    while not scan.take(b")"):
+        if not first:
+            scan.space()
+        first = False
+        option = _OPTIONS.get(scan.atom().upper())
+        if option is None or option not in known:
+            raise SyntaxProblem("Unknown LIST option")
+        if option is ListOption.STATUS:
+            scan.space()
+            status = _status_items(scan)
+        found.add(option)
+    return frozenset(found), status

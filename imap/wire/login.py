@@ -31,7 +31,7 @@ class Authenticate:
 
 def parse_login(scan: Scanner) -> Login:
     scan.space()
-    user = scan.utf8(scan.astring())
+    user = scan.as_utf8(scan.astring())
     scan.space()
     password = Secret(scan.astring())
     scan.end()

@@ -17,6 +17,8 @@ OK, NO, BAD, BYE = b"OK", b"NO", b"BAD", b"BYE"
 READ_ONLY = b"READ-ONLY"
 READ_WRITE = b"READ-WRITE"
 TRYCREATE = b"TRYCREATE"
+UNKNOWN_CTE = b"UNKNOWN-CTE"        # RFC 3516 §4.3
+CLOSED = b"CLOSED"
 
 _NOT_TEXT = re.compile(r"[^ -~]")
 _NOT_CODE = re.compile(rb"[^ -\\^-~]")      # printable, and no "]"
@@ -77,6 +79,11 @@ def recent(count: int) -> bytes:
     return b"* %d RECENT\r\n" % count
 
 
+def vanished(uids: bytes, *, earlier: bool = False) -> bytes:
+    """RFC 7162 §3.2.10; `uids` as `numbers.format_numbers` writes them."""
+    return b"* VANISHED %s%s\r\n" % (b"(EARLIER) " if earlier else b"", uids)
+
+
 def expunge(number: int) -> bytes:
     """RFC 3501 §7.4.1"""
     return b"* %d EXPUNGE\r\n" % number
@@ -93,24 +100,46 @@ def flags(keywords: Sequence[str]) -> bytes:
     return b"* FLAGS " + format_flags(0x1F, tuple(keywords)) + b"\r\n"
 
 
-def listed(attributes: Iterable[bytes], name: str, separator: bytes = b"/", *, lsub: bool = False) -> bytes:
-    """LIST or LSUB (RFC 3501 §7.2.2). The separator is one character; an empty one is NIL."""
-    line = Writer().raw(b"* LSUB " if lsub else b"* LIST ").words(attributes).raw(b" ")
+def listed(attributes: Iterable[bytes], name: str, separator: bytes = b"/", *, lsub: bool = False,
+           childinfo: Sequence[bytes] = (), oldname: str | None = None, utf8: bool = False) -> bytes:
+    """LIST or LSUB (RFC 3501 §7.2.2). The separator is one character; an empty one is NIL.
+
+    `childinfo`: the selection options that a name below it satisfies (RFC 5258 §3.5). `oldname`: what the client called
+    it (RFC 9051 §6.3.9.7). Both are only for clients that know extended LIST responses. `utf8`: see `Writer`.
+    """
+    line = Writer(utf8).raw(b"* LSUB " if lsub else b"* LIST ").words(attributes).raw(b" ")
     line.nstring(separator or None).raw(b" ").mailbox(name)
+    if childinfo:
+        line.raw(b' ("CHILDINFO" ').words(b'"%s"' % option for option in childinfo).raw(b")")
+    if oldname is not None:
+        line.raw(b' ("OLDNAME" (').mailbox(oldname).raw(b"))")
     return bytes(line.raw(b"\r\n"))
 
 
-def status(name: str, values: Iterable[tuple[StatusItem, int]]) -> bytes:
+def status(name: str, values: Iterable[tuple[StatusItem, int]], *, utf8: bool = False) -> bytes:
     """STATUS (RFC 3501 §7.2.4)"""
-    line = Writer().raw(b"* STATUS ").mailbox(name).raw(b" ")
+    line = Writer(utf8).raw(b"* STATUS ").mailbox(name).raw(b" ")
     return bytes(line.words(b"%s %d" % (item.value, value) for item, value in values).raw(b"\r\n"))
 
 
-def search(numbers: ArrayLike) -> bytes:
-    """SEARCH (RFC 3501 §7.2.5), for an array or a sequence of many numbers too."""
+def search(numbers: ArrayLike, modseq: int = 0) -> bytes:
+    """SEARCH (RFC 3501 §7.2.5), for an array or a sequence of many numbers too; `modseq` is the highest of those
+    messages when the client has asked for MODSEQs (RFC 7162 §3.1.6)."""
     many: list[int] = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)     # type: ignore[arg-type]
     text = str(many)[1:-1].replace(",", "")
-    return b"* SEARCH" + (b" " + text.encode("ascii") if text else b"") + b"\r\n"
+    return b"* SEARCH%s%s\r\n" % (b" " + text.encode("ascii") if text else b"",
+                                  b" (MODSEQ %d)" % modseq if text and modseq else b"")
+
+
+def esearch(tag: bytes, items: Iterable[tuple[bytes, bytes]], *, by_uid: bool) -> bytes:
+    """ESEARCH (RFC 4731 §3.1), as answer to the command with that tag."""
+    head = b'* ESEARCH (TAG "%s")%s' % (tag, b" UID" if by_uid else b"")
+    return head + b"".join([b" %s %s" % item for item in items]) + b"\r\n"
+
+
+def sort(numbers: ArrayLike, modseq: int = 0) -> bytes:
+    """SORT (RFC 5256 §4); `modseq` as in `search`."""
+    return b"* SORT" + search(numbers, modseq)[len(b"* SEARCH"):]
 
 
 def server_id(pairs: Iterable[tuple[bytes, bytes | None]]) -> bytes:
@@ -136,6 +165,11 @@ def namespace(personal: Sequence[str], others: Sequence[str], shared: Sequence[s
 # Response codes, without their brackets (RFC 3501 §7.1, RFC 4315 §3)
 
 
+def in_progress(tag: bytes) -> bytes:
+    """INPROGRESS of the command with that tag, of which nobody knows how far it is (RFC 9585 §4)."""
+    return b"INPROGRESS" if b"]" in tag else b'INPROGRESS ("%b" NIL NIL)' % tag
+
+
 def capability_code(names: Iterable[bytes]) -> bytes:
     """CAPABILITY"""
     return b" ".join((b"CAPABILITY", *names))
@@ -150,6 +184,16 @@ def permanent_flags(keywords: Sequence[str], system: int = 0x1F, *, more: bool =
 def uidvalidity(value: int) -> bytes:
     """UIDVALIDITY"""
     return b"UIDVALIDITY %d" % value
+
+
+def highestmodseq(value: int) -> bytes:
+    """HIGHESTMODSEQ (RFC 7162 §3.1.2.1)"""
+    return b"HIGHESTMODSEQ %d" % value
+
+
+def modified(numbers: ArrayLike) -> bytes:
+    """MODIFIED (RFC 7162 §3.1.3)"""
+    return b"MODIFIED " + format_numbers(numbers)
 
 
 def uidnext(value: int) -> bytes:

@@ -18,6 +18,7 @@ from imap.wire.grammar import (
     MAX_NUMBER,
     NUMBER,
     QUOTED,
+    QUOTED_UTF8,
     SyntaxProblem,
 )
 from imap.wire.limits import Limits
@@ -29,10 +30,14 @@ _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
 
 @define
 class Scanner:
-    """A place in a frame. `limits` are for the parsers of nested and repeated things."""
+    """A place in a frame. `limits` are for the parsers of nested and repeated things.
+
+    `utf8`: the client has enabled IMAP4rev2 or UTF8=ACCEPT, so mailbox names and quoted strings are UTF-8.
+    """
 
     frame: Frame
     limits: Limits = _DEFAULT
+    utf8: bool = False
     text: bytes = field(init=False)                 # the text being read
     at: int = field(default=0, init=False)          # how far
     _part: int = field(default=0, init=False)       # which of frame.parts the text is
@@ -152,30 +157,34 @@ class Scanner:
         return name
 
     def mailbox(self) -> str:
-        """mailbox: an astring in modified UTF-7 (RFC 3501 §5.1.3)"""
-        return utf7.decode(self.astring())
+        """mailbox: an astring in modified UTF-7 (RFC 3501 §5.1.3), or in UTF-8 (RFC 9051 §5.1, RFC 6855 §3)"""
+        return self._mailbox_name(self.astring())
 
     def list_mailbox(self) -> str:
         """list-mailbox: a mailbox that may have wildcards, without quotes too"""
         found = self.match(LIST_MAILBOX)
-        return utf7.decode(found[0] if found is not None else self.string())
+        return self._mailbox_name(found[0] if found is not None else self.string())
 
-    def utf8(self, octets: bytes) -> str:
+    def _mailbox_name(self, octets: bytes) -> str:
+        return self.as_utf8(octets) if self.utf8 else utf7.decode(octets)
+
+    def as_utf8(self, octets: bytes) -> str:
         """Octets that a person typed, as text. ASCII in RFC 3501; UTF-8 in every later one."""
         try:
             return octets.decode("utf-8")
         except UnicodeDecodeError:
             raise SyntaxProblem("That is not UTF-8") from None
 
-    def announced(self) -> Announced:
-        """The literal announced here that is still to come, or has been streamed elsewhere; it is passed over."""
-        literal = literal_at(self.text, self.at)
+    def announced(self) -> tuple[Announced, bool]:
+        """literal or literal8 (RFC 3516 §4.4), passed over; and whether it has come, and been streamed elsewhere."""
+        literal = literal_at(self.text, self.at + self.looks_at(b"~"))
         if literal is None:
             raise SyntaxProblem("A literal is expected here")
         self.at = len(self.text)
-        if self._part < len(self.frame.parts) - 1:
+        came = self._part < len(self.frame.parts) - 1
+        if came:
             self._next_text()
-        return literal
+        return literal, came
 
     def _matched(self, pattern: re.Pattern[bytes], expected: str) -> bytes:
         found = pattern.match(self.text, self.at)
@@ -185,7 +194,9 @@ class Scanner:
         return found[0]
 
     def _quoted(self) -> bytes:
-        found = QUOTED.match(self.text, self.at)
+        found = (QUOTED_UTF8 if self.utf8 else QUOTED).match(self.text, self.at)
+        if found is not None and self.utf8:
+            self.as_utf8(found[1])
         if found is None:
             # Eight-bit octets in quotes are refused as RFC 3501 §9 has it: to guess their charset would be worse.
             raise SyntaxProblem("The quoted string is not closed, or has a character that needs a literal")

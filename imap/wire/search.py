@@ -1,12 +1,17 @@
-"""SEARCH: RFC 3501 §6.4.4. The keys are the values of `store.search`; what is short for others is written out."""
+"""SEARCH: RFC 3501 §6.4.4, RFC 4731, RFC 5032, RFC 5182.
+
+The keys are the values of `store.search`; what is short for others is written out.
+"""
 
 import re
 from collections.abc import Callable
+from enum import Enum
 
 from attrs import define, frozen
 
 from imap.wire.dates import date
 from imap.wire.grammar import ATOM, SyntaxProblem
+from imap.wire.modseq import mod_sequence
 from imap.wire.numbers import number_set
 from imap.wire.scanner import Scanner
 from store.search import (
@@ -14,11 +19,13 @@ from store.search import (
     And,
     Before,
     Body,
+    Envelope,
     HasFlag,
     Header,
     Key,
     Keyword,
     Larger,
+    ModSeq,
     New,
     Not,
     Numbers,
@@ -26,6 +33,7 @@ from store.search import (
     On,
     Or,
     Recent,
+    Saved,
     SentBefore,
     SentOn,
     SentSince,
@@ -33,50 +41,101 @@ from store.search import (
     Smaller,
     Text,
     Uids,
+    Within,
 )
 from store.text import codec
 from store.values import Flag
 
-CHARSETS = b"BADCHARSET (US-ASCII UTF-8)"       # those we promise; codec() knows more
+# Those we promise; codec() knows more.
+CHARSETS = b"BADCHARSET (%b)" % b" ".join([
+    b"US-ASCII", b"UTF-8", *(b"ISO-8859-%d" % part for part in range(1, 17) if part != 12),
+    *(b"WINDOWS-%d" % page for page in range(1250, 1259)), b"KOI8-R", b"KOI8-U", b"BIG5", b"EUC-JP", b"EUC-KR",
+    b"GB18030", b"GB2312", b"ISO-2022-JP", b"SHIFT_JIS"])
 _WORD = re.compile(rb"[A-Za-z]++")
+_ENTRY = re.compile(rb"/flags/(?:\\?+" + ATOM.pattern + rb")")
+_ENTRY_TYPES = (b"PRIV", b"SHARED", b"ALL")
+
+
+class Result(Enum):
+    """search-return-opt (RFC 4731 §4, RFC 5182 §3)"""
+
+    MIN = b"MIN"
+    MAX = b"MAX"
+    ALL = b"ALL"
+    COUNT = b"COUNT"
+    SAVE = b"SAVE"
+
+
+Results = frozenset[Result]
 
 
 @frozen
 class Search:
-    """search = "SEARCH" [SP "CHARSET" SP astring] 1*(SP search-key); several keys are one And.
+    """search = "SEARCH" [search-return-opts] [SP "CHARSET" SP astring] 1*(SP search-key); several keys are one And.
 
-    The texts in `key` are decoded already; `charset` is what the client said, in upper case.
+    The texts in `key` are decoded already; `charset` is what the client said, in upper case. `results` is None without
+    RETURN. When the charset is not known (`charset_known`) there is no key: that is a matter for the session, since "$"
+    may have to be emptied.
     """
 
     key: Key
     charset: bytes | None = None
     by_uid: bool = False
+    results: Results | None = None
+    charset_known: bool = True
 
 
 def parse_search(scan: Scanner, *, by_uid: bool) -> Search:
     scan.space()
-    charset = None
+    charset, results = None, None
     word = scan.match(_WORD)
+    if word is not None and word[0].upper() == b"RETURN":
+        scan.space()
+        results = return_options(scan)
+        scan.space()
+        word = scan.match(_WORD)
     if word is not None and word[0].upper() == b"CHARSET":
         scan.space()
         charset = scan.astring().upper()
         scan.space()
         word = scan.match(_WORD)
-    reader = _Reader(scan, _decoder(charset))
-    keys = [reader.key(word[0] if word is not None else None)]
+    key, known = search_keys(scan, charset, word)
+    return Search(key, charset, by_uid, results, known)
+
+
+def return_options(scan: Scanner) -> Results:
+    """What follows RETURN. Nothing in the list is ALL (RFC 4731 §3.1)."""
+    scan.expect(b"(")
+    results: set[Result] = set()
+    while not scan.take(b")"):
+        if results:
+            scan.space()
+        try:
+            results.add(Result(scan.atom().upper()))
+        except ValueError:
+            raise SyntaxProblem("There is no such result option") from None
+    return frozenset(results) or frozenset({Result.ALL})
+
+
+def search_keys(scan: Scanner, charset: bytes | None, word: re.Match[bytes] | None) -> tuple[Key, bool]:
+    """1*(SP search-key) to the end of the command, as one key; `word`, which has been read, begins the first one.
+
+    Gives also whether the charset is known; if not, the key means nothing.
+    """
+    decoder = _decoder(charset)
+    reader = _Reader(scan, decoder or "latin-1")
+    keys = [reader.key(word[0]) if word is not None else reader.next_key()]
     while not scan.at_end():
         scan.space()
         keys.append(reader.next_key())
-    return Search(keys[0] if len(keys) == 1 else And(tuple(keys)), charset, by_uid)
+    return keys[0] if len(keys) == 1 else And(tuple(keys)), decoder is not None
 
 
-def _decoder(charset: bytes | None) -> str:
+def _decoder(charset: bytes | None) -> str | None:
     if charset is None:
         return "utf-8"      # US-ASCII in RFC 3501; that clients send UTF-8 unannounced is the rule of RFC 9051 §6.4.4
     name = codec(charset)
-    if name is None or not _makes_text(name):
-        raise SyntaxProblem("That charset is not known here", code=CHARSETS, status=b"NO")
-    return name
+    return name if name is not None and _makes_text(name) else None
 
 
 def _makes_text(name: str) -> bool:
@@ -109,7 +168,7 @@ class _Reader:
         if self._count > self.scan.limits.keys:
             raise SyntaxProblem("Too many search keys")
         if word is None:
-            return self._group() if self.scan.looks_at(b"(") else Numbers(number_set(self.scan).ranges)
+            return self._group() if self.scan.looks_at(b"(") else self.numbers()
         name = word.upper()
         plain = _PLAIN.get(name)
         if plain is not None:
@@ -130,6 +189,23 @@ class _Reader:
         self.scan.back()
         return keys[0] if len(keys) == 1 else And(tuple(keys))
 
+    def numbers(self) -> Key:
+        """sequence-set of message numbers, or "$" """
+        found = number_set(self.scan)
+        return Saved() if found.saved else Numbers(found.ranges)
+
+    def uids(self) -> Key:
+        """sequence-set of UIDs, or "$" """
+        found = number_set(self.scan)
+        return Saved() if found.saved else Uids(found.ranges)
+
+    def within(self, *, older: bool) -> Key:
+        """The interval after OLDER or YOUNGER"""
+        seconds = self.scan.number()
+        if not seconds:
+            raise SyntaxProblem("The interval must not be 0")
+        return Within(seconds, older)
+
     def text(self) -> str:
         """astring, in the charset of the command"""
         try:
@@ -143,6 +219,16 @@ class _Reader:
         if found is None or len(found[0]) > self.scan.limits.word:
             raise SyntaxProblem("A keyword is expected here")
         return found[0].decode("ascii")
+
+    def modseq(self) -> Key:
+        """What follows MODSEQ. The name of a flag is read, and passed over (RFC 7162 §3.1.5)."""
+        if self.scan.looks_at(b'"'):
+            name = self.scan.string()
+            self.scan.space()
+            if not _ENTRY.fullmatch(name) or self.scan.atom().upper() not in _ENTRY_TYPES:
+                raise SyntaxProblem("MODSEQ takes an entry such as \"/flags/$Junk\" and priv, shared or all")
+            self.scan.space()
+        return ModSeq(mod_sequence(self.scan))
 
     def inverted(self) -> Key:
         """The key after NOT"""
@@ -168,7 +254,7 @@ class _Reader:
 
 
 def _field(name: str) -> Callable[[_Reader], Key]:
-    return lambda reader: Header(name, reader.text())
+    return lambda reader: Envelope(name, reader.text())
 
 
 _PLAIN: dict[bytes, Key] = {
@@ -189,15 +275,17 @@ _PLAIN: dict[bytes, Key] = {
 }
 
 _READERS: dict[bytes, Callable[[_Reader], Key]] = {
-    b"BCC": _field("Bcc"),
+    b"BCC": _field("bcc"),
     b"BEFORE": lambda reader: Before(date(reader.scan)),
     b"BODY": lambda reader: Body(reader.text()),
-    b"CC": _field("Cc"),
-    b"FROM": _field("From"),
+    b"CC": _field("cc"),
+    b"FROM": _field("from"),
     b"HEADER": _Reader.header,
     b"KEYWORD": lambda reader: Keyword(reader.keyword()),
     b"LARGER": lambda reader: Larger(reader.scan.number()),
+    b"MODSEQ": _Reader.modseq,
     b"NOT": _Reader.inverted,
+    b"OLDER": lambda reader: reader.within(older=True),
     b"ON": lambda reader: On(date(reader.scan)),
     b"OR": _Reader.either,
     b"SENTBEFORE": lambda reader: SentBefore(date(reader.scan)),
@@ -205,9 +293,10 @@ _READERS: dict[bytes, Callable[[_Reader], Key]] = {
     b"SENTSINCE": lambda reader: SentSince(date(reader.scan)),
     b"SINCE": lambda reader: Since(date(reader.scan)),
     b"SMALLER": lambda reader: Smaller(reader.scan.number()),
-    b"SUBJECT": _field("Subject"),
+    b"SUBJECT": _field("subject"),
     b"TEXT": lambda reader: Text(reader.text()),
-    b"TO": _field("To"),
-    b"UID": lambda reader: Uids(number_set(reader.scan).ranges),
+    b"TO": _field("to"),
+    b"UID": _Reader.uids,
     b"UNKEYWORD": lambda reader: Not(Keyword(reader.keyword())),
+    b"YOUNGER": lambda reader: reader.within(older=False),
 }

@@ -17,8 +17,12 @@ _SPECIAL = re.compile(rb'(["\\])')
 
 @define
 class Writer:
-    """Octets on their way out. Each method adds one element and returns the writer."""
+    """Octets on their way out. Each method adds one element and returns the writer.
 
+    `utf8`: mailbox names go out in UTF-8 (see `Session.utf8`).
+    """
+
+    utf8: bool = False
     _out: bytearray = field(factory=bytearray, init=False)
 
     def __bytes__(self) -> bytes:
@@ -66,8 +70,10 @@ class Writer:
         return self
 
     def mailbox(self, name: str) -> "Writer":
-        """mailbox, in modified UTF-7."""
-        return self.astring(utf7.encode(name))
+        """mailbox: in modified UTF-7, or in UTF-8 (RFC 9051 §5.1, RFC 6855 §3)."""
+        if not self.utf8 or name.isascii():
+            return self.astring(name.encode("ascii") if self.utf8 else utf7.encode(name))
+        return self.raw(b'"' + _SPECIAL.sub(rb"\\\1", name.encode()) + b'"')
 
     def flags(self, system: int, keywords: Iterable[str] = (), *, recent: bool = False) -> "Writer":
         """flag-list. Raises ValueError for a keyword that is not an atom."""

@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from mboxlist.entry import MailboxEntry
 from store import across
 from store.accounts.base import Account
 from store.copying import copy_messages
-from store.deliver import Locked, NotOnDisk, Outcome, Target, commit, is_known
+from store.deliver import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
 from store.errors import Problem, StoreError
 from store.messagefiles import Staged
 from store.net.locked import LockedMailboxes
@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 EVERYTHING, _, NOTHING = SYNC_LEVELS
 AT_ONCE = 0.01              # seconds in which a transaction must get its locks on the event loop
+FEW = 50                    # messages that are delivered together on the event loop
 SYNCS = 8                   # batches of message files that are synced at the same time
 
 
@@ -180,6 +181,82 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     finally:
         if not staged.committed:
             staged.abort()
+
+
+async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, InternalDate | None]]) -> list[int]:
+    """Deliver received messages to one mailbox, all or none; their UIDs. When this returns they are on disk.
+
+    The staged messages are used up, also when this raises. Raises StoreError, BUSY also when the mailbox is being moved
+    to another partition.
+    """
+    now = InternalDate(int(time.time()))
+    arrived = [(staged, target, received or now) for staged, target, received in messages]
+    files, mailbox = [staged for staged, _, _ in arrived], arrived[0][1].entry.id
+    try:
+        partition = store.partition_of(arrived[0][1].entry)
+        await secure(store, partition, files)
+        try:
+            uids = await _commit_all(store, partition, arrived)
+        except NotOnDisk:               # a purge was quicker
+            await secure(store, partition, files, known_too=True)
+            uids = await _commit_all(store, partition, arrived)
+        _durability(store).make_ready(partition)
+        if store.settings.sync != NOTHING:
+            await _durability(store).log(partition)
+        await run(store, "files", place_all, [staged for staged in files if staged.committed])
+        return uids
+    except StoreError as refusal:
+        if refusal.problem is Problem.NO_MAILBOX and store.mailboxes.find_id(mailbox) is not None:
+            raise StoreError(Problem.BUSY, detail="the mailbox is being moved") from refusal
+        raise
+    finally:
+        for staged in files:
+            if not staged.committed:
+                staged.abort()
+
+
+async def secure(store: Store, partition: Partition, messages: Sequence[Staged], *, known_too: bool = False) -> None:
+    """Have received messages on disk, also, with `known_too`, those whose content the partition has already. They take
+    no memory then. Raises StoreError DISK_FULL, UNAVAILABLE."""
+    if len(messages) > FEW or any(staged.costly for staged in messages):
+        await run(store, "files", _finish, messages)
+    else:
+        _finish(messages)
+    missing = [one for one in messages if not one.on_disk and (known_too or not is_known(partition, one))]
+    for at in range(0, len(missing), FEW):      # each has its file open
+        await _secure_some(store, partition, missing[at:at + FEW])
+
+
+def _finish(messages: Sequence[Staged]) -> None:
+    for staged in messages:
+        staged.finish()
+
+
+async def _secure_some(store: Store, partition: Partition, messages: Sequence[Staged]) -> None:
+    if store.settings.sync == NOTHING:
+        for staged in messages:
+            await spill(store, staged)
+            staged.on_disk = True
+    else:
+        # All have ended before one that failed is told, since the caller takes the files away then.
+        asked = [_durability(store).staged(staged, partition) for staged in messages]
+        for well, outcome in await DeferredList(asked, consumeErrors=True):
+            if not well:
+                raise outcome.value             # type: ignore[attr-defined]
+    for staged in messages:
+        staged.close()
+
+
+async def _commit_all(store: Store, partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]]
+                      ) -> list[int]:
+    """At once when they are few, unless another transaction holds a lock for longer than usual."""
+    if len(messages) <= FEW:
+        try:
+            return commit_all(partition, messages, seconds=AT_ONCE)
+        except StoreError as refusal:
+            if refusal.problem is not Problem.BUSY:
+                raise
+    return await run(store, "changes", lambda: commit_all(partition, messages, seconds=across.PATIENCE))
 
 
 async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], received: InternalDate

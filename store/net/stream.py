@@ -138,6 +138,10 @@ class Stream(TwistedProtocol):
         """Answer the peer; goes out when the session next waits, or drains."""
         self._output.append(data)
 
+    def flush(self) -> None:
+        """Send what was written, without waiting for the peer to take it."""
+        self._send()
+
     async def drain(self, timeout: float = 300.0) -> None:
         """Send what was written, and wait while the peer is slow to take it.
 

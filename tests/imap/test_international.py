@@ -95,3 +95,24 @@ C2: a1 AUTHENTICATE PLAIN {plain("jörg")}
 S2: * OK ...
 S2: a1 NO [AUTHENTICATIONFAILED] ...
 """)
+
+
+def test_such_a_user_is_given_rights(place, joerg):
+    """RFC 4314 §2: an identifier is UTF-8; one form is kept (§3.3), and LISTRIGHTS answers what was sent (§3.4)."""
+    wire = place.connect()
+    wire.send(b"a0 LOGIN alice secret\r\n")
+    wire.received()
+
+    def answer(tag, command):
+        wire.send(b"%s %s\r\n" % (tag, command))
+        return wire.received()
+
+    upper = "JÖRG".encode()
+    assert answer(b"a1", b"SETACL INBOX {%d+}\r\n%s lr" % (len(upper), upper)).startswith(b"a1 OK")
+    assert answer(b"a2", b"GETACL INBOX").startswith(
+        b"* ACL INBOX alice lrswipkxteacd {5}\r\n" + "jörg lr\r\n".encode())
+    assert answer(b"a3", b"LISTRIGHTS INBOX {%d+}\r\n%s" % (len(upper), upper)).startswith(
+        b"* LISTRIGHTS INBOX {5}\r\n" + upper + b' "" l r s w i p k x t e a c d\r\n')
+    assert answer(b"a4", b"DELETEACL INBOX {5+}\r\n" + "jörg".encode()).startswith(b"a4 OK")
+    assert answer(b"a5", b"GETACL INBOX").startswith(b"* ACL INBOX alice lrswipkxteacd\r\n")
+    assert answer(b"a6", b"SETACL INBOX {1+}\r\n\xff lr").startswith(b"a6 BAD")

@@ -17,3 +17,45 @@ S: a1 NO [OVERQUOTA] ...
 box: INBOX one
 """)
     assert place.store.quota("alice").refused == 0
+
+
+def test_a_mailbox_with_a_root_of_its_own(place):
+    """RFC 9208 §4.1.2: also of a mailbox that is not there yet."""
+    place.have("Archive", "one")
+    place.store.set_quota("alice/Archive", octets=2048, messages=5)
+    Player(place).play(r"""have: INBOX two three; C is logged in
+C: a1 GETQUOTAROOT Archive
+S: * QUOTAROOT Archive alice/Archive
+S: * QUOTA alice/Archive (STORAGE 1 2 MESSAGE 1 5)
+S: a1 OK ...
+C: a2 GETQUOTAROOT Archive/2026
+S: * QUOTAROOT Archive/2026 alice/Archive
+S: * QUOTA alice/Archive (STORAGE 1 2 MESSAGE 1 5)
+S: a2 OK ...
+C: a3 GETQUOTA "alice/Archive"
+S: * QUOTA alice/Archive (STORAGE 1 2 MESSAGE 1 5)
+S: a3 OK ...
+C: a4 GETQUOTAROOT Archives
+S: * QUOTAROOT Archives alice
+S: * QUOTA alice ()
+S: a4 OK ...
+""")
+    place.store.remove_quota_root("alice/Archive")
+
+
+def test_the_use_of_others_is_not_told(place):
+    """RFC 9208 §8: neither a root of bob's, nor that of a domain, which others fill too."""
+    place.store.set_quota("bob/Archive", octets=2048)
+    place.store.set_quota("@example.org", octets=1 << 30)
+    Player(place).play(r"""have: C is logged in
+C: a1 GETQUOTA bob/Archive
+S: a1 NO [NONEXISTENT] ...
+C: a2 GETQUOTA @example.org
+S: a2 NO [NONEXISTENT] ...
+C: a3 GETQUOTAROOT INBOX
+S: * QUOTAROOT INBOX alice
+S: * QUOTA alice ()
+S: a3 OK ...
+""")
+    place.store.remove_quota_root("bob/Archive")
+    place.store.remove_quota_root("@example.org")

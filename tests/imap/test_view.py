@@ -139,3 +139,45 @@ def test_the_first_unseen_message_is_found():
     assert View(picture({1: (1, 0), 4: (3, 0), 7: (2, 0)}), read_only=False).first_unseen() == 3
     assert View(picture({1: (1, 0)}), read_only=False).first_unseen() is None
     assert View(picture({}), read_only=False).first_unseen() is None
+
+
+def changed(mailbox, uid, modseq):
+    """A picture in which that message has another MODSEQ, as after a change of flags and back."""
+    rows = mailbox.rows.copy()
+    rows["modseq"][rows["uid"] == uid] = modseq
+    return evolve(mailbox, rows=rows, state=evolve(mailbox.state, highestmodseq=modseq))
+
+
+def test_a_modseq_is_told_of_flags_that_the_client_knows():
+    first = picture({1: (0, 0), 2: (0, 0), 3: (0, 0)})
+    view = View(first, read_only=False)
+    belief = Belief(np.array([1]), np.array([0], np.uint16), np.array([0], np.uint64), np.array([0], np.uint64))
+    told = view.merge(changed(first, 2, 7), expunges=False, belief=belief)
+    assert b"".join(view.responses(told, by_uid=False, enabled={b"CONDSTORE"})) == b"* 2 FETCH (UID 2 MODSEQ (7))\r\n"
+
+
+def test_a_modseq_that_the_client_knows_is_not_told():
+    first = picture({1: (0, 0), 2: (0, 0), 3: (0, 0)})
+    view = View(first, read_only=False)
+    belief = Belief(np.array([1]), np.array([0], np.uint16), np.array([0], np.uint64), np.array([7], np.uint64))
+    told = view.merge(changed(first, 2, 7), expunges=False, belief=belief)
+    assert b"".join(view.responses(told, by_uid=False, enabled={b"CONDSTORE"})) == b""
+
+
+def test_flags_come_with_uid_and_modseq_and_uids_in_vanished():
+    view = View(picture({uid: (0, 0) for uid in range(1, 6)}), read_only=False)
+    told = view.merge(changed(picture({2: (0, 0), 4: (1, 0)}), 4, 9), expunges=True)
+    assert b"".join(view.responses(told, by_uid=False, enabled={b"CONDSTORE", b"QRESYNC"})) == (
+        b"* VANISHED 1,3,5\r\n* 2 FETCH (UID 4 FLAGS (\\Seen) MODSEQ (9))\r\n")
+
+
+def test_a_view_knows_up_to_where_all_has_been_told():
+    view = View(changed(picture({1: (0, 0), 2: (0, 0)}), 2, 5), read_only=False)
+    assert view.modseq == 5
+    view.merge(changed(picture({2: (1, 0)}), 2, 7), expunges=False)
+    view.merge(changed(picture({2: (0, 0)}), 2, 8), expunges=False)
+    assert view.modseq == 5
+    view.merge(view.mailbox, expunges=True)
+    assert view.modseq == 8
+    view.merge(changed(picture({2: (1, 0)}), 2, 9), expunges=False)
+    assert view.modseq == 9

@@ -92,6 +92,10 @@ TREES = [
     # RFC 2046 §5.2.1
     (b"Content-Type: message/rfc822\r\n\r\nSubject: y\r\n\r\nbody", ("message/rfc822", ("text/plain", b"body"))),
     (b"Content-Type: message/rfc822\r\n\r\n", ("message/rfc822", ("text/plain", b""))),
+    # RFC 6532 §3.7, RFC 9051 §7.5.2: as long as it is not encoded
+    (b"Content-Type: message/global\r\n\r\nSubject: y\r\n\r\nbody", ("message/global", ("text/plain", b"body"))),
+    (b"Content-Type: message/global\r\nContent-Transfer-Encoding: Base64\r\n\r\nU3ViamVjdDogeQ==",
+     ("application/octet-stream", b"U3ViamVjdDogeQ==")),
     (b"Content-Type: message/rfc822\r\n\r\n" + MIXED + b"--b\r\n\r\none\r\n--b--",
      ("message/rfc822", ("multipart/mixed", ("text/plain", b"one")))),
     (b"Content-Type: message/delivery-status\r\n\r\nbody", ("message/delivery-status", b"body")),

@@ -101,11 +101,11 @@ def test_junk_is_text_too(body, encoding, charset):
 
 
 @settings(deadline=None)
-@given(st.text("abß", max_size=40), st.text("abs", max_size=5), st.lists(st.integers(0, 40)))
+@given(st.text("abé", max_size=40), st.text("ABE\u0301", max_size=5), st.lists(st.integers(0, 40)))
 def test_a_text_is_found_across_pieces(words, wanted, cuts):
     places = [0, *sorted(min(cut, len(words)) for cut in cuts), len(words)]
     pieces = [words[start:end] for start, end in zip(places, places[1:], strict=False)]
-    assert _is_in(wanted, [pieces]) == (wanted in words.casefold())
+    assert _is_in(wanted, [pieces]) == (wanted in words.upper().replace("É", "E\u0301"))
     assert not _is_in("x", [pieces, pieces])
     if wanted:
         assert not _is_in(wanted + "x", [pieces, ["x"]])
@@ -113,8 +113,8 @@ def test_a_text_is_found_across_pieces(words, wanted, cuts):
 
 def test_a_text_is_found_wherever_it_is_cut():
     for cut in range(6):
-        assert _is_in("abc", [["xabcx"[:cut], "xabcx"[cut:]]])
-        assert _is_in("abc", [list("xabcx")])
+        assert _is_in("ABC", [["xabcx"[:cut], "xabcx"[cut:]]])
+        assert _is_in("ABC", [list("xabcx")])
 
 
 def test_a_big_body_is_read_in_windows():

@@ -5,7 +5,7 @@ r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against 
     have: C and C2 have selected INBOX      (examined; is logged in) before the script begins
     with: login_attempts=2 tls peer=192.0.2.1 clear=yes
                                             settings of the server, a context for STARTTLS, where clients come from
-    C: a1 NOOP                              a line from the client; lines that follow each other are one batch
+    C: a1 NOOP $uid                         a line from the client; lines that follow each other are one batch
     C~: \x00\r\n                            octets from the client; no line end is added. * 1000 after them repeats them
     S: a1 OK ...                            a line from the server: a last ... is any text, $name captures, must match
     S: ...                                  any untagged lines, up to one like the next S line
@@ -15,10 +15,13 @@ r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against 
     closed:                                 the server has ended the connection (it has not, where this is not said)
     time: 300     stop:     hangup:     tls:      what else may happen; tls: a handshake was asked for
     deliver: INBOX four                     a message arrives
+    mail: INBOX Subject: one | Date: ...    one with this header arrives (" | " between the fields)
     lose: INBOX 2                           the file of a UID is gone
+    remember: 8                             so many octets of expunged UIDs are kept on record for a mailbox
     acl: user/bob/Team alice lrs            what an identifier may do with a mailbox (- for nothing)
     quota: 1000      quota: messages 2      alice's limit
     fail: name PROBLEM                      from here on that function fails so; `bug` is an error that nobody expects
+    slow: copy 25                           from here on that function takes so many seconds
     box: INBOX one(\Seen) two               what is in the mailbox in the end
 """
 
@@ -27,6 +30,7 @@ import re
 from pathlib import Path
 
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from imap.protocol import factory
@@ -170,6 +174,7 @@ class Player:
         elif client[1] == "C":
             if self.waiting and self.waiting[0][0] != client[2]:
                 self.flush()
+            text = re.sub(r"\$([a-z]+)", lambda found: self.names.get(found[1], found[0]), text)
             self.waiting.append((client[2], octets(text) if client[3] else text.encode() + b"\r\n"))
         else:
             self.flush()
@@ -307,9 +312,17 @@ class Player:
         for wire in self.wires.values():
             wire.settle()
 
+    def on_mail(self, text, _):
+        path, _, header = text.partition(" ")
+        fields = header.encode("latin-1").decode("unicode_escape").replace(" | ", "\r\n").encode("latin-1")
+        self.place.deliver(path, fields + b"\r\n\r\nText\r\n")
+
     def on_lose(self, text, _):
         path, _, uid = text.partition(" ")
         self.place.lose(path, int(uid))
+
+    def on_remember(self, text, _):
+        self.place.patch.setattr("store.vanished.LIMIT", int(text))
 
     def on_quota(self, text, _):
         octets_or_messages, _, number = text.rpartition(" ")
@@ -342,6 +355,19 @@ class Player:
             self.place.patch.setattr(offload, what, fail_later)
 
 
+    def on_slow(self, text, _):
+        what, seconds = text.split()
+        real = getattr(offload, what)
+
+        async def slowly(*args, **options):
+            done = Deferred()
+            self.place.clock.callLater(float(seconds), done.callback, None)
+            await done
+            return await real(*args, **options)
+
+        self.place.patch.setattr(offload, what, slowly)
+
+
 FAILING = {
     "authenticate": None, "flushed": None, "deliver": None,
     "write": "store.messagefiles.Staged.write",
@@ -349,8 +375,9 @@ FAILING = {
     "read": "store.messagefiles.MessageFile.read",
     "refresh": "store.store.Store.refresh",
     "open": "store.store.Store.open_mailbox",
+    "status": "store.store.Store.status",
     "list": "store.store.Store.names",
-    "flags": "imap.verbs.flags.change_flags",
+    "flags": "imap.verbs.flags.update_flags",
     "copy": "store.net.offload.copy",
     "expunge": "imap.verbs.selecting.expunge_messages",
     "search": "imap.verbs.search.find",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from imap.wire.append import Append, is_message
+from imap.wire.append import Append, Appended, is_message
 from imap.wire.commands import COMMANDS, SELECTED, BadCommand, parse_command, parse_head
 from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, is_done
 from imap.wire.copying import Copy
@@ -11,7 +11,7 @@ from imap.wire.flags import StoreFlags
 from imap.wire.framer import Frame
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.limits import Limits
-from imap.wire.listing import List, Lsub, Status, StatusItem
+from imap.wire.listing import Lsub, Status, StatusItem
 from imap.wire.login import Authenticate, Login, challenge, sasl_response
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
 from imap.wire.numbers import NumberSet
@@ -59,14 +59,6 @@ SIMPLE = [
     (b"RENAME blurdybloop sarasoop", Rename("blurdybloop", "sarasoop")),
     (b"SUBSCRIBE #news.comp.mail.mime", Subscribe("#news.comp.mail.mime")),
     (b"UNSUBSCRIBE nil", Unsubscribe("nil")),
-    (b'LIST "" ""', List("", "")),
-    (b"LIST ~/Mail/ %", List("~/Mail/", "%")),
-    (b'LIST "" *', List("", "*")),
-    (b'LIST "" "&AOk-*"', List("", "é*")),
-    (b'LIST (SPECIAL-USE) "" "*"', List("", "*", special_use_only=True, return_special_use=True)),
-    (b'LIST (special-use SPECIAL-USE) "" a', List("", "a", special_use_only=True, return_special_use=True)),
-    (b'LIST () "" "*" RETURN (special-use)', List("", "*", return_special_use=True)),
-    (b'LIST "" % RETURN ()', List("", "%")),
     (b'LSUB "#news." "comp.mail.*"', Lsub("#news.", "comp.mail.*")),
     (b"STATUS blurdybloop (UIDNEXT MESSAGES uidnext)",
      Status("blurdybloop", (StatusItem.UIDNEXT, StatusItem.MESSAGES))),
@@ -142,7 +134,7 @@ def test_every_row_of_the_table_is_a_name_in_upper_case_that_finds_itself():
 def test_no_expunge_is_told_during_fetch_store_and_search():
     """RFC 3501 §7.4.1; the UID forms may tell."""
     silent = {name for name, entry in COMMANDS.items() if entry.states == SELECTED and not entry.expunges}
-    assert silent == {b"FETCH", b"STORE", b"SEARCH", b"CLOSE", b"UNSELECT"}
+    assert silent == {b"FETCH", b"STORE", b"SEARCH", b"SORT", b"THREAD", b"CLOSE", b"UNSELECT"}
 
 
 def test_login_takes_any_astring_and_keeps_the_password_to_itself():
@@ -194,11 +186,12 @@ def test_done_ends_idle():
 
 
 APPENDS = [
-    (b"APPEND saved-messages (\\Seen) {310}", Append("saved-messages", Flags(Flag.SEEN), None, 310)),
-    (b'APPEND x " 1-Feb-2026 09:30:00 +0100" {0+}', Append("x", Flags(), InternalDate(1769934600, 60), 0, sync=False)),
+    (b"APPEND saved-messages (\\Seen) {310}", Append("saved-messages", (Appended(Flags(Flag.SEEN), None, 310),))),
+    (b'APPEND x " 1-Feb-2026 09:30:00 +0100" {0+}',
+     Append("x", (Appended(Flags(), InternalDate(1769934600, 60), 0, sync=False),))),
     (b'APPEND "a b" () "17-Jul-1996 02:44:25 -0700" {5000000000}',
-     Append("a b", Flags(), InternalDate(837596665, -420), 5_000_000_000)),
-    (b"APPEND x {1}", Append("x", Flags(), None, 1)),
+     Append("a b", (Appended(Flags(), InternalDate(837596665, -420), 5_000_000_000),))),
+    (b"APPEND x {1}", Append("x", (Appended(Flags(), None, 1),))),
 ]
 
 
@@ -214,7 +207,7 @@ def test_append_is_read_before_its_message_comes_and_after(line, value):
 def test_the_mailbox_of_append_may_be_a_literal_and_is_not_the_message():
     assert not is_message(frame(b"a APPEND {5}"))
     assert is_message(frame(b"a append {5}", b"INBOX", b" {3}"))
-    assert parse_command(frame(b"a APPEND {5}", b"INBOX", b" {3}"))[1] == Append("INBOX", Flags(), None, 3)
+    assert parse_command(frame(b"a APPEND {5}", b"INBOX", b" {3}"))[1] == Append("INBOX", (Appended(Flags(), None, 3),))
 
 
 def test_only_append_has_a_message():
@@ -237,11 +230,10 @@ def test_append_that_is_wrong_is_refused_before_the_message(line):
     b"LOGIN x {3}y", b"AUTHENTICATE", b"AUTHENTICATE PLAIN !", b"AUTHENTICATE PLAIN ", b"SELECT", b"SELECT ",
     b"SELECT (x)", b"SELECT a b", b"SELECT a*", b"SELECT \x7f", b"SELECT a\rb", b"CREATE x (",
     b"CREATE x (FOO (\\Sent))", b"CREATE x (USE \\Sent)", b"CREATE x (USE (\\Sent)", b"RENAME a", b'LIST ""',
-    b'LIST "" * RETURN', b'LIST "" * RETURN (CHILDREN)', b'LIST (SUBSCRIBED) "" *', b'LIST "" (* %)', b'LIST "" * X ()',
     b'LSUB "" * x',
-    b"STATUS x ()", b"STATUS x", b"STATUS x MESSAGES", b"STATUS x (HIGHESTMODSEQ)", b"STATUS x (MESSAGES )", b"ENABLE",
+    b"STATUS x ()", b"STATUS x", b"STATUS x MESSAGES", b"STATUS x (MODSEQ)", b"STATUS x (MESSAGES )", b"ENABLE",
     b"ENABLE ", b"ID", b'ID ("a")', b'ID ("a" "b" )', b"ID (a b)", b"ID NILX", b"COPY 0 x", b"COPY 1", b"COPY 1, x",
-    b"COPY 4294967296 x", b"COPY 1:2:3 x", b"COPY $ x", b"COPY : x", b"COPY 01 x", b"STORE 1 FLAGS", b"STORE 1 FLAGS ",
+    b"COPY 4294967296 x", b"COPY 1:2:3 x", b"COPY $1 x", b"COPY : x", b"COPY 01 x", b"STORE 1 FLAGS", b"STORE 1 FLAGS ",
     b"STORE 1 FLAGS (\\Recent)", b"STORE 1 +FLAGS \\Recent", b"STORE 1 FLAGS (\\Foo)", b"STORE 1 FLAGS (\\Seen",
     b"STORE 1 FLAGS ( \\Seen)", b"STORE 1 FLAGSX (a)", b"STORE 1 *FLAGS (a)", b"STORE 1 FLAGS (\\)",
     b"STORE 1 FLAGS (a) b", b"STORE 1 FLAGS.SILENT", b"FETCH 1", b"FETCH 1 ()", b"FETCH 1 FOO", b"FETCH 1 FLAGS UID",

@@ -19,7 +19,8 @@ WORDS = [
     b"&", b"1", b"0", b"4294967296", b"1:*", b"FLAGS", b"BODY", b"BODY.PEEK[", b"HEADER.FIELDS", b"RFC822", b"TEXT",
     b"MIME", b"ALL", b"\\Seen", b"+FLAGS", b"NOT", b"OR", b"CHARSET", b"UTF-8", b"SINCE", b"1-Feb-1994", b"NIL",
     b"INBOX", b"(USE (", b"RETURN", b'" 1-Feb-1994 00:00:00 +0000"', b"\0", b"\r", b"\n", b"\xff", b"\xc3\xa9",
-    b"SPECIAL-USE", b"MESSAGES", b"&AOk-", b"="]
+    b"SPECIAL-USE", b"SUBSCRIBED", b"RECURSIVEMATCH", b"STATUS", b"+lrs", b"STORAGE", b"MESSAGES", b"&AOk-", b"=",
+    b"~{3}", b"UTF8 (~", b"BINARY[1]", b"BINARY.SIZE[", b"UTF8=ACCEPT"]
 pieces = st.lists(st.sampled_from(WORDS) | st.binary(max_size=5), max_size=12).map(b"".join)
 names = st.sampled_from(sorted(COMMANDS)) | st.binary(max_size=8)
 
@@ -35,7 +36,7 @@ def test_any_frame_is_a_command_or_a_bad_command(name, text, rest, strict):
     frame = Frame(tuple(parts))
     assert is_message(frame) in (True, False)
     try:
-        tag, value = parse_command(frame, STRICT) if strict else parse_command(frame)
+        tag, value = parse_command(frame, STRICT) if strict else parse_command(frame, utf8=len(rest) % 2 == 1)
     except BadCommand as refused:
         assert refused.tag in (b"a", None) and refused.problem.public.isprintable() and refused.problem.public.isascii()
     else:

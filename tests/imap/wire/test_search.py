@@ -7,12 +7,13 @@ import pytest
 from imap.wire.commands import BadCommand, parse_command
 from imap.wire.framer import Frame
 from imap.wire.limits import Limits
-from imap.wire.search import Search
+from imap.wire.search import CHARSETS, Result, Search
 from store.search import (
     All,
     And,
     Before,
     Body,
+    Envelope,
     HasFlag,
     Header,
     Keyword,
@@ -24,6 +25,7 @@ from store.search import (
     On,
     Or,
     Recent,
+    Saved,
     SentBefore,
     SentOn,
     SentSince,
@@ -31,6 +33,7 @@ from store.search import (
     Smaller,
     Text,
     Uids,
+    Within,
 )
 from store.values import Flag
 
@@ -50,11 +53,16 @@ KEYS = [
     (b"NEW", New()),
     (b"OLD", Old()),
     (b"RECENT", Recent()),
-    (b"BCC x", Header("Bcc", "x")),
-    (b"CC x", Header("Cc", "x")),
-    (b'FROM "Smith"', Header("From", "Smith")),
-    (b"TO x", Header("To", "x")),
-    (b'subject ""', Header("Subject", "")),
+    (b"BCC x", Envelope("bcc", "x")),
+    (b"CC x", Envelope("cc", "x")),
+    (b'FROM "Smith"', Envelope("from", "Smith")),
+    (b"TO x", Envelope("to", "x")),
+    (b'subject ""', Envelope("subject", "")),
+    (b"OLDER 259200", Within(259200, older=True)),
+    (b"younger 1", Within(1, older=False)),
+    (b"$", Saved()),
+    (b"UID $", Saved()),
+    (b"OR $ 1,3000:3021", Or(Saved(), Numbers(((1, 1), (3000, 3021))))),
     (b"HEADER Message-ID <a@example.org>", Header("Message-ID", "<a@example.org>")),
     (b'BODY "a b"', Body("a b")),
     (b"TEXT NIL", Text("NIL")),
@@ -76,7 +84,7 @@ KEYS = [
     (b"(SEEN)", HasFlag(Flag.SEEN)),
     (b"(SEEN NEW)", And((HasFlag(Flag.SEEN), New()))),
     (b'FLAGGED SINCE 1-Feb-1994 NOT FROM "Smith"',
-     And((HasFlag(Flag.FLAGGED), Since(DAY), Not(Header("From", "Smith"))))),
+     And((HasFlag(Flag.FLAGGED), Since(DAY), Not(Envelope("from", "Smith"))))),
     (b"OR (ALL OLD) OR NEW UID 1 ALL", And((Or(And((All(), Old())), Or(New(), Uids(((1, 1),)))), All()))),
 ]
 
@@ -99,11 +107,30 @@ def test_text_is_decoded(parts, text):
 
 
 @pytest.mark.parametrize("charset", [b"X-NONE", b'"a\\"b"', b"hex", b"zlib", b"utf-7", b"rot13", b"a" * 1000])
-def test_an_unknown_charset_is_a_no_that_names_the_known(charset):
-    with pytest.raises(BadCommand) as refused:
-        parse_command(Frame((b"a SEARCH CHARSET " + charset + b" ALL",)))
-    problem = refused.value.problem
-    assert (problem.status, problem.code) == (b"NO", b"BADCHARSET (US-ASCII UTF-8)")
+def test_an_unknown_charset_is_left_to_the_session(charset):
+    _, search = parse_command(Frame((b"a SEARCH RETURN (SAVE) CHARSET " + charset + b" TEXT {1}", b"\xff", b"")))
+    assert not search.charset_known
+    assert search.results == {Result.SAVE}
+    with pytest.raises(BadCommand):
+        parse_command(Frame((b"a SEARCH CHARSET " + charset + b" NONSENSE",)))
+
+
+def test_every_charset_that_is_named_is_known():
+    names = CHARSETS.removeprefix(b"BADCHARSET (").removesuffix(b")").split(b" ")
+    assert {b"US-ASCII", b"UTF-8", b"ISO-8859-1", b"ISO-8859-15"} <= set(names)
+    for name in names:
+        _, search = parse_command(Frame((b"a SEARCH CHARSET " + name + b" TEXT x",)))
+        assert search == Search(Text("x"), name)
+
+
+@pytest.mark.parametrize(("octets", "results"), [
+    (b"()", {Result.ALL}), (b"(ALL)", {Result.ALL}), (b"(MIN)", {Result.MIN}), (b"(min MAX)", {Result.MIN, Result.MAX}),
+    (b"(MIN MAX ALL COUNT SAVE)", set(Result)), (b"(COUNT COUNT)", {Result.COUNT}), (b"(SAVE)", {Result.SAVE})])
+def test_result_options(octets, results):
+    assert parse_command(Frame((b"a SEARCH RETURN " + octets + b" ALL",))) == (
+        b"a", Search(All(), results=frozenset(results)))
+    assert parse_command(Frame((b"a UID SEARCH return " + octets + b" CHARSET UTF-8 ALL",))) == (
+        b"a", Search(All(), b"UTF-8", True, frozenset(results)))
 
 
 @pytest.mark.parametrize("parts", [
@@ -119,7 +146,11 @@ def test_text_that_is_not_in_its_charset_is_refused(parts):
     b"OR ALL", b"OR ALL ", b"FROM", b"FROM ", b"HEADER x", b"HEADER (x) y", b'HEADER "" y', b'HEADER "a:b" y',
     b"BEFORE 30-Feb-1994", b"SINCE yesterday", b"LARGER -1", b"LARGER 4294967296", b"KEYWORD \\Seen",
     b"KEYWORD " + b"k" * 256, b"UID", b"UID x", b"1,", b"0", b"CHARSET", b"CHARSET UTF-8", b"CHARSET UTF-8 ",
-    b"ALL CHARSET UTF-8", b"RETURN () ALL", b"ALLNEW", b"ALL1", b"SEEN\\", b"(" * 101 + b"ALL" + b")" * 101,
+    b"ALL CHARSET UTF-8", b"RETURN () ", b"RETURN ()", b"RETURN", b"RETURN ALL", b"RETURN (MIN",
+    b"RETURN (MIN )  ALL", b"RETURN (MIN)ALL", b"RETURN ( MIN) ALL", b"RETURN (MINMAX) ALL",
+    b"RETURN (PARTIAL 1:2) ALL",
+    b"CHARSET UTF-8 RETURN (ALL) ALL", b"$,1", b"1,$", b"$:1", b"UID $:*", b"OLDER 0", b"YOUNGER", b"YOUNGER -1",
+    b"OLDER x", b"OLDER 4294967296", b"ALLNEW", b"ALL1", b"SEEN\\", b"(" * 101 + b"ALL" + b")" * 101,
     b"NOT " * 101 + b"ALL", b"OR ALL " * 101 + b"ALL"])
 def test_bad_searches_are_refused(octets):
     with pytest.raises(BadCommand) as refused:

@@ -86,6 +86,13 @@ def test_the_small_elements():
     assert literal_head(310) == b"{310}\r\n"
 
 
+@pytest.mark.parametrize("name, octets", [
+    ("Entwürfe", '"Entwürfe"'), ('ü"\\', '"ü\\"\\\\"'), ("a&b", "a&b"), ("a b", '"a b"'), ("nil", '"nil"')])
+def test_a_mailbox_name_in_utf8(name, octets):
+    """RFC 9051 §5.1, RFC 6855 §3: "&" means itself, and what is not ASCII stands in quotes."""
+    assert bytes(Writer(utf8=True).mailbox(name)) == octets.encode()
+
+
 @pytest.mark.parametrize("system, keywords, recent, octets", [
     (0, (), False, b"()"),
     (Flag.SEEN, (), False, b"(\\Seen)"),

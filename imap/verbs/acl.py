@@ -1,0 +1,83 @@
+"""SETACL, DELETEACL, GETACL, LISTRIGHTS, MYRIGHTS: RFC 4314 §3.
+
+A mailbox that the user may not look up is answered like one that is not there (§6): `Session.entry` sees to that.
+"""
+
+from imap.session import Session
+from imap.states import Reply
+from imap.wire.acl import (
+    DeleteAcl,
+    GetAcl,
+    ListRights,
+    MyRights,
+    SetAcl,
+    format_acl,
+    format_listrights,
+    format_myrights,
+)
+from mboxlist import acl
+from mboxlist.entry import MailboxEntry
+from store import rights
+from store.errors import Problem, StoreError
+from store.net import offload
+
+ANY_OF = frozenset("lrikxa")        # who has one of these may know its rights (§4)
+
+
+async def set_acl(session: Session, command: SetAcl) -> Reply:
+    """Change what an identifier may do with a mailbox. What its owner always has stays (LISTRIGHTS tells)."""
+    entry = session.entry(command.mailbox, "a")
+    modification = command.modification
+    if not modification and _is_owner(session, entry, command.identifier):
+        modification = acl.ALWAYS_OWNER         # to the store, no rights mean that the owner is not in the list
+    await _change(session, entry, command.identifier, modification)
+    return Reply("SETACL completed")
+
+
+async def delete_acl(session: Session, command: DeleteAcl) -> Reply:
+    """Take an identifier off the list. A user may still have rights by another entry, the owner has all then."""
+    await _change(session, session.entry(command.mailbox, "a"), command.identifier, "")
+    return Reply("DELETEACL completed")
+
+
+async def _change(session: Session, entry: MailboxEntry, identifier: str, modification: str) -> None:
+    await offload.run(session.store, "names",
+                      lambda: rights.set_acl(session.store, entry.name, identifier, modification))
+
+
+async def get_acl(session: Session, command: GetAcl) -> Reply:
+    """The list; an owner whom it does not name has all rights, and stands first."""
+    entry = session.entry(command.mailbox, "a")
+    entries = [(identifier, held) for identifier, held in entry.acl.items() if identifier != entry.name.owner]
+    if entry.name.owner:
+        held = entry.acl.get(entry.name.owner, acl.RIGHTS)
+        entries.insert(0, (entry.name.owner, held))
+    session.stream.write(format_acl(entry.name.to_client(session.user), entries, utf8=session.utf8))
+    return Reply("GETACL completed")
+
+
+async def list_rights(session: Session, command: ListRights) -> Reply:
+    """What an identifier, which is answered as it was written (§3.4), can be given."""
+    entry = session.entry(command.mailbox, "a")
+    always, optional = acl.grantable(command.identifier, owner=_is_owner(session, entry, command.identifier))
+    session.stream.write(format_listrights(entry.name.to_client(session.user), command.identifier, always, optional,
+                                           utf8=session.utf8))
+    return Reply("LISTRIGHTS completed")
+
+
+async def my_rights(session: Session, command: MyRights) -> Reply:
+    """The user's own rights on a mailbox, for whoever has any that tells of it."""
+    entry = session.store.entry(session.name(command.mailbox))
+    held = rights.rights(session.store, session.user, entry)
+    if not ANY_OF & set(held):
+        raise StoreError(Problem.NO_MAILBOX)
+    session.stream.write(format_myrights(entry.name.to_client(session.user), held, utf8=session.utf8))
+    return Reply("MYRIGHTS completed")
+
+
+def _is_owner(session: Session, entry: MailboxEntry, identifier: str) -> bool:
+    """Whether the identifier, in any of its forms, is the owner of the mailbox."""
+    if not acl.is_user(identifier):
+        return False
+    account = session.store.directory.look_up(identifier)
+    return account is not None and account.user == entry.name.owner

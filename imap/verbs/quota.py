@@ -1,0 +1,86 @@
+"""GETQUOTA, GETQUOTAROOT, SETQUOTA: RFC 9208 §4.1.
+
+A user sees the quota roots of its own, and those of public mailboxes that it may read; others' are answered like roots
+that are not there (§8). Limits are the administrator's: the command line sets them, and QUOTASET is not announced.
+"""
+
+from collections.abc import Iterator
+
+from imap.session import Session
+from imap.states import Refused, Reply
+from imap.wire.quota import GetQuota, GetQuotaRoot, SetQuota, format_quota, format_quotaroot
+from mboxlist.names import PUBLIC, MailboxName
+from store import rights
+from store.errors import Problem, StoreError
+from store.quotaroots import root_of
+
+UNIT = 1024         # octets in a unit of STORAGE (§5.1)
+
+
+async def get_quota(session: Session, command: GetQuota) -> Reply:
+    """Use and limits of a quota root."""
+    if not _may_see(session, command.root):
+        raise Refused("There is no such quota root", b"NONEXISTENT")
+    session.stream.write(_quota(session, command.root))
+    return Reply("GETQUOTA completed")
+
+
+async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
+    """The quota root of a mailbox, which need not be there if it would be the user's own, with its use and limits."""
+    name = session.name(command.mailbox)
+    root = _root(session, name, command.mailbox)
+    roots = [root] if _is_own(session, root) or root.startswith(PUBLIC) else []
+    session.stream.write(format_quotaroot(name.to_client(session.user), roots, utf8=session.utf8))
+    for each in roots:
+        session.stream.write(_quota(session, each))
+    return Reply("GETQUOTAROOT completed")
+
+
+async def set_quota(session: Session, command: SetQuota) -> Reply:
+    """Nobody changes limits over IMAP."""
+    raise Refused("Quotas are set by the administrator", b"NOPERM")
+
+
+def _quota(session: Session, root: str) -> bytes:
+    """The QUOTA response: what is not limited is not in it (§4.2.1)."""
+    settings = session.store.settings
+    use = session.store.quota(root)
+    octets, messages = use.limits(settings)
+    resources = []
+    if octets is not None:
+        resources.append((b"STORAGE", _units(use.charged(settings)), _units(octets)))
+    if messages is not None:
+        resources.append((b"MESSAGE", use.messages, messages))
+    return format_quota(root, resources)
+
+
+def _units(octets: int) -> int:
+    """Use and limit are both rounded up, so that what is full looks full and what is in use is never 0."""
+    return -(-octets // UNIT)
+
+
+def _root(session: Session, name: MailboxName, text: str) -> str:
+    """What the mailbox is charged to, or would be. Raises StoreError NO_MAILBOX, NO_PERMISSION (the right is `r`)."""
+    try:
+        return session.store.status(session.entry(text, "r")).quota_root
+    except StoreError as error:
+        if name.owner != session.user or error.problem is not Problem.NO_MAILBOX:
+            raise
+    return root_of(name, set(_own_roots(session)))
+
+
+def _own_roots(session: Session) -> Iterator[str]:
+    """The roots of its own that mailboxes of the user have."""
+    for partition in session.store.partitions.values():
+        yield from partition.quotas.roots_below(session.user)
+
+
+def _is_own(session: Session, root: str) -> bool:
+    return root == session.user or root.startswith(session.user + "/")
+
+
+def _may_see(session: Session, root: str) -> bool:
+    if root.startswith(PUBLIC):
+        return any(session.store.may(session.user, entry, "r") and session.store.status(entry).quota_root == root
+                   for entry in rights.visible(session.store, session.user) if not entry.name.owner)
+    return root == session.user or root in _own_roots(session)

@@ -1,0 +1,129 @@
+"""SETACL, DELETEACL, GETACL, LISTRIGHTS, MYRIGHTS and their responses: RFC 4314 §3, §7."""
+
+from collections.abc import Iterable
+
+from attrs import frozen
+
+from imap.wire.grammar import SyntaxProblem
+from imap.wire.scanner import Scanner
+from imap.wire.writer import Writer
+from mboxlist import acl
+
+
+@frozen
+class SetAcl:
+    """setacl = "SETACL" SP mailbox SP identifier SP mod-rights
+
+    `modification` as the client wrote it: rights, or `+` or `-` and rights.
+    """
+
+    mailbox: str
+    identifier: str
+    modification: str
+
+
+@frozen
+class DeleteAcl:
+    """deleteacl = "DELETEACL" SP mailbox SP identifier"""
+
+    mailbox: str
+    identifier: str
+
+
+@frozen
+class GetAcl:
+    """getacl = "GETACL" SP mailbox"""
+
+    mailbox: str
+
+
+@frozen
+class ListRights:
+    """listrights = "LISTRIGHTS" SP mailbox SP identifier"""
+
+    mailbox: str
+    identifier: str
+
+
+@frozen
+class MyRights:
+    """myrights = "MYRIGHTS" SP mailbox"""
+
+    mailbox: str
+
+
+def parse_setacl(scan: Scanner) -> SetAcl:
+    mailbox, identifier = _mailbox(scan), _identifier(scan)
+    scan.space()
+    modification = scan.as_utf8(scan.astring())
+    scan.end()
+    try:
+        acl.parse_rights(modification[1:] if modification[:1] in ("+", "-") else modification)
+    except acl.AclProblem:
+        raise SyntaxProblem("There is a right that is not known") from None         # §3.1: BAD
+    return SetAcl(mailbox, identifier, modification)
+
+
+def parse_deleteacl(scan: Scanner) -> DeleteAcl:
+    mailbox, identifier = _mailbox(scan), _identifier(scan)
+    scan.end()
+    return DeleteAcl(mailbox, identifier)
+
+
+def parse_getacl(scan: Scanner) -> GetAcl:
+    mailbox = _mailbox(scan)
+    scan.end()
+    return GetAcl(mailbox)
+
+
+def parse_listrights(scan: Scanner) -> ListRights:
+    mailbox, identifier = _mailbox(scan), _identifier(scan)
+    scan.end()
+    return ListRights(mailbox, identifier)
+
+
+def parse_myrights(scan: Scanner) -> MyRights:
+    mailbox = _mailbox(scan)
+    scan.end()
+    return MyRights(mailbox)
+
+
+def format_acl(name: str, entries: Iterable[tuple[str, str]], *, utf8: bool = False) -> bytes:
+    """ACL (§3.6): identifiers and their rights."""
+    line = Writer(utf8).raw(b"* ACL ").mailbox(name)
+    for identifier, rights in entries:
+        line.raw(b" ").astring(identifier.encode()).raw(b" ").astring(_shown(rights))
+    return bytes(line.raw(b"\r\n"))
+
+
+def format_listrights(name: str, identifier: str, always: str, optional: Iterable[str], *, utf8: bool = False
+                      ) -> bytes:
+    """LISTRIGHTS (§3.7): what the identifier always has, and each right that it may be given."""
+    optional = list(optional)
+    line = Writer(utf8).raw(b"* LISTRIGHTS ").mailbox(name).raw(b" ").astring(identifier.encode())
+    for rights in (always, *optional, *acl.virtual("".join(optional))):
+        line.raw(b" ").astring(rights.encode())
+    return bytes(line.raw(b"\r\n"))
+
+
+def format_myrights(name: str, rights: str, *, utf8: bool = False) -> bytes:
+    """MYRIGHTS (§3.8)"""
+    return bytes(Writer(utf8).raw(b"* MYRIGHTS ").mailbox(name).raw(b" ").astring(_shown(rights)).raw(b"\r\n"))
+
+
+def _shown(rights: str) -> bytes:
+    return (rights + acl.virtual(rights)).encode()
+
+
+def _mailbox(scan: Scanner) -> str:
+    scan.space()
+    return scan.mailbox()
+
+
+def _identifier(scan: Scanner) -> str:
+    """An identifier that can be one: what cannot is BAD (§3)."""
+    scan.space()
+    try:
+        return acl.parse_identifier(scan.as_utf8(scan.astring()))
+    except acl.AclProblem as problem:
+        raise SyntaxProblem(str(problem)) from None

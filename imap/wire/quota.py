@@ -1,0 +1,89 @@
+"""GETQUOTA, GETQUOTAROOT, SETQUOTA and their responses: RFC 9208 §4, §7."""
+
+from collections.abc import Iterable
+
+from attrs import frozen
+
+from imap.wire.grammar import MAX_NUMBER64, NUMBER, SyntaxProblem
+from imap.wire.scanner import Scanner
+from imap.wire.writer import Writer
+
+MAX_RESOURCES = 16
+
+
+@frozen
+class GetQuota:
+    """getquota = "GETQUOTA" SP quota-root-name"""
+
+    root: str
+
+
+@frozen
+class GetQuotaRoot:
+    """getquotaroot = "GETQUOTAROOT" SP mailbox"""
+
+    mailbox: str
+
+
+@frozen
+class SetQuota:
+    """setquota = "SETQUOTA" SP quota-root-name SP setquota-list"""
+
+    root: str
+    limits: tuple[tuple[bytes, int], ...]
+
+
+def parse_getquota(scan: Scanner) -> GetQuota:
+    scan.space()
+    root = scan.as_utf8(scan.astring())
+    scan.end()
+    return GetQuota(root)
+
+
+def parse_getquotaroot(scan: Scanner) -> GetQuotaRoot:
+    scan.space()
+    mailbox = scan.mailbox()
+    scan.end()
+    return GetQuotaRoot(mailbox)
+
+
+def parse_setquota(scan: Scanner) -> SetQuota:
+    scan.space()
+    root = scan.as_utf8(scan.astring())
+    scan.space()
+    limits: list[tuple[bytes, int]] = []
+    scan.expect(b"(")
+    while not scan.take(b")"):
+        if limits:
+            scan.space()
+        if len(limits) == MAX_RESOURCES:
+            raise SyntaxProblem("Too many resources")
+        resource = scan.atom().upper()
+        scan.space()
+        limits.append((resource, _number64(scan)))
+    scan.end()
+    return SetQuota(root, tuple(limits))
+
+
+def format_quota(root: str, resources: Iterable[tuple[bytes, int, int]]) -> bytes:
+    """QUOTA (§4.2.1): of each limited resource its name, its use and its limit."""
+    line = Writer().raw(b"* QUOTA ").astring(root.encode()).raw(b" ")
+    return bytes(line.words(b"%s %d %d" % resource for resource in resources).raw(b"\r\n"))
+
+
+def format_quotaroot(name: str, roots: Iterable[str], *, utf8: bool = False) -> bytes:
+    """QUOTAROOT (§4.2.2)"""
+    line = Writer(utf8).raw(b"* QUOTAROOT ").mailbox(name)
+    for root in roots:
+        line.raw(b" ").astring(root.encode())
+    return bytes(line.raw(b"\r\n"))
+
+
+def _number64(scan: Scanner) -> int:
+    digits = scan.match(NUMBER)
+    if digits is None:
+        raise SyntaxProblem("A number is expected here")
+    number = int(digits[0]) if len(digits[0]) <= 19 else MAX_NUMBER64 + 1
+    if number > MAX_NUMBER64:
+        raise SyntaxProblem("The number is out of range")
+    return number

@@ -1,0 +1,78 @@
+"""SORT: RFC 5256, RFC 5957. Every criterion is one column of numbers, and one sort of numpy's does the rest."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import frozen
+
+from store.columns import NO_DATE, Numbers, Places
+from store.index import Rows, take
+from store.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+
+class SortKey(Enum):
+    """sort-key (RFC 5256 §5, RFC 5957 §5)"""
+
+    ARRIVAL = b"ARRIVAL"
+    CC = b"CC"
+    DATE = b"DATE"
+    DISPLAYFROM = b"DISPLAYFROM"
+    DISPLAYTO = b"DISPLAYTO"
+    FROM = b"FROM"
+    SIZE = b"SIZE"
+    SUBJECT = b"SUBJECT"
+    TO = b"TO"
+
+
+@frozen
+class Criterion:
+    """sort-criterion"""
+
+    key: SortKey
+    reverse: bool = False
+
+
+def sort(store: "Store", mailbox: Mailbox, found: Places, criteria: Sequence[Criterion]) -> Places:
+    """The messages at these ascending places of the mailbox in that order; equal ones stay as they are.
+
+    For a thread: it may read the cache record of every message. One that cannot be read counts as empty.
+    """
+    rows = take(mailbox.rows, found)
+    columns = []
+    for criterion in criteria:
+        values = _values(store, mailbox, rows, criterion.key)
+        columns.append(-values if criterion.reverse else values)
+    return found[np.lexsort(columns[::-1])]
+
+
+def sent_times(store: "Store", mailbox: Mailbox, rows: Rows) -> Numbers:
+    """The sent dates of messages (RFC 5256 §2.2): where there is none, the internal date."""
+    dates = store.columns.dates(mailbox)
+    places = dates.places(store, mailbox.entry, rows)       # first: the column grows with it
+    times = dates.time[places]
+    return np.where(times == NO_DATE, rows["received"], times)
+
+
+def _values(store: "Store", mailbox: Mailbox, rows: Rows, key: SortKey) -> Numbers:
+    """Numbers in the order of the criterion."""
+    match key:
+        case SortKey.ARRIVAL:
+            return rows["received"].astype(np.int64)
+        case SortKey.SIZE:
+            return rows["size"].astype(np.int64)
+        case SortKey.DATE:
+            return sent_times(store, mailbox, rows)
+        case SortKey.SUBJECT:
+            subjects = store.columns.subjects(mailbox)
+            return subjects.base.ranks(subjects.places(store, mailbox.entry, rows))
+        case SortKey.DISPLAYFROM | SortKey.DISPLAYTO:
+            people = store.columns.people(mailbox, "from" if key is SortKey.DISPLAYFROM else "to")
+            return people.display.ranks(people.places(store, mailbox.entry, rows))
+        case SortKey.FROM | SortKey.TO | SortKey.CC:
+            people = store.columns.people(mailbox, key.name.lower())
+            return people.mailbox.ranks(people.places(store, mailbox.entry, rows))

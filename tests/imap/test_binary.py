@@ -1,0 +1,100 @@
+"""BINARY against the encoders of the standard library, decoded in windows of any size (RFC 3516 §4.3)."""
+
+import base64
+import quopri
+import random
+import re
+
+import pytest
+
+from imap.verbs import binary
+from store import text
+
+LITERAL = re.compile(rb"\* 1 FETCH \(BINARY\[1\](?:<\d+>)? (~?)\{(\d+)\}\r\n")
+
+
+def octets(seed, size):
+    return random.Random(seed).randbytes(size)
+
+
+def message(kind, encoding, body):
+    return b"Content-Type: %b\r\nContent-Transfer-Encoding: %b\r\n\r\n%b" % (kind, encoding, body)
+
+
+def in_base64(data):
+    return base64.encodebytes(data).replace(b"\n", b"\r\n")
+
+
+def in_quoted_printable(data):
+    return quopri.encodestring(data).replace(b"\n", b"\r\n")
+
+
+@pytest.fixture(params=[(1 << 16, 1 << 18), (64, 100), (7, 0)])
+def windows(request, monkeypatch):
+    monkeypatch.setattr(text, "WINDOW", request.param[0])
+    monkeypatch.setattr(binary, "WINDOW", request.param[0])
+    monkeypatch.setattr(binary, "SHORT", request.param[1])
+
+
+def ask(place, body, *items):
+    place.deliver("INBOX", body)
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\nb SELECT INBOX\r\n")
+    wire.received()
+    for item in items:
+        wire.send(b"c FETCH 1 %b\r\n" % item)
+        said = wire.received()
+        assert said.endswith(b"c OK FETCH completed\r\n"), said[-200:]
+        yield said
+
+
+def content(said):
+    found = LITERAL.match(said)
+    assert found, said[:100]
+    data = said[found.end():found.end() + int(found[2])]
+    assert said[found.end() + int(found[2]):].startswith(b")\r\n")
+    assert bool(found[1]) == (b"\0" in data)
+    return data
+
+
+@pytest.mark.parametrize("seed, size", [(1, 1), (2, 2), (3, 3), (4, 5000), (5, 20_001)])
+def test_base64(place, windows, seed, size):
+    data = octets(seed, size)
+    body = message(b"application/octet-stream", b"base64", in_base64(data))
+    size_said, whole, first, middle, last = ask(
+        place, body, b"BINARY.SIZE[1]", b"BINARY.PEEK[1]", b"BINARY.PEEK[1]<0.1>",
+        b"BINARY.PEEK[1]<%d.999>" % (size // 3), b"BINARY.PEEK[1]<%d.1>" % (size - 1))
+    assert size_said.startswith(b"* 1 FETCH (BINARY.SIZE[1] %d)\r\n" % size)
+    assert content(whole) == data
+    assert content(first) == data[:1] and content(last) == data[-1:]
+    assert content(middle) == data[size // 3:size // 3 + 999]
+
+
+def test_quoted_printable_and_lines(place, windows):
+    lines = "caf\u00e9 = \u20ac\r\n".encode() * 300 + b"x" * 300 + b"\r\n"
+    body = message(b"text/plain; charset=utf-8", b"quoted-printable",
+                   in_quoted_printable(lines.replace(b"\r\n", b"\n")))
+    whole, = ask(place, body, b"BINARY.PEEK[1]")
+    assert content(whole) == lines
+
+
+@pytest.mark.parametrize("kind, wanted", [(b"text/plain", b"a\r\nb\r\r\nc\r\n\r\n\rd\r\n"),
+                                          (b"application/x", b"a\nb\r\r\nc\r\n\n\rd\n")])
+def test_only_text_has_its_lines_mended(place, windows, kind, wanted):
+    raw = b"a\nb\r\r\nc\r\n\n\rd\n"
+    whole, size = ask(place, message(kind, b"base64", in_base64(raw)), b"BINARY.PEEK[1]", b"BINARY.SIZE[1]")
+    assert content(whole) == wanted
+    assert b"[1] %d)" % len(wanted) in size
+
+
+def test_octets_as_they_are(place, windows):
+    data = octets(6, 3000)
+    whole, = ask(place, message(b"application/octet-stream", b"binary", data), b"BINARY.PEEK[1]")
+    assert content(whole) == data
+
+
+def test_a_literal_has_no_nul_where_only_the_rest_has_one(place, windows):
+    data = b"x" * 500 + b"\0" + b"y" * 500
+    asked = [b"BINARY.PEEK[1]<0.500>", b"BINARY.PEEK[1]<0.501>", b"BINARY.PEEK[1]<500.1>", b"BINARY.PEEK[1]<501.500>"]
+    said = [*ask(place, message(b"application/octet-stream", b"base64", in_base64(data)), *asked)]
+    assert [content(one) for one in said] == [data[:500], data[:501], data[500:501], data[501:]]

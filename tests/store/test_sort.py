@@ -1,0 +1,228 @@
+"""SORT, and the columns it works on: RFC 5256, RFC 5957."""
+
+from datetime import date
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mboxlist.names import MailboxName
+from store import cache, columns, envelopes, partition
+from store.cache import render
+from store.columns import Columns
+from store.errors import Problem, StoreError
+from store.expunge import expunge
+from store.flags import change_flags
+from store.mime import Scanner
+from store.search import And, Body, Envelope, HasFlag, Header, Larger, Not, Or, SentBefore, SentOn, SentSince, search
+from store.sort import Criterion, SortKey, sort
+from store.store import Store
+from store.thread import ordered_subject, references
+from store.values import Flag, FlagAction, Flags, InternalDate
+from tests.support.stores import deliver, make_store
+
+INBOX = "user/alice/INBOX"
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = make_store(tmp_path / "store")
+    yield store
+    store.close()
+
+
+def mailbox(store):
+    return store.open_mailbox(store.entry(MailboxName.parse(INBOX)))
+
+
+def message(store, *fields, at=0):
+    text = "\r\n".join(fields) + "\r\n\r\nText\r\n"
+    deliver(store, text.encode(), INBOX, received=InternalDate(1_000_000_000 + at, 0))
+
+
+def order(store, *keys, reverse=False):
+    box = mailbox(store)
+    return (sort(store, box, np.arange(len(box.rows)), [Criterion(key, reverse) for key in keys]) + 1).tolist()
+
+
+def found(store, key):
+    return (np.flatnonzero(search(store, mailbox(store), key)) + 1).tolist()
+
+
+def reads(monkeypatch):
+    """How many cache records are read from now on, one number for each message."""
+    seen = []
+    real = Store.cached
+    monkeypatch.setattr(Store, "cached", lambda self, entry, rows: seen.extend(rows["uid"].tolist()) or real(
+        self, entry, rows))
+    return seen
+
+
+def test_only_what_is_new_is_read(store, monkeypatch):
+    for name in ("b", "c", "a"):
+        message(store, f"Subject: {name}")
+    seen = reads(monkeypatch)
+    assert order(store, SortKey.SUBJECT) == [3, 1, 2]
+    assert seen == [1, 2, 3]
+    assert order(store, SortKey.SUBJECT) == [3, 1, 2]
+    entry = mailbox(store).entry
+    change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.DELETED))
+    message(store, "Subject: B2")
+    assert order(store, SortKey.SUBJECT) == [3, 1, 4, 2]
+    expunge(store, entry)
+    assert order(store, SortKey.SUBJECT) == [2, 3, 1]
+    assert found(store, Envelope("subject", "b")) == [3]
+    assert seen == [1, 2, 3, 4]
+
+
+def test_a_search_reads_what_is_left_when_the_index_has_been_asked(store, monkeypatch):
+    for at in range(5):
+        message(store, f"From: u{at}@example.org", f"Subject: s{at}")
+    change_flags(store, mailbox(store).entry, [2, 4], FlagAction.ADD, Flags(Flag.FLAGGED))
+    seen = reads(monkeypatch)
+    assert found(store, And((Envelope("from", "U3"), HasFlag(Flag.FLAGGED)))) == [4]
+    assert seen == [2, 4]
+    assert found(store, And((Envelope("from", "u"), Not(Larger(0))))) == []
+    assert found(store, Envelope("from", "EXAMPLE")) == [1, 2, 3, 4, 5]
+    assert sorted(seen) == [1, 2, 3, 4, 5]
+
+
+def test_no_file_is_opened_for_the_envelope(store, monkeypatch):
+    message(store, "From: a@example.org", "Subject: x", "Date: 1 Jan 2020 00:00:00 +0000")
+    monkeypatch.setattr(Store, "open_message", None)
+    assert found(store, Envelope("from", "a@")) == [1]
+    assert found(store, And((Envelope("subject", "x"), SentOn(date(2020, 1, 1)), Not(Envelope("to", ""))))) == [1]
+    assert found(store, Or(SentBefore(date(2020, 1, 1)), SentSince(date(2020, 1, 2)))) == []
+    assert order(store, SortKey.DATE, SortKey.FROM, SortKey.DISPLAYTO) == [1]
+    box = mailbox(store)
+    assert references(store, box, np.arange(1)).roots == ordered_subject(store, box, np.arange(1)).roots == [0]
+
+
+def test_keys_that_need_the_file_are_mixed_with_those_that_do_not(store):
+    message(store, "From: a@example.org", "X-One: yes")
+    message(store, "From: b@example.org", "X-One: no")
+    message(store, "From: a@example.org")
+    assert found(store, And((Envelope("from", "a@"), Header("x-one", "YES")))) == [1]
+    assert found(store, Or(Envelope("from", "b@"), Header("x-one", "yes"))) == [1, 2]
+    assert found(store, And((Not(Envelope("from", "b@")), Body("text")))) == [1, 3]
+    assert found(store, Not(Or(Envelope("from", "b@"), Header("x-one", "")))) == [3]
+
+
+def test_the_same_content_twice(store):
+    message(store, "Subject: b")
+    message(store, "Subject: a")
+    message(store, "Subject: b", at=5)
+    assert order(store, SortKey.SUBJECT) == [2, 1, 3]
+    assert len(store.columns.subjects(mailbox(store))) == 2
+    assert order(store, SortKey.SUBJECT, SortKey.ARRIVAL, reverse=True) == [3, 1, 2]
+    assert found(store, Envelope("subject", "b")) == [1, 3]
+
+
+def test_what_cannot_be_read_counts_as_empty_and_is_not_found(store, monkeypatch, caplog):
+    for name in ("b", "x", "a"):
+        message(store, f"Subject: {name}", f"Date: {ord(name) - 96} Jan 2020 00:00:00 +0000")
+    real = Store.cached
+
+    def cached(self, entry, rows):
+        if 2 in rows["uid"]:
+            raise StoreError(Problem.CORRUPT)
+        return real(self, entry, rows)
+
+    monkeypatch.setattr(Store, "cached", cached)
+    assert order(store, SortKey.SUBJECT) == [2, 3, 1]
+    assert order(store, SortKey.DATE) == [2, 3, 1]          # the internal date is of 2001
+    assert found(store, Not(Envelope("subject", "b"))) == [3]
+    assert "search in" in caplog.text
+    monkeypatch.setattr(Store, "cached", real)
+    assert order(store, SortKey.SUBJECT) == [3, 1, 2]       # it is not remembered as empty
+    assert found(store, Not(Envelope("subject", "b"))) == [2, 3]
+
+
+def test_records_of_an_earlier_version_are_made_anew(store, monkeypatch):
+    monkeypatch.setattr(cache, "VERSION", 1)
+    message(store, "Subject: b", "Message-ID: <1@example.org>")
+    message(store, "Subject: a", "References: <1@example.org>", "Message-ID: <2@example.org>")
+    monkeypatch.setattr(cache, "VERSION", 2)
+    box = mailbox(store)
+    assert partition._cached(b"x" * 60) is None
+    assert references(store, box, np.arange(2)).children == {0: [1]}
+    assert order(store, SortKey.SUBJECT) == [2, 1]
+
+
+def test_columns_are_bounded(store, monkeypatch):
+    monkeypatch.setattr(columns, "KEPT", 5)
+    for name in ("b", "a", "c"):
+        message(store, f"Subject: {name}")
+    assert order(store, SortKey.SUBJECT) == [2, 1, 3]
+    assert order(store, SortKey.DATE) == [1, 2, 3]
+    assert order(store, SortKey.SUBJECT, SortKey.DATE) == [2, 1, 3]
+    held = Columns()
+    box = mailbox(store)
+    first = held.dates(box)
+    first.places(store, box.entry, box.rows)
+    held.subjects(box).places(store, box.entry, box.rows)
+    assert held.dates(box) is first         # it is the last one used; the next to be asked for pushes the other out
+    held.ids(box)
+    assert held.dates(box) is first
+
+
+def test_a_column_that_knows_mostly_what_has_gone_begins_anew(store, monkeypatch):
+    monkeypatch.setattr(columns, "SPARE", 2)
+    for at in range(6):
+        message(store, f"Subject: s{at}")
+    box = mailbox(store)
+    first = store.columns.subjects(box)
+    assert order(store, SortKey.SUBJECT) == [1, 2, 3, 4, 5, 6]
+    change_flags(store, box.entry, [1, 2, 3, 4, 5], FlagAction.ADD, Flags(Flag.DELETED))
+    expunge(store, box.entry)
+    assert store.columns.subjects(mailbox(store)) is not first
+    assert order(store, SortKey.SUBJECT) == [1]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("ab\n", max_size=5) | st.none(), max_size=8), st.text("ab\n", max_size=3))
+def test_searching_all_texts_at_once(texts, wanted):
+    held = columns.Texts()
+    held.add([text and text.encode() for text in texts[:3]])
+    held.add([text and text.encode() for text in texts[3:]])
+    expected = [text is not None and wanted in text.replace("\n", " ") for text in texts]
+    assert held.having(wanted.encode()).tolist() == [False, *expected]
+
+
+NASTY = [b"plain", b'quo"ted', b"back\\slash", b"line\r\n", b"", "größe".encode(), b"{5}", b"{5}\r\n", b") (", b"NIL",
+         b"(a b)", b"\xff\xfe"]
+
+
+@pytest.mark.parametrize("subject", NASTY)
+@pytest.mark.parametrize("name", NASTY)
+def test_envelopes_are_read_as_they_were_written(subject, name):
+    string = cache.string
+    written = b"(NIL %b ((%b NIL %b %b)(NIL NIL %b NIL)) NIL NIL NIL NIL NIL %b NIL)" % (
+        string(subject), string(name), string(subject), string(name), string(name), string(name))
+    fields = envelopes.split(written)
+    assert len(fields) == 10
+    assert envelopes.string(fields[envelopes.DATE]) is None
+    assert envelopes.string(fields[envelopes.SUBJECT]) == subject
+    assert envelopes.people(fields[envelopes.FROM]) == [(name, None, subject, name), (None, None, name, None)]
+    assert envelopes.people(fields[envelopes.TO]) == []
+    assert envelopes.string(fields[envelopes.IN_REPLY_TO]) == name
+
+
+@pytest.mark.parametrize("junk", [b"", b"()", b"NIL", b"(" * 1000, b'("' * 1000, b"{99999}\r\n", b"(NIL NIL)"])
+def test_what_is_no_envelope_is_empty(junk):
+    assert envelopes.split(junk) == (b"NIL",) * 10
+
+
+def test_references_are_kept_to_a_limit():
+    scanner = Scanner()
+    ids = b" ".join([b"<%d@example.org>" % at for at in range(3000)])
+    scanner.feed(b"References: " + ids + b"\r\n\r\n")
+    record = render(scanner.finish(), bytes(32), 0)
+    assert ids.endswith(record.references) and len(record.references) == cache.REFERENCES
+    assert cache.CachedMessage.from_bytes(record.to_bytes()) == record
+
+
+def test_day_of_the_header_is_in_its_own_zone(store):
+    message(store, "Date: 3 Feb 2026 23:30:00 -0800")
+    assert found(store, SentOn(date(2026, 2, 3))) == [1]
