@@ -41,6 +41,8 @@ from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.store import Store
 
+UNKNOWN = "unknown"     # in the place of an address that a proxy does not know: in no network
+
 log = logging.getLogger(__name__)
 
 
@@ -323,8 +325,12 @@ class Session:
         if not self._may_proxy:
             self._refuse(replies.NOT_TRUSTED)
             return
-        self._peer = command.address or self._peer
-        self._name, self._helo, self._user = command.name or "", command.helo or "", command.login or ""
+        if command.address is not None:         # another client, of whom nothing is known from before
+            self._peer = command.address or UNKNOWN
+            self._name = self._helo = self._user = ""
+        self._name = self._name if command.name is None else command.name
+        self._helo = self._helo if command.helo is None else command.helo
+        self._user = self._user if command.login is None else command.login
         log.info("%s: XCLIENT: this is %s", self._stream.id, self._peer)
         self._client, self._known_standing = "", None
         self._reset()

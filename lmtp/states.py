@@ -62,7 +62,7 @@ COMMANDS = {
     b"HELP": Entry(parse_help, _ANY),
     b"STARTTLS": Entry(alone(Starttls()), _KNOWN | _BETWEEN),
     b"AUTH": Entry(parse_auth, _KNOWN | _BETWEEN),
-    b"XCLIENT": Entry(parse_xclient, _KNOWN | _BETWEEN),
+    b"XCLIENT": Entry(parse_xclient, _BETWEEN),
     b"QUIT": Entry(alone(Quit()), _ANY),
 }
 

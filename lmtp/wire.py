@@ -86,7 +86,7 @@ class Auth:
 
 @frozen
 class Xclient:
-    """XCLIENT: the client for which a proxy speaks (Postfix, XCLIENT_README). None: not said, or not known."""
+    """XCLIENT: the client for which a proxy speaks (Postfix, XCLIENT_README). None: not said; "": not known."""
 
     address: str | None = None
     name: str | None = None
@@ -197,20 +197,20 @@ def parse_auth(argument: bytes) -> Auth:
 
 def parse_xclient(argument: bytes) -> Xclient:
     """XCLIENT 1*( SP attribute-name"="attribute-value )"""
-    values: dict[str, str | None] = {}
+    values: dict[str, str] = {}
     for word in argument.split():
         keyword, _, value = word.decode("latin-1").partition("=")
         if not value or keyword.upper() in values or not _XTEXT.fullmatch(value):
             raise SyntaxProblem(replies.BAD_PARAMETER)
         plain = _PLUS.sub(lambda match: chr(int(match[1], 16)), value).encode("latin-1").decode("utf-8", "replace")
-        values[keyword.upper()] = None if plain.upper() in ("[UNAVAILABLE]", "[TEMPUNAVAIL]") else plain
+        values[keyword.upper()] = "" if plain.upper() in ("[UNAVAILABLE]", "[TEMPUNAVAIL]") else plain
     address, name, helo = values.pop("ADDR", None), values.pop("NAME", None), values.pop("HELO", None)
     login = values.pop("LOGIN", None)
     if not argument or values.keys() - XCLIENT_IGNORED:
         raise SyntaxProblem(replies.BAD_PARAMETER)
-    if address is not None:
+    if address:
         address = address[5:] if address[:5].upper() == "IPV6:" else address
-    if not all(ok(value) for ok, value in ((is_ip, address), (is_host, name), (is_host, helo)) if value is not None):
+    if not all(ok(value) for ok, value in ((is_ip, address), (is_host, name), (is_host, helo)) if value):
         raise SyntaxProblem(replies.BAD_PARAMETER)
     return Xclient(address, name, helo, login)
 

@@ -43,7 +43,8 @@ LINES = [
     (b"RCPT TO:<a@x> xquota=1000000", Rcpt(Address("a", "x"), limits=(1000000, None))),
     (b"RCPT TO:<a@x> XQUOTA=-1,-2", Rcpt(Address("a", "x"), limits=(-1, -2))),
     (b"AUTH plain", Auth("PLAIN")),
-    (b"XCLIENT ADDR=IPV6:2001:db8::1 NAME=[UNAVAILABLE] PROTO=ESMTP", Xclient("2001:db8::1")),
+    (b"XCLIENT ADDR=IPV6:2001:db8::1 NAME=[UNAVAILABLE] PROTO=ESMTP", Xclient("2001:db8::1", "")),
+    (b"XCLIENT ADDR=[unavailable] LOGIN=[TEMPUNAVAIL]", Xclient("", login="")),
     (b"XCLIENT NAME=spike.example.org addr=192.0.2.3 HELO=spike LOGIN=a+2Bb",
      Xclient("192.0.2.3", "spike.example.org", "spike", "a+b")),
 ]
