@@ -6,6 +6,7 @@ the rule that the end of a command tells the news that this command may tell.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 from unicodedata import is_normalized, normalize
 
@@ -13,14 +14,14 @@ from attrs import evolve, frozen
 
 from imap.capabilities import capabilities
 from imap.lines import Positions
+from imap.reading import Reading
 from imap.refusals import BROKEN, OUR_FAULT, code
 from imap.settings import Settings
 from imap.states import Farewell, Refused, Reply, why_not
 from imap.view import Belief, View
 from imap.wire import responses
-from imap.wire.append import is_message
 from imap.wire.commands import BadCommand, Head, State, parse_head
-from imap.wire.framer import CONTINUE, Frame, Framer, Literal, Message, Rejected, Step, Swallow
+from imap.wire.framer import Frame, Message, Rejected, Step
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
 from mboxlist.entry import MailboxEntry
@@ -30,13 +31,12 @@ from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.net.limits import ConnectionLimits, is_this_host
-from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
+from store.net.lines import ConnectionLost, Stopping, TimedOut
 from store.net.stream import Clock, Stream
 from store.store import Store
 
 log = logging.getLogger(__name__)
 
-PIECE = 64 << 10            # octets read from, or written to, the client before others are let in
 QUICK = 1000                # messages that a transaction changes without a thread
 CHANGING = frozenset("istwe")   # who has none of these rights opens a mailbox read-only (RFC 4314 §5.2)
 PROGRESS = 10               # seconds after which, and between which, a client hears of long work (RFC 9585 §3)
@@ -75,9 +75,8 @@ class Session:
         self.failed_logins = 0
         self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
-        self.framer = Framer(self.settings.limits(logged_in=False), is_message)
+        self.reading = Reading(stream, self.settings, self.clock)
         self._listener = listener
-        self._deadline = self.clock.seconds() + self.settings.login_time
         self._bad_commands = self._held_back = 0
         self._unsubscribe: Callable[[], None] | None = None
         self._told: bool | None = None          # whether this command has told the news already, and expunges too
@@ -120,9 +119,7 @@ class Session:
             self._held_back = 0
             await self.stream.drain(self.settings.command_time)
         await self.stream.breathe()
-        if self.account is None and self.clock.seconds() >= self._deadline:
-            raise TimedOut
-        step = await self._read()
+        step = await self.reading.command(partial(self._listener.receive, self))
         self._held_back += 1
         try:
             if isinstance(step, Rejected):
@@ -137,7 +134,7 @@ class Session:
             self.forget_message()
 
     async def _carry_out(self, frame: Frame) -> None:
-        head = parse_head(frame, self.framer.limits, utf8=self.utf8)
+        head = parse_head(frame, self.reading.framer.limits, utf8=self.utf8)
         reason = why_not(head.entry, self.state)
         if reason:
             raise BadCommand(head.tag, SyntaxProblem(reason))
@@ -208,60 +205,6 @@ class Session:
         if self._bad_commands >= self.settings.bad_commands:
             raise Farewell("Too many bad commands")
 
-    # Reading
-
-    async def _read(self) -> Frame | Rejected:
-        """The next command, whole."""
-        step = await self._line(idle=True)
-        while True:
-            if isinstance(step, Frame | Rejected):
-                return step
-            if isinstance(step, Message):
-                told = await self._listener.receive(self, step)
-                if told is not None:
-                    step = told
-                    continue
-            elif isinstance(step, Swallow):
-                await self.swallow(step.size)
-            else:
-                self.framer.literal(await self._literal(step))
-            step = await self._line()
-
-    async def _line(self, *, idle: bool = False) -> Step:
-        try:
-            return self.framer.line(await self.client_line(idle=idle))
-        except LineTooLong as long:
-            return self.framer.too_long(long.start, long.end)
-
-    async def client_line(self, *, idle: bool = False) -> bytes:
-        """A line of the client's; `idle`: between two commands. Raises LineTooLong, TimedOut, Stopping when idle."""
-        time = self.settings.idle_time if idle else self.settings.command_time
-        return await self.stream.line(self.framer.limits.line, self._allowed(time), idle=idle)
-
-    async def _literal(self, wanted: Literal) -> bytes:
-        if wanted.sync:
-            self.stream.write(CONTINUE)
-        pieces = []
-        left = wanted.size
-        while left:
-            pieces.append(await self.some(left))
-            left -= len(pieces[-1])
-        return b"".join(pieces)
-
-    async def some(self, most: int) -> bytes:
-        """Up to `most` octets, and not more than a piece, of what the client sends."""
-        return await self.stream.some(min(most, PIECE), self._allowed(self.settings.command_time))
-
-    async def swallow(self, size: int) -> None:
-        """Read octets and throw them away."""
-        while size:
-            size -= len(await self.some(size))
-            await self.stream.breathe()
-
-    def _allowed(self, time: float) -> float:
-        """So many seconds, or what is left until the client must have logged in."""
-        return time if self.account is not None else min(time, max(0.0, self._deadline - self.clock.seconds()))
-
     # Who is there
 
     @property
@@ -295,7 +238,7 @@ class Session:
         self.store.inbox(account)
         self.account = account
         self.state = State.AUTHENTICATED
-        self.framer.limits = self.settings.limits(logged_in=True)
+        self.reading.log_in()
         log.info("%s: %s logged in from %s", self.stream.id, account.user, self.stream.peer)
 
     def log_out(self) -> None:
@@ -306,8 +249,7 @@ class Session:
         self.state = State.NOT_AUTHENTICATED
         self.enabled.clear()
         self.warned.clear()
-        self.framer.limits = self.settings.limits(logged_in=False)
-        self._deadline = self.clock.seconds() + self.settings.login_time
+        self.reading.log_out()
 
     # Mailboxes
 

@@ -47,7 +47,7 @@ class Entry:
 _ANY: dict[State, Reply] = {}
 _KNOWN = {State.STRANGER: replies.LHLO_FIRST}
 _CHUNKED = {State.CHUNKS: replies.USE_BDAT, State.FAILED: replies.CHUNK_FAILED}
-_BETWEEN = {state: replies.NOT_IN_MAIL for state in State if state not in (State.STRANGER, State.READY)}
+_BETWEEN = dict.fromkeys(set(State) - {State.STRANGER, State.READY}, replies.NOT_IN_MAIL)
 _EMPTY = _KNOWN | {State.READY: replies.MAIL_FIRST, State.SENDER: replies.NO_RECIPIENTS}
 
 COMMANDS = {

@@ -47,7 +47,7 @@ async def receive(session: Session, wanted: Message) -> Step | None:
 
     Nothing is asked of a client that waits before all that can be known beforehand looks right.
     """
-    framer = session.framer
+    framer = session.reading.framer
     try:
         arriving = _look_before(session, wanted)
         await _make_room(session, arriving)
@@ -69,7 +69,7 @@ async def receive(session: Session, wanted: Message) -> Step | None:
         session.stream.write(CONTINUE)
     left = wanted.size
     while left:
-        data = await session.some(left)
+        data = await session.reading.some(left)
         left -= len(data)
         if arriving.failure is None:
             await _take(session, arriving, staged, data)
@@ -121,7 +121,7 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
 
 def _first(session: Session, wanted: Message) -> Arriving:
     try:
-        head = parse_head(wanted.frame, session.framer.limits, utf8=session.utf8)
+        head = parse_head(wanted.frame, session.reading.framer.limits, utf8=session.utf8)
         reason = why_not(head.entry, session.state)
         if reason:
             raise SyntaxProblem(reason)

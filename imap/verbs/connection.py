@@ -68,7 +68,7 @@ async def idle(session: Session, command: Idle) -> Reply:
     session.stream.write(b"+ idling\r\n")
     await session.listen()
     try:
-        line = await session.client_line()
+        line = await session.reading.line()
     except LineTooLong:
         line = b""
     if not is_done(line):

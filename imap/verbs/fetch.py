@@ -14,8 +14,9 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from imap.lines import DATE_FORM, Positions, dates, flag_lists, format_lines
+from imap.reading import PIECE
 from imap.refusals import CODES
-from imap.session import PIECE, Session
+from imap.session import Session
 from imap.states import Refused, Reply
 from imap.verbs import binary
 from imap.verbs.resync import changed_since, vanished

@@ -34,7 +34,7 @@ async def authenticate(session: Session, command: Authenticate) -> Reply:
     if response is None:
         session.stream.write(challenge(b""))
         try:
-            response = sasl_response(await session.client_line())
+            response = sasl_response(await session.reading.line())
         except LineTooLong:
             raise SyntaxProblem("The response is too long") from None
         if response is None:

@@ -63,8 +63,8 @@ def examine_line(data, _cut):
     elif isinstance(command, Bdat):
         assert 0 <= command.size < 10**20
     elif isinstance(command, Xclient):
-        assert command.address is None or is_ip(command.address)
-        assert all(name is None or is_host(name) for name in (command.name, command.helo))
+        assert not command.address or is_ip(command.address)
+        assert all(not name or is_host(name) for name in (command.name, command.helo))
 
 
 def examine_path(data, _cut):

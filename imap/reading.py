@@ -1,0 +1,95 @@
+"""Reading a client's commands: lines and literals in the time that the client has (RFC 3501 §2.2.1, §4.3, §5.4)."""
+
+from collections.abc import Awaitable, Callable
+
+from attrs import define, field
+
+from imap.settings import Settings
+from imap.wire.append import is_message
+from imap.wire.framer import CONTINUE, Frame, Framer, Literal, Message, Rejected, Step, Swallow
+from store.net.lines import LineTooLong, TimedOut
+from store.net.stream import Clock, Stream
+
+PIECE = 64 << 10            # octets read from, or written to, the client before others are let in
+
+
+@define(eq=False)
+class Reading:
+    """Reads one client. Until it has logged in, limits are strict, and there is a time by which it must have."""
+
+    _stream: Stream
+    _settings: Settings
+    _clock: Clock
+    framer: Framer = field(init=False)
+    _login_by: float | None = field(init=False, default=None)
+
+    def __attrs_post_init__(self) -> None:
+        self.framer = Framer(self._settings.limits(logged_in=False), is_message)
+        self.log_out()
+
+    def log_in(self) -> None:
+        """The client has proved who it is."""
+        self._login_by = None
+        self.framer.limits = self._settings.limits(logged_in=True)
+
+    def log_out(self) -> None:
+        """Nobody is logged in."""
+        self._login_by = self._clock.seconds() + self._settings.login_time
+        self.framer.limits = self._settings.limits(logged_in=False)
+
+    async def command(self, receive: Callable[[Message], Awaitable[Step | None]]) -> Frame | Rejected:
+        """The next command, whole. `receive` takes a message literal, or says what to do instead.
+
+        Raises TimedOut, Stopping.
+        """
+        if self._login_by is not None and self._clock.seconds() >= self._login_by:
+            raise TimedOut
+        step = await self._step(idle=True)
+        while True:
+            if isinstance(step, Frame | Rejected):
+                return step
+            if isinstance(step, Message):
+                told = await receive(step)
+                if told is not None:
+                    step = told
+                    continue
+            elif isinstance(step, Swallow):
+                await self.swallow(step.size)
+            else:
+                self.framer.literal(await self._literal(step))
+            step = await self._step()
+
+    async def _step(self, *, idle: bool = False) -> Step:
+        try:
+            return self.framer.line(await self.line(idle=idle))
+        except LineTooLong as long:
+            return self.framer.too_long(long.start, long.end)
+
+    async def line(self, *, idle: bool = False) -> bytes:
+        """A line of the client's; `idle`: between two commands. Raises LineTooLong, TimedOut, Stopping when idle."""
+        time = self._settings.idle_time if idle else self._settings.command_time
+        return await self._stream.line(self.framer.limits.line, self._allowed(time), idle=idle)
+
+    async def _literal(self, wanted: Literal) -> bytes:
+        if wanted.sync:
+            self._stream.write(CONTINUE)
+        pieces = []
+        left = wanted.size
+        while left:
+            pieces.append(await self.some(left))
+            left -= len(pieces[-1])
+        return b"".join(pieces)
+
+    async def some(self, most: int) -> bytes:
+        """Up to `most` octets, and not more than a piece, of what the client sends."""
+        return await self._stream.some(min(most, PIECE), self._allowed(self._settings.command_time))
+
+    async def swallow(self, size: int) -> None:
+        """Read octets and throw them away."""
+        while size:
+            size -= len(await self.some(size))
+            await self._stream.breathe()
+
+    def _allowed(self, time: float) -> float:
+        """So many seconds, or what is left until the client must have logged in."""
+        return time if self._login_by is None else min(time, max(0.0, self._login_by - self._clock.seconds()))
