@@ -4,7 +4,9 @@ import os
 import socket
 from random import Random
 
-_FIRST, _LAST = 10_000, 32_000      # below the ports that the system gives to outgoing connections
+_SHARE = 2_750              # ports of each of up to eight processes that run tests side by side
+_FIRST = 10_000 + _SHARE * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+_LAST = _FIRST + _SHARE     # 32,000 at most: below the ports that the system gives to outgoing connections
 _random = Random(os.getpid())
 _given: set[int] = set()
 
