@@ -42,6 +42,9 @@ AFTER_LOGIN = (
     b"WITHIN",              # RFC 5032
 )
 
+EARLY = (b"ENABLE", b"IDLE")
+"""What clients look for that do not ask again after login: Python's imaplib is one."""
+
 ENABLED_BY_ENABLE = {
     name.upper(): name for name in (b"CONDSTORE", b"IMAP4rev2", b"QRESYNC", b"UTF8=ACCEPT")}
 """Extensions that change answers only after ENABLE names them (RFC 5161 §3.1): in upper case, and as they are written.
@@ -50,15 +53,17 @@ ENABLED_BY_ENABLE = {
 IMPLIED = {b"QRESYNC": b"CONDSTORE"}            # RFC 7162 §3.2.3
 
 
-def capabilities(*, logged_in: bool, can_start_tls: bool, may_log_in: bool, append_limit: int) -> tuple[bytes, ...]:
+def capabilities(*, logged_in: bool, can_start_tls: bool, may_log_in: bool, append_limit: int,
+                 administrator: bool = False) -> tuple[bytes, ...]:
     """What is announced on a connection in that state.
 
     `may_log_in`: passwords are taken on this connection as it is now (RFC 3501 §6.2.3, §11.1). `append_limit`: octets
-    of a message (RFC 7889 §4).
+    of a message (RFC 7889 §4). `administrator`: the user may set limits (RFC 9208 §4.1.3).
     """
     if logged_in:
-        return (*BASE, *AFTER_LOGIN, b"APPENDLIMIT=%d" % min(append_limit, MAX_NUMBER))
-    early = [*BASE]
+        more = (b"QUOTASET",) if administrator else ()
+        return (*BASE, *AFTER_LOGIN, *more, b"APPENDLIMIT=%d" % min(append_limit, MAX_NUMBER))
+    early = [*BASE, *EARLY]
     if can_start_tls:
         early.append(b"STARTTLS")
     early.append(b"AUTH=PLAIN" if may_log_in else b"LOGINDISABLED")

@@ -33,6 +33,7 @@ from store.net import offload
 from store.net.limits import ConnectionLimits, is_this_host
 from store.net.lines import ConnectionLost, Stopping, TimedOut
 from store.net.stream import Clock, Stream
+from store.progress import Abandoned, Progress
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -145,6 +146,8 @@ class Session:
         expunges = head.entry.expunges and not self._numbers_kept
         if self.view is not None and self._told is not expunges:
             reply = await self._guarded(head, self._told_news(head, reply, expunges=expunges))
+        if reply.status == NO and head.name in (b"SELECT", b"EXAMINE"):
+            self.leave()                # RFC 3501 §6.3.1, however far it has come
         reply = self._with_modseq(reply)
         log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode("ascii"), reply.status.decode("ascii"))
         self.stream.write(responses.reply(head.tag, reply.status, reply.text, reply.code))
@@ -227,11 +230,16 @@ class Session:
         """Whether passwords are taken on this connection as it is: under TLS, from this host, or when told so."""
         return self.stream.secure or self.settings.plaintext_login or is_this_host(self.stream.peer)
 
+    @property
+    def administrator(self) -> bool:
+        """Whether the user may do what concerns others: set limits (RFC 9208 §4.1.3)."""
+        return self.account is not None and self.account.user in self.settings.administrators
+
     def capability_code(self) -> bytes:
         """CAPABILITY and what is announced now: a response code, or data after `* `."""
         return responses.capability_code(capabilities(
             logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
-            append_limit=self.store.settings.message_limit))
+            append_limit=self.store.settings.message_limit, administrator=self.administrator))
 
     def log_in(self, account: Account) -> None:
         """The client has proved who it is."""
@@ -406,22 +414,31 @@ class Session:
             self._woken = True
             self.clock.callLater(0, self.stream.wake)
 
+    def progress(self) -> Progress:
+        """That of a command which can be left off when the connection is lost; for `patiently`."""
+        return Progress(lambda: self.stream.lost)
+
     async def change(self, messages: int, work: Callable[[], T]) -> T:
         """The result of a transaction on so many messages: at once when they are few."""
         return work() if messages <= QUICK else await self.patiently(offload.run(self.store, "changes", work))
 
-    async def patiently(self, work: Awaitable[T]) -> T:
-        """The result of work that may take long and writes nothing: the client hears meanwhile that it goes on."""
-        self._timer = self.clock.callLater(PROGRESS, self._tell_progress)
+    async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
+        """The result of work that may take long and writes nothing: the client hears meanwhile that it goes on, and how
+        far it is. Raises ConnectionLost when the work has been left off."""
+        progress = progress or Progress()
+        self._timer = self.clock.callLater(PROGRESS, self._tell_progress, progress)
         try:
             return await work
+        except Abandoned:
+            raise ConnectionLost from None
         finally:
             self._timer.cancel()
 
-    def _tell_progress(self) -> None:
-        self.stream.write(responses.ok(None, "Still at work", responses.in_progress(self.tag)))
+    def _tell_progress(self, progress: Progress) -> None:
+        self.stream.write(responses.ok(None, "Still at work", responses.in_progress(
+            self.tag, min(progress.done, progress.total), progress.total)))
         self.stream.flush()
-        self._timer = self.clock.callLater(PROGRESS, self._tell_progress)
+        self._timer = self.clock.callLater(PROGRESS, self._tell_progress, progress)
 
     def forget_message(self) -> None:
         """What has arrived of a message, and not been delivered, goes."""

@@ -27,6 +27,16 @@ class Settings:
         "help": "time between two commands before the connection is ended", "type": "duration"})
     login_attempts: int = field(default=5, metadata={"help": "failed logins before the connection is ended"})
     bad_commands: int = field(default=25, metadata={"help": "bad commands in a row before the connection is ended"})
+    admins: str = field(default="", metadata={
+        "help": "user ids of those who may set quotas over IMAP, with spaces or commas between them"})
+    eight_bit_headers: bool = field(default=True, metadata={
+        "help": "let APPEND take headers with octets above 127 from clients that have not enabled UTF8=ACCEPT, as "
+                "those that copy old mail have to; RFC 6855 forbids it"})
+
+    @property
+    def administrators(self) -> frozenset[str]:
+        """`admins`, one by one."""
+        return frozenset(self.admins.replace(",", " ").split())
 
     def limits(self, *, logged_in: bool) -> Limits:
         """What one command may take."""

@@ -5,6 +5,7 @@ the records of messages that have vanished until it may say so, and they stay re
 """
 
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import numpy as np
 from attrs import define, evolve, field, frozen
@@ -12,16 +13,18 @@ from numpy.typing import NDArray
 
 from imap.lines import Mask, Positions, expunged, flags_changed, modseqs_changed
 from imap.wire import responses
-from imap.wire.numbers import NumberSet, format_numbers
+from imap.wire.numbers import STAR, NumberSet, format_numbers
 from store.flags import MAX_KEYWORDS
-from store.index import Rows, joined, put, take
+from store.index import CHUNK, MAX_UID, Rows, joined, put, spans, take
 from store.mailbox import Mailbox
 from store.values import Flag
 
+FEW = 4                     # messages, one in so many, are looked at one by one
 BATCH = 2000                # messages told of in one piece: well under a millisecond of work
 _NONE: Positions = np.empty(0, np.intp)
 ALL_FLAGS = Flag(31)
 _END = 1 << 32              # above every UID
+Ascending = NDArray[Any]
 
 
 @frozen(eq=False)
@@ -67,7 +70,7 @@ class View:
     _other_rights: bool = field(init=False, default=False)      # since the client was last told of them
 
     def __attrs_post_init__(self) -> None:
-        self._set_rows(self.mailbox.rows)
+        self._set_rows(self.mailbox)
         self.modseq = self.mailbox.state.highestmodseq
 
     @property
@@ -102,14 +105,20 @@ class View:
 
     def recent_count(self) -> int:
         r"""How many messages are \Recent in this session."""
-        uids = self.uids
-        return sum(int(np.searchsorted(uids, end) - np.searchsorted(uids, first)) for first, end in self._recent)
+        return sum(self._below(end) - self._below(first) for first, end in self._recent)
+
+    def _below(self, uid: int) -> int:
+        uids = self.uids            # of another type than theirs, all of them would be converted
+        return int(uids.searchsorted(np.uint32(uid))) if uid <= MAX_UID else len(uids)
 
     def first_unseen(self) -> int | None:
         """The sequence number of the first message without \\Seen."""
-        unseen = (self.rows["flags"] & int(Flag.SEEN)) == 0
-        at = int(unseen.argmax()) if len(unseen) else 0
-        return at + 1 if len(unseen) and unseen[at] else None
+        flags = self.rows["flags"]
+        for at in range(0, len(flags), BATCH):
+            unseen = (flags[at:at + BATCH] & int(Flag.SEEN)) == 0
+            if unseen.any():
+                return at + int(unseen.argmax()) + 1
+        return None
 
     def positions(self, messages: NumberSet, *, by_uid: bool) -> Positions:
         """The places of the messages of a sequence-set, ascending, each once.
@@ -119,7 +128,13 @@ class View:
         """
         if messages.saved:
             return _find(self.saved, self.uids)[1]
-        return messages.select(self.uids) if by_uid else messages.positions(len(self.rows))
+        if not by_uid:
+            return messages.positions(len(self.rows))
+        (first, last), *more = messages.ranges
+        if more or first != last or first == STAR:
+            return messages.select(self.uids)
+        at = self.uids.searchsorted(np.uint32(first))           # one message, which many commands name
+        return np.array([at] if at < len(self.uids) and self.uids[at] == first else (), np.intp)
 
     def still_there(self, positions: Positions) -> Positions:
         """Those of `positions` that had not vanished when this view was last merged."""
@@ -132,37 +147,49 @@ class View:
         `expunges`: vanished messages may be told, and lose their numbers. Otherwise they keep them until a later merge.
         `always` are messages whose flags are told even if they are as before. Positions are those before this merge.
         """
-        old, uids, rows = self.rows, self.uids, new.rows
         if new is self.mailbox and not (expunges and self.has_vanished) and always is None and belief is None:
             return Told()
-        known = len(old)
+        old, uids, known = self.rows, self.uids, len(self.rows)
+        at = self._to_compare(new, always, belief)
+        where, gone = at, _NONE
+        if new.uids is not uids and not np.array_equal(uids, new.uids[:known]):
+            at = np.arange(known) if at is None else at
+            kept, where = _find(uids[at], new.uids)
+            at, gone = at[kept], np.delete(at, kept)
         keywords = new.state.keywords != self.mailbox.state.keywords
         self.mailbox = new
-        if self._gone is None and known <= len(rows) and np.array_equal(uids, rows["uid"][:known]):
-            self.rows = rows
-            if len(rows) > known:
-                self.uids = np.ascontiguousarray(rows["uid"])
-            self.modseq = new.state.highestmodseq
-            differ = _differ(old, rows[:known], always, belief)
-            return Told(_NONE, len(rows) > known, keywords, np.flatnonzero(differ),
-                        np.flatnonzero(_moved(rows, differ, belief)))
-        kept, where = _find(uids, rows["uid"])
-        now = joined(old)
-        put(now, kept, take(rows, where))
-        differ = _differ(old, now, always, belief)
-        moved = _moved(now, differ, belief)
-        lost = np.ones(known, np.bool_)
-        lost[kept] = False
-        if expunges or not lost.any():
-            self._set_rows(rows)
+        differ, moved = _compare(old, at, new.rows, where, always, belief)
+        if expunges or at is None or where is None or not len(gone):
+            more = len(new.uids) > known - len(gone)
+            self._set_rows(new)
             self._gone = None
             self.modseq = new.state.highestmodseq
-            return Told(np.flatnonzero(lost), len(rows) > len(kept), keywords, where[differ[kept]], where[moved[kept]],
-                        uids[lost])
-        added = rows[np.searchsorted(rows["uid"], uids[-1], "right"):]
-        self._set_rows(joined(now, added))
-        self._gone = np.concatenate((lost, np.zeros(len(added), np.bool_)))
-        return Told(_NONE, len(added) > 0, keywords, np.flatnonzero(differ & ~lost), np.flatnonzero(moved & ~lost))
+            return Told(gone, more, keywords, _those(where, differ), _those(where, moved), uids[gone])
+        added = new.rows[np.searchsorted(new.uids, uids[-1], "right"):]
+        self.rows = joined(old, added)
+        put(self.rows, at, take(new.rows, where))
+        self.uids = np.ascontiguousarray(self.rows["uid"])
+        self._gone = np.zeros(len(self.rows), np.bool_)
+        self._gone[gone] = True
+        return Told(_NONE, len(added) > 0, keywords, _those(at, differ), _those(at, moved))
+
+    def _to_compare(self, new: Mailbox, always: Positions | None, belief: Belief | None) -> Positions | None:
+        """The places of the messages that may be other than the client believes, unless those are many (None: all)."""
+        if self._gone is not None:
+            return None
+        chunks: Collection[int] = ()
+        if new is not self.mailbox:
+            if new.since is None or new.since.state is not self.mailbox.state:
+                return None
+            chunks = new.since.chunks
+        asked = [positions for positions in (always, None if belief is None else belief.positions)
+                 if positions is not None]
+        if FEW * (CHUNK * len(chunks) + sum(map(len, asked))) > len(self.rows):
+            return None
+        if chunks:
+            begins, ends = spans(self.uids, np.array(sorted(chunks), np.int64))
+            asked += [np.arange(begin, end) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
+        return np.unique(np.concatenate(asked)) if len(asked) > 1 else asked[0] if asked else _NONE
 
     def follow(self, acl: dict[str, str], changeable: Flag, keywords: bool) -> None:
         """The mailbox has that access control list now, and the user may change these flags in it."""
@@ -176,15 +203,15 @@ class View:
         told, self._other_rights = self._other_rights, False
         return self.flags_line() if told else b""
 
-    def _set_rows(self, rows: Rows) -> None:
-        self.rows = rows
-        self.uids = np.ascontiguousarray(rows["uid"])
+    def _set_rows(self, mailbox: Mailbox) -> None:
+        self.rows, self.uids = mailbox.rows, mailbox.uids
 
     def responses(self, told: Told, *, by_uid: bool, enabled: Collection[bytes] = ()) -> Iterator[bytes]:
         """The untagged responses that say it, in pieces, to a client that has enabled these extensions.
 
-        `by_uid`: the command is a UID command (RFC 3501 §6.4.8).
+        `by_uid`: the command is a UID command (RFC 3501 §6.4.8). IMAP4rev2 always has the UID (RFC 9051 §7.5.2).
         """
+        by_uid = by_uid or b"IMAP4REV2" in enabled
         modseqs = b"CONDSTORE" in enabled
         if b"QRESYNC" in enabled:
             for at in range(0, len(told.vanished), BATCH):
@@ -223,8 +250,10 @@ class View:
                              modseqs=modseqs)
 
 
-def _find(wanted: NDArray[np.uint32], there: NDArray[np.uint32]) -> tuple[Positions, Positions]:
-    """Which of `wanted` are there, and where. Both are ascending."""
+def _find(wanted: Ascending, there: Ascending | None) -> tuple[Any, Positions]:
+    """Which of `wanted` are there (None: in 0, 1, 2, ...), and where. Both are ascending."""
+    if there is None:
+        return slice(None), wanted
     if not len(there):
         return _NONE, _NONE
     where = np.searchsorted(there, wanted)
@@ -233,21 +262,28 @@ def _find(wanted: NDArray[np.uint32], there: NDArray[np.uint32]) -> tuple[Positi
     return kept, where[kept]
 
 
-def _differ(old: Rows, new: Rows, always: Positions | None, belief: Belief | None) -> Mask:
-    """Which messages have other flags than the client believes."""
-    differ: Mask = (old["flags"] != new["flags"]) | (old["keywords"] != new["keywords"])
-    if belief is not None:
-        at = belief.positions
-        differ[at] = (new["flags"][at] != belief.flags) | (new["keywords"][at] != belief.keywords)
-    if always is not None:
-        differ[always] = True
-    return differ
+def _those(at: Positions | None, which: Mask) -> Positions:
+    """Those of the places `at` (None: all)."""
+    return np.flatnonzero(which) if at is None else at[which]
 
 
-def _moved(new: Rows, differ: Mask, belief: Belief | None) -> Mask:
-    """Which messages have a MODSEQ that the client is to hear of, and flags that it knows."""
+def _compare(old: Rows, at: Positions | None, new: Rows, where: Positions | None, always: Positions | None,
+             belief: Belief | None) -> tuple[Mask, Mask]:
+    """Which messages have other flags than the client believes, and which a MODSEQ that it is to hear of, and flags
+    that it knows.
+
+    Compared are those that are in `old` in the places `at` (None: all) and in `new` in the places `where`.
+    """
+    mine: Any = slice(None) if at is None else at
+    now: Any = slice(len(old)) if where is None else where
+    flags, keywords = new["flags"][now], new["keywords"][now]
+    differ: Mask = (old["flags"][mine] != flags) | (old["keywords"][mine] != keywords)
     moved: Mask = np.zeros(len(differ), np.bool_)
-    if belief is not None and belief.modseqs is not None:
-        moved[belief.positions] = new["modseq"][belief.positions] != belief.modseqs
-        moved &= ~differ
-    return moved
+    if belief is not None:
+        believed, places = _find(belief.positions, at)
+        differ[places] = (flags[places] != belief.flags[believed]) | (keywords[places] != belief.keywords[believed])
+        if belief.modseqs is not None:
+            moved[places] = new["modseq"][now][places] != belief.modseqs[believed]
+    if always is not None:
+        differ[_find(always, at)[1]] = True
+    return differ, moved & ~differ

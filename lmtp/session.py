@@ -146,7 +146,11 @@ class Session:
         wrong = entry.refusals.get(self._state)
         if wrong is not None:
             if name == b"BDAT":
-                await self._drop(parse_bdat(argument))
+                chunk = parse_bdat(argument)
+                await self._drop(chunk)
+                if chunk.last and self._state is State.SENDER:
+                    self._reset()               # a reply for each recipient, and there is none (RFC 2033 §4.3)
+                    return
             self._refuse(wrong)
             return
         self._count(name)

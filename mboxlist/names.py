@@ -19,7 +19,7 @@ MAX_PATH = 900          # octets of a path in UTF-8, so that a canonical name fi
 MAX_COMPONENT = 240     # octets of one level: it becomes the name of a folder
 MAX_DEPTH = 40          # levels
 
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f%*\ud800-\udfff]")
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029%*\ud800-\udfff]")       # RFC 6855 §3, RFC 9051 §5.1
 _OWNER = re.compile(r"[^\x00-\x20\x7f/%*\"\\]{1,200}")
 _IGNORABLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 _RESERVED = frozenset({"", ".", ".."})

@@ -7,6 +7,7 @@ from functools import lru_cache
 from mboxlist.names import INBOX, SEPARATOR
 
 MAX_PATTERN = 1000
+_WILDCARD = re.compile("([*%])")
 
 
 @lru_cache(maxsize=256)
@@ -20,14 +21,28 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
     if pattern == "*":                      # the one that is asked for most
         return lambda name: True
     head, separator, rest = pattern.partition(SEPARATOR)
-    exact = _Automaton((INBOX if head.upper() == INBOX else head) + separator + rest)
-    loose = _Automaton(pattern.upper())
-    return lambda name: loose.accepts(name) if name == INBOX else exact.accepts(name)
+    exact = _test((INBOX if head.upper() == INBOX else head) + separator + rest)
+    loose = _test(pattern.upper())
+    return lambda name: loose(name) if name == INBOX else exact(name)
 
 
 def matches(pattern: str, name: str) -> bool:
     """Whether `name` matches `pattern`."""
     return compile_pattern(pattern)(name)
+
+
+def _test(pattern: str) -> Callable[[str], bool]:
+    """The test for one way to write INBOX. Most patterns have one wildcard, and need no automaton."""
+    before, wildcard, after = _WILDCARD.split(pattern, 1) if _WILDCARD.search(pattern) else (pattern, "", "")
+    if not wildcard:
+        return lambda name: name == pattern
+    if _WILDCARD.search(after):
+        return _Automaton(pattern).accepts
+    least, stop = len(before) + len(after), -len(after) or None
+    if wildcard == "*":
+        return lambda name: len(name) >= least and name.startswith(before) and name.endswith(after)
+    return lambda name: (len(name) >= least and name.startswith(before) and name.endswith(after)
+                         and SEPARATOR not in name[len(before):stop])
 
 
 class _Automaton:

@@ -31,12 +31,14 @@ class Granted:
 
     def of(self, identifiers: Iterable[str], txn: Txn = None) -> set[MailboxName]:
         """The mailboxes that any of them may look up."""
-        found: set[MailboxName] = set()
+        return set(self.all_of(identifiers, txn))
+
+    def all_of(self, identifiers: Iterable[str], txn: Txn = None) -> Iterator[MailboxName]:
+        """The same, one after the other; some may come several times. Close the iterator if it is left early."""
         for identifier in identifiers:
             start = identifier.encode() + _MARK
             for key, _ in self._table.scan(start, start[:-1] + b"\x01", txn):
-                found.add(MailboxName.parse(key[len(start):].decode()))
-        return found
+                yield MailboxName.parse(key[len(start):].decode())
 
     def differences(self, entries: Iterable[MailboxEntry], txn: Txn = None) -> Iterator[tuple[str, str, bool]]:
         """Where the table is not what the rows say: identifier, mailbox, and whether it is too much here."""

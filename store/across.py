@@ -22,6 +22,7 @@ from store.expunge import take_out
 from store.flags import change_flags, set_own
 from store.index import Rows, take
 from store.mailbox import Mailbox
+from store.progress import Progress
 from store.refs import tally
 from store.rights import changeable
 from store.txn import WriteTxn, places, sorted_uids
@@ -37,7 +38,8 @@ PAUSE = 0.05
 
 
 def copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
-         remove: bool = False, reader: str = "", side_by_side: SideBySide = one_by_one) -> list[int]:
+         remove: bool = False, reader: str = "", side_by_side: SideBySide = one_by_one,
+         progress: Progress | None = None) -> list[int]:
     """Copy (with `remove`, move) all of `uids` or none, wherever the mailboxes are; see `copy_messages`.
 
     For a thread, unless both are on one partition. Not flushed yet, where both are.
@@ -46,7 +48,7 @@ def copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: Itera
     wanted = sorted_uids(uids)
     def work() -> list[int]:
         try:
-            return _copy(store, source, target, wanted, remove, reader, side_by_side)
+            return _copy(store, source, target, wanted, remove, reader, side_by_side, progress)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX and all(
                     store.mailboxes.find_id(entry.id) is not None for entry in (source, target)):
@@ -69,10 +71,10 @@ def patiently(work: Callable[[], T]) -> T:
 
 
 def _copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], remove: bool,
-          reader: str, side_by_side: SideBySide) -> list[int]:
+          reader: str, side_by_side: SideBySide, progress: Progress | None) -> list[int]:
     here, there = store.partition_of(source), store.partition_of(target)
     if here is there:
-        return copy_messages(store, source, target, uids, remove=remove, reader=reader)
+        return copy_messages(store, source, target, uids, remove=remove, reader=reader, progress=progress)
     mailbox = store.open_mailbox(source, reader)
     rows = take(mailbox.rows, places(mailbox.rows, uids))
     if len(rows) != len(uids):
@@ -81,7 +83,7 @@ def _copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: NDAr
         return []
     within_root = remove and there.state(target.id).quota_root == mailbox.state.quota_root
     there.transact(lambda txn: _try_quota(txn, target, rows, within_root))
-    carrier = Carrier(here, there, side_by_side)
+    carrier = Carrier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
     for _ in range(TRIES):
         carried, = carry_rows(carrier, [rows])
         try:
@@ -94,6 +96,15 @@ def _copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: NDAr
             _remove(store, mailbox, target, rows, new)
         return new
     raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
+
+
+def _unless_abandoned(progress: Progress, side_by_side: SideBySide) -> SideBySide:
+    """Leaves off between two batches of files, of which nothing is on record yet that anybody sees."""
+    def synced(work: list[Callable[[], None]]) -> None:
+        progress.step(0)
+        side_by_side(work)
+
+    return synced
 
 
 def _try_quota(txn: WriteTxn, target: MailboxEntry, rows: Rows, within_root: bool) -> None:

@@ -7,6 +7,7 @@ count from the end of the trace header that the first delivery put in front, `tr
 import re
 import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from attrs import frozen
 
@@ -14,14 +15,18 @@ from store import headers
 from store.headers import Address
 from store.mime import Parameters, Part
 
-VERSION = 2
+VERSION = 3
 _HEAD = struct.Struct("<32sIHIIII")     # mid, trace, version, octets of envelope, structure, body and references
+_HEAD_SIZE = _HEAD.size
 # A part: header_start, body_start, end, its parent's number, kind, octets of the four strings that follow
 _PART = struct.Struct("<QQQHBBBBB")
 _LEAF, _MULTIPART, _MESSAGE = range(3)
 REFERENCES = 16 << 10       # octets of the References field that are kept: its end, where the nearest ancestors are
 
+_TEXTS = (b"TEXT", b"MESSAGE")          # types of which a leaf is text; one that is a message is no leaf
+
 Path = tuple[int, ...]
+Leaf = tuple[int, int, bytes, bytes]    # of a body: where it begins and ends, its transfer encoding and its charset
 
 
 @frozen
@@ -42,9 +47,11 @@ class PartSpan:
     message: "PartSpan | None" = None
 
 
-@frozen
-class CachedMessage:
-    """What FETCH and SEARCH need to know of a message without opening its file."""
+class CachedMessage(NamedTuple):
+    """What FETCH and SEARCH need to know of a message without opening its file.
+
+    A named tuple, since there is one for each message that is looked at: it is made in a fifth of the time.
+    """
 
     mid: bytes
     trace: int
@@ -75,12 +82,12 @@ class CachedMessage:
             raise ValueError("a cache record is cut short") from error
         if version != VERSION:
             raise ValueError(f"a cache record of version {version}")
-        structure += (envelope := envelope + _HEAD.size)
+        structure += (envelope := envelope + _HEAD_SIZE)
         body += structure
         references += body
         if references >= len(data):
             raise ValueError("a cache record is cut short")
-        return cls(mid, trace, data[_HEAD.size:envelope], data[envelope:structure], data[structure:body],
+        return cls(mid, trace, data[_HEAD_SIZE:envelope], data[envelope:structure], data[structure:body],
                    data[references:], data[body:references])
 
 
@@ -144,7 +151,7 @@ def structure(part: Part) -> tuple[bytes, bytes]:
                                     _extension(part)),
                 b"(%b %b)" % (b"".join([short for _, short in inside]), subtype))
     params = part.params
-    if part.type == b"TEXT" and not [name for name, _ in params if name == b"CHARSET"]:
+    if part.type == b"TEXT" and not [name for name, _ in params if name.partition(b"*")[0] == b"CHARSET"]:
         params = (*params, (b"CHARSET", b"US-ASCII"))       # RFC 2046 §4.1.2
     fields = b"%b %b %b %b %b %b %d" % (
         string(part.type), string(part.subtype), _params(params), nstring(part.id), nstring(part.description),
@@ -164,7 +171,7 @@ def structure(part: Part) -> tuple[bytes, bytes]:
 def _params(params: Parameters) -> bytes:
     if not params:
         return b"NIL"
-    return b"(%b)" % b" ".join([b"%b %b" % (string(name), string(value)) for name, value in params])
+    return b"(%b)" % b" ".join([b"%b %b" % (string(name), string(value)) for name, value in headers.joined(params)])
 
 
 def _extension(part: Part) -> bytes:
@@ -190,6 +197,22 @@ def _encode_part(part: Part, parent: int, table: list[bytes]) -> None:
                  + b"".join(strings))
     for child in part.children:
         _encode_part(child, number, table)
+
+
+def texts(table: bytes) -> list[Leaf]:
+    """Where the bodies that are text begin and end in the content, their transfer encodings and their charsets."""
+    found = []
+    at, end = 0, len(table)
+    while at < end:
+        _, body, stop, _, kind, *sizes = _PART.unpack_from(table, at)
+        at += _PART.size
+        strings = at
+        at += sum(sizes)
+        if kind == _LEAF and table[strings:strings + sizes[0]] in _TEXTS:
+            encoding = strings + sizes[0] + sizes[1]
+            charset = at - sizes[3]
+            found.append((body, stop, table[encoding:charset], table[charset:at]))
+    return found
 
 
 def _decode_parts(table: bytes) -> dict[Path, PartSpan]:

@@ -5,6 +5,8 @@ Two texts are equal, one is part of the other, or comes before it, as their fold
 
 import unicodedata
 
+_ASCII = bytes(range(128))
+_FEW = 12                   # characters that are replaced one by one
 _REMEMBERED = 20_000        # characters: more than any language writes
 
 
@@ -34,7 +36,18 @@ _FOLDED = _Folded()
 
 def casemap(text: str) -> str:
     """The folded form. That of a text put together is the folded forms put together."""
-    return text.upper() if text.isascii() else text.translate(_FOLDED)
+    if text.isascii():
+        return text.upper()
+    # As octets: `upper` changes no others than those of ASCII, which most are, and all of one character go at once.
+    octets = text.encode("utf-8", "surrogatepass").upper()
+    others = set(octets.translate(None, _ASCII).decode("utf-8", "surrogatepass"))
+    folded = {char: _FOLDED[ord(char)] for char in others} if len(others) <= _FEW else {}
+    changed = [char for char in folded if folded[char] != char]
+    if not folded or not set("".join(folded.values())).isdisjoint(changed):
+        return text.translate(_FOLDED)
+    for char in changed:
+        octets = octets.replace(char.encode("utf-8", "surrogatepass"), folded[char].encode("utf-8", "surrogatepass"))
+    return octets.decode("utf-8", "surrogatepass")
 
 
 def collation_key(text: str) -> bytes:

@@ -1,46 +1,37 @@
-"""What SORT, THREAD and SEARCH compare, of all messages of a mailbox side by side, kept in memory between commands.
+"""What SORT, THREAD and SEARCH compare, of all messages of a mailbox side by side and in memory between commands: dates
+and message ids as numbers, texts folded for comparison, and what must be decoded before a body can be searched."""
 
-A column knows one field of the envelope: dates and message ids as numbers, texts folded for comparison. It is made from
-cache records as far as messages are asked for, and only grows; what is new costs reading its records and no others.
-Messages go by the first octets of their digests: they say what the content is wherever the message is.
-"""
-
-import logging
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
+from contextlib import ExitStack
+from heapq import merge
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mboxlist.entry import MailboxEntry
 from store import envelopes, headers
-from store.cache import CachedMessage
+from store.cache import Leaf, texts
 from store.collation import collation_key
-from store.errors import StoreError
-from store.index import ROW, Rows
+from store.column import Batch, Column, Numbers, Places, read
+from store.index import Rows
 from store.mailbox import Mailbox
+from store.progress import Progress
 from store.subjects import base_subject
-from store.text import decode_words
+from store.text import COMPATIBLE, ENCODED, UTF8, charset_kind, decode_words
 
 if TYPE_CHECKING:
     from store.store import Store
 
-log = logging.getLogger(__name__)
-
 KEPT = 500_000              # messages in all columns of a process together: some 100 MB
-BATCH = 256                 # cache records that are read together
+FEW = 8                     # bodies of a message that need decoding of which a column knows
+PIECE = 5000                # texts that are sorted in one go
 SPARE = 1000                # messages that have gone of which a column still knows
 NO_DATE = np.iinfo(np.int64).min
 
-Numbers = NDArray[np.int64]
-Places = NDArray[np.intp]
-
-_BEFORE = sum(ROW[name].itemsize for name in takewhile(lambda name: name != "mid", ROW.names or ()))
-_DIGEST = np.dtype([("before", f"V{_BEFORE}"), ("digest", "<u8"), ("after", f"V{ROW.itemsize - _BEFORE - 8}")])
+_ENCODINGS = (b"BASE64", b"QUOTED-PRINTABLE")
 _MSG_ID = re.compile(rb"<([^<>]++)>")
 _BLANK = re.compile(rb'[ \t\r\n"]++')
 
@@ -63,8 +54,11 @@ class Words:
         """Numbers in the order of these messages' texts."""
         if len(self._ranks) < len(self._numbers):
             known = list(self._numbers)
+            # In pieces: while one list is sorted nobody else in the process can do anything.
+            order = merge(*[sorted(range(at, min(at + PIECE, len(known))), key=known.__getitem__)
+                            for at in range(0, len(known), PIECE)], key=known.__getitem__)
             ranks = np.empty(len(known), np.int64)
-            ranks[sorted(range(len(known)), key=known.__getitem__)] = np.arange(len(known))
+            ranks[np.fromiter(order, np.int64, len(known))] = np.arange(len(known))
             self._ranks = ranks
         return self._ranks[self.ids[places]]
 
@@ -100,63 +94,6 @@ class Texts:
         return found
 
 
-class Column:
-    """One field of the messages of a mailbox. Message n is at place n; 0 stands for those that cannot be read."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._digests: NDArray[np.uint64] = np.zeros(0, np.uint64)
-        self._order: Places = np.zeros(0, np.intp)
-        self._asked: NDArray[np.uint64] = self._digests     # what was asked for last, and the answer
-        self._answer: Places = np.zeros(0, np.intp)
-
-    def __len__(self) -> int:
-        return len(self._digests)
-
-    def places(self, store: "Store", entry: MailboxEntry, rows: Rows) -> Places:
-        """Where these messages are in the column, into which those that are new are read."""
-        asked = np.ascontiguousarray(rows.view(_DIGEST)["digest"])
-        with self._lock:
-            if len(asked) == len(self._asked) and np.array_equal(asked, self._asked):
-                return self._answer
-            places = self._find(asked)
-            missing = np.flatnonzero(places == 0)
-            if len(missing):
-                self._read(store, entry, rows, asked, missing)
-                places = self._find(asked)
-            if places.all():
-                self._asked, self._answer = asked, places
-            return places
-
-    def _find(self, asked: NDArray[np.uint64]) -> Places:
-        if not len(self._digests):
-            return np.zeros(len(asked), np.intp)
-        ordered = self._digests[self._order]
-        at = np.minimum(np.searchsorted(ordered, asked), len(ordered) - 1)
-        return np.where(ordered[at] == asked, self._order[at] + 1, 0)
-
-    def _read(self, store: "Store", entry: MailboxEntry, rows: Rows, asked: NDArray[np.uint64],
-              missing: Places) -> None:
-        missing = missing[np.unique(asked[missing], return_index=True)[1]]
-        missing.sort()                          # in the order in which the records are on disk
-        known: list[int] = []
-        for start in range(0, len(missing), BATCH):
-            batch = missing[start:start + BATCH]
-            records = readable(store, entry, rows[batch])
-            known += [at for at, record in zip(batch.tolist(), records, strict=True) if record is not None]
-            self.take([record for record in records if record is not None])
-        self.settle()
-        self._digests = np.concatenate((self._digests, asked[known]))
-        self._order = np.argsort(self._digests)
-
-    def take(self, records: Sequence[CachedMessage]) -> None:
-        """Keep what these records say."""
-        raise NotImplementedError
-
-    def settle(self) -> None:
-        """All records of one reading have been taken."""
-
-
 class Dates(Column):
     """The Date field: RFC 5256 §2.2."""
 
@@ -164,17 +101,17 @@ class Dates(Column):
         super().__init__()
         self.day: Numbers = np.full(1, NO_DATE)             # in the message's own zone, since 1970
         self.time: Numbers = np.full(1, NO_DATE)            # Unix time
-        self._new: list[tuple[int, int]] = []
+        self._new: list[Numbers] = []
 
-    def take(self, records: Sequence[CachedMessage]) -> None:
-        for record in records:
-            value = envelopes.string(envelopes.split(record.envelope)[envelopes.DATE])
-            self._new.append((headers.sent(value) if value else None) or (NO_DATE, NO_DATE))
+    def take(self, batch: Batch) -> None:
+        values = [envelopes.string(date) for date, _, _, _ in batch.ends]
+        found = [(headers.sent(value) if value else None) or (NO_DATE, NO_DATE) for value in values]
+        self._new.append(np.array(found, np.int64).reshape(-1, 2))
 
     def settle(self) -> None:
-        new, self._new = np.array(self._new, np.int64).reshape(-1, 2), []
-        self.day = np.concatenate((self.day, new[:, 0]))
-        self.time = np.concatenate((self.time, new[:, 1]))
+        new, self._new = self._new, []
+        self.day = np.concatenate((self.day, *[piece[:, 0] for piece in new]))
+        self.time = np.concatenate((self.time, *[piece[:, 1] for piece in new]))
 
 
 class Subjects(Column):
@@ -187,15 +124,16 @@ class Subjects(Column):
         self.is_reply = np.zeros(1, np.bool_)
         self._new: list[tuple[bytes | None, bytes, bool]] = []
 
-    def take(self, records: Sequence[CachedMessage]) -> None:
-        for record in records:
-            value = envelopes.string(envelopes.split(record.envelope)[envelopes.SUBJECT])
+    def take(self, batch: Batch) -> None:
+        for _, field, _, _ in batch.ends:
+            value = envelopes.string(field)
             if value is None:
                 self._new.append((None, b"", False))
                 continue
             subject = decode_words(value)
             base, is_reply = base_subject(subject)
-            self._new.append((collation_key(subject), collation_key(base), is_reply))
+            text = collation_key(subject)
+            self._new.append((text, text if base == subject else collation_key(base), is_reply))
 
     def settle(self) -> None:
         new, self._new = self._new, []
@@ -214,21 +152,57 @@ class People(Column):
         self.display = Words()
         self._field = field
         self._new: list[tuple[bytes | None, bytes, bytes]] = []
+        self._remembered: dict[bytes, tuple[bytes | None, bytes, bytes]] = {}
 
-    def take(self, records: Sequence[CachedMessage]) -> None:
-        for record in records:
-            people = envelopes.people(envelopes.split(record.envelope)[self._field])
-            if not people:
-                self._new.append((None, b"", b""))
-                continue
-            self._new.append((collation_key(envelopes.shown(people)), collation_key(envelopes.mailbox(people[0])),
-                              collation_key(envelopes.display(people[0]))))
+    def take(self, batch: Batch) -> None:
+        remembered = self._remembered
+        for fields in batch.fields:
+            field = fields[self._field]
+            said = remembered.get(field)        # by few people are most messages
+            if said is None:
+                said = remembered[field] = _said(field)
+            self._new.append(said)
 
     def settle(self) -> None:
         new, self._new = self._new, []
+        self._remembered.clear()
         self.text.add([text for text, _, _ in new])
         self.mailbox.add([mailbox for _, mailbox, _ in new])
         self.display.add([display for _, _, display in new])
+
+
+def _said(field: bytes) -> tuple[bytes | None, bytes, bytes]:
+    people = envelopes.people(field)
+    if not people:
+        return None, b"", b""
+    return (collation_key(envelopes.shown(people)), collation_key(envelopes.mailbox(people[0])),
+            collation_key(envelopes.display(people[0])))
+
+
+class Bodies(Column):
+    """What must be decoded before a text can be looked for in a body; `store.matching` looks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kind = np.full(1, ENCODED, np.int8)            # see `text.charset_kind`; or some body that is text is
+        self.trace: Numbers = np.zeros(1, np.int64)         # octets of the message file before the content
+        self.encoded: dict[int, tuple[Leaf, ...]] = {}      # of a place, if they are few
+        self._new: list[tuple[int, int, tuple[Leaf, ...]]] = []
+
+    def take(self, batch: Batch) -> None:
+        for record in batch.records:
+            leaves = texts(record.table)
+            kind = max([charset_kind(leaf[3]) for leaf in leaves], default=UTF8)
+            encoded = tuple([leaf for leaf in leaves if leaf[2] in _ENCODINGS])
+            self._new.append((ENCODED if encoded and kind <= COMPATIBLE else kind, record.trace, encoded))
+
+    def settle(self) -> None:
+        new, self._new = self._new, []
+        for place, (kind, _, encoded) in enumerate(new, len(self.kind)):
+            if kind == ENCODED and len(encoded) <= FEW:
+                self.encoded[place] = encoded
+        self.kind = np.concatenate((self.kind, np.array([kind for kind, _, _ in new], np.int8)))
+        self.trace = np.concatenate((self.trace, np.array([trace for _, trace, _ in new], np.int64)))
 
 
 class Ids(Column):
@@ -252,11 +226,10 @@ class Ids(Column):
             self._numbered = numbers[:len(self._own)], numbers[len(self._own):], len(known)
         return self._numbered
 
-    def take(self, records: Sequence[CachedMessage]) -> None:
-        for record in records:
-            fields = envelopes.split(record.envelope)
-            own = _ids(envelopes.string(fields[envelopes.MESSAGE_ID]))
-            references = _ids(record.references) or _ids(envelopes.string(fields[envelopes.IN_REPLY_TO]))[:1]
+    def take(self, batch: Batch) -> None:
+        for record, (_, _, in_reply_to, message_id) in zip(batch.records, batch.ends, strict=True):
+            own = _ids(envelopes.string(message_id))
+            references = _ids(record.references) or _ids(envelopes.string(in_reply_to))[:1]
             self._new.append((own[0] if own else 0, references))
 
     def settle(self) -> None:
@@ -283,16 +256,34 @@ def _people(field: int) -> Callable[[], Column]:
 
 
 _KINDS: dict[str, Callable[[], Column]] = {
-    "date": Dates, "subject": Subjects, "ids": Ids, "from": _people(envelopes.FROM), "to": _people(envelopes.TO),
+    "date": Dates, "subject": Subjects, "ids": Ids, "body": Bodies,
+    "from": _people(envelopes.FROM), "to": _people(envelopes.TO),
     "cc": _people(envelopes.CC), "bcc": _people(envelopes.BCC)}
 
 
 class Columns:
-    """The columns of all mailboxes that are in use; those that have not been used for longest are forgotten first."""
+    """The columns of all mailboxes that are in use, by name: "date", "subject", "ids", "body", and those of addresses.
+
+    Those that have not been used for longest are forgotten first.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._columns: OrderedDict[tuple[int, str], Column] = OrderedDict()
+
+    def read(self, store: "Store", mailbox: Mailbox, rows: Rows, kinds: Iterable[str], progress: Progress) -> None:
+        """Read what is missing in several of the mailbox's columns together. Raises Abandoned."""
+        columns = [self._column(mailbox, kind) for kind in sorted(set(kinds))]      # in one order: all wait for others
+        if not columns:
+            return
+        with ExitStack() as locked:
+            for column in columns:
+                locked.enter_context(column.lock)
+            read(store, mailbox.entry, rows, columns, progress)
+
+    def bodies(self, mailbox: Mailbox) -> Bodies:
+        """What must be decoded of its messages' bodies."""
+        return self._column(mailbox, "body")            # type: ignore[return-value]
 
     def dates(self, mailbox: Mailbox) -> Dates:
         """Its messages' Date fields."""
@@ -321,14 +312,3 @@ class Columns:
             while size > KEPT and len(self._columns) > 1:
                 size -= len(self._columns.popitem(last=False)[1])
             return column
-
-
-def readable(store: "Store", entry: MailboxEntry, rows: Rows) -> list[CachedMessage | None]:
-    """The cache records of these messages; None, and a line in the log, for one that cannot be read."""
-    try:
-        return list(store.cached(entry, rows))
-    except StoreError as error:
-        if len(rows) == 1:
-            log.warning("search in %s: %s", entry.name, error)
-            return [None]
-    return [readable(store, entry, rows[at:at + 1])[0] for at in range(len(rows))]

@@ -14,6 +14,7 @@ from store.expunge import take_out
 from store.flags import keyword_bits, set_own
 from store.index import Rows
 from store.mailbox import MailboxState
+from store.progress import Progress
 from store.refs import marks, tally
 from store.rights import changeable
 from store.txn import WriteTxn, sorted_uids
@@ -24,18 +25,21 @@ if TYPE_CHECKING:
 
 
 def copy_messages(store: "Store", source: MailboxEntry, target: MailboxEntry,
-                  uids: Iterable[int] | NDArray[np.uint32], *, remove: bool = False, reader: str = "") -> list[int]:
+                  uids: Iterable[int] | NDArray[np.uint32], *, remove: bool = False, reader: str = "",
+                  progress: Progress | None = None) -> list[int]:
     """Copy (with `remove`, move) all of `uids` or none; the new UIDs in ascending order of the old ones.
 
     Flags are copied as the `reader` sees them (`Store.private_bits`), those that it may set in the target.
     Both mailboxes are on this partition; no file is touched. Not flushed yet.
-    Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT.
+    Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT; Abandoned, and then none are copied.
     """
     wanted = sorted_uids(uids)
     own_source, own_target = store.private_bits(source, reader), store.private_bits(target, reader)
     allowed = changeable(store, reader, target)
 
     def work(txn: WriteTxn) -> list[int]:
+        counted = progress or Progress()
+        counted.total = counted.done = 0
         states = {entry_id: txn.state(entry_id) for entry_id in sorted({source.id, target.id})}
         rows = txn.rows_of(source.id, wanted)
         if len(rows) != len(wanted):
@@ -54,22 +58,26 @@ def copy_messages(store: "Store", source: MailboxEntry, target: MailboxEntry,
         txn.append(target.id, copies)
         txn.set_state(target.id, before, after)
         if not remove:
+            counted.begin(len(copies))
             for mid, count, check in tally(target.id, copies):
                 txn.refs.add(mid, count, check, txn.handle)
+                counted.step(count)
         else:
             left = after if source.id == target.id else states[source.id]
             take_out(txn, source.id, left, rows, same_modseq=source.id == target.id, release=False)
-            _exchange(txn, source.id, rows, target.id, copies)
+            counted.begin(len(copies))
+            _exchange(txn, source.id, rows, target.id, copies, counted)
         return [int(uid) for uid in copies["uid"]]
 
     return store.partition_of(target).transact(work)
 
 
-def _exchange(txn: WriteTxn, source: MailboxId, old: Rows, target: MailboxId, new: Rows) -> None:
+def _exchange(txn: WriteTxn, source: MailboxId, old: Rows, target: MailboxId, new: Rows, progress: Progress) -> None:
     """The files are used as often as before, by other records."""
     befores, afters = marks(source, old["uid"]).tolist(), marks(target, new["uid"]).tolist()
     for mid, before, after in sorted(zip(old["mid"].tolist(), befores, afters, strict=True)):
         txn.refs.exchange(mid, before, after, txn.handle)
+        progress.step(1)
 
 
 def copies_of(rows: Rows, source: MailboxState, target: MailboxState, allowed: tuple[Flag, bool]

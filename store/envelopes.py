@@ -9,6 +9,7 @@ _PERSON = rb"\(%b %b %b %b\)" % ((_STRING,) * 4)
 _PEOPLE = rb"(?:NIL|\((?:%b)+\))" % _PERSON
 _ENVELOPE = re.compile(rb"\((%b) (%b) (%b) (%b) (%b) (%b) (%b) (%b) (%b) (%b)\)" % (
     (_STRING,) * 2 + (_PEOPLE,) * 6 + (_STRING,) * 2), re.DOTALL)
+_FIRST = re.compile(rb'\((NIL|"[^"]*") (NIL|"[^"]*") ')
 _PARTS = re.compile(rb"\(%b %b %b %b\)" % ((rb"(%b)" % _STRING,) * 4), re.DOTALL)
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _SPECIAL = re.compile(rb'(["\\])')
@@ -25,6 +26,26 @@ def split(envelope: bytes) -> Fields:
     """The ten fields, each as it is written; of what is no envelope ten times NIL."""
     found = _ENVELOPE.fullmatch(envelope) or _ENVELOPE.fullmatch(_quoted(envelope))
     return found.groups() if found is not None else _NOTHING
+
+
+def ends(envelope: bytes) -> tuple[bytes, bytes, bytes, bytes]:
+    """Date, Subject, In-Reply-To and Message-ID as `split` gives them: what THREAD looks at, in a fifth of the time."""
+    if b"\\" not in envelope and b"{" not in envelope:         # or else each quotation mark begins or ends a string
+        first, last = _FIRST.match(envelope), envelope.rsplit(b'"', 4)
+        if first is not None and len(last) == 5:
+            date, subject = first.groups()
+            _, before, between, own, end = last
+            if end == b")":
+                if between == b" ":
+                    return date, subject, b'"%b"' % before, b'"%b"' % own
+                if between.endswith(b" NIL "):
+                    return date, subject, b"NIL", b'"%b"' % own
+            elif end.endswith(b" NIL NIL)"):
+                return date, subject, b"NIL", b"NIL"
+            elif end == b" NIL)":
+                return date, subject, b'"%b"' % own, b"NIL"
+    fields = split(envelope)
+    return fields[DATE], fields[SUBJECT], fields[IN_REPLY_TO], fields[MESSAGE_ID]
 
 
 def string(field: bytes) -> bytes | None:

@@ -101,10 +101,14 @@ def update_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDAr
                 deleted=before.deleted + _count(new, Flag.DELETED) - _count(old, Flag.DELETED)))
         present = rows["uid"][found]
         modseqs = rows["modseq"][at] if not own else _shown(txn, entry.id, rows, at, reader)["modseq"]
-        return Update(np.setdiff1d(wanted, present, assume_unique=True),
-                      np.setdiff1d(present, there, assume_unique=True), there, modseqs)
+        return Update(_without(wanted, present), _without(present, there), there, modseqs)
 
     return store.transact(entry, work)
+
+
+def _without(uids: NDArray[np.uint32], some: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The UIDs that are not among `some` of them."""
+    return uids[:0] if len(some) == len(uids) else np.setdiff1d(uids, some, assume_unique=True)
 
 
 def _shown(txn: WriteTxn, mailbox: MailboxId, rows: Rows, at: NDArray[np.intp], reader: str) -> Rows:

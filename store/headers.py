@@ -150,6 +150,46 @@ def parameter(pairs: Iterable[Pair], name: bytes) -> bytes | None:
     return out
 
 
+_PIECE = re.compile(rb"([^*]+)\*(0|[1-9][0-9]{0,2})(\*?)")
+_NOT_ATTRIBUTE_CHAR = re.compile(rb"[^!#$&+\-.^_`{|}~0-9A-Za-z]")       # RFC 2231 §7 attribute-char
+
+
+def joined(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
+    """The parameters with continuations put together where their first piece stands (RFC 2231 §3, §6).
+
+    With a piece that is encoded (§4.1) the whole is, and keeps its charset in front: NAME*0*, NAME*1 become NAME*.
+    """
+    if not any(b"*" in key for key, _ in pairs):
+        return pairs
+    pieces: dict[bytes, dict[int, tuple[bool, bytes]]] = {}
+    for key, value in pairs:
+        found = _PIECE.fullmatch(key)
+        if found is not None:
+            pieces.setdefault(found[1], {}).setdefault(int(found[2]), (bool(found[3]), value))
+    whole = {name: _whole(name, found) for name, found in pieces.items() if 0 in found}
+    out: dict[bytes, bytes] = {}
+    for key, value in pairs:
+        found = _PIECE.fullmatch(key)
+        name, number = (found[1], int(found[2])) if found is not None else (key, 0)
+        if found is None or name not in whole or number >= whole[name][2]:
+            out.setdefault(key, value)
+        elif not number:
+            out.setdefault(*whole[name][:2])
+    return tuple(out.items())
+
+
+def _whole(name: bytes, pieces: dict[int, tuple[bool, bytes]]) -> tuple[bytes, bytes, int]:
+    """Name and value of what the pieces from 0 on are together, and how many these are."""
+    values: list[tuple[bool, bytes]] = []
+    while len(values) in pieces:
+        values.append(pieces[len(values)])
+    if not any(encoded for encoded, _ in values):
+        return name, b"".join([value for _, value in values]), len(values)
+    out = [value if encoded else _NOT_ATTRIBUTE_CHAR.sub(lambda octet: b"%%%02X" % octet[0][0], value)
+           for encoded, value in values]
+    return name + b"*", (b"" if values[0][0] else b"''") + b"".join(out), len(values)
+
+
 def languages(value: bytes) -> tuple[bytes, ...]:
     """The tags of Content-Language (RFC 3282 §2)."""
     tags = (tag.strip() for tag in without_comments(value).split(b",", LANGUAGES)[:LANGUAGES])

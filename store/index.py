@@ -36,8 +36,10 @@ OWN = np.dtype([("flags", "u1"), ("modseq", "<u8")])        # what a reader has 
 _OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copied many times as fast as field by field
 
 CHUNK = 64                  # UIDs in a chunk
+MAX_UID = (1 << 32) - 1     # RFC 3501 §2.3.1.1
 _KEY = struct.Struct(">II")
 _TRAILER = struct.Struct("<I")
+TRAILER = _TRAILER.size     # octets
 
 
 def chunk_number(uid: int) -> int:
@@ -56,6 +58,13 @@ def chunk_of_key(key: bytes) -> tuple[int, int]:
     return mailbox, number
 
 
+def spans(uids: NDArray[np.uint32], numbers: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where the records of these chunks begin and end among records with these UIDs (ascending)."""
+    firsts, lasts = numbers * CHUNK + 1, np.minimum((numbers + 1) * CHUNK, MAX_UID)
+    return (np.searchsorted(uids, firsts.astype(uids.dtype), "left"),       # of their type, or all would be converted
+            np.searchsorted(uids, lasts.astype(uids.dtype), "right"))
+
+
 def encode(rows: Rows) -> bytes:
     """A chunk's value."""
     data = rows.tobytes()
@@ -72,7 +81,7 @@ def extend(value: bytes | None, rows: bytes) -> bytes:
 
 def is_whole(value: bytes) -> bool:
     """Whether the checksum of a chunk agrees."""
-    data = value[:-4]
+    data = memoryview(value)[:-4]
     return (len(data) % ROW.itemsize == 0 and len(value) > 4
             and _TRAILER.unpack(value[-4:])[0] == zlib.crc32(data))
 

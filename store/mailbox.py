@@ -1,10 +1,12 @@
 """A mailbox as its readers see it: its state and its records."""
 
 import struct
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
+from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
@@ -114,16 +116,32 @@ def is_here(data: bytes) -> bool:
 
 
 @frozen(eq=False)
+class Since:
+    """What is new in a picture since an older one with that state: nothing but arrivals, and what is in these chunks.
+    """
+
+    state: MailboxState
+    chunks: frozenset[int]
+
+
+@frozen(eq=False)
 class Mailbox:
     """An immutable picture of a mailbox; `rows` is in ascending order of UID.
 
-    `reader` is the user whose own flags are shown in it; "" in a mailbox where everybody sees the same.
+    `reader` is the user whose own flags are shown in it; "" in a mailbox where everybody sees the same. `uids` is a
+    column of `rows`. `since` is known of some pictures that came out of older ones.
     """
 
     entry: MailboxEntry
     state: MailboxState
     rows: Rows
     reader: str = ""
+    uids: NDArray[np.uint32] = field()
+    since: Since | None = None
+
+    @uids.default
+    def _uids_of_rows(self) -> NDArray[np.uint32]:
+        return np.ascontiguousarray(self.rows["uid"])
 
     def keyword_names(self, bits: int) -> tuple[str, ...]:
         """The keywords whose bits are set."""
@@ -131,5 +149,5 @@ class Mailbox:
 
     def row(self, uid: int) -> Any | None:
         """The record of that UID."""
-        at = int(np.searchsorted(self.rows["uid"], uid))
-        return self.rows[at] if at < len(self.rows) and self.rows["uid"][at] == uid else None
+        at = bisect_left(self.uids, uid)
+        return self.rows[at] if at < len(self.uids) and self.uids[at] == uid else None

@@ -17,7 +17,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -80,6 +80,38 @@ class MessageFiles:
             except OSError as error:
                 raise disk_problem(error) from error
         raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {mid.hex()} is missing")
+
+    def beginnings(self, mids: Iterable[bytes], serials: Iterable[int], ends: Iterable[int]) -> Iterator[bytes | None]:
+        """Of each message file so many octets; None for one that cannot be read or does not have so many.
+
+        A file costs the three system calls and next to nothing else: this is what a search in many files waits for.
+        """
+        folder, flags = self._folder, os.O_RDONLY | os.O_CLOEXEC
+        start, read, close = os.open, os.read, os.close
+        for mid, serial, end in zip(mids, serials, ends, strict=True):
+            name = mid.hex()
+            try:
+                handle = start(f"{folder}/{name[0]}/{name[1:3]}/{name}", flags)
+            except FileNotFoundError:
+                yield self._beginning(mid, serial, end)
+                continue
+            except OSError:
+                yield None
+                continue
+            try:
+                data = read(handle, end)
+            except OSError:
+                data = b""
+            finally:
+                close(handle)
+            yield data if len(data) == end else None
+
+    def _beginning(self, mid: bytes, serial: int, end: int) -> bytes | None:
+        try:
+            with self.open(mid, serial, 0, end) as file:
+                return file.read(0, end)
+        except StoreError:
+            return None
 
     def sync_names(self) -> None:
         """Return when the names in `staging/` are on disk. For a thread."""

@@ -1,6 +1,8 @@
 """Who may do what with which mailbox (RFC 4314). One's own mailboxes, which is nearly all, cost a comparison."""
 
 from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from attrs import evolve
@@ -9,6 +11,7 @@ from mboxlist import acl
 from mboxlist.entry import MailboxEntry
 from mboxlist.kv import Txn, transact
 from mboxlist.names import SEPARATOR, MailboxName
+from store.accounts.base import NO_USER_ID
 from store.errors import Problem, StoreError
 from store.values import Flag
 
@@ -44,6 +47,20 @@ def visible(store: "Store", user: str) -> Iterator[MailboxEntry]:
             yield entry
 
 
+def sees_many(store: "Store", user: str, most: int) -> bool:
+    """Whether the user has more mailboxes of its own, or of others, or subscriptions, than that."""
+    account = store.directory.find(user)
+    identifiers = acl.identifiers(user, account.groups if account else ())
+    counted = (store.mailboxes.below(user), store.mailboxes.subscriptions.of(user),
+               store.mailboxes.granted.all_of(identifiers))
+    return any(_has_more(items, most) for items in counted)
+
+
+def _has_more(items: Iterator[object], most: int) -> bool:
+    with closing(items):                # type: ignore[type-var]
+        return next(islice(items, most, None), items) is not items
+
+
 def parent(store: "Store", name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
     """The nearest mailbox above a name."""
     path = name.path
@@ -73,14 +90,19 @@ def changeable(store: "Store", user: str, entry: MailboxEntry) -> tuple[Flag, bo
     return flags, "w" in held
 
 
-def set_acl(store: "Store", name: MailboxName, identifier: str, modification: str) -> MailboxEntry:
+def set_acl(store: "Store", name: MailboxName, identifier: str, modification: str, *, any_name: bool = False
+            ) -> MailboxEntry:
     """Change what an identifier may do with a mailbox, as SETACL does (RFC 4314 §3.1); the row then. Durable.
 
-    Raises StoreError NO_MAILBOX, BAD_NAME, NO_USER for a user that does not exist.
+    `any_name`: the user need not exist, and it takes no longer, and is no other row, when it does not (§6).
+    Raises StoreError NO_MAILBOX, BAD_NAME, and without `any_name` NO_USER for a user that does not exist.
     """
     try:
-        identifier = _known(store, acl.parse_identifier(identifier), taking=modification in ("", "-") or
-                            modification.startswith("-"))
+        identifier = acl.parse_identifier(identifier)
+        if any_name:
+            identifier = _canonical(store, identifier)
+        else:
+            identifier = _known(store, identifier, taking=modification in ("", "-") or modification.startswith("-"))
     except acl.AclProblem as problem:
         raise StoreError(Problem.BAD_NAME, str(problem)) from problem
 
@@ -99,6 +121,18 @@ def set_acl(store: "Store", name: MailboxName, identifier: str, modification: st
     store.mailboxes.env.flush()
     store.news.tell([changed.id])
     return changed
+
+
+def _canonical(store: "Store", identifier: str) -> str:
+    """The identifier with the user id that the name would be. An alias stays what it is: whose it is would be told by
+    that, and it may be another's tomorrow. Raises AclProblem."""
+    name = identifier.removeprefix(acl.NEGATIVE)
+    if not acl.is_user(name):
+        return identifier
+    user = store.directory.user_id(name)
+    if not acl.is_user(user) or user == NO_USER_ID:
+        raise acl.AclProblem("Not an identifier")
+    return identifier[:len(identifier) - len(name)] + user
 
 
 def _known(store: "Store", identifier: str, *, taking: bool) -> str:

@@ -4,7 +4,6 @@ Keys that the index can answer are evaluated on whole arrays, and narrow what is
 (`store.columns`: the envelope) narrows again before any message is opened. Of the rest, headers come before bodies.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from datetime import date
 from typing import TYPE_CHECKING, Protocol
@@ -14,11 +13,12 @@ from attrs import define, frozen
 from numpy.typing import NDArray
 
 from store.collation import casemap
-from store.columns import BATCH, NO_DATE, Column, readable
-from store.errors import StoreError
+from store.column import Column
+from store.columns import NO_DATE
 from store.index import take
 from store.mailbox import Mailbox
-from store.matching import Message, matches
+from store.matching import find
+from store.progress import Progress
 from store.searchkeys import (
     All,
     Among,
@@ -92,26 +92,29 @@ __all__ = [
     "search",
 ]
 
-log = logging.getLogger(__name__)
-
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86400
 
 
-def search(store: "Store", mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0)) -> Mask:
+def search(store: "Store", mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0),
+           progress: Progress | None = None) -> Mask:
     """Which of `mailbox.rows` the key finds; `recent` is the first of the UIDs that are \\Recent and their end.
 
     For a thread: it may read every message. A message that cannot be read is not found, and logged.
+    Raises Abandoned.
     """
+    progress = progress or Progress()
     tree = _prepare(_folded(key), _Index(mailbox, recent))
     found = _bound(tree, len(mailbox.rows))
     if not isinstance(tree, Among):
-        tree, found = _by_columns(store, mailbox, tree, found)
+        tree, found = _by_columns(store, mailbox, tree, found, progress)
     if isinstance(tree, Among):
         return found & tree.mask
-    found = found.copy()
-    for at, message in _messages(store, mailbox, np.flatnonzero(found)):
-        found[at] = message is not None and _matches_safely(tree, int(at), message)
+    places = np.flatnonzero(found)
+    if _asks(tree, (Body, Text)) and not _asks(tree, (Header,)):        # all bodies, unless a header keeps from that
+        store.columns.read(store, mailbox, take(mailbox.rows, places), ("body",), Progress(progress.unwanted))
+    found = np.zeros(len(found), np.bool_)
+    found[places] = find(store, mailbox, tree, places, progress)
     return found
 
 
@@ -250,10 +253,12 @@ class _Envelopes:
         return mask
 
 
-def _by_columns(store: "Store", mailbox: Mailbox, tree: Key, found: Mask) -> tuple[Key, Mask]:
+def _by_columns(store: "Store", mailbox: Mailbox, tree: Key, found: Mask, progress: Progress) -> tuple[Key, Mask]:
     """What is left of a prepared key when the columns have been asked, and what it can still find."""
-    everything = np.ones(len(found), np.bool_)
-    tree = _prepare(tree, _Envelopes(store, mailbox, np.flatnonzero(found), everything))
+    everything, at = np.ones(len(found), np.bool_), np.flatnonzero(found)
+    names = filter(None, map(_column_of, _parts_of(tree)))
+    store.columns.read(store, mailbox, take(mailbox.rows, at), names, progress)
+    tree = _prepare(tree, _Envelopes(store, mailbox, at, everything))
     return tree, found & everything & _bound(tree, len(found))
 
 
@@ -343,20 +348,27 @@ def _bound(key: Key, count: int) -> Mask:
     return np.ones(count, np.bool_)
 
 
-def _messages(store: "Store", mailbox: Mailbox, places: NDArray[np.intp]) -> Iterator[tuple[int, Message | None]]:
-    """The messages at these places; None for one that cannot be read."""
-    for start in range(0, len(places), BATCH):
-        batch = places[start:start + BATCH]
-        for at, cached in zip(batch.tolist(), readable(store, mailbox.entry, mailbox.rows[batch]), strict=True):
-            yield at, None if cached is None else Message(store, mailbox, at, cached)
+def _parts_of(key: Key) -> Iterator[Key]:
+    """The keys in a key that are not put together of others."""
+    match key:
+        case And(keys):
+            for inner in keys:
+                yield from _parts_of(inner)
+        case Or(first, second):
+            yield from _parts_of(first)
+            yield from _parts_of(second)
+        case Not(inner):
+            yield from _parts_of(inner)
+        case _:
+            yield key
 
 
-def _matches_safely(key: Key, at: int, message: Message) -> bool:
-    """Whether the key finds the message; not when it cannot be read."""
-    try:
-        return matches(key, at, message)
-    except StoreError as error:
-        log.warning("search: %s", error)
-        return False
-    finally:
-        message.close()
+def _asks(key: Key, kinds: tuple[type[Key], ...]) -> bool:
+    return any(isinstance(one, kinds) for one in _parts_of(key))
+
+
+def _column_of(key: Key) -> str | None:
+    """The column that knows of it."""
+    if isinstance(key, Envelope):
+        return key.name
+    return "date" if isinstance(key, SentBefore | SentOn | SentSince) else None

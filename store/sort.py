@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from attrs import frozen
 
-from store.columns import NO_DATE, Numbers, Places
+from store.column import Numbers, Places
+from store.columns import NO_DATE
 from store.index import Rows, take
 from store.mailbox import Mailbox
+from store.progress import Progress
 
 if TYPE_CHECKING:
     from store.store import Store
@@ -29,6 +31,10 @@ class SortKey(Enum):
     TO = b"TO"
 
 
+_COLUMNS = {SortKey.DATE: "date", SortKey.SUBJECT: "subject", SortKey.DISPLAYFROM: "from", SortKey.DISPLAYTO: "to",
+            SortKey.FROM: "from", SortKey.TO: "to", SortKey.CC: "cc"}
+
+
 @frozen
 class Criterion:
     """sort-criterion"""
@@ -37,12 +43,16 @@ class Criterion:
     reverse: bool = False
 
 
-def sort(store: "Store", mailbox: Mailbox, found: Places, criteria: Sequence[Criterion]) -> Places:
+def sort(store: "Store", mailbox: Mailbox, found: Places, criteria: Sequence[Criterion],
+         progress: Progress | None = None) -> Places:
     """The messages at these ascending places of the mailbox in that order; equal ones stay as they are.
 
     For a thread: it may read the cache record of every message. One that cannot be read counts as empty.
+    Raises Abandoned.
     """
     rows = take(mailbox.rows, found)
+    kinds = filter(None, [_COLUMNS.get(criterion.key) for criterion in criteria])
+    store.columns.read(store, mailbox, rows, kinds, progress or Progress())
     columns = []
     for criterion in criteria:
         values = _values(store, mailbox, rows, criterion.key)
@@ -71,8 +81,8 @@ def _values(store: "Store", mailbox: Mailbox, rows: Rows, key: SortKey) -> Numbe
             subjects = store.columns.subjects(mailbox)
             return subjects.base.ranks(subjects.places(store, mailbox.entry, rows))
         case SortKey.DISPLAYFROM | SortKey.DISPLAYTO:
-            people = store.columns.people(mailbox, "from" if key is SortKey.DISPLAYFROM else "to")
+            people = store.columns.people(mailbox, _COLUMNS[key])
             return people.display.ranks(people.places(store, mailbox.entry, rows))
         case SortKey.FROM | SortKey.TO | SortKey.CC:
-            people = store.columns.people(mailbox, key.name.lower())
+            people = store.columns.people(mailbox, _COLUMNS[key])
             return people.mailbox.ranks(people.places(store, mailbox.entry, rows))

@@ -12,6 +12,7 @@ import re
 from binascii import Error as BinasciiError
 from binascii import a2b_base64, a2b_qp
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 
 from store.cache import PartSpan
@@ -40,6 +41,22 @@ def codec(charset: bytes) -> str | None:
     except (LookupError, UnicodeError):
         return None
     return codecs.lookup(name).name
+
+
+UTF8, COMPATIBLE, STRANGE, ENCODED = range(4)
+_STATEFUL = ("hz", "iso2022")       # in which octets of ASCII may stand for something else
+_ASCII = bytes(range(128))
+
+
+@lru_cache(maxsize=256)
+def charset_kind(charset: bytes) -> int:
+    """What octets of ASCII are in the charset: themselves (COMPATIBLE; UTF8 where all are taken for UTF-8 if they are
+    that), or something else (STRANGE)."""
+    name = codec(charset) if charset else None
+    if name in (None, "ascii", "utf-8"):
+        return UTF8
+    same = not name.startswith(_STATEFUL) and _ASCII.decode(name, "replace") == _ASCII.decode()
+    return COMPATIBLE if same else STRANGE
 
 
 def decode_text(raw: bytes, charset: bytes = b"") -> str:
@@ -92,8 +109,25 @@ def _base64(text: bytes) -> bytes:
         return b""
 
 
+_WORD = rb"=\?[^?\s*]+(?:\*[^?\s]*)?\?[bBqQ]\?[^?\s]*\?="
+_RUN = re.compile(rb"%b(?:\s*%b)*" % (_WORD, _WORD))
+
+
+def encoded_runs(octets: bytes) -> Iterator[re.Match[bytes]]:
+    """The encoded words in a header that need not be unfolded, those that `decode_words` puts together as one."""
+    return _RUN.finditer(octets)
+
+
+def encoded_run_set(octets: bytes) -> set[bytes]:
+    """Each of them once."""
+    return set(_RUN.findall(octets)) if b"=?" in octets else set()
+
+
 def header_text(header: bytes) -> str:
     """A header with its fields unfolded and its encoded words decoded."""
+    if b"=?" not in header:
+        with suppress(UnicodeDecodeError):          # or else line by line: each may be in another charset
+            return unfold(header).decode()
     return "\n".join([decode_words(line) for line in unfold(header).split(b"\n")])
 
 
@@ -110,6 +144,22 @@ def body_text(read: Callable[[int, int], bytes], part: PartSpan, shift: int = 0)
         yield decoder.decode(b"", True)
     except UnicodeError:                            # UTF-16 without a byte order mark, "replace" or not
         return
+
+
+def octets_text(octets: bytes, charset: bytes) -> str:
+    """The text of a body without its transfer encoding that is in memory; what `body_text` gives in pieces."""
+    name = codec(charset) if charset else None
+    if name in (None, "ascii", "utf-8"):
+        try:
+            return octets.decode("utf-8")
+        except UnicodeDecodeError:
+            pass                                    # as `_Lenient` has it
+    return "".join(body_text(lambda at, count: octets[at:at + count], PartSpan(0, 0, len(octets), charset=charset)))
+
+
+def leaf_octets(body: bytes, encoding: bytes) -> bytes:
+    """A body that is in memory without its transfer encoding."""
+    return b"".join(_decoded((body,), encoding))
 
 
 ENCODINGS = frozenset((b"7BIT", b"8BIT", b"BINARY", b"BASE64", b"QUOTED-PRINTABLE"))      # RFC 2045 §6.1
@@ -180,6 +230,9 @@ def _decode_base64(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield _base64(held)
 
 
+_STRAY = re.compile(rb"=\r(?!\n)")      # no soft line break: Python would pass over all that is left of the line
+
+
 def _decode_quoted_printable(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """RFC 2045 §6.7."""
     held = b""
@@ -188,6 +241,6 @@ def _decode_quoted_printable(pieces: Iterable[bytes]) -> Iterator[bytes]:
         # An escape or soft line break is not cut in two: "=" and the two octets after it.
         cut = held.find(b"=", max(0, len(held) - 2))
         cut = len(held) if cut < 0 else cut
-        yield a2b_qp(held[:cut])
+        yield a2b_qp(_STRAY.sub(rb"=3D\r", held[:cut]))
         held = held[cut:]
-    yield a2b_qp(held)
+    yield a2b_qp(_STRAY.sub(rb"=3D\r", held))

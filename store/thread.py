@@ -11,9 +11,11 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from store.columns import Ids, Numbers, Places
+from store.column import Numbers, Places
+from store.columns import Ids
 from store.index import Rows, take
 from store.mailbox import Mailbox
+from store.progress import Progress
 from store.sort import sent_times
 
 if TYPE_CHECKING:
@@ -37,9 +39,10 @@ class Threads:
     children: dict[int, list[int]]
 
 
-def ordered_subject(store: "Store", mailbox: Mailbox, found: Places) -> Threads:
-    """Threads by base subject alone, of the messages at these ascending places."""
+def ordered_subject(store: "Store", mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
+    """Threads by base subject alone, of the messages at these ascending places. Raises Abandoned."""
     rows = take(mailbox.rows, found)
+    store.columns.read(store, mailbox, rows, ("subject", "date"), progress or Progress())
     bases, _ = _subjects(store, mailbox, rows)
     times = sent_times(store, mailbox, rows)
     order = np.lexsort((times, bases))
@@ -52,12 +55,16 @@ def ordered_subject(store: "Store", mailbox: Mailbox, found: Places) -> Threads:
     return Threads(len(found), heads[np.lexsort((heads, times[heads]))].tolist(), children)
 
 
-def references(store: "Store", mailbox: Mailbox, found: Places) -> Threads:
-    """Threads by what messages refer to, and then by base subject, of the messages at these ascending places."""
+def references(store: "Store", mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
+    """Threads by what messages refer to, and then by base subject, of the messages at these ascending places.
+
+    Raises Abandoned.
+    """
     rows = take(mailbox.rows, found)
     count = len(rows)
     if not count:
         return Threads(0, [], {})
+    store.columns.read(store, mailbox, rows, ("ids", "subject", "date"), progress or Progress())
     ids = store.columns.ids(mailbox)
     parents = _linked(*_references(ids, ids.places(store, mailbox.entry, rows)), count)
     parents = _pruned(parents, count)

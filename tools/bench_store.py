@@ -191,7 +191,9 @@ def large(bench: Bench) -> None:
     bench.fill(big, bench.messages)
     uids = store.open_mailbox(big).rows["uid"]
     count = len(uids)
-    bench.note(f"open {count}", _timed(lambda: store.open_mailbox(big)) * 1e3, "ms", "40")
+    bench.note(f"open {count}", _timed(lambda: _read(store, big)) * 1e3, "ms", "40")
+    bench.note("open it again", _timed(lambda: store.open_mailbox(big)) * 1e3, "ms", "1")
+    store.partition_of(big).pictures.forget()
     tracemalloc.start()
     kept = store.open_mailbox(big)
     bench.note(f"memory of an open mailbox of {count}, a message", tracemalloc.get_traced_memory()[0] / count, "octets",
@@ -200,6 +202,15 @@ def large(bench: Bench) -> None:
     tracemalloc.stop()
     bench.note(f"set a flag on {count}", _timed(lambda: change_flags(
         store, big, uids, FlagAction.ADD, Flags(Flag.FLAGGED)), 1) * 1e3, "ms", "100")
+    shown, turns = [store.open_mailbox(big), store.open_mailbox(big)], itertools.count()
+
+    def one() -> None:
+        action = (FlagAction.ADD, FlagAction.REMOVE)[next(turns) % 2]
+        change_flags(store, big, uids[count // 2:][:1], action, Flags(Flag.DRAFT))
+        shown[:] = [store.refresh(picture) for picture in shown]
+
+    bench.note("set a flag on one of them, and show it to two sessions", _timed(one, 50) * 1e6, "us", "300")
+    del shown[:]
     piece, other = uids[:bench.piece], bench.mailbox("Other")
     copied = _timed(lambda: copy_messages(store, big, other, piece))
     bench.note(f"COPY {len(piece)}, a message", copied / len(piece) * 1e6, "us", "10")
@@ -207,6 +218,12 @@ def large(bench: Bench) -> None:
     file = bench.folder / "store.idx"
     bench.note("write its store.idx", _timed(lambda: idxfile.write(file, _contents(store, big))) * 1e3, "ms", "50")
     bench.note("read it", _timed(lambda: idxfile.read(file)) * 1e3, "ms", "50")
+
+
+def _read(store: Store, entry: MailboxEntry) -> None:
+    """Open a mailbox of which nothing is in memory."""
+    store.partition_of(entry).pictures.forget()
+    store.open_mailbox(entry)
 
 
 def _contents(store: Store, entry: MailboxEntry) -> idxfile.Contents:
@@ -220,7 +237,7 @@ async def into_large(bench: Bench, count: int) -> None:
     big, empty = bench.mailbox("Million"), bench.mailbox("Empty")
     bench.fill(big, bench.messages * 10)
     store = bench.store
-    bench.note(f"open {bench.messages * 10}", _timed(lambda: store.open_mailbox(big)) * 1e3, "ms", "400")
+    bench.note(f"open {bench.messages * 10}", _timed(lambda: _read(store, big)) * 1e3, "ms", "400")
     used: dict[str, list[float]] = {"big": [], "empty": []}
     for _ in range(RUNS * 2):
         for name, entry in (("big", big), ("empty", empty)):

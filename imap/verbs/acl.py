@@ -1,6 +1,7 @@
 """SETACL, DELETEACL, GETACL, LISTRIGHTS, MYRIGHTS: RFC 4314 §3.
 
-A mailbox that the user may not look up is answered like one that is not there (§6): `Session.entry` sees to that.
+A mailbox that the user may not look up is answered like one that is not there (§6): `Session.entry` sees to that. And
+any identifier can be in a list, so that nobody finds out who has an account here by trying names.
 """
 
 from imap.session import Session
@@ -42,7 +43,7 @@ async def delete_acl(session: Session, command: DeleteAcl) -> Reply:
 
 async def _change(session: Session, entry: MailboxEntry, identifier: str, modification: str) -> None:
     await offload.run(session.store, "names",
-                      lambda: rights.set_acl(session.store, entry.name, identifier, modification))
+                      lambda: rights.set_acl(session.store, entry.name, identifier, modification, any_name=True))
 
 
 async def get_acl(session: Session, command: GetAcl) -> Reply:
@@ -76,8 +77,6 @@ async def my_rights(session: Session, command: MyRights) -> Reply:
 
 
 def _is_owner(session: Session, entry: MailboxEntry, identifier: str) -> bool:
-    """Whether the identifier, in any of its forms, is the owner of the mailbox."""
-    if not acl.is_user(identifier):
-        return False
-    account = session.store.directory.look_up(identifier)
-    return account is not None and account.user == entry.name.owner
+    """Whether the identifier is the owner of the mailbox, whatever its case. Aliases are identifiers like others: that
+    an address is somebody's is not to be found out here."""
+    return acl.is_user(identifier) and session.store.directory.user_id(identifier) == entry.name.owner

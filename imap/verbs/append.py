@@ -1,6 +1,7 @@
 """APPEND: RFC 3501 §6.3.11, RFC 3502; APPENDUID is RFC 4315 §3. The messages go to the store as they arrive."""
 
 import logging
+import re
 
 from attrs import define, field
 
@@ -23,6 +24,26 @@ from store.values import Flags
 log = logging.getLogger(__name__)
 
 HELD = 1 << 20              # octets of whole messages that one APPEND keeps in memory
+_HEADER_END = re.compile(rb"\n\r?\n")
+
+
+@define(eq=False)
+class Header:
+    """Looks for octets above 127 in the header of a message that comes in pieces (RFC 6855 §4)."""
+
+    _end: bytes = b"\n"                     # the last octets, until the header has ended
+    _over: bool = False
+
+    def is_ascii(self, data: bytes) -> bool:
+        """Whether what these octets have of the header is."""
+        if self._over:
+            return True
+        found = _HEADER_END.search(self._end + data)
+        if found is None:
+            self._end = (self._end + data)[-2:]
+            return data.isascii()
+        self._over = True
+        return data[:max(0, found.end() - len(self._end))].isascii()
 
 
 @define(eq=False)
@@ -67,12 +88,13 @@ async def receive(session: Session, wanted: Message) -> Step | None:
     arriving.held += wanted.size
     if wanted.sync:
         session.stream.write(CONTINUE)
+    header = None if session.utf8 or session.settings.eight_bit_headers else Header()
     left = wanted.size
     while left:
         data = await session.reading.some(left)
         left -= len(data)
         if arriving.failure is None:
-            await _take(session, arriving, staged, data)
+            await _take(session, arriving, staged, data, header)
         await session.stream.breathe()
     framer.streamed()
     return None
@@ -86,12 +108,14 @@ async def _make_room(session: Session, arriving: Arriving) -> None:
         arriving.secured, arriving.held = len(arriving.messages), 0
 
 
-async def _take(session: Session, arriving: Arriving, staged: Staged, data: bytes) -> None:
+async def _take(session: Session, arriving: Arriving, staged: Staged, data: bytes, header: Header | None) -> None:
     """Give octets of a message to the store; after a failure the rest is only read.
 
     RFC 3501 §9 has no NUL in a literal, but mail that holds some is kept and served as it is.
     """
     try:
+        if header is not None and not header.is_ascii(data):
+            raise Refused("Such a header is taken only after ENABLE UTF8=ACCEPT", b"CANNOT")
         staged.write(data)
         if staged.full:
             await offload.spill(session.store, staged)
@@ -154,6 +178,8 @@ async def append(session: Session, command: Append) -> Reply:
         return session.refusal(refusal, as_target=True)
     finally:
         arriving.abort()
+    if not session.store.may(session.user, arriving.entry, "r"):        # RFC 4315 §3
+        return Reply("APPEND completed")
     return Reply("APPEND completed", responses.appenduid(arriving.entry.uidvalidity, uids))
 
 

@@ -12,6 +12,7 @@ from imap.session import Session
 from imap.wire.fetch import Binary
 from imap.wire.writer import literal_head
 from store.cache import CachedMessage, PartSpan
+from store.errors import StoreError
 from store.messagefiles import MessageFile
 from store.text import ENCODINGS, WINDOW, body_octets
 
@@ -22,6 +23,14 @@ Pieces = Callable[[], Iterable[bytes]]
 
 class UnknownEncoding(Exception):
     """The part has a transfer encoding that nobody here knows."""
+
+
+class HalfSent(Exception):
+    """Octets that have been announced cannot be read."""
+
+    def __init__(self, reason: StoreError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 @frozen
@@ -70,12 +79,15 @@ async def send(session: Session, head: bytes, one: Binary, pieces: Pieces | None
         return
     session.stream.write(head + (b" ~" if measured.has_nul else b" ") + literal_head(end - first))
     at = 0
-    for piece in measured.kept if measured.kept is not None else pieces():
-        session.stream.write(piece[max(0, first - at):max(0, end - at)])
-        at += len(piece)
-        if at >= end:
-            return
-        await session.stream.drain(session.settings.command_time)
+    try:
+        for piece in measured.kept if measured.kept is not None else pieces():
+            session.stream.write(piece[max(0, first - at):max(0, end - at)])
+            at += len(piece)
+            if at >= end:
+                return
+            await session.stream.drain(session.settings.command_time)
+    except StoreError as error:
+        raise HalfSent(error) from error
 
 
 async def _measure(session: Session, pieces: Pieces, first: int, count: int | None) -> _Measured:

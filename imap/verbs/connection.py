@@ -46,9 +46,10 @@ async def identify(session: Session, command: Id) -> Reply:
 
 
 async def enable(session: Session, command: Enable) -> Reply:
-    """Turn on what this server knows; the answer names what has been off (RFC 5161 §3.1, §3.2)."""
+    """Turn on what this server knows; the answer names what this command has asked for, also if it was on already: to
+    name nothing would be to say that nothing is on (RFC 5161 §3.1, §3.2; RFC 9051 §6.3.1)."""
     names = dict.fromkeys(name for name in command.capabilities if name in ENABLED_BY_ENABLE)
-    session.stream.write(responses.enabled([ENABLED_BY_ENABLE[name] for name in names if name not in session.enabled]))
+    session.stream.write(responses.enabled([ENABLED_BY_ENABLE[name] for name in names]))
     if names.keys() & {b"CONDSTORE", b"QRESYNC"}:
         session.enable_condstore()
     session.enabled |= names.keys() | {IMPLIED[name] for name in names if name in IMPLIED}

@@ -26,18 +26,26 @@ async def copy(session: Session, command: Copy) -> Reply:
     if not len(uids):
         return Reply(f"{name} completed, there was nothing to do")
 
+    progress = session.progress()
     try:
         new = await session.patiently(offload.copy(
             session.store, source, target, uids, remove=command.remove, reader=session.user,
-            at_once=len(uids) <= QUICK))
+            at_once=len(uids) <= QUICK, progress=progress), progress)
     except StoreError as error:
         if error.problem is Problem.NO_MAILBOX:
             session.store.status(source)        # raises the same, if it is this one that is gone
             raise Refused("There is no such mailbox", responses.TRYCREATE) from error
         raise
-    code = responses.copyuid(target.uidvalidity, uids, new)
+    code = await offload.run(session.store, "changes", responses.copyuid, target.uidvalidity, uids, new) if (
+        len(uids) > QUICK) else responses.copyuid(target.uidvalidity, uids, new)
+    if not session.store.may(session.user, target, "r"):
+        code = b""                              # RFC 4315 §3
     if not command.remove:
         return Reply(f"{name} completed", code)
     # Before the numbers of what was moved go: RFC 6851 §4.3.
-    session.stream.write(responses.ok(None, "Moved", code))
-    return Reply(f"{name} completed")
+    if code:
+        session.stream.write(responses.ok(None, "Moved", code))
+    if b"CONDSTORE" in session.enabled:
+        return Reply(f"{name} completed")       # HIGHESTMODSEQ comes with what is told
+    await session.tell(expunges=True, by_uid=command.by_uid)
+    return Reply(f"{name} completed", responses.highestmodseq(view.modseq))       # §4.4

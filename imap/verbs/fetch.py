@@ -7,6 +7,7 @@ is read in pieces and sent before more is read, so that neither a large mailbox 
 import logging
 import os
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,18 @@ from imap.refusals import CODES
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.verbs import binary
+from imap.verbs.quick import Quick, Span, header_end, portion, string_head
 from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
 from imap.wire.fetch import Binary, Fetch, Item, Part, Section
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
-from imap.wire.writer import literal_head
 from store.cache import CachedMessage
 from store.errors import Problem, StoreError
 from store.flags import update_flags
 from store.index import Rows, take
 from store.messagefiles import MessageFile
 from store.net import offload
+from store.net.lines import ConnectionLost
 from store.sections import header_fields, section
 from store.values import Flag, FlagAction, Flags
 
@@ -44,7 +46,6 @@ BEGINNING = 16 << 10        # octets in which nearly every header ends
 _CACHED_ITEMS = (Item.ENVELOPE, Item.BODY, Item.BODYSTRUCTURE)
 _PARTS = {Part.ALL: None, Part.TEXT: "TEXT", Part.MIME: "MIME"}      # the others are HEADER, or taken from it
 
-Span = tuple[int, int]
 _Records = list[CachedMessage | None]
 _NOTHING: Positions = np.empty(0, np.intp)
 
@@ -52,10 +53,10 @@ _NOTHING: Positions = np.empty(0, np.intp)
 async def fetch(session: Session, command: Fetch) -> Reply:
     """Answer with the items that are asked for, of each message that is there."""
     view = session.selected()
-    if Item.MODSEQ in command.items:
-        session.enable_condstore()
     if command.vanished and b"QRESYNC" not in session.enabled:
         raise Refused("ENABLE QRESYNC must come first", status=BAD)
+    if Item.MODSEQ in command.items:
+        session.enable_condstore()
     positions = view.positions(command.messages, by_uid=command.by_uid)
     if command.changed_since is not None:
         positions = changed_since(view, positions, command.changed_since)
@@ -91,6 +92,7 @@ class _Fetching:
     batch: int = field(init=False)
     _needs_cache: bool = field(init=False)
     _sets_seen: bool = field(init=False)
+    _quick: Quick | None = field(init=False)
     _held: int = field(init=False, default=0)                   # octets of files since others were last let in
 
     def __attrs_post_init__(self) -> None:
@@ -100,6 +102,7 @@ class _Fetching:
             one.path for one in self.sections)
         may_set = not self.view.read_only and Flag.SEEN in self.view.changeable
         self._sets_seen = may_set and any(one.sets_seen for one in self.sections)
+        self._quick = Quick.of(self.sections)
         self.batch = READ if self.sections else CACHED if self._needs_cache else FIGURES
 
     async def send(self, positions: Positions) -> None:
@@ -155,12 +158,15 @@ class _Fetching:
 
     def _heads(self, positions: Positions, rows: Rows, cached: _Records | None) -> list[bytes]:
         """The beginnings of the responses; of a message whose cache record is lost, what the index knows."""
-        whole = np.array([cached is None or cached[at] is not None for at in range(len(rows))], np.bool_)
+        if cached is None or None not in cached:
+            forms, columns = self._columns(rows, cached or (), self.items)
+            form = b"* %d FETCH (" + b" ".join(forms)
+            return [form % values for values in zip((positions + 1).tolist(), *columns, strict=True)]
+        whole = np.array([record is not None for record in cached], np.bool_)
         poor = [item for item in self.items if item not in _CACHED_ITEMS]
         heads = [b""] * len(rows)
         for places, items in ((np.flatnonzero(whole), self.items), (np.flatnonzero(~whole), poor)):
-            records = [cached[at] for at in places.tolist()] if cached is not None else ()
-            forms, columns = self._columns(rows[places], records, items)
+            forms, columns = self._columns(rows[places], [cached[at] for at in places.tolist()], items)
             form = b"* %d FETCH (" + b" ".join(forms)
             lines = zip((positions[places] + 1).tolist(), *columns, strict=True)
             for at, values in zip(places.tolist(), lines, strict=True):
@@ -220,8 +226,17 @@ class _Fetching:
             form = b" ".join(forms)
             for at, values in zip(newly.tolist() if forms else (), zip(*columns, strict=True), strict=True):
                 heads[at] += _separator(heads[at]) + form % values
-        for at, head in enumerate(heads):
-            await self._send_message(head, rows[at], cached[at] if cached is not None else None)
+        write = self.session.stream.write
+        answers = (self._quick.answers(self.session.store.partition(self.view.mailbox.entry.partition).files, rows)
+                   if self._quick is not None else repeat(None, len(heads)))
+        for at, (head, answer) in enumerate(zip(heads, answers, strict=True)):
+            if answer is None:
+                await self._send_message(head, rows[at], cached[at] if cached is not None else None)
+                continue
+            write(b"%b%b)\r\n" % (head, answer) if head.endswith(b"(") else b"%b %b)\r\n" % (head, answer))
+            self._held += len(answer)
+            if self._held >= PIECE:
+                await self._breathe()
 
     async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:
         """The response for one message. What cannot be read is NIL, so that the session goes on."""
@@ -235,10 +250,18 @@ class _Fetching:
         with file:
             for one in self.sections:
                 start, head = head + _separator(head), b""
-                if isinstance(one, Binary):
-                    await self._send_binary(start, one, file, row, cached)
-                else:
-                    await self._send_section(start + one.label, one, file, row, cached)
+                try:
+                    if isinstance(one, Binary):
+                        await self._send_binary(start, one, file, row, cached)
+                    else:
+                        await self._send_section(start + one.label, one, file, row, cached)
+                except binary.HalfSent as error:    # what came next would be taken for the rest
+                    self._lost(error.reason)
+                    stream.abort()
+                    raise ConnectionLost from error
+                except StoreError as error:
+                    self._lost(error)
+                    stream.write(start + _nothing(one))
         stream.write(b")\r\n")
 
     async def _send_binary(self, start: bytes, one: Binary, file: MessageFile, row: Any, cached: CachedMessage | None
@@ -281,47 +304,36 @@ class _Fetching:
         if one.part in (Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT):
             header = file.read(span[0], min(span[1] - span[0], HEADER))
             fields = header_fields(header, one.fields, one.part is Part.HEADER_FIELDS_NOT)
-            first, end = _portion((0, len(fields)), one.partial)
-            stream.write(head + _string_head(end - first) + fields[first:end])
+            first, end = portion((0, len(fields)), one.partial)
+            stream.write(head + string_head(end - first) + fields[first:end])
             return
-        at, end = _portion(span, one.partial)
-        stream.write(head + _string_head(end - at))
+        at, end = portion(span, one.partial)
+        data = file.read(at, min(PIECE, end - at))      # before its length is told
+        stream.write(head + string_head(end - at))
         while at < end:
-            data = file.read(at, min(PIECE, end - at))
             stream.write(data)
             at += len(data)
             self._held += len(data)
             if self._held >= PIECE:
-                self._held = 0
-                await stream.drain(self.session.settings.command_time)
+                await self._breathe()
+            try:
+                data = file.read(at, min(PIECE, end - at))
+            except StoreError as error:
+                raise binary.HalfSent(error) from error
+
+    async def _breathe(self) -> None:
+        self._held = 0
+        await self.session.stream.drain(self.session.settings.command_time)
 
 
 def _header_end(file: MessageFile) -> int | None:
-    """Where the message's own header ends, if that is near: after the first empty line, as `store.mime` has it."""
-    data = b"\n" + file.read(0, BEGINNING)
-    end = data.find(b"\n\r\n")
-    bare = data.find(b"\n\n", 0, end + 1 if end >= 0 else len(data))
-    if bare >= 0:
-        return bare + 1
-    return end + 2 if end >= 0 else None
-
-
-def _portion(span: Span, partial: tuple[int, int] | None) -> Span:
-    """BODY[...]<first.count>: what there is of that; past the end nothing (RFC 3501 §6.4.5)."""
-    start, end = span
-    if partial is None:
-        return span
-    first = min(start + partial[0], end)
-    return first, min(first + partial[1], end)
+    """Where the message's own header ends, if that is near."""
+    return header_end(file.read(0, BEGINNING))
 
 
 def _nothing(one: Section | Binary) -> bytes:
     """The item of a part that is not there."""
     return one.label + (b" 0" if isinstance(one, Binary) and one.size else b" NIL")
-
-
-def _string_head(size: int) -> bytes:
-    return b" " + literal_head(size) if size else b' ""'
 
 
 def _separator(head: bytes) -> bytes:

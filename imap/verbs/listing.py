@@ -3,6 +3,7 @@ besides), RFC 6154 (special use), RFC 7889, RFC 8438 and RFC 9208 (items of STAT
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from unicodedata import normalize
 
 import numpy as np
@@ -11,6 +12,7 @@ from imap.session import Session
 from imap.states import Reply
 from imap.wire import responses
 from imap.wire.acl import format_myrights
+from imap.wire.grammar import MAX_NUMBER
 from imap.wire.listing import List, ListOption, Lsub, Status, StatusItem
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, OTHERS, PUBLIC, SEPARATOR
@@ -18,9 +20,12 @@ from mboxlist.patterns import compile_pattern
 from store import rights
 from store.errors import Problem, StoreError
 from store.mailbox import MailboxState
+from store.net import offload
+from store.progress import Progress
 from store.values import Flag
 
-TURN = 500                  # lines after which others are let in
+FEW = 300                   # mailboxes, or subscriptions, that are gone through without a thread
+PIECE = 500                 # lines that are written together
 
 
 async def list_mailboxes(session: Session, command: List) -> Reply:
@@ -28,14 +33,38 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
     if not command.extended and not command.patterns[0]:
         session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference)))
         return Reply("LIST completed")
-    names = _Names(session, command)
-    await session.stream.breathe()
-    for number, name in enumerate(_in_order(names.wanted()), 1):
-        session.stream.write(names.line(name))
-        if number % TURN == 0:
-            await session.stream.drain(session.settings.command_time)
-        await session.stream.breathe()
+    if ListOption.STATUS in command.give and StatusItem.HIGHESTMODSEQ in command.status:
+        session.enable_condstore()
+
+    def lines() -> Iterator[bytes]:
+        names = _Names(session, command)
+        return map(names.line, _in_order(names.wanted()))
+
+    await _write(session, lines)
     return Reply("LIST completed")
+
+
+async def _write(session: Session, lines: Callable[[], Iterator[bytes]]) -> None:
+    """Write all these lines, which are made in a thread where the user has many mailboxes: sets of all their names, and
+    what is sorted, cannot be had in small pieces. Meanwhile the session does nothing else, so they may ask it."""
+    if not rights.sees_many(session.store, session.user, FEW):
+        for line in lines():
+            session.stream.write(line)
+            await session.stream.breathe()
+        return
+    progress = session.progress()
+    for piece in await session.patiently(offload.run(session.store, "search", _joined, lines, progress), progress):
+        session.stream.write(piece)
+        await session.stream.drain(session.settings.command_time)
+
+
+def _joined(lines: Callable[[], Iterator[bytes]], progress: Progress) -> list[bytes]:
+    """The lines in pieces. Raises Abandoned."""
+    rest, pieces = lines(), []
+    while piece := list(islice(rest, PIECE)):
+        pieces.append(b"".join(piece))
+        progress.step(0)
+    return pieces
 
 
 class _Names:
@@ -122,20 +151,17 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
     if not command.pattern:
         session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference), lsub=True))
         return Reply("LSUB completed")
-    accepts = _matching(command.reference, (command.pattern,))
-    shown: dict[str, bool] = {}
-    for number, name in enumerate(_subscriptions(session), 1):
-        if accepts(name):
-            shown[name] = True
-        elif "%" in command.pattern:
-            for parent in _parents([name]):
-                if accepts(parent):
-                    shown.setdefault(parent, False)
-        if number % TURN == 0:
-            await session.stream.breathe()
-    for name in _in_order(shown):
-        attributes = [] if shown[name] else [b"\\Noselect"]
-        session.stream.write(responses.listed(attributes, name, lsub=True, utf8=session.utf8))
+
+    def lines() -> Iterator[bytes]:
+        accepts = _matching(command.reference, (command.pattern,))
+        names = _subscriptions(session)
+        found = set(filter(accepts, names))
+        levels = filter(accepts, _parents(names)) if "%" in command.pattern else ()
+        shown = {**dict.fromkeys(levels, (b"\\Noselect",)), **dict.fromkeys(found, ())}
+        for name in _in_order(shown):
+            yield responses.listed(shown[name], name, lsub=True, utf8=session.utf8)
+
+    await _write(session, lines)
     return Reply("LSUB completed")
 
 
@@ -174,7 +200,7 @@ def _figure(session: Session, entry: MailboxEntry, state: MailboxState, item: St
             session.enable_condstore()
             return state.highestmodseq
         case StatusItem.APPENDLIMIT:
-            return session.store.settings.message_limit
+            return min(session.store.settings.message_limit, MAX_NUMBER)       # RFC 7889 §5: number
 
 
 def _deleted_octets(session: Session, entry: MailboxEntry, state: MailboxState) -> int:
@@ -237,7 +263,10 @@ def _parents(names: Iterable[str]) -> set[str]:
 
 def _in_order(names: Iterable[str]) -> list[str]:
     """INBOX first, and what is below it."""
-    return sorted(names, key=lambda name: (name != INBOX and not name.startswith(INBOX + SEPARATOR), name))
+    ordered = sorted(names)
+    first = [name for name in ordered if name == INBOX or name.startswith(INBOX + SEPARATOR)]
+    inbox = set(first)
+    return first + [name for name in ordered if name not in inbox]
 
 
 def _root(reference: str) -> str:

@@ -1,12 +1,12 @@
 """CREATE, DELETE, RENAME, SUBSCRIBE, UNSUBSCRIBE (RFC 3501 §6.3.3 to §6.3.7), special use (RFC 6154), NAMESPACE."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
-from mboxlist.entry import MailboxEntry
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
 from store import rights
 from store.errors import Problem, StoreError
@@ -21,7 +21,8 @@ async def create(session: Session, command: Create) -> Reply:
     """Make a mailbox; a trailing separator only announces that others will follow below it (RFC 3501 §6.3.3)."""
     name = session.name(_without_separator(command.mailbox))
     _may_create(session, name)
-    use = _special_use(session, name, command.special_uses)
+    use = await offload.run(session.store, "names", _special_use, session, name, command.special_uses) if (
+        command.special_uses) else None
     await session.patiently(offload.run(
         session.store, "names", lambda: session.store.create_mailbox(name, special_use=use)))
     _tell_name(session, name, _without_separator(command.mailbox))
@@ -36,7 +37,7 @@ async def delete(session: Session, command: Delete) -> Reply:
     try:
         entry = session.entry(command.mailbox, "x")
     except StoreError as error:
-        if error.problem is Problem.NO_MAILBOX and any(one.name.is_below(name) for one in _visible(session, name)):
+        if error.problem is Problem.NO_MAILBOX and _has_below(session, name):
             raise Refused("The name only stands for the mailboxes below it", b"HASCHILDREN") from error
         raise
     if session.view is not None and session.view.mailbox.entry.id == entry.id:
@@ -49,7 +50,7 @@ async def delete(session: Session, command: Delete) -> Reply:
 async def rename(session: Session, command: Rename) -> Reply:
     """Rename a mailbox and all below it; INBOX gives its messages away and stays (RFC 3501 §6.3.5)."""
     old, new = session.name(command.old), session.name(_without_separator(command.new))
-    _may_rename(session, old)
+    await offload.run(session.store, "names", _may_rename, session, old)       # it may look at all that is below it
     _may_create(session, new)
     if new.is_inbox():
         raise StoreError(Problem.MAILBOX_EXISTS)
@@ -62,7 +63,7 @@ async def rename(session: Session, command: Rename) -> Reply:
 async def subscribe(session: Session, command: Subscribe) -> Reply:
     """Put a name on the user's list. It must exist when it is put there, or have mailboxes below it (§6.3.6)."""
     name = session.name(_without_separator(command.mailbox))
-    if not any(entry.name == name or entry.name.is_below(name) for entry in _visible(session, name)):
+    if not _is_known(session, name):
         raise StoreError(Problem.NO_MAILBOX)
     await offload.run(session.store, "names", session.store.subscribe, session.user, name.to_client(session.user))
     return Reply("SUBSCRIBE completed")
@@ -88,11 +89,19 @@ def _tell_name(session: Session, name: MailboxName, supplied: str, attributes: S
         session.stream.write(responses.listed(attributes, shown, oldname=supplied, utf8=session.utf8))
 
 
-def _visible(session: Session, name: MailboxName) -> list[MailboxEntry]:
-    """The mailboxes of that name's owner that the user may know of. It takes no longer for those that it may not."""
-    if name.owner == session.user:
-        return session.store.names(name.owner)
-    return [entry for entry in rights.visible(session.store, session.user) if entry.name.owner == name.owner]
+def _is_known(session: Session, name: MailboxName) -> bool:
+    """Whether there is a mailbox of that name, or below it, that the user may know of."""
+    own = name.owner == session.user
+    return (own and session.store.mailboxes.find(name) is not None) or _has_below(session, name) or (
+        not own and any(entry.name == name for entry in rights.visible(session.store, session.user)))
+
+
+def _has_below(session: Session, name: MailboxName) -> bool:
+    """Whether the user may know of mailboxes below that name. It takes no longer for those that it may not know of."""
+    if name.owner != session.user:
+        return any(entry.name.is_below(name) for entry in rights.visible(session.store, session.user))
+    with closing(session.store.mailboxes.below(name.owner, name.path)) as below:       # type: ignore[type-var]
+        return next(below, None) is not None
 
 
 def _may_create(session: Session, name: MailboxName) -> None:
@@ -113,10 +122,10 @@ def _may_rename(session: Session, old: MailboxName) -> None:
 
     Raises StoreError NO_MAILBOX, NO_PERMISSION.
     """
-    if not any(entry.name == old or entry.name.is_below(old) for entry in _visible(session, old)):
+    if not _is_known(session, old):
         raise StoreError(Problem.NO_MAILBOX if old.owner == session.user else Problem.NO_PERMISSION)
     top = session.store.mailboxes.find(old)
-    moved = [top] if top is not None else session.store.mailboxes.below(old.owner, old.path)
+    moved = [top] if top is not None else list(session.store.mailboxes.below(old.owner, old.path))
     if not all(session.store.may(session.user, entry, "x") for entry in moved):
         raise StoreError(Problem.NO_PERMISSION)
 
@@ -130,8 +139,6 @@ def _special_use(session: Session, name: MailboxName, wanted: tuple[str, ...]) -
 
     Raises Refused with USEATTR (RFC 6154 §3).
     """
-    if not wanted:
-        return None
     known = {use.lower(): use for use in SPECIAL_USES}
     use = known.get(wanted[0].lower())
     if use is None or len(wanted) > 1 or name.owner != session.user:

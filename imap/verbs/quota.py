@@ -1,20 +1,25 @@
 """GETQUOTA, GETQUOTAROOT, SETQUOTA: RFC 9208 §4.1.
 
 A user sees the quota roots of its own, and those of public mailboxes that it may read; others' are answered like roots
-that are not there (§8). Limits are the administrator's: the command line sets them, and QUOTASET is not announced.
+that are not there (§8). Limits are for administrators (`imap.admins`) to set, who see all roots and are told of
+QUOTASET: the right `a` on a mailbox (§6) is its owner's, who could give itself room by it.
 """
 
 from collections.abc import Iterator
 
 from imap.session import Session
 from imap.states import Refused, Reply
+from imap.wire.grammar import MAX_NUMBER64
 from imap.wire.quota import GetQuota, GetQuotaRoot, SetQuota, format_quota, format_quotaroot
 from mboxlist.names import PUBLIC, MailboxName
 from store import rights
 from store.errors import Problem, StoreError
+from store.net import offload
+from store.quota import DOMAIN, UNLIMITED
 from store.quotaroots import root_of
 
 UNIT = 1024         # octets in a unit of STORAGE (§5.1)
+RESOURCES = (b"STORAGE", b"MESSAGE")
 
 
 async def get_quota(session: Session, command: GetQuota) -> Reply:
@@ -37,8 +42,19 @@ async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
 
 
 async def set_quota(session: Session, command: SetQuota) -> Reply:
-    """Nobody changes limits over IMAP."""
-    raise Refused("Quotas are set by the administrator", b"NOPERM")
+    """Change the limits of a quota root; what is not named is not limited any more (§4.1.3)."""
+    if not session.administrator:
+        raise Refused("Quotas are set by administrators", b"NOPERM")
+    limits = dict(command.limits)
+    if not limits.keys() <= set(RESOURCES):
+        raise Refused("That resource is not limited here", b"CANNOT")
+    octets, messages = limits.get(b"STORAGE"), limits.get(b"MESSAGE")
+    if octets is not None and octets > MAX_NUMBER64 // UNIT:
+        raise Refused("That is more than a limit can be", b"LIMIT")
+    await offload.run(session.store, "names", lambda: session.store.set_quota(
+        command.root, UNLIMITED if octets is None else octets * UNIT, UNLIMITED if messages is None else messages))
+    session.stream.write(_quota(session, command.root))
+    return Reply("SETQUOTA completed")
 
 
 def _quota(session: Session, root: str) -> bytes:
@@ -80,7 +96,16 @@ def _is_own(session: Session, root: str) -> bool:
 
 
 def _may_see(session: Session, root: str) -> bool:
+    if session.administrator and _exists(session, root):
+        return True
     if root.startswith(PUBLIC):
         return any(session.store.may(session.user, entry, "r") and session.store.status(entry).quota_root == root
                    for entry in rights.visible(session.store, session.user) if not entry.name.owner)
     return root == session.user or root in _own_roots(session)
+
+
+def _exists(session: Session, root: str) -> bool:
+    """Whether it is a domain's, a user's, or one that a mailbox has."""
+    if root.startswith(DOMAIN) or session.store.directory.find(root) is not None:
+        return True
+    return any(partition.quotas.has(root) for partition in session.store.partitions.values())

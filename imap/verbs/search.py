@@ -1,6 +1,6 @@
 """SEARCH: RFC 3501 §6.4.4, RFC 4731, RFC 5032, RFC 5182, RFC 7162 §3.1.5. What SORT and THREAD share with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import numpy as np
@@ -11,13 +11,14 @@ from imap.session import Session
 from imap.states import Refused, Reply
 from imap.view import View
 from imap.wire import responses
-from imap.wire.numbers import SAVED, NumberSet, format_numbers
+from imap.wire.grammar import SyntaxProblem
+from imap.wire.numbers import SAVED, NumberSet, set_pieces
 from imap.wire.responses import BAD, NO
 from imap.wire.search import CHARSETS, Result, Results, Search
 from imap.wire.sorting import Sort, Thread
-from store.errors import StoreError
 from store.mailbox import Mailbox
 from store.net import offload
+from store.progress import Progress
 from store.search import (
     Among,
     And,
@@ -54,20 +55,21 @@ async def search(session: Session, command: Search) -> Reply:
     """The numbers, or UIDs, of the messages that the key finds."""
     if command.charset is not None and b"UTF8=ACCEPT" in session.enabled:
         raise Refused("After ENABLE UTF8=ACCEPT there is no CHARSET", status=BAD)       # RFC 6855 §3
-    found = await matching(session, command, lambda _, positions: positions, thread=_asks(command.key, _READS))
+    found = await matching(session, command, lambda _, found, progress: found, thread=_asks(command.key, _READS))
     results = command.results
     if results is None and session.rev2:
         results = frozenset({Result.ALL})               # RFC 9051 §6.4.4
     if results is None:
         view = session.selected()
-        session.stream.write(responses.search(numbers_of(view, command, found), highest_modseq(view, command, found)))
+        await write_pieces(session, responses.search_pieces(
+            b"SEARCH", numbers_of(view, command, found), highest_modseq(view, command, found)))
     else:
-        session.stream.write(extended(session, command, found, results))
+        session.stream.write(await extended(session, command, found, results))
     return Reply("UID SEARCH completed" if command.by_uid else "SEARCH completed")
 
 
-async def matching(session: Session, command: Search | Sort | Thread, then: Callable[[Mailbox, Positions], T], *,
-                   thread: bool) -> T:
+async def matching(session: Session, command: Search | Sort | Thread,
+                   then: Callable[[Mailbox, Positions, Progress], T], *, thread: bool) -> T:
     """What `then` makes of the messages that the key finds; both in a thread where that is asked for.
 
     A search that is to save its result and ends with NO saves an empty one (RFC 5182 §2.1).
@@ -81,17 +83,22 @@ async def matching(session: Session, command: Search | Sort | Thread, then: Call
         if _asks(command.key, (Numbers,)):
             session.keep_numbers()
         key = _for_session(command.key, view, int(session.clock.seconds()))
-        mailbox = evolve(view.mailbox, rows=view.rows)      # with what this session still numbers
+        mailbox = evolve(view.mailbox, rows=view.rows, uids=view.uids)      # with what this session still numbers
+
+        progress = session.progress()
 
         def work() -> T:
-            return then(mailbox, view.still_there(np.flatnonzero(find(session.store, mailbox, key))))
+            found = find(session.store, mailbox, key, progress=progress)
+            return then(mailbox, view.still_there(np.flatnonzero(found)), progress)
 
-        return await session.patiently(offload.run(session.store, "search", work)) if thread else work()
+        return await session.patiently(offload.run(session.store, "search", work), progress) if thread else work()
     except Refused as refused:
         if refused.status == NO:
             _forget_saved(view, command)
         raise
-    except StoreError:
+    except SyntaxProblem:
+        raise
+    except Exception:               # of whatever kind: it becomes a NO
         _forget_saved(view, command)
         raise
 
@@ -113,7 +120,22 @@ def highest_modseq(view: View, command: Search | Sort, found: Positions) -> int:
     return int(view.rows["modseq"][found].max())
 
 
-def extended(session: Session, command: Search | Sort, found: Positions, results: Results) -> bytes:
+async def write_pieces(session: Session, pieces: Iterable[bytes]) -> None:
+    """Write what makes one response together; others are let in between, and nothing else is written."""
+    for piece in pieces:
+        session.stream.write(piece)
+        await session.stream.breathe()
+
+
+async def _number_set(session: Session, numbers: Positions) -> bytes:
+    pieces = []
+    for piece in set_pieces(numbers):
+        pieces.append(piece)
+        await session.stream.breathe()
+    return b",".join(pieces)
+
+
+async def extended(session: Session, command: Search | Sort, found: Positions, results: Results) -> bytes:
     """ESEARCH (RFC 4731 §3.1); MIN and MAX are the first and the last of `found`. "$" is set if the client wants it."""
     view, chosen = session.selected(), found
     if not results & {Result.ALL, Result.COUNT} and results & {Result.MIN, Result.MAX}:
@@ -132,7 +154,7 @@ def extended(session: Session, command: Search | Sort, found: Positions, results
         if Result.MAX in results:
             items.append((b"MAX", b"%d" % numbers[-1]))
         if Result.ALL in results:
-            items.append((b"ALL", format_numbers(numbers)))
+            items.append((b"ALL", await _number_set(session, numbers)))
     if Result.COUNT in results:
         items.append((b"COUNT", b"%d" % len(found)))
     modseq = highest_modseq(view, command, chosen)

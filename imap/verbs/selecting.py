@@ -10,6 +10,7 @@ from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
 from mboxlist.entry import MailboxEntry
 from store.expunge import expunge as expunge_messages
 from store.net import offload
+from store.values import Flag
 
 
 async def select(session: Session, command: Select) -> Reply:
@@ -28,7 +29,14 @@ async def select(session: Session, command: Select) -> Reply:
     if command.resync is not None:
         await resync(session, view, command.resync)
     name = "EXAMINE" if command.read_only else "SELECT"
-    return Reply(f"{name} completed", responses.READ_ONLY if view.read_only else responses.READ_WRITE)
+    return Reply(f"{name} completed", responses.READ_WRITE if _is_read_write(session, view) else responses.READ_ONLY)
+
+
+def _is_read_write(session: Session, view: View) -> bool:
+    r"""Whether the user may change what others see (RFC 4314 §5.2). Flags of the user's own change all the same."""
+    entry = view.mailbox.entry
+    own = session.store.private_bits(entry, session.user)
+    return not view.read_only and not set(session.rights()).isdisjoint("iewt" if own & Flag.SEEN else "iewts")
 
 
 def _quota_alert(session: Session, entry: MailboxEntry) -> bytes:

@@ -65,6 +65,8 @@ def challenge(octets: bytes) -> bytes:
 
 def _decoded(encoded: bytes) -> Secret:
     try:
+        if len(encoded) % 4 or encoded.endswith(b"==="):        # which Python lets pass
+            raise binascii.Error
         return Secret(base64.b64decode(encoded, validate=True))
     except binascii.Error:
         raise SyntaxProblem("That is not base64") from None

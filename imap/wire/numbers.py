@@ -1,6 +1,7 @@
 """Sets of message numbers, both ways: sequence-set of RFC 3501 §9, §6.4.8."""
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
 from attrs import frozen
@@ -9,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from imap.wire.grammar import MAX_NUMBER, SyntaxProblem
 from imap.wire.scanner import Scanner
 
+PIECE = 10_000  # numbers that are written at a time: a millisecond or two
 STAR = 0        # "*" in a range: the largest number in use
 
 _SET = re.compile(rb"[0-9:,*]++")
@@ -105,8 +107,21 @@ def format_numbers(numbers: ArrayLike) -> bytes:
     values = np.asarray(numbers)
     if len(values) < 2:             # most answers name one message
         return b"%d" % values[0] if len(values) else b""
+    return b",".join(set_pieces(values))
+
+
+def set_pieces(values: NDArray[np.integer]) -> Iterator[bytes]:
+    """The same of an array, in pieces that are joined with commas: none of them is long work."""
     new = np.flatnonzero(np.diff(values) != 1)
-    return format_ranges(values[np.concatenate(([0], new + 1))], values[np.concatenate((new, [len(values) - 1]))])
+    firsts, lasts = values[np.concatenate(([0], new + 1))], values[np.concatenate((new, [len(values) - 1]))]
+    for at in range(0, len(firsts), PIECE):
+        yield format_ranges(firsts[at:at + PIECE], lasts[at:at + PIECE])
+
+
+def list_pieces(numbers: NDArray[np.integer]) -> Iterator[bytes]:
+    """Each of these numbers after a blank, in pieces."""
+    for at in range(0, len(numbers), PIECE):
+        yield (" " + str(numbers[at:at + PIECE].tolist())[1:-1].replace(",", "")).encode("ascii")
 
 
 def format_ranges(firsts: NDArray[np.integer], lasts: NDArray[np.integer]) -> bytes:

@@ -59,6 +59,8 @@ def parse_setquota(scan: Scanner) -> SetQuota:
         if len(limits) == MAX_RESOURCES:
             raise SyntaxProblem("Too many resources")
         resource = scan.atom().upper()
+        if any(resource == named for named, _ in limits):
+            raise SyntaxProblem("A resource is there twice")
         scan.space()
         limits.append((resource, _number64(scan)))
     scan.end()

@@ -1,15 +1,16 @@
 """The replies of RFC 3501 §7, as lines. Text for people is cleaned, codes are checked: nothing can add a line."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from imap.wire import utf7
 from imap.wire.flags import format_flags
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.listing import StatusItem
-from imap.wire.numbers import format_numbers
+from imap.wire.numbers import format_numbers, list_pieces
 from imap.wire.writer import Writer
 
 OK, NO, BAD, BYE = b"OK", b"NO", b"BAD", b"BYE"
@@ -125,10 +126,14 @@ def status(name: str, values: Iterable[tuple[StatusItem, int]], *, utf8: bool = 
 def search(numbers: ArrayLike, modseq: int = 0) -> bytes:
     """SEARCH (RFC 3501 §7.2.5), for an array or a sequence of many numbers too; `modseq` is the highest of those
     messages when the client has asked for MODSEQs (RFC 7162 §3.1.6)."""
-    many: list[int] = numbers.tolist() if hasattr(numbers, "tolist") else list(numbers)     # type: ignore[arg-type]
-    text = str(many)[1:-1].replace(",", "")
-    return b"* SEARCH%s%s\r\n" % (b" " + text.encode("ascii") if text else b"",
-                                  b" (MODSEQ %d)" % modseq if text and modseq else b"")
+    return b"".join(search_pieces(b"SEARCH", np.asarray(numbers, np.int64), modseq))
+
+
+def search_pieces(name: bytes, numbers: NDArray[np.integer], modseq: int = 0) -> Iterator[bytes]:
+    """SEARCH or SORT in pieces, none of which is long work."""
+    yield b"* " + name
+    yield from list_pieces(numbers)
+    yield b" (MODSEQ %d)\r\n" % modseq if len(numbers) and modseq else b"\r\n"
 
 
 def esearch(tag: bytes, items: Iterable[tuple[bytes, bytes]], *, by_uid: bool) -> bytes:
@@ -139,7 +144,7 @@ def esearch(tag: bytes, items: Iterable[tuple[bytes, bytes]], *, by_uid: bool) -
 
 def sort(numbers: ArrayLike, modseq: int = 0) -> bytes:
     """SORT (RFC 5256 §4); `modseq` as in `search`."""
-    return b"* SORT" + search(numbers, modseq)[len(b"* SEARCH"):]
+    return b"".join(search_pieces(b"SORT", np.asarray(numbers, np.int64), modseq))
 
 
 def server_id(pairs: Iterable[tuple[bytes, bytes | None]]) -> bytes:
@@ -165,9 +170,11 @@ def namespace(personal: Sequence[str], others: Sequence[str], shared: Sequence[s
 # Response codes, without their brackets (RFC 3501 §7.1, RFC 4315 §3)
 
 
-def in_progress(tag: bytes) -> bytes:
-    """INPROGRESS of the command with that tag, of which nobody knows how far it is (RFC 9585 §4)."""
-    return b"INPROGRESS" if b"]" in tag else b'INPROGRESS ("%b" NIL NIL)' % tag
+def in_progress(tag: bytes, done: int = 0, goal: int = 0) -> bytes:
+    """INPROGRESS of the command with that tag: so much is done of a goal, which is 0 when unknown (RFC 9585 §4)."""
+    if b"]" in tag:
+        return b"INPROGRESS"
+    return b'INPROGRESS ("%b" %d %d)' % (tag, done, goal) if goal else b'INPROGRESS ("%b" NIL NIL)' % tag
 
 
 def capability_code(names: Iterable[bytes]) -> bytes:

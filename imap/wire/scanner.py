@@ -16,6 +16,7 @@ from imap.wire.grammar import (
     LIST_MAILBOX,
     LITERAL,
     MAX_NUMBER,
+    MAX_NUMBER64,
     NUMBER,
     QUOTED,
     QUOTED_UTF8,
@@ -128,6 +129,13 @@ class Scanner:
         if number > MAX_NUMBER:
             raise SyntaxProblem("The number is out of range")
         return number
+
+    def number64(self) -> int:
+        """number64: 63 bits (RFC 9051 §9)."""
+        digits = self._matched(NUMBER, "A number is expected here")
+        if len(digits) > 19 or int(digits) > MAX_NUMBER64:
+            raise SyntaxProblem("The number is out of range")
+        return int(digits)
 
     # Strings
 

@@ -58,8 +58,14 @@ class Account:
     aliases: tuple[str, ...] = ()
 
 
+NO_USER_ID = "@"            # that nobody can have; "" owns the public mailboxes
+
+
 class Directory(Protocol):
     """Says who the users are."""
+
+    def user_id(self, address: str) -> str:
+        """The user id that an address or login name would be, whoever there is; NO_USER_ID for what cannot be one."""
 
     def find(self, user: str) -> Account | None:
         """The account of that user id."""

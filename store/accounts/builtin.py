@@ -11,13 +11,11 @@ from mboxlist.names import NameProblem, legal_owner
 from mboxlist.table import MailboxList
 from store.accounts.addresses import canonical, canonical_domain
 from store.accounts.aliases import Aliases, legal_aliases
-from store.accounts.base import Account, Status
+from store.accounts.base import NO_USER_ID, Account, Status
 from store.accounts.cache import VerifiedPasswords
 from store.accounts.passwords import NOBODY, verify_password
 from store.errors import Problem, StoreError
 from store.values import Secret
-
-NO_USER_ID = "@"            # that nobody can have; "" owns the public mailboxes
 
 
 @frozen

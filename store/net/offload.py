@@ -26,6 +26,7 @@ from store.messagefiles import Staged
 from store.net.locked import LockedMailboxes
 from store.net.threads import Inline, Threads
 from store.partition import READY, Partition
+from store.progress import Progress
 from store.settings import SYNC_LEVELS
 from store.store import Store
 from store.values import InternalDate, Secret
@@ -186,32 +187,58 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
 async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, InternalDate | None]]) -> list[int]:
     """Deliver received messages to one mailbox, all or none; their UIDs. When this returns they are on disk.
 
-    The staged messages are used up, also when this raises. Raises StoreError, BUSY also when the mailbox is being moved
-    to another partition.
+    It is tried again while the mailbox is being moved to another partition, up to `across.PATIENCE`. The staged
+    messages are used up, also when this raises. Raises StoreError.
     """
     now = InternalDate(int(time.time()))
     arrived = [(staged, target, received or now) for staged, target, received in messages]
-    files, mailbox = [staged for staged, _, _ in arrived], arrived[0][1].entry.id
+    deadline = time.monotonic() + across.PATIENCE
     try:
-        partition = store.partition_of(arrived[0][1].entry)
+        while True:
+            before = arrived[0][1].entry
+            try:
+                return await _deliver_all_to(store, store.partition_of(before), arrived)
+            except StoreError as refusal:
+                entry = store.mailboxes.find_id(before.id)
+                if entry is None or refusal.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
+                    raise
+                if time.monotonic() > deadline:
+                    raise StoreError(Problem.BUSY, "The mailbox is being moved") from refusal
+            if entry.partition == before.partition:
+                await _durability(store).threads.pause(across.PAUSE)
+            arrived = [(staged, evolve(target, entry=entry), received) for staged, target, received in arrived]
+    finally:
+        for staged, _, _ in messages:
+            if not staged.committed:
+                staged.abort()
+
+
+async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[tuple[Staged, Target, InternalDate]]
+                          ) -> list[int]:
+    """One try. Messages that were staged on another partition are copied to this one."""
+    here: list[tuple[Staged, Target, InternalDate]] = []
+    try:
+        for staged, target, received in arrived:
+            if staged.files is not partition.files:
+                own = next(one for one in store.partitions.values() if one.files is staged.files)
+                await secure(store, own, [staged], known_too=True)
+                staged = await _copy(store, staged, partition)
+            here.append((staged, target, received))
+        files = [staged for staged, _, _ in here]
         await secure(store, partition, files)
         try:
-            uids = await _commit_all(store, partition, arrived)
+            uids = await _commit_all(store, partition, here)
         except NotOnDisk:               # a purge was quicker
             await secure(store, partition, files, known_too=True)
-            uids = await _commit_all(store, partition, arrived)
+            uids = await _commit_all(store, partition, here)
         _durability(store).make_ready(partition)
         if store.settings.sync != NOTHING:
             await _durability(store).log(partition)
         await run(store, "files", place_all, [staged for staged in files if staged.committed])
         return uids
-    except StoreError as refusal:
-        if refusal.problem is Problem.NO_MAILBOX and store.mailboxes.find_id(mailbox) is not None:
-            raise StoreError(Problem.BUSY, detail="the mailbox is being moved") from refusal
-        raise
     finally:
-        for staged in files:
-            if not staged.committed:
+        for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
+            if staged is not original and not staged.committed:
                 staged.abort()
 
 
@@ -342,11 +369,12 @@ async def _copy(store: Store, staged: Staged, partition: Partition) -> Staged:
 
 
 async def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], *,
-               remove: bool = False, reader: str = "", at_once: bool = False) -> list[int]:
+               remove: bool = False, reader: str = "", at_once: bool = False,
+               progress: Progress | None = None) -> list[int]:
     """COPY (with `remove`, MOVE) of all of `uids` or none, to wherever the target is; the new UIDs. It is on disk when
     this returns (see `flushed`). `at_once`: without a thread, if it can be done without.
 
-    Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT, BUSY, DISK_FULL, CORRUPT.
+    Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT, BUSY, DISK_FULL, CORRUPT; Abandoned.
     """
     new = None
     if at_once and store.partition_of(source) is store.partition_of(target):
@@ -358,7 +386,7 @@ async def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: N
     if new is None:
         side_by_side = _durability(store).threads.side_by_side
         new = await run(store, "changes", lambda: across.copy(
-            store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side))
+            store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side, progress=progress))
     written = (target, source) if remove else (target,)
     for entry in {store.partition_of(entry).name: entry for entry in written}.values():
         await flushed(store, entry)

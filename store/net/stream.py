@@ -169,6 +169,11 @@ class Stream(TwistedProtocol):
                 raise ConnectionLost
 
     @property
+    def lost(self) -> bool:
+        """Whether the connection has ended: nobody waits for an answer any more. Also for other threads."""
+        return self._lost
+
+    @property
     def can_start_tls(self) -> bool:
         """Whether STARTTLS may be offered now."""
         return self._factory.tls is not None and not self.secure

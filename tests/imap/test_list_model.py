@@ -55,6 +55,7 @@ class Session:
 @pytest.fixture(autouse=True)
 def nobody_shares(monkeypatch):
     monkeypatch.setattr(listing.rights, "visible", lambda *_: iter(()))
+    monkeypatch.setattr(listing.rights, "sees_many", lambda *_: False)
 
 
 def below(name):

@@ -1,5 +1,8 @@
 """What a client stores itself begins no period of grace for deliveries."""
 
+import pytest
+from attrs import evolve
+
 from tests.support.scripts import Player, content
 
 
@@ -59,3 +62,18 @@ S: a3 OK ...
 """)
     place.store.remove_quota_root("bob/Archive")
     place.store.remove_quota_root("@example.org")
+
+
+@pytest.mark.parametrize("admins", ["alice", "carol, alice", "", "bob", "Alice"])
+def test_quotaset_is_announced_to_those_who_may(place, admins):
+    """RFC 9208 §4.1.3: who may not use SETQUOTA is not told of it."""
+    place.settings = evolve(place.settings, admins=admins)
+    wire = place.connect()
+    assert b"QUOTA" not in wire.received()
+    wire.send(b"a LOGIN alice secret\r\nb CAPABILITY\r\n")
+    login, untagged, _ = wire.received().splitlines()
+    announced = b" QUOTASET " in untagged
+    assert announced == (b" QUOTASET " in login) == ("alice" in admins)
+    wire.send(b"c SETQUOTA alice (MESSAGE 9)\r\n")
+    assert (b"c OK" in wire.received()) == announced
+    place.store.set_quota("alice", octets=-2, messages=-2)

@@ -97,3 +97,37 @@ S: a4 OK [READ-WRITE] ...
 """)
     set_acl(place.store, place.name("Old"), "alice", "+x")
     play(place, "C: a1 DELETE Old\nS: a1 OK ...")
+
+
+def test_an_alias_is_an_identifier_like_any_other(place):
+    """RFC 4314 §6: whose address it is, or that it is anybody's, is not to be found out by an access control list."""
+    place.store.directory.change("bob", aliases=["robert"])
+    place.store.directory.change("alice", aliases=["liz"])
+    play(place, r"""
+C: a1 SETACL INBOX robert lr
+C: a2 SETACL INBOX robin lr
+C: a3 SETACL INBOX liz lr
+S: a1 OK SETACL completed
+S: a2 OK SETACL completed
+S: a3 OK SETACL completed
+C: a4 GETACL INBOX
+S: * ACL INBOX alice lrswipkxteacd liz lr robert lr robin lr
+S: a4 OK ...
+C: a5 LISTRIGHTS INBOX liz
+S: * LISTRIGHTS INBOX liz "" l r s w i p k x t e a c d
+S: a5 OK ...
+C2: x1 LOGIN bob secret
+S2: x1 OK ...
+C2: x2 MYRIGHTS user/alice/INBOX
+S2: x2 NO [NONEXISTENT] ...
+""")
+
+
+def test_what_cannot_be_a_name_is_no_identifier(place):
+    """RFC 4314 §3, whether or not somebody has it."""
+    play(place, r"""
+C: a1 SETACL INBOX @ lr
+S: a1 NO [CANNOT] ...
+C: a2 SETACL INBOX group: lr
+S: a2 BAD ...
+""")

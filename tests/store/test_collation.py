@@ -22,6 +22,19 @@ def test_folding_is_piece_by_piece():
     assert "".join(map(casemap, text)) == casemap(text)
 
 
+def test_folding_a_long_text_is_the_same_as_each_of_its_characters():
+    others = [chr(code) for code in range(0x80, 0x3000)]
+    for at in range(0, len(others), 7):
+        text = "a text of which few characters, " + "z".join(others[at:at + 7]) + ", are not of ASCII"
+        assert "".join(map(casemap, text)) == casemap(text)
+
+
+@pytest.mark.parametrize("text", ["\u02b1\u0266", "\u02e0\u0263", "\u0390\u03b9", "\u03b0\u03c5", "\u0587\u0565\u0582"])
+def test_what_one_character_becomes_is_not_folded_again_with_another(text):
+    for words in (text, text[::-1], "a " + text):
+        assert "".join(map(casemap, words)) == casemap(words)
+
+
 def test_order():
     words = ["b", "A", "ä", "Z", "z\u0301", "Ab", "aa"]
     assert sorted(words, key=collation_key) == ["A", "aa", "Ab", "ä", "b", "Z", "z\u0301"]

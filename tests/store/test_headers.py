@@ -108,6 +108,29 @@ def test_parameter_continuations(value, expected):
     assert headers.parameter(headers.parameters(value), b"NAME") == expected
 
 
+@pytest.mark.parametrize(("value", "expected"), [
+    # RFC 2231 §3 and §4.1, whose examples these are
+    (b'message/external-body; access-type=URL; URL*0="ftp://"; URL*1="cs.utk.edu/pub/moore/bulk-mailer.tar"',
+     [(b"ACCESS-TYPE", b"URL"), (b"URL", b"ftp://cs.utk.edu/pub/moore/bulk-mailer.tar")]),
+    (b"application/x-stuff; title*0*=us-ascii'en'This%20is%20even%20more%20; title*1*=%2A%2A%2Afun%2A%2A%2A%20; "
+     b'title*2="isn\'t it!"',
+     [(b"TITLE*", b"us-ascii'en'This%20is%20even%20more%20%2A%2A%2Afun%2A%2A%2A%20isn%27t%20it!")]),
+    # in any order, and where the first one stands
+    (b"a/b; x*1=two; y=z; x*0=one", [(b"Y", b"z"), (b"X", b"onetwo")]),
+    # one that is encoded by itself stays as it is; so does what lacks its beginning, and what follows a gap
+    (b"a/b; x*=utf-8''%C3%A4", [(b"X*", b"utf-8''%C3%A4")]),
+    (b"a/b; x*1=two", [(b"X*1", b"two")]),
+    (b"a/b; x*0=one; x*2=three", [(b"X", b"one"), (b"X*2", b"three")]),
+    # the same name twice: the first counts
+    (b"a/b; x=1; x*0=2; x*1=3", [(b"X", b"1")]),
+    (b"a/b; x*01=1; x**=2; x*0=3; x*0=4", [(b"X*01", b"1"), (b"X**", b"2"), (b"X", b"3")]),
+    # a first piece in the clear
+    (b'a/b; x*0="a b%"; x*1*=%20c', [(b"X*", b"''a%20b%25%20c")]),
+])
+def test_continuations_are_put_together(value, expected):
+    assert list(headers.joined(headers.parameters(value))) == expected
+
+
 def test_parameters_have_a_limit():
     assert len(headers.parameters(b"a/b" + b"; c=d" * 1000)) == headers.PARAMETERS
 

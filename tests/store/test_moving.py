@@ -230,6 +230,64 @@ def test_who_writes_to_a_mailbox_that_is_held_waits(two, monkeypatch):
     let_go(0)
 
 
+def arrived(store: Store, entry, numbers) -> list[tuple]:
+    """Messages of a MULTIAPPEND that have come."""
+    found = []
+    for number in numbers:
+        staged = store.stage(entry)
+        staged.write(BODIES[number])
+        found.append((staged, Target(entry, appended=True), None))
+    return found
+
+
+def test_many_messages_wait_for_a_mailbox_that_is_held(two, monkeypatch):
+    """RFC 3502 §6.3.11: all or none, as ever; a mailbox that moves is no reason to refuse them."""
+    inbox = two.entry(name())
+    messages = arrived(two, inbox, [1, 2, 1])
+    hold(two, inbox)
+    waited = []
+
+    def let_go(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
+
+    monkeypatch.setattr("time.sleep", let_go)
+    assert offload.now(offload.deliver_all(two, messages)) == [1, 2, 3]
+    assert len(waited) == 2
+    assert [found[0] for found in contents(two).values()] == [BODIES[1], BODIES[2], BODIES[1]]
+    monkeypatch.setattr("store.across.PATIENCE", 0)
+    hold(two, inbox)
+    with pytest.raises(StoreError) as refused:
+        offload.now(offload.deliver_all(two, arrived(two, inbox, [3, 4])))
+    assert refused.value.problem is Problem.BUSY
+    two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
+    assert len(contents(two)) == 3
+    two.partitions["primary"].files.settle()
+    assert not list(two.partitions["primary"].files.staging.iterdir())
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_many_messages_on_their_way_go_where_the_mailbox_is_now(two, known):
+    stale = two.entry(name())
+    if known:               # on the partition where they will come
+        moving.move_owner(two, "bob", "second")
+        deliver(two, BODIES[2], "user/bob/INBOX")
+    messages = arrived(two, stale, [3, 2, 3])
+    moving.move_owner(two, "alice", "second")
+    assert offload.now(offload.deliver_all(two, messages)) == [1, 2, 3]
+    assert [found[0] for found in contents(two).values()] == [BODIES[3], BODIES[2], BODIES[3]]
+    for partition in two.partitions.values():
+        partition.files.settle()
+        assert not list(partition.files.staging.iterdir())
+    assert check(two) == []
+    gone = arrived(two, stale, [1, 2])
+    two.remove_user("alice")
+    with pytest.raises(StoreError) as refused:
+        offload.now(offload.deliver_all(two, gone))
+    assert refused.value.problem is Problem.NO_MAILBOX
+
+
 class Cut(Exception):
     """The mover ends here."""
 

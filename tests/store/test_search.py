@@ -7,7 +7,9 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store import search as searching
+from store.columns import Columns
 from store.errors import Problem, StoreError
+from store.messagefiles import MessageFile, MessageFiles
 from store.search import (
     All,
     Among,
@@ -127,13 +129,15 @@ def test_an_empty_mailbox(store):
 
 def test_only_messages_that_are_left_are_opened(filled, monkeypatch):
     opened = []
-    open_message = filled.open_message
+    beginnings = MessageFiles.beginnings
+    number_of = {row["mid"].tobytes(): int(row["uid"])
+                 for row in filled.open_mailbox(filled.entry(MailboxName.parse(INBOX))).rows}
 
-    def watch(entry, row):
-        opened.append(int(row["uid"]))
-        return open_message(entry, row)
+    def watch(self, mids, *more):
+        opened.extend(number_of[mid] for mid in mids)
+        return beginnings(self, mids, *more)
 
-    monkeypatch.setattr(filled, "open_message", watch)
+    monkeypatch.setattr(MessageFiles, "beginnings", watch)
     assert found(filled, And((Body("body"), Or(HasFlag(Flag.SEEN), Keyword("todo")), Smaller(400)))) == [1]
     assert opened == [1, 4]
     opened.clear()
@@ -143,26 +147,17 @@ def test_only_messages_that_are_left_are_opened(filled, monkeypatch):
     assert opened == [1, 2, 3, 4]
 
 
-def test_headers_are_read_before_bodies(filled, monkeypatch):
-    mailbox = filled.open_mailbox(filled.entry(MailboxName.parse(INBOX)))
+def test_headers_are_read_before_bodies(store, monkeypatch):
+    """Of a large message; a small one is read as a whole."""
+    for name in (b"alice", b"bob"):
+        deliver(store, b"From: %b\r\n\r\n" % name + b"x\r\n" * 50_000, INBOX)
     octets = []
-    open_message = filled.open_message
-
-    def watch(entry, row):
-        file = open_message(entry, row)
-
-        class Watched:
-            def read(self, offset, count):
-                octets.append(count)
-                return file.read(offset, count)
-
-            close, head = staticmethod(file.close), file.head
-
-        return Watched()
-
-    monkeypatch.setattr(filled, "open_message", watch)
-    search(filled, mailbox, And((Body("x"), Header("from", "nobody"))))
-    assert len(octets) == 4 and sum(octets) < 600
+    read = MessageFile.read
+    monkeypatch.setattr(MessageFile, "read", lambda self, offset, count: octets.append(count) or read(
+        self, offset, count))
+    assert found(store, And((Body("y"), Header("from", "nobody")))) == []
+    assert len(octets) == 2 and sum(octets) < 600
+    assert found(store, And((Body("x"), Header("from", "bob")))) == [2]
 
 
 def test_the_trace_header_is_searched_where_it_belongs_to_the_message(store):
@@ -181,19 +176,14 @@ def test_a_message_that_cannot_be_read_is_not_found_and_harms_no_other(filled, m
             return function(entry, rows)
         return read
 
+    monkeypatch.setattr(MessageFiles, "beginnings", lambda self, mids, *_: iter([None] * len(mids)))
     for name in ("open_message", "cached"):
         monkeypatch.setattr(filled, name, without_the_second(getattr(filled, name)))
+        filled.columns = Columns()
         assert found(filled, Text("o")) == [1, 3, 4]
         assert found(filled, Not(Text("nowhere"))) == [1, 3, 4]
         assert "gone" in caplog.text
         caplog.clear()
-
-
-def test_many_messages_are_looked_at_in_batches(store, monkeypatch):
-    monkeypatch.setattr(searching, "BATCH", 2)
-    for number in range(5):
-        deliver(store, b"Subject: %d\r\n\r\n" % number, INBOX)
-    assert found(store, Or(Header("subject", "0"), Header("subject", "4"))) == [1, 5]
 
 
 class Unknown(searching.Key):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from store import text
 from store.cache import PartSpan
-from store.matching import _is_in
+from store.matching import is_in
 from store.text import body_text, codec, decode_text, decode_words, header_text
 
 
@@ -105,16 +105,16 @@ def test_junk_is_text_too(body, encoding, charset):
 def test_a_text_is_found_across_pieces(words, wanted, cuts):
     places = [0, *sorted(min(cut, len(words)) for cut in cuts), len(words)]
     pieces = [words[start:end] for start, end in zip(places, places[1:], strict=False)]
-    assert _is_in(wanted, [pieces]) == (wanted in words.upper().replace("É", "E\u0301"))
-    assert not _is_in("x", [pieces, pieces])
+    assert is_in(wanted, [pieces]) == (wanted in words.upper().replace("É", "E\u0301"))
+    assert not is_in("x", [pieces, pieces])
     if wanted:
-        assert not _is_in(wanted + "x", [pieces, ["x"]])
+        assert not is_in(wanted + "x", [pieces, ["x"]])
 
 
 def test_a_text_is_found_wherever_it_is_cut():
     for cut in range(6):
-        assert _is_in("ABC", [["xabcx"[:cut], "xabcx"[cut:]]])
-        assert _is_in("ABC", [list("xabcx")])
+        assert is_in("ABC", [["xabcx"[:cut], "xabcx"[cut:]]])
+        assert is_in("ABC", [list("xabcx")])
 
 
 def test_a_big_body_is_read_in_windows():
@@ -125,5 +125,5 @@ def test_a_big_body_is_read_in_windows():
         return b"a" * count
 
     part = PartSpan(0, 100, 100 + (1 << 24))
-    assert not _is_in("b", [body_text(read, part)])
+    assert not is_in("b", [body_text(read, part)])
     assert sum(reads) == 1 << 24 and max(reads) == text.WINDOW

@@ -2,6 +2,7 @@
 
 import ssl
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
@@ -41,7 +42,7 @@ class Authority:
                    .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
                    .add_extension(x509.ExtendedKeyUsage([usage]), critical=False))
         if others:
-            names = x509.SubjectAlternativeName([x509.DNSName(other) for other in others])
+            names = x509.SubjectAlternativeName([_general_name(other) for other in others])
             builder = builder.add_extension(names, critical=not name)
         self._made += 1
         file = self.folder / f"{self.file.stem}-{self._made}.pem"
@@ -50,6 +51,23 @@ class Authority:
                               serialization.NoEncryption())
             + builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
         return file
+
+    def server(self) -> Path:
+        """The same for a server on this host; some clients know addresses only as common names."""
+        return self.client("127.0.0.1", "localhost", "127.0.0.1", usage=ExtendedKeyUsageOID.SERVER_AUTH)
+
+    def trusted(self) -> ssl.SSLContext:
+        """A client that takes what this authority has signed for the host that it asked for, and nothing else."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(self.file)
+        return context
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def showing(file: Path | None, version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> ssl.SSLContext:

@@ -1,4 +1,5 @@
-r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against the server, in memory.
+r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against the server: here in memory,
+`tests.support.over_tls` on sockets.
 
     # ...                                   a comment
     have: INBOX one two(\Deleted); Sent     alice's mailboxes, and messages by their subjects, with flags
@@ -11,11 +12,14 @@ r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against 
     S: ...                                  any untagged lines, up to one like the next S line
     S~: \x00                                octets from the server, which need not end a line
     C2: S2: C3: S3:                         the same for further connections, which open when they first say something
+    ascending: $first $second               each of these numbers is greater than the one before
     nothing:                                nothing has come
     closed:                                 the server has ended the connection (it has not, where this is not said)
     time: 300     stop:     hangup:     tls:      what else may happen; tls: a handshake was asked for
     deliver: INBOX four                     a message arrives
     mail: INBOX Subject: one | Date: ...    one with this header arrives (" | " between the fields)
+    message: INBOX (\Seen)                  a message arrives with these flags, made of the lines that follow:
+    | Subject: one                          one of its lines, which ends in CRLF; octets may be written as escapes
     lose: INBOX 2                           the file of a UID is gone
     remember: 8                             so many octets of expunged UIDs are kept on record for a mailbox
     acl: user/bob/Team alice lrs            what an identifier may do with a mailbox (- for nothing)
@@ -27,6 +31,7 @@ r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against 
 
 import codecs
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from attrs import evolve
@@ -135,6 +140,10 @@ def flags_of(words):
     return Flags(system, tuple(keywords))
 
 
+def _has_line(got):
+    return b"\r\n" in got
+
+
 class Player:
     """Plays one script. `piece`: how many octets of the client's arrive together; 0: as many as it sends."""
 
@@ -147,10 +156,16 @@ class Player:
         self.closed = set()
         self.waiting = []
         self.skipping = set()
+        self.message = []           # lines of one that is to arrive,
+        self.into = ("", "")        # and its mailbox and flags
 
     def play(self, script):
         """Play it from the first line to the last; afterwards nothing may be left over."""
         for number, line in enumerate(script.splitlines(), 1):
+            if line.startswith("|"):
+                self.message.append(octets(line[2:]) + b"\r\n")
+                continue
+            self.deliver_message()
             if not line.strip() or line.startswith("#"):
                 continue
             verb, colon, rest = line.partition(":")
@@ -159,6 +174,7 @@ class Player:
                 self.step(verb, rest.removeprefix(" "))
             except AssertionError as error:
                 raise AssertionError(f"line {number}: {line}\n{error}") from error
+        self.deliver_message()
         self.flush()
         for which, wire in self.wires.items():
             self.look(which)
@@ -185,7 +201,7 @@ class Player:
             self.wires[which] = self.place.connect()
             self.got[which] = b""
             if self.greets:
-                self.look(which)
+                self.until(which, _has_line)
                 self.got[which] = self.got[which].partition(b"\r\n")[2]
         return self.wires[which]
 
@@ -203,7 +219,18 @@ class Player:
     def look(self, which):
         self.got[which] += self.wire(which).received()
 
+    def more(self, which):
+        """Wait for octets on this connection; whether there can be any. In memory all have come that will."""
+        return False
+
+    def until(self, which, enough):
+        """Look, until what has come is enough, or nothing more can."""
+        self.look(which)
+        while not enough(self.got[which]) and self.more(which):
+            self.look(which)
+
     def line(self, which):
+        self.until(which, _has_line)
         line, end, rest = self.got[which].partition(b"\r\n")
         assert end, f"there is only {line!r}"
         self.got[which] = rest
@@ -211,11 +238,11 @@ class Player:
 
     def expect_line(self, which, text):
         self.wire(which)
-        self.look(which)
         if text == "...":
             self.skipping.add(which)
             return
         while which in self.skipping:
+            self.until(which, _has_line)
             first = self.got[which].partition(b"\r\n")[0].decode("latin-1")
             if not first.startswith("*") or self.matches(text, first):
                 self.skipping.discard(which)
@@ -239,8 +266,8 @@ class Player:
         return re.fullmatch(pattern, line, re.DOTALL)
 
     def expect_octets(self, which, text):
-        self.look(which)
         wanted = octets(text)
+        self.until(which, lambda got: len(got) >= len(wanted) or not wanted.startswith(got))
         got = self.got[which][:len(wanted)]
         assert got == wanted, f"it is {got[:300]!r}"
         self.got[which] = self.got[which][len(wanted):]
@@ -267,9 +294,9 @@ class Player:
         """A command of which only the success matters."""
         wire = self.wire(which)
         wire.send(command.encode() + b"\r\n")
-        self.look(which)
-        tag = command.partition(" ")[0].encode()
-        assert b"\r\n" + tag + b" OK" in b"\r\n" + self.got[which], self.got[which]
+        tag = b"\r\n" + command.partition(" ")[0].encode()
+        self.until(which, lambda got: tag + b" " in b"\r\n" + got and got.endswith(b"\r\n"))
+        assert tag + b" OK" in b"\r\n" + self.got[which], self.got[which]
         self.got[which] = b""
 
     def on_with(self, text, _):
@@ -282,7 +309,11 @@ class Player:
             elif name == "clear":
                 self.place.settings = evolve(self.place.settings, plaintext_login=True)
             else:
-                self.place.settings = evolve(self.place.settings, **{name: int(value)})
+                self.place.settings = evolve(self.place.settings, **{name: int(value) if value.isdigit() else value})
+
+    def on_ascending(self, text, _):
+        numbers = [int(self.names[name.removeprefix("$")]) for name in text.split()]
+        assert all(one < other for one, other in pairwise(numbers)), numbers
 
     def on_nothing(self, _, which):
         self.look(which)
@@ -290,6 +321,8 @@ class Player:
 
     def on_closed(self, _, which):
         self.closed.add(which)
+        while self.more(which):
+            self.look(which)
         assert self.wire(which).closed
 
     def on_time(self, text, _):
@@ -316,6 +349,17 @@ class Player:
         path, _, header = text.partition(" ")
         fields = header.encode("latin-1").decode("unicode_escape").replace(" | ", "\r\n").encode("latin-1")
         self.place.deliver(path, fields + b"\r\n\r\nText\r\n")
+
+    def on_message(self, text, _):
+        path, _, flags = text.partition(" ")
+        self.into = (path, flags.strip("()"))
+
+    def deliver_message(self):
+        if self.message:
+            (path, flags), lines, self.message = self.into, self.message, []
+            self.place.deliver(path, b"".join(lines), flags_of(flags))
+            for wire in self.wires.values():
+                wire.settle()
 
     def on_lose(self, text, _):
         path, _, uid = text.partition(" ")
@@ -353,7 +397,6 @@ class Player:
             self.place.patch.setattr(target, fail)
         elif what in ("authenticate", "flushed", "deliver"):
             self.place.patch.setattr(offload, what, fail_later)
-
 
     def on_slow(self, text, _):
         what, seconds = text.split()

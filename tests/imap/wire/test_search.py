@@ -144,7 +144,7 @@ def test_text_that_is_not_in_its_charset_is_refused(parts):
 @pytest.mark.parametrize("octets", [
     b"", b" ", b"FOO", b"ALL ", b"ALL  NEW", b"()", b"(ALL", b"(ALL NEW", b"ALL)", b"( ALL)", b"NOT", b"NOT ",
     b"OR ALL", b"OR ALL ", b"FROM", b"FROM ", b"HEADER x", b"HEADER (x) y", b'HEADER "" y', b'HEADER "a:b" y',
-    b"BEFORE 30-Feb-1994", b"SINCE yesterday", b"LARGER -1", b"LARGER 4294967296", b"KEYWORD \\Seen",
+    b"BEFORE 30-Feb-1994", b"SINCE yesterday", b"LARGER -1", b"LARGER 9223372036854775808", b"KEYWORD \\Seen",
     b"KEYWORD " + b"k" * 256, b"UID", b"UID x", b"1,", b"0", b"CHARSET", b"CHARSET UTF-8", b"CHARSET UTF-8 ",
     b"ALL CHARSET UTF-8", b"RETURN () ", b"RETURN ()", b"RETURN", b"RETURN ALL", b"RETURN (MIN",
     b"RETURN (MIN )  ALL", b"RETURN (MIN)ALL", b"RETURN ( MIN) ALL", b"RETURN (MINMAX) ALL",

@@ -1,0 +1,130 @@
+"""Sections of messages that are read in one piece: FETCH of many messages' headers, or of many small messages.
+
+What needs the table of parts, or is large, or cannot be read, is left to `verbs.fetch`, which knows what to do then.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from attrs import frozen
+
+from imap.wire.fetch import Binary, Part, Section
+from imap.wire.writer import literal_head
+from store.index import Rows
+from store.messagefiles import MessageFiles
+from store.sections import header_fields
+
+BEGINNING = 8 << 10         # octets in which nearly every header ends
+SMALL = 64 << 10            # octets of a message that is read whole
+
+Span = tuple[int, int]
+_Render = Callable[[bytes, int], bytes]     # what to say of a message, and of where its header ends
+_FIELD_NAME = re.compile(rb"[!-9;-~]+")     # RFC 5322 §2.2
+_HEADERS = (Part.HEADER, Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT)
+
+
+@frozen(eq=False)
+class Quick:
+    """The sections of one command."""
+
+    renders: tuple[_Render, ...]
+    headers_only: bool
+    to_end_of_header: bool
+
+    @classmethod
+    def of(cls, sections: Sequence[Section | Binary]) -> "Quick | None":
+        """None if some of them need more than the message's octets."""
+        simple = [one for one in sections if isinstance(one, Section) and not one.path and one.part is not Part.MIME]
+        if not sections or len(simple) < len(sections):
+            return None
+        return cls(tuple([_render(one) for one in simple]), all(one.part in _HEADERS for one in simple),
+                   any(one.part is not Part.ALL for one in simple))
+
+    def answers(self, files: MessageFiles, rows: Rows) -> Iterator[bytes | None]:
+        """The sections of each message, joined; None where this is the wrong way."""
+        ends = rows["skip"].astype(np.int64) + rows["size"].astype(np.int64)
+        fits = (rows["head"] == 0) & (rows["size"] > 0)
+        if self.headers_only:
+            ends = np.minimum(ends, rows["skip"].astype(np.int64) + BEGINNING)
+        else:
+            fits &= ends <= SMALL
+        found = files.beginnings(rows["mid"][fits].tolist(), rows["serial"][fits].tolist(), ends[fits].tolist())
+        only, bound = self.renders[0] if len(self.renders) == 1 else None, self.to_end_of_header
+        for fit, skip in zip(fits.tolist(), rows["skip"].tolist(), strict=True):
+            message = next(found) if fit else None
+            if message is None:
+                yield None
+                continue
+            if skip:
+                message = message[skip:]
+            end = header_end(message) if bound else 0
+            if end is None:
+                yield None
+            else:
+                yield only(message, end) if only else b" ".join([render(message, end) for render in self.renders])
+
+
+def header_end(message: bytes) -> int | None:
+    """Where the header ends of a message that begins so: after the first empty line, as `store.mime` has it."""
+    if message.startswith((b"\r\n", b"\n")):
+        return 1 if message.startswith(b"\n") else 2
+    end = message.find(b"\n\r\n")
+    bare = message.find(b"\n\n", 0, end + 1 if end >= 0 else len(message))
+    if bare >= 0:
+        return bare + 2
+    return end + 3 if end >= 0 else None
+
+
+def portion(span: Span, partial: tuple[int, int] | None) -> Span:
+    """BODY[...]<first.count>: what there is of that; past the end nothing (RFC 3501 §6.4.5)."""
+    start, end = span
+    if partial is None:
+        return span
+    first = min(start + partial[0], end)
+    return first, min(first + partial[1], end)
+
+
+def string_head(size: int) -> bytes:
+    """What stands between a label and its octets."""
+    return b" " + literal_head(size) if size else b' ""'
+
+
+def _render(one: Section) -> _Render:
+    cut: _Render
+    match one.part:
+        case Part.HEADER_FIELDS:
+            pick = _picker(one.fields)
+            cut = lambda message, end: pick(message[:end])          # noqa: E731
+        case Part.HEADER_FIELDS_NOT:
+            cut = lambda message, end: header_fields(message[:end], one.fields, True)       # noqa: E731
+        case Part.HEADER:
+            cut = lambda message, end: message[:end]                # noqa: E731
+        case Part.TEXT:
+            cut = lambda message, end: message[end:]                # noqa: E731
+        case _:
+            cut = lambda message, end: message                      # noqa: E731
+    form, empty, partial = one.label.replace(b"%", b"%%") + b" {%d}\r\n%b", one.label + string_head(0), one.partial
+
+    def said(message: bytes, end: int) -> bytes:
+        octets = cut(message, end)
+        if partial is not None:
+            octets = octets[slice(*portion((0, len(octets)), partial))]
+        return form % (len(octets), octets) if octets else empty
+
+    return said
+
+
+def _picker(names: Sequence[bytes]) -> Callable[[bytes], bytes]:
+    """`header_fields` for these names, of headers that end with an empty line; made once for many messages."""
+    if not all(map(_FIELD_NAME.fullmatch, names)):
+        return lambda header: header_fields(header, names)
+    wanted = b"|".join([re.escape(name) for name in sorted(set(names))])
+    field = re.compile(rb"\n(?:%b)[ \t\r\v\f]*(?=[:\n])[^\n]*+(?:\n[ \t][^\n]*+)*" % wanted, re.IGNORECASE)
+
+    def pick(header: bytes) -> bytes:
+        cut = -2 if header.endswith(b"\r\n") else -1
+        found = field.findall(b"\n" + header[:cut])
+        return b"".join(found)[1:] + b"\n" + header[cut:] if found else header[cut:]
+
+    return pick

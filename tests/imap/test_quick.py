@@ -1,0 +1,136 @@
+"""Sections of many messages at once: the same as what is said of each message by itself, and by RFC 3501 §6.4.5."""
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imap.verbs import fetch, quick
+from store.messagefiles import MessageFiles
+from store.sections import header_fields
+from tests.support.scripts import content
+from tests.support.stores import deliver
+
+LINES = st.sampled_from([b"From: a", b"from : b", b"FROM\t:c", b"From", b"Fromage: d", b"Subject: e", b" folded",
+                         b"\tFrom: f", b"To: From: g", b"X-To: h", b": i", b"no colon", b"From\0: j", b"Cc:", b"\r",
+                         b" ", b"From: \xff"])
+NAMES = st.lists(st.sampled_from([b"From", b"TO", b"subject", b"X-To", b"Cc", b"", b"no colon", b"a.b", b"(From"]),
+                 min_size=1, max_size=3, unique=True)
+ENDS = st.sampled_from([b"\r\n", b"\n"])
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(st.tuples(LINES, ENDS), max_size=8), ENDS, NAMES)
+def test_fields_are_picked_as_one_by_one(lines, last, names):
+    header = b"".join(line + end for line, end in lines)
+    end = quick.header_end(header + last + b"From: body\r\n")
+    whole = (header + last)[:end]
+    assert quick._picker(names)(whole) == header_fields(whole, names)
+
+
+@pytest.mark.parametrize(("message", "end"), [
+    (b"A: b\r\n\r\nx", 8), (b"A: b\n\nx", 6), (b"\r\nx", 2), (b"\nx", 1), (b"A: b\r\n\nx\r\n\r\n", 7),
+    (b"A: b\r\n", None), (b"A: b\n\r\nx\n\n", 7), (b"", None), (b"A: b\r\n\r", None)])
+def test_a_header_ends_after_the_first_empty_line(message, end):
+    assert quick.header_end(message) == end
+
+
+MESSAGES = [
+    content("one"), b"\r\nno header", b"\nbare", b"No: body", b"No: body\r\n", b"Bare: a\nTo: b\n\nbody\n", b"\r\n",
+    b"x", b"To: x\r\n" + b"Long: " + b"y" * 900 + b"\r\n" + b"Fold: a\r\n b\r\nTo: c\r\n\r\nbody",
+    b"To: z\r\n\r\n" + b"w" * 90_000,
+    b"".join(b"Field-%d: %d\r\n" % (at, at) for at in range(1000)) + b"To: late\r\n\r\nbody", b"NUL\0: a\r\n\r\n\0\0",
+]
+ITEMS = [b"BODY.PEEK[]", b"BODY.PEEK[HEADER]", b"BODY.PEEK[TEXT]", b"BODY.PEEK[HEADER.FIELDS (TO FOLD)]",
+         b"BODY.PEEK[HEADER.FIELDS.NOT (TO FOLD)]", b"BODY.PEEK[]<5.10>", b"BODY.PEEK[TEXT]<0.3>",
+         b"BODY.PEEK[]<70000.30>", b"BODY.PEEK[HEADER.FIELDS (TO)]<4.9000>", b"RFC822.HEADER", b"BODY.PEEK[1]"]
+FORMS = [*ITEMS, *(b"(UID %b FLAGS %b)" % pair for pair in itertools.pairwise(ITEMS)), b"RFC822",
+         b"(BODY[TEXT] FLAGS)"]
+
+
+def test_the_quick_way_says_what_the_other_says(place, monkeypatch):
+    """Every section of many odd messages; the expected side is the way that reads message after message."""
+    for data in MESSAGES:
+        place.deliver("INBOX", data)
+    answers = []
+    for way in ("quick", "slow"):
+        if way == "slow":
+            monkeypatch.setattr(quick.Quick, "of", lambda sections: None)
+        wire = place.connect()
+        wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
+        wire.received()
+        for form in FORMS:
+            wire.send(b"c FETCH 1:* %b\r\n" % form)
+        answers.append(wire.received())
+    assert answers[0] == answers[1]
+    assert answers[0].count(b"c OK FETCH completed\r\n") == len(FORMS)
+    assert answers[0].count(b"FETCH (") == len(FORMS) * len(MESSAGES)
+
+
+def test_what_the_octets_are(place):
+    """Independent of both ways: the octets of the message that was delivered."""
+    for data in MESSAGES:
+        place.deliver("INBOX", data)
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
+    wire.received()
+    wire.send(b"c FETCH 1:* BODY.PEEK[]\r\n")
+    got = wire.received()
+    for number, data in enumerate(MESSAGES, 1):
+        line, got = re.match(rb"\* %d FETCH \(BODY\[\] \{%d\}\r\n" % (number, len(data)), got), got
+        assert line, got[:80]
+        got = got[line.end():]
+        assert got.startswith(data + b")\r\n")
+        got = got[len(data) + 3:]
+    assert got == b"c OK FETCH completed\r\n"
+
+
+def test_the_trace_header_of_another_delivery_is_not_told(place):
+    """One file for both: the second record passes over what the first one's relay put in front."""
+    trace, data = b"Return-Path: <secret@example.org>\r\nReceived: from relay\r\n", content("with a trace")
+    deliver(place.store, data, "user/alice/INBOX", trace=trace)
+    place.deliver("INBOX", data)
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
+    wire.received()
+    wire.send(b"c FETCH 1:2 BODY.PEEK[]\r\nd FETCH 1:2 BODY.PEEK[HEADER.FIELDS (FROM RETURN-PATH)]\r\n")
+    field, sender = b"Return-Path: <secret@example.org>\r\n", b"From: bob@example.org\r\n\r\n"
+    assert wire.received() == (
+        b"* 1 FETCH (BODY[] {%d}\r\n%b)\r\n* 2 FETCH (BODY[] {%d}\r\n%b)\r\nc OK FETCH completed\r\n" % (
+            len(trace + data), trace + data, len(data), data)
+        + b"* 1 FETCH (BODY[HEADER.FIELDS (FROM RETURN-PATH)] {%d}\r\n%b)\r\n" % (
+            len(field + sender), field + sender)
+        + b"* 2 FETCH (BODY[HEADER.FIELDS (FROM RETURN-PATH)] {%d}\r\n%b)\r\nd OK FETCH completed\r\n" % (
+            len(sender), sender))
+
+
+def test_many_headers_are_read_at_once(place, monkeypatch):
+    """Each batch of a FETCH is one call, and none opens its messages one by one."""
+    for at in range(120):
+        place.deliver("INBOX", content(str(at)))
+    calls, beginnings = [], MessageFiles.beginnings
+    monkeypatch.setattr(MessageFiles, "beginnings", lambda files, mids, *rest: (
+        calls.append(len(mids)), beginnings(files, mids, *rest))[1])
+    monkeypatch.setattr(fetch._Fetching, "_send_message", None)
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
+    wire.received()
+    wire.send(b"c FETCH 1:* BODY.PEEK[HEADER.FIELDS (SUBJECT)]\r\n")
+    got = wire.received()
+    assert [got.count(b"Subject: %d\r\n\r\n" % at) for at in range(120)] == [1] * 120
+    assert calls == [50, 50, 20]
+
+
+def test_messages_whose_files_are_lost_or_short_are_nil_and_the_others_come(place):
+    for subject in ("one", "two", "three"):
+        place.deliver("INBOX", content(subject))
+    place.lose("INBOX", 2)
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
+    wire.received()
+    wire.send(b"c FETCH 1:* BODY.PEEK[HEADER.FIELDS (SUBJECT)]\r\n")
+    got = wire.received()
+    assert b"* 2 FETCH (BODY[HEADER.FIELDS (SUBJECT)] NIL)\r\n" in got
+    assert b"Subject: one\r\n\r\n)\r\n* 2" in got and b"Subject: three\r\n\r\n)\r\nc NO " in got

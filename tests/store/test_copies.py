@@ -1,0 +1,263 @@
+"""Large mailboxes in memory: few arrays that are changed where nobody looks, and pictures that stay what they were."""
+
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mboxlist.names import MailboxName
+from store import copies, pictures, txn
+from store.expunge import remove
+from store.flags import change_flags
+from store.index import CHUNK, ROW, chunk_key
+from store.rights import set_acl
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.support.stores import SMALL, deliver, make_store
+
+KINDS = ["arrive", "flag", "flag many", "remove", "remove the last", "other flag", "other arrive", "other remove"]
+STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 400), st.lists(st.integers(0, 3), max_size=3)),
+                 min_size=1, max_size=8)
+
+
+@pytest.fixture(autouse=True)
+def _every_mailbox_is_large(monkeypatch):
+    monkeypatch.setattr(copies, "LARGE", 1)
+    monkeypatch.setattr(pictures, "LARGE", 1)
+    monkeypatch.setattr(copies, "ROOM", 16)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    root = tmp_path_factory.mktemp("copies") / "store"
+    store = make_store(root)
+    other = Store(root, SMALL)
+    yield store, other
+    other.close()
+    store.close()
+
+
+def arrive(store, user, count):
+    for at in range(count):
+        deliver(store, b"Subject: %d\r\n\r\n" % (at % 3), f"user/{user}/INBOX")
+
+
+def truth(store, entry):
+    """The records as they are stored, read without any of what is tested here."""
+    start, end = chunk_key(entry.id, 0), chunk_key(entry.id + 1, 0)
+    return b"".join(value[:-4] for _, value in store.partition_of(entry).index.scan(start, end))
+
+
+def act(store, other, entry, what, number):
+    at = store.status(entry)
+    who = other if what.startswith("other") else store
+    uids = np.frombuffer(truth(store, entry), ROW)["uid"]
+    if what.endswith("arrive"):
+        arrive(who, entry.name.owner, number % 9 + 1)
+    elif what.endswith("flag"):
+        change_flags(who, entry, [number], (FlagAction.ADD, FlagAction.REMOVE)[number % 2], Flags(Flag.FLAGGED))
+    elif what == "flag many":
+        change_flags(who, entry, range(1, at.uidnext, number % 50 + 1), FlagAction.ADD, Flags(Flag.SEEN))
+    elif what == "remove the last":
+        remove(who, entry, uids[-(number % 5):])
+    else:
+        remove(who, entry, range(number, number + number % 70))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=STEPS)
+def test_a_picture_is_the_truth_and_stays_as_it_was(place, steps):
+    """Four sessions look now and then; what each holds must never change under it."""
+    store, other = place
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    if store.status(entry).messages < 150:
+        arrive(store, "alice", 200)
+    sessions = [store.open_mailbox(entry) for _ in range(4)]
+    held = [(picture, truth(store, entry)) for picture in sessions]
+    for what, number, lookers in steps:
+        act(store, other, entry, what, number)
+        for who in lookers:
+            sessions[who] = picture = store.refresh(sessions[who])
+            held.append((picture, truth(store, entry)))
+            assert picture.state.to_bytes() == store.status(entry).to_bytes()
+        if number % 7 == 0:
+            sessions[number % 4] = store.open_mailbox(entry)
+    for picture, octets in held[:-len(held) // 2:-1]:
+        assert picture.rows.tobytes() == octets
+        assert picture.uids.tolist() == picture.rows["uid"].tolist()
+    del held
+    for at in range(4):
+        sessions[at] = store.refresh(sessions[at])
+        assert sessions[at].rows.tobytes() == truth(store, entry)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(steps=STEPS)
+def test_what_is_new_since_then_is_in_the_chunks_that_are_named(place, steps):
+    store, other = place
+    entry = store.entry(MailboxName("bob", "INBOX"))
+    if store.status(entry).messages < 150:
+        arrive(store, "bob", 200)
+    old = store.open_mailbox(entry)
+    before = {uid: (row["flags"], row["keywords"], row["modseq"]) for uid, row in zip(old.uids, old.rows, strict=True)}
+    for what, number, _ in steps:
+        act(store, other, entry, what, number)
+    new = store.refresh(old)
+    if new is old or new.since is None:
+        return
+    assert new.since.state is old.state
+    now = {uid: (row["flags"], row["keywords"], row["modseq"]) for uid, row in zip(new.uids, new.rows, strict=True)}
+    different = {int(uid) for uid in before if now.get(uid) != before[uid]}
+    assert {(uid - 1) // CHUNK for uid in different} <= new.since.chunks
+
+
+def records(uids, modseq):
+    rows = np.zeros(len(uids), ROW)
+    rows["uid"] = sorted(uids)
+    rows["modseq"] = modseq
+    return rows
+
+
+UIDS = st.sets(st.integers(1, 6 * CHUNK), max_size=60)
+
+
+@settings(max_examples=300, deadline=None)
+@given(UIDS, UIDS, st.sets(st.integers(0, 6)), st.booleans())
+def test_chunks_take_the_place_of_theirs(old, new, numbers, own):
+    """In its own memory or another's; chunks may grow, shrink, come and go. What has no room is left as it was."""
+    rows = records(old, 1)
+    first = copies.Copy.with_room(None, len(old))
+    assert first.fill(None, copies.Records(None, rows, np.ascontiguousarray(rows["uid"])), ())
+    target = first if own else copies.Copy.with_room(None, len(old) + len(new))
+    pieces = [(number, records({uid for uid in new if (uid - 1) // CHUNK == number}, 2)) for number in sorted(numbers)]
+    expected = {uid: 1 for uid in old if (uid - 1) // CHUNK not in numbers}
+    expected |= {uid: 2 for uid in new if (uid - 1) // CHUNK in numbers}
+    if target.fill(None, first.seen(), pieces):
+        seen = target.seen()
+        assert dict(zip(seen.rows["uid"].tolist(), seen.rows["modseq"].tolist(), strict=True)) == expected
+        assert seen.rows["uid"].tolist() == seen.uids.tolist() == sorted(expected)
+    else:
+        assert own
+        assert first.seen().rows.tobytes() == rows.tobytes()
+
+
+def big(store, user="alice", count=300):
+    entry = store.entry(MailboxName(user, "INBOX"))
+    arrive(store, user, count)
+    return entry
+
+
+def address(picture):
+    return picture.rows.__array_interface__["data"][0]
+
+
+def test_a_change_is_not_a_copy(store, monkeypatch):
+    """Two sessions, one changes a flag, both look: two or three arrays serve for ever, and one chunk is read."""
+    entry = big(store)
+    one, two = store.open_mailbox(entry), store.open_mailbox(entry)
+    assert address(one) == address(two)
+    reads, seen = [], set()
+    whole = store.partition_of(entry).whole
+    monkeypatch.setattr(store.partition_of(entry), "whole", lambda *chunk: (reads.append(1), whole(*chunk))[1])
+    for at in range(40):
+        change_flags(store, entry, [at * 7 % 300 + 1], FlagAction.ADD, Flags(Flag.FLAGGED))
+        one = store.refresh(one)
+        two = store.refresh(two)
+        assert address(one) == address(two)
+        seen.add(address(one))
+    assert len(seen) <= 3
+    assert len(reads) <= 4 * 40         # one for the change, and those of the two changes that an array has missed
+    assert one.rows.tobytes() == truth(store, entry)
+
+
+def test_a_change_of_many_chunks_is_told_though_nobody_names_them(store, monkeypatch):
+    entry = big(store)
+    picture = store.open_mailbox(entry)
+    monkeypatch.setattr(txn, "MAX_TOLD", 1)
+    change_flags(store, entry, [5, 200], FlagAction.ADD, Flags(Flag.FLAGGED))
+    new = store.refresh(picture)
+    assert new.since is None or {0, 3} <= new.since.chunks
+    assert new.row(5)["flags"] & new.row(200)["flags"] & Flag.FLAGGED
+    change_flags(store, entry, [6], FlagAction.ADD, Flags(Flag.FLAGGED))
+    assert store.refresh(new).rows.tobytes() == store.refresh(picture).rows.tobytes() == truth(store, entry)
+
+
+def test_an_arrival_goes_to_the_end_of_the_array_that_all_look_at(store):
+    entry = big(store)
+    old = store.open_mailbox(entry)
+    octets = old.rows.tobytes()
+    arrive(store, "alice", 1)
+    new = store.refresh(old)
+    assert address(new) == address(old)
+    assert (len(old.rows), len(new.rows)) == (300, 301)
+    assert old.rows.tobytes() == octets and new.rows.tobytes() == truth(store, entry)
+
+
+def test_there_is_more_room_when_it_is_used_up(store):
+    entry = big(store)
+    old = picture = store.open_mailbox(entry)
+    for _ in range(100):
+        arrive(store, "alice", 1)
+        picture = store.refresh(picture)
+    assert address(picture) != address(old)
+    assert picture.rows.tobytes() == truth(store, entry)
+
+
+def test_what_nobody_holds_is_kept_for_the_next_as_far_as_there_is_room(store, monkeypatch):
+    entries = [big(store, user, 200) for user in ("alice", "bob")]
+    shelf = store.partition_of(entries[0]).pictures._shelf
+    where = address(store.open_mailbox(entries[0]))
+    gc.collect()
+    assert address(store.open_mailbox(entries[0])) == where
+    monkeypatch.setattr(copies, "FREE", 1000)
+    shelf._look_at = 0
+    store.open_mailbox(entries[1])
+    change_flags(store, entries[1], [1], FlagAction.ADD, Flags(Flag.FLAGGED))
+    held = store.open_mailbox(entries[1])
+    kept = [copy for each in shelf._copies.values() for copy in each if not copy.free]
+    assert [copy.seen().rows.tobytes() for copy in kept] == [held.rows.tobytes()]
+    assert shelf._octets == sum(copy.memory.nbytes for each in shelf._copies.values() for copy in each)
+
+
+def test_what_another_process_changed_is_found_and_remembered(place):
+    """Two sessions: the first compares all chunks, the second is told what the first found."""
+    store, other = place
+    entry = store.entry(MailboxName("bob", "INBOX"))
+    if store.status(entry).messages < 250:
+        arrive(store, "bob", 300)
+    one, two = store.open_mailbox(entry), store.open_mailbox(entry)
+    uid = int(one.uids[100])
+    flags = FlagAction.REMOVE if one.row(uid)["flags"] & Flag.DRAFT else FlagAction.ADD
+    change_flags(other, entry, [uid], flags, Flags(Flag.DRAFT))
+    one, two = store.refresh(one), store.refresh(two)
+    for picture in (one, two):
+        assert picture.since.chunks == {(uid - 1) // CHUNK}
+        assert picture.rows.tobytes() == truth(store, entry)
+
+
+def test_a_reader_has_arrays_of_its_own(store):
+    entry = big(store)
+    set_acl(store, entry.name, "bob", "lrs")
+    entry = store.entry(entry.name)
+    owner, reader = store.open_mailbox(entry), store.open_mailbox(entry, "bob")
+    change_flags(store, entry, [5], FlagAction.ADD, Flags(Flag.SEEN), "bob")
+    owner, reader = store.refresh(owner), store.refresh(reader)
+    assert not owner.row(5)["flags"] & Flag.SEEN
+    assert reader.row(5)["flags"] & Flag.SEEN
+    change_flags(store, entry, [6], FlagAction.ADD, Flags(Flag.SEEN))
+    owner, reader = store.refresh(owner), store.refresh(reader)
+    assert owner.row(6)["flags"] & Flag.SEEN and not reader.row(6)["flags"] & Flag.SEEN
+    assert reader.row(5)["flags"] & Flag.SEEN
+
+
+def test_a_reader_does_not_see_what_another_of_that_name_had_read(store):
+    """A user goes, and another gets the name: their flags are taken away without any change of the mailbox."""
+    entry, partition = big(store), store.partitions["primary"]
+    set_acl(store, entry.name, "bob", "lrs")
+    entry = store.entry(entry.name)
+    change_flags(store, entry, [5], FlagAction.ADD, Flags(Flag.SEEN), "bob")
+    assert store.open_mailbox(entry, "bob").row(5)["flags"] & Flag.SEEN
+    partition.transact(lambda txn: partition.readers.rename("bob", None, txn.handle))
+    assert not store.open_mailbox(entry, "bob").row(5)["flags"] & Flag.SEEN
