@@ -24,6 +24,7 @@ class Client:
 
     line_limit: int
     waiting: bytes = b""                # sent, and not answered yet
+    in_mail: bool = False               # after MAIL
     recipients: int = 0
     in_message: bool = False            # between 354 and the final dot
     in_challenge: bool = False          # AUTH waits for a response
@@ -112,7 +113,7 @@ class Client:
         elif name == b"AUTH":
             self.in_challenge = code == 334
         elif name in (b"LHLO", b"RSET", b"MAIL", b"XCLIENT", b"STARTTLS"):
-            self.recipients, self.failed = 0, False
+            self.in_mail, self.recipients, self.failed = name == b"MAIL", 0, False
             if name == b"STARTTLS":
                 self.waiting = b""      # RFC 3207 §4.2: what was sent ahead is dropped
 
@@ -124,6 +125,8 @@ class Client:
         self.in_chunk = False
         if self.last and self.recipients and not self.failed:
             self._message()
+        elif self.last and self.in_mail and not self.recipients:
+            self.in_mail = False        # RFC 2033 §4.3: no replies
         elif self._next({250}) >= 400:
             self.failed = bool(self.recipients)
         return True
@@ -134,4 +137,4 @@ class Client:
             if self.over:               # a goodbye takes the place of all that are missing
                 return
             self.taken += self._next({250}) == 250
-        self.recipients, self.failed = 0, False
+        self.in_mail, self.recipients, self.failed = False, 0, False

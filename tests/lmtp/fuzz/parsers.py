@@ -8,9 +8,10 @@ from lmtp.wire import Bdat, Lhlo, Mail, Rcpt, Xclient, verb
 from store.net import proxy
 from store.net.dots import DotReader
 from tests.lmtp.conversation import SCRIPTS, SENDING, read_script, sent
-from tests.lmtp.fuzz.steps import counted
+from tests.support.fuzz.steps import counted
 
 LONGEST = 600           # octets of an input
+PLACES = ("/lmtp/", "/store/net/")     # where steps are counted
 SAMPLE = 500            # of so many inputs one has its steps counted
 STEPS = (400, 30)       # lines that an input may take, and for each of its octets
 
@@ -147,7 +148,7 @@ def examine(data):
 
 
 class Target:
-    """See `__main__.py`."""
+    """See `tests.support.fuzz.driver`."""
 
     words = WORDS
     longest = LONGEST
@@ -173,7 +174,7 @@ class Target:
         if number % SAMPLE:
             examine(data)
         else:
-            counted(STEPS[0] + STEPS[1] * len(data), examine, data)
+            counted(PLACES, STEPS[0] + STEPS[1] * len(data), examine, data)
 
     def end(self):
         """What else there is to tell."""

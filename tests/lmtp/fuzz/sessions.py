@@ -7,7 +7,6 @@ learns which choices lead on.
 import logging
 import re
 import tempfile
-import zlib
 from pathlib import Path
 from random import Random
 
@@ -21,7 +20,10 @@ from store.settings import Settings as StoreSettings
 from store.store import Store
 from tests.lmtp.conversation import SCRIPTS, SENDING, Place, Step, Tls, read_script, sent
 from tests.lmtp.fuzz.answers import Client
-from tests.lmtp.fuzz.steps import counted
+from tests.lmtp.fuzz.parsers import PLACES
+from tests.support.fuzz.choices import Choices, in_pieces
+from tests.support.fuzz.steps import counted
+from tests.support.fuzz.watch import Loud, due
 
 LONGEST = 400               # octets of an input
 MESSAGE_LIMIT = 200_000     # more than what is kept in memory before it goes to a file
@@ -73,26 +75,6 @@ SCRAPS = (
 BIG = (b"x" * 998 + b"\r\n") * 150
 FAILS = ("deliver DISK_FULL", "stage DISK_FULL", "write DISK_FULL", "look_up UNAVAILABLE", "authenticate UNAVAILABLE")
 PAUSES = (0, 1, 30, 181, 301, 700)
-
-
-class Choices:
-    """Numbers from the octets of an input; when these are used up, from a sequence that follows from them."""
-
-    def __init__(self, data):
-        self._data = data
-        self._at = 0
-        self._more = Random(zlib.crc32(data))
-
-    def below(self, end):
-        """A number from 0 on."""
-        size = 1 if end <= 256 else 2
-        octets = self._data[self._at:self._at + size]
-        self._at += size
-        return int.from_bytes(octets, "big") % end if len(octets) == size else self._more.randrange(end)
-
-    def one(self, things):
-        """One of them."""
-        return things[self.below(len(things))]
 
 
 def read_scripts():
@@ -190,39 +172,6 @@ CHANGES = (remove, repeat, exchange, splice, insert, insert, insert_message, ins
            add_parameter, lie)
 
 
-def in_pieces(choices, lines):
-    """The lines as the network brings them: each one, all at once (RFC 2920), some together, or cut anywhere."""
-    how = choices.below(4)
-    if how == 0:
-        return lines
-    octets = b"".join(lines)
-    if how == 1:
-        return [octets]
-    if how == 2:
-        size = 1 + choices.below(200) if len(octets) < 5000 else 1000 + choices.below(60_000)
-        return [octets[at:at + size] for at in range(0, len(octets), size)]
-    pieces, at = [], 0
-    while at < len(lines):
-        count = 1 + choices.below(5)
-        pieces.append(b"".join(lines[at:at + count]))
-        at += count
-    return pieces
-
-
-class Loud(logging.Handler):
-    """Keeps what is an error, and wants every record to be one line."""
-
-    def __init__(self):
-        super().__init__(logging.DEBUG)
-        self.errors = []
-
-    def emit(self, record):
-        """Called by `logging`."""
-        text = record.getMessage()
-        if record.levelno >= logging.ERROR or record.exc_info or not {"\r", "\n", "\0"}.isdisjoint(text):
-            self.errors.append(text)
-
-
 @define
 class Played:
     """Plays sessions against a store."""
@@ -269,7 +218,7 @@ class Played:
             if wire.closed:
                 break
             if count:
-                counted(STEPS[0] + STEPS[1] * len(piece), wire.send, piece)
+                counted(PLACES, STEPS[0] + STEPS[1] * len(piece), wire.send, piece)
             else:
                 wire.send(piece)
             client.sent(piece, wire.received())
@@ -292,14 +241,9 @@ class Played:
             assert not list(partition.files.staging.iterdir()), "a staged file is left"
 
 
-def due(clock):
-    """What a clock should have called by now."""
-    return [call for call in clock.getDelayedCalls() if call.getTime() <= clock.seconds()]
-
-
 @define
 class Target:
-    """See `__main__.py`."""
+    """See `tests.support.fuzz.driver`."""
 
     words = ()
     longest = LONGEST

@@ -1,0 +1,25 @@
+"""One server for all tests with mail clients: each takes accounts of its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.conftest import MEMORY
+from tests.support.clients import Mail
+
+ACCOUNTS = 16           # as many as the tests take: each costs the hash of a password
+
+
+@pytest.fixture(scope="session")
+def mail() -> Iterator[Mail]:
+    """When all is done it must end well, and leave a store in which nothing is wrong."""
+    with TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        mail = Mail(Path(folder), ACCOUNTS)
+        with mail.server:
+            yield mail
+            assert mail.server.stop() == 0
+            mail.server.check()
+            said = mail.server.log.read_text(errors="replace")
+            assert "Traceback" not in said, said[said.index("Traceback"):][:4000]

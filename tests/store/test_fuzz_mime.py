@@ -1,0 +1,49 @@
+"""What reads messages against a fuzzer. `tests/store/fuzz` says what must hold for each message."""
+
+from random import Random
+
+import pytest
+
+from store import text
+from store.cache import PartSpan
+from tests.store.fuzz.growth import PATTERNS, PLACES
+from tests.store.fuzz.mime import examine, message_of
+from tests.support.fuzz.choices import Choices
+from tests.support.fuzz.growth import lines
+from tests.support.fuzz.guided import find_nothing
+
+COUNTS = {"mime": 15_000}       # CONTRIBUTING says how to play more
+FIRST = 20_000                  # lines: until DEPTH multiparts are open, each delimiter costs more than the one before
+
+
+def test_the_guided_fuzzer_finds_nothing(tmp_path):
+    find_nothing("tests.store.fuzz", COUNTS, tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_broken_mail(seed):
+    data = Random(seed).randbytes(60)
+    examine(message_of(data), Choices(data))
+
+
+# Linear: lines of Python here; `python -m tests.store.fuzz.growth` shows what regular expressions take
+
+@pytest.mark.parametrize("start", sorted({pattern.start for pattern in PATTERNS}))
+def test_twice_the_input_is_twice_the_work(start):
+    for pattern in PATTERNS:
+        if pattern.start == start:
+            half, whole = lines(pattern, PLACES)
+            assert whole <= 2 * half + FIRST, (pattern.name, half, whole)
+
+
+# Found by it
+
+@pytest.mark.parametrize(("body", "decoded"), [
+    (b"a=\rb c\r\nd", b"a=\rb c\r\nd"),         # no soft line break (RFC 2045 §6.7): what is broken stays as it is
+    (b"a=\r\nb", b"ab"), (b"a=\nb", b"ab"), (b"=\r=41\rx", b"=\rA\rx"), (b"=3D=\r", b"==\r"),
+])
+@pytest.mark.parametrize("window", [1, 2, 3, 5, 100])
+def test_a_bare_cr_after_an_equals_sign(body, decoded, window, monkeypatch):
+    monkeypatch.setattr(text, "WINDOW", window)
+    part = PartSpan(0, 0, len(body), b"APPLICATION", b"X", b"QUOTED-PRINTABLE")
+    assert b"".join(text.body_octets(lambda at, count: body[at:at + count], part)) == decoded
