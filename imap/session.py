@@ -33,6 +33,7 @@ from store.net import offload
 from store.net.limits import ConnectionLimits, is_this_host
 from store.net.lines import ConnectionLost, Stopping, TimedOut
 from store.net.stream import Clock, Stream
+from store.pictures import MANY
 from store.progress import Abandoned, Progress
 from store.store import Store
 
@@ -139,7 +140,12 @@ class Session:
         reason = why_not(head.entry, self.state)
         if reason:
             raise BadCommand(head.tag, SyntaxProblem(reason))
-        command = head.value()
+        try:
+            command = head.value()
+        except BadCommand as bad:
+            if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
+                self.close()
+            raise
         self.tag = head.tag
         self._told, self._expunged, self._numbers_kept = None, False, False
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
@@ -305,16 +311,26 @@ class Session:
             if self.view is not None:
                 self._tell_modseq(self.view)
 
-    def select(self, entry: MailboxEntry, *, read_only: bool) -> View:
+    async def select(self, entry: MailboxEntry, *, read_only: bool) -> View:
         """Select the mailbox; none is selected before. Raises StoreError NO_MAILBOX, CORRUPT."""
+        mailbox = self.store.open_at_once(entry, self.user)
+        if mailbox is None:
+            mailbox = await self.patiently(offload.run(
+                self.store, "pictures", self.store.open_mailbox, entry, self.user))
         held = rights.rights(self.store, self.user, entry)
-        view = View(self.store.open_mailbox(entry, self.user), read_only or not set(held) & CHANGING,
-                    *rights.changeable(self.store, self.user, entry))
+        view = View(mailbox, read_only or not set(held) & CHANGING, *rights.changeable(self.store, self.user, entry))
         self.view = view
         self._claim_recent(view, view.mailbox.state.recent)
         self.state = State.SELECTED
         self._unsubscribe = self.store.news.subscribe(entry.id, self._heard)
         return view
+
+    def close(self) -> None:
+        """Leave the mailbox that is selected, if any, for SELECT, and tell where its responses end (RFC 7162
+        §3.2.11)."""
+        if self.view is not None:
+            self.leave()
+            self.stream.write(responses.ok(None, "The mailbox is closed", responses.CLOSED))
 
     def leave(self) -> None:
         """No mailbox is selected any more."""
@@ -374,8 +390,13 @@ class Session:
         self._woken = False
         self._told = expunges
         self.stream.write(view.other_rights())
+        much = len(view.rows) >= MANY and max(0 if always is None else len(always),
+                                              0 if belief is None else len(belief.positions)) > QUICK
         try:
-            new = self.store.refresh(view.mailbox)
+            new = self.store.refresh_at_once(view.mailbox)
+            if new is None:
+                much = True
+                new = await offload.run(self.store, "pictures", self.store.refresh, view.mailbox)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:
                 raise Farewell("The selected mailbox has been deleted", b"NONEXISTENT") from error
@@ -383,7 +404,8 @@ class Session:
             return
         if new is view.mailbox and always is None and belief is None and not (expunges and view.has_vanished):
             return
-        told = view.merge(new, expunges=expunges, always=always, belief=belief)
+        merge = partial(view.merge, new, expunges=expunges, always=always, belief=belief)
+        told = await offload.run(self.store, "pictures", merge) if much else merge()
         if told.more:
             self._claim_recent(view, new.state.recent)
         self._expunged |= len(told.expunged) > 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mboxlist.entry import MailboxId
 from store import envelopes, headers
 from store.cache import Leaf, texts
 from store.collation import collation_key
@@ -20,20 +21,21 @@ from store.index import Rows
 from store.mailbox import Mailbox
 from store.progress import Progress
 from store.subjects import base_subject
-from store.text import COMPATIBLE, ENCODED, UTF8, charset_kind, decode_words
+from store.text import COMPATIBLE, ENCODED, UTF8, charset_kind, decode_words, unconvertible
 
 if TYPE_CHECKING:
     from store.store import Store
 
 KEPT = 500_000              # messages in all columns of a process together: some 100 MB
+EACH = 10                   # messages that a column counts for beside its own: empty ones take memory, too
 FEW = 8                     # bodies of a message that need decoding of which a column knows
 PIECE = 5000                # texts that are sorted in one go
 SPARE = 1000                # messages that have gone of which a column still knows
 NO_DATE = np.iinfo(np.int64).min
 
 _ENCODINGS = (b"BASE64", b"QUOTED-PRINTABLE")
-_MSG_ID = re.compile(rb"<([^<>]++)>")
-_BLANK = re.compile(rb'[ \t\r\n"]++')
+_MSG_ID = re.compile(rb"<([^<>@]+@[^<>]+)>")
+_QUOTING = re.compile(rb'\\(.)|[ \t\r\n"]', re.DOTALL)
 
 
 class Words:
@@ -133,7 +135,12 @@ class Subjects(Column):
             subject = decode_words(value)
             base, is_reply = base_subject(subject)
             text = collation_key(subject)
-            self._new.append((text, text if base == subject else collation_key(base), is_reply))
+            if (octets := unconvertible(value)) is not None:
+                base, is_reply = base_subject(octets.decode("latin-1"))     # one octet, one character: there and back
+                key = _unconverted(base.encode("latin-1"))
+            else:
+                key = text if base == subject else collation_key(base)
+            self._new.append((text, key, is_reply))
 
     def settle(self) -> None:
         new, self._new = self._new, []
@@ -175,8 +182,18 @@ def _said(field: bytes) -> tuple[bytes | None, bytes, bytes]:
     people = envelopes.people(field)
     if not people:
         return None, b"", b""
-    return (collation_key(envelopes.shown(people)), collation_key(envelopes.mailbox(people[0])),
-            collation_key(envelopes.display(people[0])))
+    return (collation_key(envelopes.shown(people)), _order(envelopes.mailbox(people[0])),
+            _order(envelopes.display(people[0])))
+
+
+def _order(value: bytes) -> bytes:
+    """What a string goes by in SORT: those that cannot be converted come last, by their octets (RFC 5255 §4.6)."""
+    octets = unconvertible(value)
+    return collation_key(decode_words(value)) if octets is None else _unconverted(octets)
+
+
+def _unconverted(octets: bytes) -> bytes:
+    return b"\xff" + octets if octets else b""          # no octet of UTF-8
 
 
 class Bodies(Column):
@@ -247,8 +264,7 @@ def _ids(value: bytes | None) -> list[int]:
     """The message ids in a field, however they are quoted and folded."""
     if not value:
         return []
-    return [hash(_BLANK.sub(b"", one) if b'"' in one or b" " in one or b"\t" in one else one) or 1
-            for one in _MSG_ID.findall(value)]
+    return [hash(_QUOTING.sub(rb"\1", one) if _QUOTING.search(one) else one) or 1 for one in _MSG_ID.findall(value)]
 
 
 def _people(field: int) -> Callable[[], Column]:
@@ -270,16 +286,32 @@ class Columns:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._columns: OrderedDict[tuple[int, str], Column] = OrderedDict()
+        self._counted: dict[tuple[int, str], int] = {}      # what each was found to count for, and all together
+        self._size = 0
 
     def read(self, store: "Store", mailbox: Mailbox, rows: Rows, kinds: Iterable[str], progress: Progress) -> None:
         """Read what is missing in several of the mailbox's columns together. Raises Abandoned."""
-        columns = [self._column(mailbox, kind) for kind in sorted(set(kinds))]      # in one order: all wait for others
+        kinds = sorted(set(kinds))              # in one order: all wait for others
+        columns = [self._column(mailbox, kind) for kind in kinds]
         if not columns:
             return
-        with ExitStack() as locked:
-            for column in columns:
-                locked.enter_context(column.lock)
-            read(store, mailbox.entry, rows, columns, progress)
+        try:
+            with ExitStack() as locked:
+                for column in columns:
+                    locked.enter_context(column.lock)
+                read(store, mailbox.entry, rows, columns, progress)
+        finally:
+            with self._lock:
+                for kind in kinds:
+                    self._count((mailbox.entry.id, kind))
+                self._make_room()
+
+    def forget(self, mailbox: MailboxId) -> None:
+        """Keep nothing of a mailbox that has been deleted."""
+        with self._lock:
+            for kind in _KINDS:
+                self._columns.pop((mailbox, kind), None)
+                self._count((mailbox, kind))
 
     def bodies(self, mailbox: Mailbox) -> Bodies:
         """What must be decoded of its messages' bodies."""
@@ -308,7 +340,18 @@ class Columns:
             if column is None or len(column) > 2 * len(mailbox.rows) + SPARE:
                 column = self._columns[key] = _KINDS[kind]()
             self._columns.move_to_end(key)
-            size = sum(map(len, self._columns.values()))
-            while size > KEPT and len(self._columns) > 1:
-                size -= len(self._columns.popitem(last=False)[1])
+            self._count(key)
+            self._make_room()
             return column
+
+    def _count(self, key: tuple[int, str]) -> None:
+        """See how large a column is now. (To look at all of them each time would take long: they may be thousands.)"""
+        self._size -= self._counted.pop(key, 0)
+        if (column := self._columns.get(key)) is not None:
+            self._counted[key] = EACH + len(column)
+            self._size += self._counted[key]
+
+    def _make_room(self) -> None:
+        while self._size > KEPT and len(self._columns) > 1:
+            key, _ = self._columns.popitem(last=False)
+            self._count(key)

@@ -61,17 +61,17 @@ def people(field: bytes) -> list[Person]:
             for name, route, mailbox, host in _PARTS.findall(field)]
 
 
-def mailbox(person: Person) -> str:
+def mailbox(person: Person) -> bytes:
     """What SORT FROM, TO and CC compare: addr-mailbox (RFC 5256 §3)."""
-    return decode_words(person[2] or b"")
+    return person[2] or b""
 
 
-def display(person: Person) -> str:
+def display(person: Person) -> bytes:
     """What SORT DISPLAYFROM and DISPLAYTO compare (RFC 5957 §3)."""
     name, _, local, host = person
-    if name and (shown := decode_words(name)):
-        return shown
-    return decode_words(local or b"") + ("@" + decode_words(host) if local is not None and host is not None else "")
+    if name and decode_words(name):
+        return name
+    return b"%b@%b" % (local, host) if local is not None and host is not None else local or b""
 
 
 def shown(everybody: list[Person]) -> str:

@@ -95,10 +95,13 @@ def update_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDAr
         changed_own = bool(own) and _change_own(txn, entry.id, reader, there, change)
         if changed_own or differ.any():
             new = rows["flags"][at]
-            txn.set_state(entry.id, before, evolve(
+            after = evolve(
                 before, highestmodseq=change.modseq, changed=change.modseq, keywords=keywords,
                 unseen=before.unseen + _count(old, Flag.SEEN) - _count(new, Flag.SEEN),
-                deleted=before.deleted + _count(new, Flag.DELETED) - _count(old, Flag.DELETED)))
+                deleted=before.deleted + _count(new, Flag.DELETED) - _count(old, Flag.DELETED))
+            txn.set_state(entry.id, before, after)
+            if len(rows) == before.messages:
+                txn.hand_over(entry.id, after, rows)
         present = rows["uid"][found]
         modseqs = rows["modseq"][at] if not own else _shown(txn, entry.id, rows, at, reader)["modseq"]
         return Update(_without(wanted, present), _without(present, there), there, modseqs)
@@ -147,13 +150,16 @@ class _Change:
 
     def of_all(self, rows: Rows, at: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Change the flags that everybody sees, in the records at these places; which of all are different now."""
-        old, old_words = rows["flags"][at], rows["keywords"][at]
+        which: Any = slice(None) if len(at) == len(rows) else at       # many times as fast
+        old, old_words = rows["flags"][which].copy(), rows["keywords"][which].copy()
         new = _apply(self.action, old, self.system & ~self.own, old & np.uint16(self.own | ~self.allowed & 0xFFFF))
         new_words = _apply(self.action, old_words, self.keywords, np.uint64(0)) if self.words else old_words
-        rows["flags"][at], rows["keywords"][at] = new, new_words
+        rows["flags"][which] = new
+        if self.words:
+            rows["keywords"][which] = new_words
         differ = np.zeros(len(rows), np.bool_)
-        differ[at] = (old != new) | (old_words != new_words)
-        rows["modseq"][differ] = self.modseq
+        differ[which] = (old != new) | (old_words != new_words)
+        rows["modseq"][slice(None) if differ.all() else differ] = self.modseq
         return differ
 
 

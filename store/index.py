@@ -7,7 +7,7 @@ that an arrival, which only appends, changes few octets of the value and so few 
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ MAX_UID = (1 << 32) - 1     # RFC 3501 §2.3.1.1
 _KEY = struct.Struct(">II")
 _TRAILER = struct.Struct("<I")
 TRAILER = _TRAILER.size     # octets
+_WHOLE = 0x2144DF1C         # the CRC-32 of anything that ends with its own CRC-32
 
 
 def chunk_number(uid: int) -> int:
@@ -67,8 +68,12 @@ def spans(uids: NDArray[np.uint32], numbers: NDArray[np.int64]) -> tuple[NDArray
 
 def encode(rows: Rows) -> bytes:
     """A chunk's value."""
-    data = rows.tobytes()
-    return data + _TRAILER.pack(zlib.crc32(data))
+    return with_trailer(rows.tobytes())
+
+
+def with_trailer(rows: bytes | memoryview) -> bytes:
+    """A chunk's value, from its records' octets."""
+    return b"".join((rows, _TRAILER.pack(zlib.crc32(rows))))
 
 
 def extend(value: bytes | None, rows: bytes) -> bytes:
@@ -81,9 +86,7 @@ def extend(value: bytes | None, rows: bytes) -> bytes:
 
 def is_whole(value: bytes) -> bool:
     """Whether the checksum of a chunk agrees."""
-    data = memoryview(value)[:-4]
-    return (len(data) % ROW.itemsize == 0 and len(value) > 4
-            and _TRAILER.unpack(value[-4:])[0] == zlib.crc32(data))
+    return len(value) % ROW.itemsize == TRAILER < len(value) and zlib.crc32(value) == _WHOLE
 
 
 def decode(value: bytes) -> Rows:
@@ -107,6 +110,23 @@ def put(rows: Rows, places: NDArray[Any], values: Rows) -> None:
 def joined(*pieces: Rows) -> Rows:
     """One new array of all these records."""
     return np.concatenate([piece.view(_OCTETS) for piece in pieces]).view(ROW)
+
+
+def writable(values: Sequence[bytes]) -> Rows:
+    """The same in an array that can be written to."""
+    octets = bytearray(sum(map(len, values)) - TRAILER * len(values))
+    at = 0
+    with memoryview(octets) as view:
+        for value in values:
+            end = at + len(value) - TRAILER
+            view[at:end] = memoryview(value)[:-TRAILER]
+            at = end
+    return np.frombuffer(octets, ROW)
+
+
+def octets_of(rows: Rows) -> memoryview:
+    """The records' octets, not copied."""
+    return rows.view(np.uint8).data if len(rows) else memoryview(b"")
 
 
 def join(values: Iterable[bytes]) -> Rows:

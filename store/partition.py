@@ -25,7 +25,7 @@ from store.changes import News
 from store.domains import Domains, NotSummed
 from store.errors import Problem, StoreError
 from store.heads import Heads
-from store.index import ROW, Rows, is_whole
+from store.index import Rows, is_whole, writable
 from store.mailbox import MailboxState, charged_root, is_here
 from store.messagefiles import MessageFile, MessageFiles, Staged, disk_problem
 from store.mime import parse
@@ -314,6 +314,8 @@ class Partition:
         unwritten = self.unwritten.changed
         for mailbox, before, chunks in txn.changed():
             self.pictures.remember(mailbox, before, chunks)
+            if mailbox in txn.handed:
+                self.pictures.hand(mailbox, *txn.handed[mailbox])
             told.append(mailbox)
             unwritten.add(mailbox)
         if told:
@@ -337,14 +339,14 @@ class Partition:
 
     def writable(self, mailbox: MailboxId, values: list[bytes]) -> Rows:
         """The records of chunks, in an array that can be written to. Raises StoreError CORRUPT."""
-        return np.frombuffer(bytearray(b"".join([self.whole(mailbox, value)[:-4] for value in values])), ROW)
+        return writable(self.whole(mailbox, values))
 
-    def whole(self, mailbox: MailboxId, value: bytes) -> bytes:
-        """The value of a chunk, if it agrees with its checksum. Raises StoreError CORRUPT."""
-        if not is_whole(value):
+    def whole(self, mailbox: MailboxId, values: list[bytes]) -> list[bytes]:
+        """The values of chunks, if they agree with their checksums. Raises StoreError CORRUPT."""
+        if not all(map(is_whole, values)):
             self.found_damage(mailbox)
             raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
-        return value
+        return values
 
     def found_damage(self, mailbox: MailboxId) -> None:
         """The mailbox cannot be read until it has been repaired, which housekeeping does; say so once."""

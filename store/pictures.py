@@ -12,7 +12,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import Txn, transact
 from store.copies import LARGE, Copy, Pieces, Records, Shelf
 from store.errors import StoreError
-from store.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, spans
+from store.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
 from store.mailbox import Mailbox, MailboxState, Since
 from store.readers import overlay
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000
+MANY = 10_000               # records that are read in a thread,
+AT_ONCE = 200               # unless so many chunks of them are to be read, or fewer
 
 
 class Pictures:
@@ -37,12 +39,39 @@ class Pictures:
         if history is not None:
             history.append((before, before + 1, chunks))
 
+    def hand(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
+        """These are all records of the mailbox in that state: a transaction has just written them, and lets go of them.
+        """
+        if mailbox in self._history and len(rows) >= LARGE:
+            self._shelf.put(mailbox, "", Copy(state, np.ascontiguousarray(rows["uid"]), octets_of(rows)))
+
+    def is_quick(self, entry: MailboxEntry, reader: str, known: Records | None = None) -> bool:
+        """Whether `read`, or `refresh` of a picture with these records, has little to read from the database."""
+        state = self._partition.state(entry.id)
+        if state.messages < MANY:
+            return True
+        seen = None if known is None and self._is_own(reader) else self._shelf.newest(entry.id, reader)
+        if known is None or seen is not None and seen.state.highestmodseq > known.state.highestmodseq:
+            known = seen
+        chunks = self._changed_since(entry.id, known.state, state) if known is not None else None
+        return (chunks is not None and len(chunks) <= AT_ONCE
+                or known is not None and known.state.highestmodseq == state.highestmodseq)
+
     def forget(self) -> None:
         """Hold nothing in memory, so that the next picture is read from the database."""
         self._shelf = Shelf()
 
-    def read(self, entry: MailboxEntry, reader: str = "") -> Mailbox:
-        """A picture of the mailbox, with the reader's own flags. Raises StoreError NO_MAILBOX, CORRUPT."""
+    def forget_changes(self, mailbox: MailboxId) -> None:
+        """The mailbox has been deleted: nobody asks for its changes."""
+        self._history.pop(mailbox, None)
+
+    def read(self, entry: MailboxEntry, reader: str = "", *, at_once: bool = False) -> Mailbox | None:
+        """A picture of the mailbox, with the reader's own flags; with `at_once` None if that belongs into a thread.
+
+        Raises StoreError NO_MAILBOX, CORRUPT.
+        """
+        if at_once and not self.is_quick(entry, reader):
+            return None
         if entry.id not in self._history:           # whoever has opened a mailbox asks for its changes
             self._history[entry.id] = deque(maxlen=REMEMBERED)
             if len(self._history) > MAILBOXES_REMEMBERED:
@@ -51,12 +80,15 @@ class Pictures:
             self._shelf.forget(entry.id, reader)
         return transact(self._partition.env, lambda txn: self._picture(entry, reader, None, txn))
 
-    def refresh(self, mailbox: Mailbox) -> Mailbox:
-        """A picture of the mailbox as it is now; the same object when nothing changed."""
+    def refresh(self, mailbox: Mailbox, *, at_once: bool = False) -> Mailbox | None:
+        """A picture of the mailbox as it is now; the same object when nothing changed. With `at_once` None if that
+        belongs into a thread."""
         entry, old = mailbox.entry, mailbox.state
         if self._partition.state(entry.id).highestmodseq == old.highestmodseq:
             return mailbox
         known = Records(old, mailbox.rows, mailbox.uids)
+        if at_once and len(mailbox.rows) >= MANY and not self.is_quick(entry, mailbox.reader, known):
+            return None
 
         def work(txn: Txn) -> Mailbox:
             new = self._picture(entry, mailbox.reader, known, txn)
@@ -154,7 +186,7 @@ class Pictures:
         return [(number, self._piece(mailbox, reader, value, txn)) for number, value in found]
 
     def _piece(self, mailbox: MailboxId, reader: str, value: bytes, txn: Txn) -> Rows:
-        values = [self._partition.whole(mailbox, value)] if value else []
+        values = self._partition.whole(mailbox, [value] if value else [])
         return self.as_seen(mailbox, join(values), reader, txn)
 
     def _compared(self, mailbox: MailboxId, known: Records, state: MailboxState, txn: Txn) -> Pieces:
@@ -179,5 +211,4 @@ class Pictures:
 
     def _chunks(self, mailbox: MailboxId, first: int, txn: Txn) -> list[bytes]:
         start, end = chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0)
-        values = [value for _, value in self._partition.index.scan(start, end, txn)]
-        return [self._partition.whole(mailbox, value) for value in values]
+        return self._partition.whole(mailbox, [value for _, value in self._partition.index.scan(start, end, txn)])

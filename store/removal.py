@@ -56,6 +56,8 @@ def delete_mailbox(store: "Store", name: MailboxName, *, even_inbox: bool = Fals
     partition = store.partition_of(entry)
     partition.transact(lambda txn: bury(txn, entry.id, now))
     partition.flush()
+    store.columns.forget(entry.id)
+    partition.pictures.forget_changes(entry.id)
     store.news.tell([entry.id])
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from attrs import evolve
@@ -323,8 +323,15 @@ class Store:
 
     def open_mailbox(self, entry: MailboxEntry, reader: str = "") -> Mailbox:
         """A picture of the mailbox as it is now, with the reader's own flags. Raises StoreError NO_MAILBOX, CORRUPT."""
+        return cast(Mailbox, self._open(entry, reader, at_once=False))
+
+    def open_at_once(self, entry: MailboxEntry, reader: str = "") -> Mailbox | None:
+        """The same, unless so much must be read for it that it belongs into a thread."""
+        return self._open(entry, reader, at_once=True)
+
+    def _open(self, entry: MailboxEntry, reader: str, *, at_once: bool) -> Mailbox | None:
         own = reader if self.private_bits(entry, reader) else ""
-        return self.at(entry, lambda now, partition: partition.pictures.read(now, own))
+        return self.at(entry, lambda now, partition: partition.pictures.read(now, own, at_once=at_once))
 
     def vanished(self, entry: MailboxEntry, since: int) -> NDArray[np.uint32] | None:
         """The UIDs, ascending, that were expunged after that MODSEQ; None when that is no longer known (RFC 7162
@@ -334,10 +341,17 @@ class Store:
 
     def refresh(self, mailbox: Mailbox) -> Mailbox:
         """A picture as it is now; the same object when nothing changed. Raises StoreError NO_MAILBOX, CORRUPT."""
-        def work(entry: MailboxEntry, partition: Partition) -> Mailbox:
+        return cast(Mailbox, self._refresh(mailbox, at_once=False))
+
+    def refresh_at_once(self, mailbox: Mailbox) -> Mailbox | None:
+        """The same, unless so much must be read for it that it belongs into a thread."""
+        return self._refresh(mailbox, at_once=True)
+
+    def _refresh(self, mailbox: Mailbox, *, at_once: bool) -> Mailbox | None:
+        def work(entry: MailboxEntry, partition: Partition) -> Mailbox | None:
             if entry is mailbox.entry:
-                return partition.pictures.refresh(mailbox)
-            return partition.pictures.read(entry, mailbox.reader)
+                return partition.pictures.refresh(mailbox, at_once=at_once)
+            return partition.pictures.read(entry, mailbox.reader, at_once=at_once)
 
         return self.at(mailbox.entry, work)
 

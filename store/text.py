@@ -74,7 +74,25 @@ def decode_words(value: bytes) -> str:
     """The text of an unfolded field with its encoded words decoded (RFC 2047 §6)."""
     if b"=?" not in value:
         return decode_text(value)
-    out: list[str] = []
+    return "".join([decode_text(octets, charset) for octets, charset in _without_encodings(value)])
+
+
+def unconvertible(value: bytes) -> bytes | None:
+    """The octets of an unfolded field without the encodings of its encoded words, if these are not all in charsets that
+    are known, and valid in them (RFC 5255 §4.6); else None."""
+    if value.isascii() and b"=?" not in value:
+        return None
+    pieces = list(_without_encodings(value))
+    try:
+        for octets, charset in pieces:
+            octets.decode((codec(charset) or "undefined") if charset else "utf-8")
+    except UnicodeError:
+        return b"".join([octets for octets, _ in pieces])
+    return None
+
+
+def _without_encodings(value: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """What a field is put together of: octets, and the charset that an encoded word gives for them."""
     held: list[bytes] = []
     charset, at = b"", 0
     for match in _ENCODED_WORD.finditer(value):
@@ -82,16 +100,15 @@ def decode_words(value: bytes) -> str:
         adjacent = at > 0 and not between.strip()
         if not adjacent or match[1].lower() != charset:
             # Octets are held so that a character cut in two by adjacent words of one charset comes out whole.
-            out.append(decode_text(b"".join(held), charset))
+            yield b"".join(held), charset
             held.clear()
         if not adjacent:
-            out.append(decode_text(between))
+            yield between, b""
         charset = match[1].lower()
         held.append(_word_octets(match[2], match[3]))
         at = match.end()
-    out.append(decode_text(b"".join(held), charset))
-    out.append(decode_text(value[at:]))
-    return "".join(out)
+    yield b"".join(held), charset
+    yield value[at:], b""
 
 
 def _word_octets(encoding: bytes, text: bytes) -> bytes:
@@ -231,6 +248,9 @@ def _decode_base64(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 _STRAY = re.compile(rb"=\r(?!\n)")      # no soft line break: Python would pass over all that is left of the line
+_BLANKS = 998                           # as long as a line can be (RFC 5322 §2.1.1); more are no end of one
+_AT_LINE_END = re.compile(rb"(?<![ \t])[ \t]{1,%d}(?=\r?\n)" % _BLANKS)
+_AT_END = re.compile(rb"(?<![ \t])[ \t]{1,%d}\Z" % _BLANKS)
 
 
 def _decode_quoted_printable(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -238,9 +258,23 @@ def _decode_quoted_printable(pieces: Iterable[bytes]) -> Iterator[bytes]:
     held = b""
     for piece in pieces:
         held += piece
-        # An escape or soft line break is not cut in two: "=" and the two octets after it.
-        cut = held.find(b"=", max(0, len(held) - 2))
-        cut = len(held) if cut < 0 else cut
-        yield a2b_qp(_STRAY.sub(rb"=3D\r", held[:cut]))
+        cut = _whole(held)
+        yield _quoted_printable(held[:cut])
         held = held[cut:]
-    yield a2b_qp(_STRAY.sub(rb"=3D\r", held))
+    yield _quoted_printable(_AT_END.sub(b"", held))
+
+
+def _whole(octets: bytes) -> int:
+    """How many octets stand for themselves, whatever follows: not an escape or soft line break ("=" and the two octets
+    after it) that is cut in two, nor blanks that may be at the end of a line."""
+    end = len(octets.removesuffix(b"\r").rstrip(b" \t"))
+    if len(octets) - end > _BLANKS + 2:
+        return len(octets) - _BLANKS - 2
+    escape = octets.find(b"=", max(0, end - 2))
+    return end if escape < 0 else escape
+
+
+def _quoted_printable(octets: bytes) -> bytes:
+    if any(blank in octets for blank in (b" \r", b"\t\r", b" \n", b"\t\n")):
+        octets = _AT_LINE_END.sub(b"", octets)                      # rule 3
+    return a2b_qp(_STRAY.sub(rb"=3D\r", octets))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn
 from store.errors import Problem, StoreError
-from store.index import CHUNK, Rows, chunk_key, encode, extend, take
+from store.index import CHUNK, Rows, chunk_key, encode, extend, octets_of, take, with_trailer
 from store.mailbox import MailboxState, arrived
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class WriteTxn:
         self.refs = partition.refs
         self._arrived: list[tuple[MailboxId, int, int]] = []        # as `changed` gives them, one chunk each
         self.charged: list[tuple[str, int, int]] = []       # domain, octets, messages: of domains that have limits
+        self.handed: dict[MailboxId, tuple[MailboxState, Rows]] = {}    # see `hand_over`
         self._before: dict[MailboxId, int] = {}
         self._chunks: dict[MailboxId, set[int]] = {}
 
@@ -114,9 +115,19 @@ class WriteTxn:
         touched = _distinct(numbers[changed])
         begins = np.searchsorted(numbers, touched, "left").tolist()
         ends = np.searchsorted(numbers, touched, "right").tolist()
+        if kept is None:
+            octets, size, put, handle = octets_of(rows), rows.itemsize, self.partition.index.put, self.handle
+            for number, begin, end in zip(touched.tolist(), begins, ends, strict=True):
+                put(chunk_key(mailbox, number), with_trailer(octets[begin * size:end * size]), handle)
+            self._chunks.setdefault(mailbox, set()).update(touched.tolist())
+            return
         for number, begin, end in zip(touched.tolist(), begins, ends, strict=True):
-            part = rows[begin:end]
-            self.put_chunk(mailbox, number, part if kept is None else take(part, kept[begin:end]))
+            self.put_chunk(mailbox, number, take(rows[begin:end], kept[begin:end]))
+
+    def hand_over(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
+        """These are all records of the mailbox in that state, which this transaction writes; nobody changes the array
+        any more. Who looks next need not read them."""
+        self.handed[mailbox] = state, rows
 
     def put_chunk(self, mailbox: MailboxId, number: int, rows: Rows) -> None:
         """Set a chunk; an empty one goes."""

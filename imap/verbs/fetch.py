@@ -14,7 +14,7 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from imap.lines import DATE_FORM, Positions, dates, flag_lists, format_lines
+from imap.lines import DATE_FORM, Mask, Positions, dates, flag_lists, format_lines
 from imap.reading import PIECE
 from imap.refusals import CODES
 from imap.session import Session
@@ -196,17 +196,26 @@ class _Fetching:
     # \Seen
 
     def _mark_seen(self, positions: Positions, rows: Rows) -> Positions:
-        r"""Set \Seen on those that lack it, in the store and in `rows`; their places in the batch."""
-        unseen = np.flatnonzero((rows["flags"] & int(Flag.SEEN)) == 0)
-        if len(unseen):
+        r"""Set \Seen on those that lack it, in the store and in `rows`; the places in the batch of those that lacked it
+        here. Another session may have taken it from others, which the client has not been told yet."""
+        store, entry = self.session.store, self.view.mailbox.entry
+        lacking: Mask = (rows["flags"] & int(Flag.SEEN)) == 0
+        asked = lacking
+        if store.status(entry).highestmodseq != self.view.mailbox.state.highestmodseq:
+            asked = np.ones(len(rows), np.bool_)
+        unseen = np.flatnonzero(lacking)
+        if asked.any():
             # Those that have vanished meanwhile are passed over there; here they are shown as the client expects.
-            entry, uids = self.view.mailbox.entry, rows["uid"][unseen]
-            update = update_flags(
-                self.session.store, entry, uids, FlagAction.ADD, Flags(Flag.SEEN), self.session.user)
+            uids = rows["uid"][asked]
+            update = update_flags(store, entry, uids, FlagAction.ADD, Flags(Flag.SEEN), self.session.user)
+            now = rows["modseq"].copy()
+            now[np.flatnonzero(asked)[np.isin(uids, update.uids)]] = update.modseqs
+            changed = lacking | (now != rows["modseq"])
             rows["flags"][unseen] |= int(Flag.SEEN)
-            rows["modseq"][unseen[np.isin(uids, update.uids)]] = update.modseqs
-            self.seen.append(positions[unseen])
-            self.modseqs.append(rows["modseq"][unseen])
+            rows["modseq"][unseen] = now[unseen]
+            if changed.any():
+                self.seen.append(positions[changed])
+                self.modseqs.append(rows["modseq"][changed])
         return unseen
 
     def belief(self) -> Belief:

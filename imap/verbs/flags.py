@@ -59,11 +59,11 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
 
 def _believed(session: Session, view: View, positions: Positions, command: StoreFlags) -> Belief:
     """What a client that asked for silence takes the flags to be now; another session may have made them different."""
-    rows = take(view.rows, positions)
+    rows = view.rows
     state = session.store.status(view.mailbox.entry)
     bits, _ = keyword_bits(state, command.flags.keywords, add=False)
-    return Belief(positions, _applied(rows["flags"], int(command.flags.system), command.action),
-                  _applied(rows["keywords"], bits, command.action),
+    return Belief(positions, _applied(rows["flags"][positions], int(command.flags.system), command.action),
+                  _applied(rows["keywords"][positions], bits, command.action),
                   np.zeros(len(positions), np.uint64) if b"CONDSTORE" in session.enabled else None)
 
 

@@ -14,17 +14,14 @@ from store.values import Flag
 
 
 async def select(session: Session, command: Select) -> Reply:
-    """Open a mailbox. The one that was selected is left, also when this fails, and the client is told where its
-    responses end (RFC 7162 §3.2.11)."""
+    """Open a mailbox. The one that was selected is left, also when this fails."""
     if command.resync is not None and b"QRESYNC" not in session.enabled:
         raise Refused("ENABLE QRESYNC must come first", status=responses.BAD)
-    if session.view is not None:
-        session.leave()
-        session.stream.write(responses.ok(None, "The mailbox is closed", responses.CLOSED))
+    session.close()
     if command.condstore:
         session.enable_condstore()
     entry = session.entry(command.mailbox, "r")
-    view = session.select(entry, read_only=command.read_only)
+    view = await session.select(entry, read_only=command.read_only)
     session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, entry))
     if command.resync is not None:
         await resync(session, view, command.resync)

@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 #: How many threads there are for each kind of work. Every batch of synced files (`offload.SYNCS`) needs one, and so
 #: does the flush of a log.
-POOLS = {"sync": 10, "search": 2, "directory": 2, "files": 4, "changes": 2, "names": 1, "locked": 16, "housekeeping": 4}
+POOLS = {"sync": 10, "search": 2, "directory": 2, "files": 4, "changes": 2, "pictures": 2, "names": 1, "locked": 16,
+         "housekeeping": 4}
 SIDE_BY_SIDE = 8            # files synced at the same time within a batch: the journal merges what comes together
 
 

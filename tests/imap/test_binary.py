@@ -78,6 +78,14 @@ def test_quoted_printable_and_lines(place, windows):
     assert content(whole) == lines
 
 
+def test_blanks_at_the_end_of_a_line_in_quoted_printable(place, windows):
+    """RFC 2045 §6.7, rule 3: some relay has put them there."""
+    body = message(b"text/plain; charset=utf-8", b"quoted-printable", b"one \t\r\ntwo=20\r\nthr= \r\nee  ")
+    whole, size = ask(place, body, b"BINARY.PEEK[1]", b"BINARY.SIZE[1]")
+    assert content(whole) == b"one\r\ntwo \r\nthree"
+    assert b"[1] 16)" in size
+
+
 @pytest.mark.parametrize("kind, wanted", [(b"text/plain", b"a\r\nb\r\r\nc\r\n\r\n\rd\r\n"),
                                           (b"application/x", b"a\nb\r\r\nc\r\n\n\rd\n")])
 def test_only_text_has_its_lines_mended(place, windows, kind, wanted):

@@ -1,5 +1,8 @@
 """IMAP against a fuzzer: its wire, and whole sessions. `tests/imap/fuzz` says what must hold for each input."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +16,7 @@ from tests.imap.fuzz.framing import Reference, heard
 from tests.imap.fuzz.growth import PATTERNS, PLACES
 from tests.imap.fuzz.wire import EXAMINED, SMALL, WORDS, examine
 from tests.support.fuzz.growth import lines
-from tests.support.fuzz.guided import find_nothing
+from tests.support.fuzz.guided import ROOT, find_nothing
 from tests.support.grammar import Incomplete, Ungrammatical, response_at, responses
 
 COUNTS = {"sessions": 1_500, "wire": 100_000}       # CONTRIBUTING says how to play more
@@ -21,6 +24,23 @@ COUNTS = {"sessions": 1_500, "wire": 100_000}       # CONTRIBUTING says how to p
 
 def test_the_guided_fuzzer_finds_nothing(tmp_path):
     find_nothing("tests.imap.fuzz", COUNTS, tmp_path)
+
+
+def test_sessions_leave_nothing_in_memory():
+    """The same once more takes no more memory. (Unwatched: see `tests.imap.fuzz.sessions.EACH`.)"""
+    code = ("from random import Random\n"
+            "from tests.imap.fuzz.sessions import TARGET\n"
+            "from tests.support.fuzz.driver import memory\n"
+            "TARGET.begin()\n"
+            "for again in range(3):\n"
+            "    before = memory()[0]\n"
+            "    for number in range(1, 101):\n"
+            "        TARGET.run(Random(number).randbytes(100), number)\n"
+            "left = memory()[0] - before\n"
+            "TARGET.end()\n"
+            "assert left < 500, f'{left} blocks'\n")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @settings(max_examples=500, deadline=None)
@@ -175,3 +195,6 @@ def test_the_reference_of_framing():
               ("BAD", b"e")]
     assert Reference(octets, SMALL).commands() == wanted == heard([octets], SMALL)
     assert parse_command(wanted[0])[0] == b"a"
+    octets = b"a APPEND {1+} x {2}\r\nbc\r\n"       # the mailbox is no literal, so what comes is no message
+    wanted = [Frame((b"a APPEND {1+} x {2}", b"bc", b""))]
+    assert Reference(octets, SMALL).commands() == wanted == heard([octets], SMALL)

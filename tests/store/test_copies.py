@@ -172,6 +172,39 @@ def test_a_change_is_not_a_copy(store, monkeypatch):
     assert one.rows.tobytes() == truth(store, entry)
 
 
+def test_who_changes_every_message_leaves_the_records_in_memory(store, monkeypatch):
+    """The next look reads nothing; old pictures stay as they are. A change of one chunk's messages is none of all."""
+    entry = big(store)
+    old = store.open_mailbox(entry)
+    octets, reads = old.rows.tobytes(), []
+    for action in (FlagAction.ADD, FlagAction.REMOVE, FlagAction.ADD):
+        change_flags(store, entry, range(1, 301), action, Flags(Flag.FLAGGED, ("word",)))
+        with monkeypatch.context() as patch:
+            patch.setattr(store.partition_of(entry), "whole", lambda *chunks: reads.append(chunks))
+            new = store.refresh(old)
+        assert not reads and new.rows.tobytes() == truth(store, entry) and old.rows.tobytes() == octets
+    change_flags(store, entry, [1, 2], FlagAction.REMOVE, Flags(Flag.FLAGGED))
+    assert store.refresh(new).rows.tobytes() == store.refresh(old).rows.tobytes() == truth(store, entry)
+    arrive(store, "alice", 1)
+    assert store.refresh(new).rows.tobytes() == truth(store, entry)
+
+
+def test_what_must_be_read_for_long_is_not_read_at_once(store, monkeypatch):
+    """A first look, and one after changes that nobody remembers; then others find it in memory."""
+    monkeypatch.setattr("store.pictures.MANY", 300)
+    entry = big(store)
+    assert store.open_at_once(entry) is None
+    picture = store.open_mailbox(entry)
+    assert store.open_at_once(entry).rows.tobytes() == truth(store, entry)
+    change_flags(store, entry, [7], FlagAction.ADD, Flags(Flag.FLAGGED))
+    assert store.refresh_at_once(picture).rows.tobytes() == truth(store, entry)
+    with monkeypatch.context() as patch:
+        patch.setattr(txn, "MAX_TOLD", 1)
+        change_flags(store, entry, [5, 200], FlagAction.ADD, Flags(Flag.FLAGGED))
+    assert store.refresh_at_once(picture) is None and store.open_at_once(entry) is None
+    assert store.refresh(picture).rows.tobytes() == store.refresh_at_once(picture).rows.tobytes() == truth(store, entry)
+
+
 def test_a_change_of_many_chunks_is_told_though_nobody_names_them(store, monkeypatch):
     entry = big(store)
     picture = store.open_mailbox(entry)

@@ -2,6 +2,7 @@
 
 import base64
 import quopri
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -89,6 +90,45 @@ def test_what_was_encoded_is_decoded(words, window, charset):
         assert whole(base64.encodebytes(octets), b"BASE64", charset.encode()) == words
         if b"\n" not in octets and b"\r" not in octets:
             assert whole(quopri.encodestring(octets), b"QUOTED-PRINTABLE", charset.encode()) == words
+
+
+def quoted_printable(body):
+    """Decoded line by line, as RFC 2045 §6.7 has it; of what is right only."""
+    decoded = b""
+    for line in re.split(rb"(?<=\n)", body):
+        content, end = re.fullmatch(rb"(.*?)(\r?\n)?", line, re.DOTALL).groups(b"")
+        content = re.sub(rb"[ \t]*\Z", b"", content) + end                                      # rule 3
+        content = re.sub(rb"=\r?\n\Z|=\Z", b"", content)                                       # rule 5
+        decoded += re.sub(rb"=([0-9A-F]{2})", lambda found: bytes((int(found[1], 16),)), content)
+    return decoded
+
+
+@pytest.mark.parametrize(("body", "expected"), [
+    (b"a  \r\nb\t \nc ", "a\r\nb\nc"), (b"a=20 \r\nb=20", "a \r\nb "), (b"a= \t\r\nb=\t\nc= ", "abc"),
+    (b"a b\r\n c\r\n \r\n", "a b\r\n c\r\n\r\n"), (b"a \rb \r", "a \rb \r"), (b" ", ""), (b" \r\r\n", " \r\r\n"),
+    (b"a" + b" " * 998 + b"\r\nb", "a\r\nb"),
+    (b"a" + b"\t" * 999 + b"\r\nb", "a" + "\t" * 999 + "\r\nb"),     # so long is no line: it stays as it is
+])
+def test_blanks_at_the_end_of_a_line_are_no_text(body, expected, monkeypatch):
+    for window in (1, 2, 3, 5, 100, 998, 999, 1000, 10_000):
+        monkeypatch.setattr(text, "WINDOW", window)
+        assert whole(body, b"QUOTED-PRINTABLE", b"utf-8") == expected
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([b"a", b" ", b"\t", b"\r\n", b"\n", b"=41", b"=20", b"=\r\n", b"= \r\n", b"=\n"])),
+       st.integers(1, 12))
+def test_quoted_printable_is_decoded_line_by_line(pieces, window):
+    body = b"".join(pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text, "WINDOW", window)
+        assert whole(body, b"QUOTED-PRINTABLE") == quoted_printable(body).decode()
+
+
+def test_blanks_without_end_are_read_in_windows():
+    part = PartSpan(0, 0, 1 << 22, encoding=b"QUOTED-PRINTABLE")
+    sizes = [len(piece) for piece in body_text(lambda _, count: b" " * count, part)]
+    assert sum(sizes) == 1 << 22 and max(sizes) < 2 * text.WINDOW
 
 
 @settings(deadline=None)

@@ -1,5 +1,6 @@
 """SORT, and the columns it works on: RFC 5256, RFC 5957."""
 
+import weakref
 from datetime import date
 
 import numpy as np
@@ -15,6 +16,7 @@ from store.errors import Problem, StoreError
 from store.expunge import expunge
 from store.flags import change_flags
 from store.mime import Scanner
+from store.progress import Progress
 from store.search import And, Body, Envelope, HasFlag, Header, Larger, Not, Or, SentBefore, SentOn, SentSince, search
 from store.sort import Criterion, SortKey, sort
 from store.store import Store
@@ -152,6 +154,7 @@ def test_records_of_an_earlier_version_are_made_anew(store, monkeypatch):
 
 def test_columns_are_bounded(store, monkeypatch):
     monkeypatch.setattr(columns, "KEPT", 5)
+    monkeypatch.setattr(columns, "EACH", 0)
     for name in ("b", "a", "c"):
         message(store, f"Subject: {name}")
     assert order(store, SortKey.SUBJECT) == [2, 1, 3]
@@ -165,6 +168,90 @@ def test_columns_are_bounded(store, monkeypatch):
     assert held.dates(box) is first         # it is the last one used; the next to be asked for pushes the other out
     held.ids(box)
     assert held.dates(box) is first
+
+
+def test_strings_that_cannot_be_converted_come_last_octet_by_octet(store):
+    """The example of RFC 5255 §4.6: (4) (2) (3) (1), of which (1) and (3) are not in the charset that they name."""
+    strings = (("utf-8", "D0C0D0BDD0B4D180D0B5D0B9"), ("utf-8", "D181D095D0A0D093D095D099"),
+               ("utf-8", "D092D0B0D181D0B8D0BBD0B8FFB9"), ("KOI8-R", "E1CCC5CBD3C5CA"))
+    for charset, digits in strings:
+        word = f"=?{charset}?Q?{''.join(f'={octet:02X}' for octet in bytes.fromhex(digits))}?="
+        message(store, f"Subject: {word}", f"From: {word} <{word}@example.org>", f"To: {word} <a@example.org>")
+    wanted = [4, 2, 3, 1]
+    assert order(store, SortKey.SUBJECT) == order(store, SortKey.DISPLAYFROM) == order(store, SortKey.FROM) == wanted
+    assert order(store, SortKey.DISPLAYTO) == wanted
+    message(store, "Subject: [list] Re: =?x-none?Q?b?=")
+    message(store, "Subject: =?x-none?Q?a?= =?x-none?Q?=D0?=")
+    message(store, "Subject: =?utf-8?Q?=F0=90=80=80?=")
+    message(store, "X-No-Subject: x")
+    message(store, "Subject: =?x-none?Q??=")
+    message(store, "Subject: =?x-none?Q?B?= (fwd)")
+    message(store, "Subject: =?us-ascii?Q?A?= x")
+    assert order(store, SortKey.SUBJECT) == [8, 9, 11, 4, 2, 7, 10, 6, 5, 3, 1]
+    box = mailbox(store)
+    assert ordered_subject(store, box, np.arange(4, 6)).roots == [0, 1]
+
+
+def test_threads_of_subjects_that_cannot_be_converted(store):
+    """They are equal octet by octet; what is removed from them is known all the same."""
+    for at, subject in enumerate(("=?x-none?Q?caf=E9?=", "Re: =?x-none?Q?caf=E9?=", "Re: =?x-none?Q?Caf=E9?=")):
+        message(store, f"Subject: {subject}", at=at)
+    threads = references(store, mailbox(store), np.arange(3))
+    assert threads.roots == [0, 2] and threads.children == {0: [1]}
+
+
+@pytest.mark.parametrize(("own", "field", "linked"), [
+    ("<1@example.org>", "References: <1@example.org>", True), ("<1@example.org>", "References: <1@EXAMPLE.org>", False),
+    # the same id, quoted in other ways (RFC 5256 §3)
+    ('<"1"@example.org>', "References: <1@example.org>", True),
+    ('<"1"@example.org>', 'References: <"\\1"@example.org>', True),
+    ('<"a\\"b"@example.org>', 'References: <"a\\"\\b"@example.org>', True),
+    ('<"a\\"b"@example.org>', "References: <ab@example.org>", False),
+    # the first valid id of In-Reply-To, when there is none in References
+    ("<1@example.org>", "In-Reply-To: Your message of <Monday> <1@example.org> <2@example.org>", True),
+    ("<1@example.org>", "References: <x> <>\r\nIn-Reply-To: <1@example.org>", True),
+    ("<1@example.org>", "References: <2@example.org>\r\nIn-Reply-To: <1@example.org>", False),
+    ("<1>", "References: <1>", False), ("<@1>", "References: <@1>", False), ("<1@>", "References: <1@>", False),
+])
+def test_message_ids(store, own, field, linked):
+    message(store, f"Message-ID: {own}", "Subject: a")
+    message(store, field, "Subject: b", at=1)
+    assert references(store, mailbox(store), np.arange(2)).children == ({0: [1]} if linked else {})
+
+
+def test_columns_without_messages_are_bounded_too(store, monkeypatch):
+    monkeypatch.setattr(columns, "KEPT", 10 * columns.EACH)
+    weak = []
+    for at in range(30):
+        box = store.open_mailbox(store.create_mailbox(MailboxName("", f"empty{at}")))
+        weak.append(weakref.ref(store.columns.dates(box)))
+    assert [column() is not None for column in weak] == [False] * 20 + [True] * 10
+
+
+def test_what_was_read_counts_at_once(store, monkeypatch):
+    for name in ("b", "a", "c"):
+        message(store, f"Subject: {name}")
+    box = mailbox(store)
+    for most, kept in ((2 * columns.EACH + 3, True), (2 * columns.EACH + 2, False)):
+        monkeypatch.setattr(columns, "KEPT", most)
+        held = Columns()
+        first = weakref.ref(held.dates(box))
+        held.read(store, box, box.rows, ["subject"], Progress())
+        assert (first() is not None) == kept
+    held.dates(box)                                         # although nobody has asked for the other one again
+    assert len(held.subjects(box)) == 0
+
+
+def test_nothing_is_kept_of_a_mailbox_that_is_deleted(store):
+    entry = store.create_mailbox(MailboxName("", "a"))
+    box = store.open_mailbox(entry)
+    other = store.columns.dates(mailbox(store))
+    weak = [weakref.ref(column) for column in (store.columns.dates(box), store.columns.subjects(box))]
+    changes = weakref.ref(store.partition_of(entry).pictures._history[entry.id])
+    store.delete_mailbox(entry.name)
+    assert [column() for column in weak] == [None, None]
+    assert changes() is None
+    assert store.columns.dates(mailbox(store)) is other
 
 
 def test_a_column_that_knows_mostly_what_has_gone_begins_anew(store, monkeypatch):

@@ -17,7 +17,7 @@ from tests.support.wire import Wire
 _LITERAL = re.compile(rb"\{([0-9]+)(\+?)\}$")
 _TAG_CHARS = rb"[^\x00-\x20\x7f-\xff(){%*\"\\+]+"
 _TAG = re.compile(rb"(%b) " % _TAG_CHARS)
-_APPEND = re.compile(rb'%b APPEND (?:[^\x00-\x20\x7f-\xff(){%%*"\\]+|"(?:[^"\\\x00\r\n]|\\["\\])*"|\{[0-9]+\+?\}) '
+_APPEND = re.compile(rb'%b APPEND (?:[^\x00-\x20\x7f-\xff(){%%*"\\]+|"(?:[^"\\\x00\r\n]|\\["\\])*"|(\{[0-9]+\+?\})) '
                      % _TAG_CHARS, re.IGNORECASE | re.DOTALL)
 
 
@@ -88,9 +88,9 @@ class Reference:
             found[0].decode("utf-8")            # a quoted string may have that (RFC 9051 §9), and nothing else
         except UnicodeDecodeError:
             return False
-        if found[0][-2:-1] == b"}" and found.end() > len(parts[0]):
-            # The literal is the mailbox: the message comes after it.
-            return len(parts) > 1 and b"\0" not in parts[1] and parts[2][:1] == b" "
+        if found[1] is not None:
+            # The literal is the mailbox: the message comes after it. (Within a line it is no literal.)
+            return found.end() > len(parts[0]) and len(parts) > 1 and b"\0" not in parts[1] and parts[2][:1] == b" "
         return found.end() <= len(parts[0])
 
     def _bad(self, start, literal):

@@ -33,7 +33,8 @@ LONGEST = 300               # octets of an input
 PLACES = ("/imap/", "/store/net/")      # where steps are counted
 SAMPLE = 50                 # of so many sessions one has its steps counted
 STEPS = (60_000, 600)       # lines that a piece may take, and for each of its octets: a short FETCH asks for much
-KEPT = 100_000              # blocks of memory for what is made only once, and for 5,000 mailboxes that are remembered
+KEPT = 10_000               # blocks of memory for what is made only once,
+EACH = 20                   # and for each session: atheris loses every array that code which it watches compares
 CHECKED = 200               # sessions after which the store is checked
 PURGED = 25                 # and after which what was deleted goes
 FAILS = ("copy UNAVAILABLE", "flags UNAVAILABLE", "expunge BUSY", "search UNAVAILABLE", "read CORRUPT", "refresh BUSY",
@@ -152,6 +153,7 @@ class Target:
     words = ()
     longest = LONGEST
     kept = KEPT
+    each = EACH
     _folder: object = None
     _played: Played = None
 

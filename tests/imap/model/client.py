@@ -50,7 +50,7 @@ class Sent:
     by_uid: bool = False
     since: int | None = None            # UNCHANGEDSINCE
     modseqs: dict[int, int] = field(factory=dict)   # of all messages when it was sent, and what the client believed of
-    believed: dict[int, Flags | None] = field(factory=dict)     # their flags, if it was sent alone
+    believed: dict[int, tuple[Flags | None, int | None]] = field(factory=dict)  # their flags and MODSEQs, if sent alone
     target: str = ""
     subjects: list[str] = field(factory=list)
     numbers: bool = False               # a UID command that uses message numbers

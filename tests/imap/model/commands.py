@@ -33,6 +33,8 @@ def wishes(names) -> st.SearchStrategy[Wish]:
 
 WISHES = wishes(SAFE + ENDING + OTHERS)
 NUMBERED = wishes(SAFE)
+READING = wishes(("text", "utext"))
+STORING = wishes(("store", "silent", "ustore", "usilent"))
 # RFC 3501 §5.5: no number after what may tell of an expunge.
 LINES = st.builds(lambda first, ending, last: [*first, *ending, *last], st.lists(wishes(SAFE), max_size=3),
                   st.lists(wishes(ENDING), max_size=1), st.lists(wishes(OTHERS), max_size=3))

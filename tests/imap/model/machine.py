@@ -4,6 +4,7 @@ import re
 import time
 from typing import ClassVar
 
+from attrs import evolve
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -16,7 +17,7 @@ from store.removal import purge_mailboxes
 from store.rights import set_acl
 from store.values import Flag, FlagAction, Flags
 from tests.imap.model.client import Sent, lines_of
-from tests.imap.model.commands import LINES, NUMBERED, WISHES
+from tests.imap.model.commands import LINES, NUMBERED, READING, STORING, WISHES
 from tests.imap.model.session import Session
 from tests.imap.model.world import GUEST, OWNER, Mail, World
 from tests.support.scripts import content
@@ -188,6 +189,35 @@ class Machine(RuleBasedStateMachine):
         session.drop()
         self.elsewhere(what, pick)
         session.open(kind, examine=False, sync=True, choice=choice, lines=lines)
+        self.noticed()
+
+    @rule(number=CLIENTS, wish=STORING)
+    def test_and_set(self, number, wish):
+        """A client changes what has, or has not, been changed since it looked (UNCHANGEDSINCE, if it knows that)."""
+        session = self.ready(number)
+        session.send([Sent(session.tag(), "NOOP", "noop")], None)
+        session.say([evolve(wish, more=wish.more % 8)], None)
+        self.noticed()
+
+    @rule(number=st.integers(0, 1), wish=READING)
+    def read_again(self, number, wish):
+        r"""A client reads what another has just made unseen, before it is told of that."""
+        session, other = self.ready(number), self.ready(1 - number)
+        for one, store in ((session, "+"), (other, "-")):
+            if one.belief.messages and not one.read_only:
+                one.send([Sent(one.tag(), f"STORE 1:* {store}FLAGS (\\Seen)", "store", list(one.belief.messages),
+                               frozenset({"\\Seen"}), store, at={
+                                   at: mail.true for at, mail in enumerate(one.belief.messages, 1)})], None)
+        session.say([wish], None)
+        self.noticed()
+
+    @rule(rights=st.sampled_from(["lrwt", "lrite"]), wish=READING)
+    def read_without_s(self, rights, wish):
+        r"""The guest reads a message, and may change flags, but not \\Seen."""
+        session = self.ready(USERS.index(GUEST))
+        self.other_rights(rights)
+        if session.idle is None:
+            session.say([wish], None)
         self.noticed()
 
     @rule(rights=st.sampled_from(RIGHTS))

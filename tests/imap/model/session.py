@@ -171,7 +171,7 @@ class Session:
         if len(wishes) == 1 and all_sent[0].since is not None:
             rows = self.world.fresh(self.user).rows
             all_sent[0].modseqs = dict(zip(rows["uid"].tolist(), rows["modseq"].tolist(), strict=True))
-            all_sent[0].believed = {one.true: one.flags for one in all_sent[0].messages}
+            all_sent[0].believed = {one.true: (one.flags, one.modseq) for one in all_sent[0].messages}
         self.send(all_sent, lines)
 
     def send(self, all_sent: list[Sent], lines: int | None) -> None:

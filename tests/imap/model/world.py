@@ -106,8 +106,9 @@ class World:
         for uid in there if sent.modseqs else ():           # RFC 7162 §3.1.3, §3.1.12
             changed = sent.modseqs[uid] > sent.since
             assert changed or uid not in failed, f"UID {uid} was not changed after {sent.since}"
-            known, now = sent.believed[uid], self.mails[uid].shown(user)
-            if changed and uid not in failed:
+            (known, modseq), now = sent.believed[uid], self.mails[uid].shown(user)
+            if changed and uid not in failed:               # §3.1.11: by another, in other flags
+                assert modseq is None or modseq <= sent.since, f"UID {uid} was known to be as new as {modseq}"
                 assert known is None or (sent.action and not (known ^ now) & sent.flags), f"UID {uid} was changed"
         for uid in set(there) - failed:
             mail = self.mails[uid]

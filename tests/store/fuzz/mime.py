@@ -158,8 +158,8 @@ def examine_envelope(read, written):
             if person[3] is None:
                 assert in_group == (person[2] is None), people
                 in_group = person[2] is not None
-            envelopes.display(person).encode("utf-8")
-            envelopes.mailbox(person).encode("utf-8")
+            text.decode_words(envelopes.display(person)).encode("utf-8")
+            text.decode_words(envelopes.mailbox(person)).encode("utf-8")
         assert not in_group, people
         envelopes.shown(people).encode("utf-8")
 
