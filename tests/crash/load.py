@@ -39,10 +39,13 @@ def deliver(server: Server, ledger: Ledger, random: Random) -> None:
         return
 
 
-def read(server: Server, ledger: Ledger, random: Random) -> None:
-    """One reader: waits for news in some mailbox and reads it, and now and then removes the newest message."""
+def read(server: Server, ledger: Ledger, random: Random, killed: threading.Event) -> None:
+    """One reader: waits for news in some mailbox and reads it, and now and then removes the newest message.
+
+    A connection that is made in the moment of the restart is answered by the next server: so `killed` ends it, too.
+    """
     try:
-        while True:
+        while not killed.is_set():
             user = random.choice(USERS)
             with Imap(server.imap, user, PASSWORD) as imap:
                 uidvalidity, exists = imap.select()
@@ -75,12 +78,16 @@ def load_until_killed(server: Server, ledger: Ledger, random: Random, kill: Call
     at_once = random.random() < 0.5
     answers = ledger.after(random.randrange(1, MOST), or_seen_early=at_once)
     moment = 0.0 if at_once else random.uniform(0, 0.03)
+    killed = threading.Event()
     with ThreadPoolExecutor(CONNECTIONS + READERS) as pool:
         jobs = [pool.submit(deliver, server, ledger, Random(random.random())) for _ in range(CONNECTIONS)]
-        jobs += [pool.submit(read, server, ledger, Random(random.random())) for _ in range(READERS)]
-        enough = answers.wait(LIMIT)
-        threading.Event().wait(moment)
-        kill()
+        jobs += [pool.submit(read, server, ledger, Random(random.random()), killed) for _ in range(READERS)]
+        try:
+            enough = answers.wait(LIMIT)
+            threading.Event().wait(moment)
+            kill()
+        finally:
+            killed.set()
     for job in jobs:
         job.result()
     assert enough, f"too few answers in {LIMIT} s\n{server.said()}"
