@@ -20,6 +20,7 @@ An over-long command is swallowed to its end. A client that sent a literal witho
 that waits for "+" gets the refusal instead, and its command ends there (RFC 7888 §4).
 """
 
+import re
 from collections.abc import Callable
 
 from attrs import define, field, frozen
@@ -29,6 +30,7 @@ from imap.wire.limits import Limits
 
 CONTINUE = b"+ Go ahead\r\n"
 _DIGITS = len(str(MAX_NUMBER64))
+_END_OF_SIZE = re.compile(rb"[0-9]+\+?\}")
 
 
 @frozen
@@ -149,7 +151,10 @@ class Framer:
             self._parts.append(start)
         if end is None:
             return self._reject(SyntaxProblem("The command is too long"), None, closing=True)
-        return self._reject(SyntaxProblem("The command is too long"), literal_at_end(end))
+        announced = literal_at_end(end)
+        if announced is None and _END_OF_SIZE.fullmatch(end):       # the announcement is longer than what is known
+            announced = Announced(MAX_NUMBER64, sync=not end.endswith(b"+}"))
+        return self._reject(SyntaxProblem("The command is too long"), announced)
 
     def literal(self, octets: bytes) -> None:
         """The octets of the `Literal` that was wanted."""

@@ -174,3 +174,10 @@ def test_any_stream_is_taken_in_bounded_memory(pieces, size):
             assert len(step.parts) % 2 == 1
             assert sum(map(len, step.parts[0::2])) <= SMALL.line
             assert sum(map(len, step.parts[1::2])) <= SMALL.memory
+
+
+@pytest.mark.parametrize(("announced", "closing"), [(b"+", True), (b"", False)])
+def test_the_size_of_a_literal_that_is_longer_than_what_is_known_of_the_line(announced, closing):
+    """What follows such a line is never run: it may be the literal."""
+    step = Framer(SMALL).too_long(b"a NOOP x", (b"5" * 100 + announced + b"}")[-32:])
+    assert step.closing is closing and step.tag == b"a"
