@@ -247,7 +247,8 @@ def _decode_base64(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield _base64(held)
 
 
-_STRAY = re.compile(rb"=\r(?!\n)")      # no soft line break: Python would pass over all that is left of the line
+# No escape, nor soft line break: it stands for itself. What Python makes of one depends on what it is given at once.
+_STRAY = re.compile(rb"=(?![0-9A-Fa-f]{2}|[ \t]*\r?(?:\n|\Z))")
 _BLANKS = 998                           # as long as a line can be (RFC 5322 §2.1.1); more are no end of one
 _AT_LINE_END = re.compile(rb"(?<![ \t])[ \t]{1,%d}(?=\r?\n)" % _BLANKS)
 _AT_END = re.compile(rb"(?<![ \t])[ \t]{1,%d}\Z" % _BLANKS)
@@ -259,9 +260,10 @@ def _decode_quoted_printable(pieces: Iterable[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         held += piece
         cut = _whole(held)
-        yield _quoted_printable(held[:cut])
+        yield _quoted_printable(held, cut)
         held = held[cut:]
-    yield _quoted_printable(_AT_END.sub(b"", held))
+    held = _AT_END.sub(b"", held)
+    yield _quoted_printable(held, len(held))
 
 
 def _whole(octets: bytes) -> int:
@@ -274,7 +276,15 @@ def _whole(octets: bytes) -> int:
     return end if escape < 0 else escape
 
 
-def _quoted_printable(octets: bytes) -> bytes:
-    if any(blank in octets for blank in (b" \r", b"\t\r", b" \n", b"\t\n")):
-        octets = _AT_LINE_END.sub(b"", octets)                      # rule 3
-    return a2b_qp(_STRAY.sub(rb"=3D\r", octets))
+def _quoted_printable(octets: bytes, cut: int) -> bytes:
+    """What the octets before `cut` stand for; those behind it only follow."""
+    parts, done = [], 0
+    for match in _STRAY.finditer(octets):
+        if match.start() >= cut:
+            break
+        parts.append(octets[done:match.start()])
+        done = match.end()
+    plain = b"=3D".join([*parts, octets[done:cut]])
+    if any(blank in plain for blank in (b" \r", b"\t\r", b" \n", b"\t\n")):
+        plain = _AT_LINE_END.sub(b"", plain)                        # rule 3
+    return a2b_qp(plain)

@@ -71,7 +71,10 @@ def whole(body, encoding=b"7BIT", charset=b""):
     (b"Z3\r\nLD \tvA==", b"BASE64", b"", "grü"), (b"Z3LDvA", b"BASE64", b"", "grü"),
     (b"Z3LDvA==!junk", b"BASE64", b"", "grü"),
     (b"YWJjZ", b"BASE64", b"", "abc"), (b"gr=C3=BC=\r\n!=3D", b"QUOTED-PRINTABLE", b"", "grü!="),
-    (b"a=", b"QUOTED-PRINTABLE", b"", "a"), (b"\x1b$B$\"\x1b(B", b"7BIT", b"iso-2022-jp", "あ"),
+    (b"a=", b"QUOTED-PRINTABLE", b"", "a"), (b"====", b"QUOTED-PRINTABLE", b"", "==="),
+    (b"=x=", b"QUOTED-PRINTABLE", b"", "=x"), (b"==41", b"QUOTED-PRINTABLE", b"", "=A"),
+    (b"=\rx", b"QUOTED-PRINTABLE", b"", "=\rx"), (b"=4", b"QUOTED-PRINTABLE", b"", "=4"),
+    (b"= x= \r\ny", b"QUOTED-PRINTABLE", b"", "= xy"), (b"\x1b$B$\"\x1b(B", b"7BIT", b"iso-2022-jp", "あ"),
     (b"x\0y", b"BINARY", b"", "x\0y"),
     (b"as it is", b"X-UNKNOWN", b"", "as it is"),
 ])
