@@ -11,14 +11,17 @@ since what the fields say follows from the recipient: there is a row or two for 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define
 from numpy.typing import NDArray
 
-from mboxlist.kv import Table, Txn
 from store.errors import Problem, StoreError
 from store.index import Rows
+
+if TYPE_CHECKING:                   # who only looks at records needs no database
+    from mboxlist.kv import Table, Txn
 
 LOST = (1 << 32) - 1        # a number that is never given
 UNKNOWN = -1 << 40          # stands for the octets of fields that are lost; no sum with it is the size of a message
@@ -30,25 +33,25 @@ _LAST = _NUMBER.pack(0)     # the key under which the number given last is
 class Heads:
     """The table: number -> octets, digest of the octets -> number. The keys are of different lengths."""
 
-    _table: Table
+    _table: "Table"
 
-    def get(self, number: int, txn: Txn = None) -> bytes | None:
+    def get(self, number: int, txn: "Txn" = None) -> bytes | None:
         """The octets of that number, if it has been given; b"" for 0."""
         return self._table.get(_NUMBER.pack(number), txn) if number else b""
 
-    def find(self, number: int, txn: Txn = None) -> bytes:
+    def find(self, number: int, txn: "Txn" = None) -> bytes:
         """The same. Raises StoreError CORRUPT."""
         octets = self.get(number, txn)
         if octets is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"header fields {number} are not known")
         return octets
 
-    def number(self, octets: bytes, txn: Txn = None) -> int | None:
+    def number(self, octets: bytes, txn: "Txn" = None) -> int | None:
         """The number of these octets, if they have one."""
         data = self._table.get(_digest(octets), txn) if octets else bytes(4)
         return None if data is None else int(_NUMBER.unpack(data)[0])
 
-    def numbers(self, every: Iterable[bytes], txn: Txn) -> dict[bytes, int]:
+    def numbers(self, every: Iterable[bytes], txn: "Txn") -> dict[bytes, int]:
         """A number for each of these octets; those that have none get one. Raises StoreError LIMIT.
 
         For a transaction that does nothing else: everybody who gives a number, or looks for one, waits for its end. If
@@ -70,12 +73,12 @@ class Heads:
             self._table.put(_LAST, last, txn)
         return found
 
-    def used(self, rows: Rows, txn: Txn = None) -> dict[int, bytes]:
+    def used(self, rows: Rows, txn: "Txn" = None) -> dict[int, bytes]:
         """The octets of all numbers that these records have, as far as they are known."""
         found = ((number, self.get(number, txn)) for number in np.unique(rows["head"]).tolist() if number)
         return {number: octets for number, octets in found if octets is not None}
 
-    def sizes(self, rows: Rows, txn: Txn = None) -> NDArray[np.int64]:
+    def sizes(self, rows: Rows, txn: "Txn" = None) -> NDArray[np.int64]:
         """How many octets of each record's message are fields of its own; UNKNOWN where nobody knows them."""
         if not rows["head"].any():
             return np.zeros(len(rows), np.int64)
@@ -84,7 +87,7 @@ class Heads:
         return np.array([len(known[number]) if number in known else UNKNOWN for number in numbers.tolist()],
                         np.int64)[which]
 
-    def all(self, txn: Txn = None) -> Iterator[tuple[int, bytes]]:
+    def all(self, txn: "Txn" = None) -> Iterator[tuple[int, bytes]]:
         """Each number with its octets; 0 has the number given last."""
         for key, octets in self._table.scan(txn=txn, hold=txn is not None):
             if len(key) == _NUMBER.size:

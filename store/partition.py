@@ -359,10 +359,11 @@ class Partition:
         return self.files.open(bytes(row["mid"]), int(row["serial"]), int(row["skip"]), int(row["size"]),
                                self.heads.find(int(row["head"])))
 
-    def cached(self, serials: Iterable[int]) -> list[CachedMessage | None]:
-        """The cache records of arrivals, in the order asked for; None where there is none of this version."""
+    def cached(self, serials: Iterable[int], txn: Txn = None) -> list[CachedMessage | None]:
+        """The cache records of arrivals, in the order asked for; None where there is none of this version. Who has
+        written any in a transaction, reads in it, too."""
         get = self._cache.get
-        return [_cached(get(serial.to_bytes(8, "big"))) for serial in serials]
+        return [_cached(get(serial.to_bytes(8, "big"), txn)) for serial in serials]
 
     def rebuild_cached(self, row: np.void) -> CachedMessage:
         """The cache record of a message, made from its file and kept. Raises StoreError CORRUPT."""

@@ -12,8 +12,6 @@ the user area. A user that the caller does not bring (`salvage_users`) has an en
 
 import contextlib
 import logging
-import os
-import shutil
 import time
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
@@ -35,12 +33,13 @@ from store.heads import UNKNOWN, renumbered
 from store.idxfile import Head, Remains
 from store.index import CHUNK, Rows, take
 from store.mailbox import MODSEQ_SKIP, UID_SKIP, MailboxState
-from store.messagefiles import disk_problem, sync_file_system
+from store.messagefiles import disk_problem
 from store.partition import SERIALS, Partition
 from store.quota import DOMAIN
 from store.quotaroots import root_for
+from store.ready import drop_names, prepare
 from store.refs import MessageRecord, tally
-from store.remains import Source, choose, content, likely_digests, sources
+from store.remains import Source, choose, content, sources
 from store.settings import Settings
 from store.store import Store
 from store.txn import WriteTxn
@@ -82,13 +81,13 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
     if not names:
         raise StoreError(Problem.NO_STORE, f"There are no messages in {root}")
     try:
-        adopted = _prepare(root, target, names)
+        adopted = prepare(root, target, names)
         found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
         store = Store(target, settings)
         try:
             _Rebuilding(store, choose(found, done.findings), adopted, done).run(list(users))
             if target == root:
-                _remove_old_files(store, found)
+                remove_old_files(store, found)
         finally:
             store.close()
     except OSError as error:
@@ -109,54 +108,7 @@ def salvage_users(table: Path) -> list[User]:
     return found
 
 
-# Folders and files
-
-def _prepare(root: Path, target: Path, names: Sequence[str]) -> dict[str, list[list[Path]]]:
-    """The folders of a store without databases; every message file has its name in `messages/`. See `_adopt`."""
-    environments = [target / "mboxlist", *(target / "partitions" / name / "index" for name in names)]
-    for folder in environments:
-        if any(folder.glob("*.db")) or any(folder.glob("log.*")):
-            raise StoreError(Problem.STORE_IN_USE, f"There are databases in {folder}: move them away first")
-    adopted = {}
-    for name in names:
-        old, folder = root / "partitions" / name, target / "partitions" / name
-        folders = [f"messages/{first}/{second:02x}" for first in "0123456789abcdef" for second in range(256)]
-        for each in ("index", "users", "staging", *folders):
-            (folder / each).mkdir(mode=0o700, parents=True, exist_ok=True)
-        if target != root:
-            for path in (old / "messages").glob("?/??/*"):
-                _link(path, folder / path.relative_to(old))
-        adopted[name] = _adopt(old / "staging", folder / "messages")
-        sync_file_system(folder)
-    for each in ("run", "mboxlist"):
-        (target / each).mkdir(mode=0o700, exist_ok=True)
-    return adopted
-
-
-def _link(path: Path, copy: Path) -> bool:
-    """Give the file that name, too, or to a copy of it; whether nothing had it."""
-    try:
-        os.link(path, copy)
-    except FileExistsError:
-        return False
-    except OSError:                 # another file system
-        shutil.copyfile(path, copy)
-    return True
-
-
-def _adopt(staging: Path, messages: Path) -> list[list[Path]]:
-    """Give the files in `staging/` names in `messages/`, since a store that opens sweeps what it does not know: what
-    was committed may not have got there yet. For each the names that it got: the right one is known later."""
-    adopted = []
-    for path in sorted(staging.iterdir()) if staging.is_dir() else []:
-        if path.is_file() and path.stat().st_size:      # empty ones wait for messages
-            names = [messages / name[0] / name[1:3] / name for name in (mid.hex() for mid in likely_digests(path))]
-            if not any(name.exists() for name in names):
-                adopted.append([name for name in names if _link(path, name)])
-    return adopted
-
-
-def _remove_old_files(store: Store, found: Sequence[Source]) -> None:
+def remove_old_files(store: Store, found: Sequence[Source]) -> None:
     """Remove the files that have been read, where they are not those that the mailboxes have now."""
     for source in found:
         partition = store.partitions[source.partition]
@@ -181,7 +133,7 @@ class _Rebuilding:
     def run(self, users: Sequence[User]) -> None:
         """Do all of it. Raises StoreError DISK_FULL, UNAVAILABLE."""
         store = self.store
-        self._add_users(users)
+        add_users(store, self.found, users, self.done.findings)
         last_id = max((source.head.id for source in self.found), default=0)
         validity = max((source.head.uidvalidity for source in self.found), default=0)
         transact(store.mailboxes.env, lambda txn: store.mailboxes.skip_identities(MailboxId(last_id), validity, txn))
@@ -190,51 +142,21 @@ class _Rebuilding:
             self._damaged.clear()
             epoch = max([read_epoch(partition.folder), *(source.head.epoch for source in here)])
             partition.skip_to(epoch + 1, max(map(_last_serial, here), default=0) + SERIALS)
-            self._set_limits(partition, here)
+            set_limits(partition, limits_of(self.found, partition.name))
             for source in here:
                 self._mailbox(partition, source)
-            self._drop_names(partition)
+            drop_names(partition, self.adopted.get(partition.name, []))
             self._report_unclaimed(partition)
             partition.flush()
         store.mailboxes.env.flush()
         self._write_files()
-
-    def _add_users(self, users: Sequence[User]) -> None:
-        """Those that the caller brings, and an inactive one for each other owner of a mailbox."""
-        directory = self.store.directory
-        if not isinstance(directory, BuiltinDirectory):
-            return
-        mailboxes = sorted((source for source in self.found if source.name.owner and not source.head.removed),
-                           key=lambda source: source.name.is_inbox())
-        partitions = {source.name.owner: source.partition for source in mailboxes}      # that of INBOX, if there is one
-        rows = {user.account.user: user for user in users}
-        for owner, partition in partitions.items():
-            if owner not in rows:
-                rows[owner] = User(Account(owner, partition, Status.INACTIVE), NO_PASSWORD)
-                self.done.findings.append(Finding("it is inactive, and has no password", f"user {owner}", "user set"))
-        for owner, row in sorted(rows.items()):
-            try:
-                directory.insert(row)
-            except StoreError as refusal:
-                self.done.findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", "user add"))
-
-    def _set_limits(self, partition: Partition, here: Sequence[Source]) -> None:
-        """The limits of all domains, and of the roots of those who have mailboxes on the partition: the newest ones."""
-        limits: dict[str, list[int]] = {}
-        for source in sorted(self.found, key=lambda source: source.head.written):
-            limits |= source.head.limits
-        owners = {source.name.owner or PUBLIC[:-1] for source in here}
-        for root, (octets, messages) in limits.items():
-            if root.startswith(DOMAIN) or root.partition(SEPARATOR)[0] in owners:
-                partition.transact(lambda txn, root=root, octets=octets, messages=messages:     # type: ignore[misc]
-                                   partition.quotas.set_limits(root, octets, messages, txn.handle))
 
     def _mailbox(self, partition: Partition, source: Source) -> None:
         """One mailbox with its messages; what it has not is in the findings."""
         left = idxfile.read_what_is_left(source.path)
         rows = self._usable(partition, source, _with_heads(partition, left))
         entry = self._entry(source)
-        state = _state(partition, source, entry, rows)
+        state = figures_of(partition, source, entry, rows)
         for at in range(0, len(rows), PIECE):
             marks = tally(entry.id, rows[at:at + PIECE])
             partition.transact(lambda txn, marks=marks: [       # type: ignore[misc]
@@ -254,7 +176,7 @@ class _Rebuilding:
         validity = head.uidvalidity or transact(list_of_all.env, list_of_all.next_identity)[1]
         created = head.created or int(time.time())
         return MailboxEntry(MailboxId(head.id), source.name, source.partition, validity, created, head.special_use,
-                            _acl(head))
+                            acl_of(head))
 
     def _figures(self, txn: WriteTxn, source: Source, entry: MailboxEntry, state: MailboxState, left: Remains) -> None:
         txn.set_state(entry.id, None, state)
@@ -262,7 +184,7 @@ class _Rebuilding:
             txn.charge(state, state.octets, state.messages, enforce=False)
         for item in left.own:
             reader = int(item["reader"])
-            if reader < len(source.head.readers) and _is_owner(source.head.readers[reader]):
+            if reader < len(source.head.readers) and is_owner(source.head.readers[reader]):
                 txn.put_own(entry.id, int(item["chunk"]), source.head.readers[reader], item["own"])
 
     def _list(self, source: Source, entry: MailboxEntry, txn: Txn) -> None:
@@ -343,13 +265,6 @@ class _Rebuilding:
 
     # When all mailboxes are there
 
-    def _drop_names(self, partition: Partition) -> None:
-        """Of the names that a file of `staging/` got the right one stays, or else the likeliest."""
-        for names in self.adopted.get(partition.name, []):
-            known = [name for name in names if partition.refs.find(bytes.fromhex(name.name)) is not None]
-            for name in set(names) - set(known or names[:1]):
-                name.unlink(missing_ok=True)
-
     def _report_unclaimed(self, partition: Partition) -> None:
         for path in sorted(partition.files.folder.glob("?/??/*")):
             try:
@@ -366,7 +281,47 @@ class _Rebuilding:
             portable.write_round(self.store, partition, hurry=True)
 
 
-def _acl(head: Head) -> dict[str, str]:
+def add_users(store: Store, found: Iterable[Source], users: Iterable[User], findings: list[Finding]) -> None:
+    """Those that the caller brings, and an inactive one for each other owner of a mailbox; who is there stays."""
+    directory = store.directory
+    if not isinstance(directory, BuiltinDirectory):
+        return
+    mailboxes = sorted((source for source in found if source.name.owner and not source.head.removed),
+                       key=lambda source: source.name.is_inbox())
+    partitions = {source.name.owner: source.partition for source in mailboxes}      # that of INBOX, if there is one
+    rows = {user.account.user: user for user in users}
+    for owner, partition in partitions.items():
+        if owner not in rows:
+            rows[owner] = User(Account(owner, partition, Status.INACTIVE), NO_PASSWORD)
+            findings.append(Finding("it is inactive, and has no password", f"user {owner}", "user set"))
+    known = {account.user for account in directory.all()}
+    for owner, row in sorted(rows.items()):
+        try:
+            if owner not in known:
+                directory.insert(row)
+        except StoreError as refusal:
+            findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", "user add"))
+
+
+def limits_of(found: Iterable[Source], partition: str) -> dict[str, list[int]]:
+    """The limits of all domains, and of the roots of those who have mailboxes on the partition: the newest ones."""
+    limits: dict[str, list[int]] = {}
+    found = sorted(found, key=lambda source: source.head.written)
+    for source in found:
+        limits |= source.head.limits
+    owners = {source.name.owner or PUBLIC[:-1] for source in found if source.partition == partition}
+    return {root: limit for root, limit in limits.items()
+            if root.startswith(DOMAIN) or root.partition(SEPARATOR)[0] in owners}
+
+
+def set_limits(partition: Partition, limits: dict[str, list[int]]) -> None:
+    """Have the partition know these limits of octets and messages."""
+    for root, (octets, messages) in limits.items():
+        partition.transact(lambda txn, root=root, octets=octets, messages=messages:     # type: ignore[misc]
+                           partition.quotas.set_limits(root, octets, messages, txn.handle))
+
+
+def acl_of(head: Head) -> dict[str, str]:
     """The entries that somebody could have set."""
     found = {}
     for identifier, rights in head.acl.items():
@@ -394,7 +349,7 @@ def _fits(row: "np.void", head: int, record: MessageRecord) -> bool:
     return int(row["skip"]) in (0, record.trace) and (more == head or head == UNKNOWN and more > 0)
 
 
-def _is_owner(text: str) -> bool:
+def is_owner(text: str) -> bool:
     try:
         legal_owner(text)
     except NameProblem:
@@ -402,7 +357,7 @@ def _is_owner(text: str) -> bool:
     return True
 
 
-def _state(partition: Partition, source: Source, entry: MailboxEntry, rows: Rows) -> MailboxState:
+def figures_of(partition: Partition, source: Source, entry: MailboxEntry, rows: Rows) -> MailboxState:
     """The figures of a mailbox with these records, after one more unclean end."""
     head = source.head
     behind = partition.epoch - head.epoch

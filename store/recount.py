@@ -1,7 +1,7 @@
 """Figures that are sums of others, counted anew: of mailboxes, quota roots and message files, all from the records."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,18 +43,29 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
     """
     done = _rebuild_rights(store) + _settle_aliases(store)
     for mailbox in [mailbox for mailbox, _ in partition.all_states()]:
-        found = whereabouts(store, mailbox)
-        if found is None or found[0].partition != partition.name:
-            continue
-        if broken_chunks(partition, mailbox):
-            done += repair_mailbox(store, found[0])
-        done += partition.transact(lambda txn, found=found: _recount_mailbox(txn, *found))  # type: ignore[misc]
+        done += _mend_mailbox(store, partition, mailbox)
     done += _recount_quota(partition)
     done += recount_references(partition)
     done += _recount_purge(partition)
     done += _rebuild_cached(partition)
     partition.flush()
     return done
+
+
+def recount_some(store: "Store", partition: Partition, mailboxes: Iterable[MailboxId]) -> list[Correction]:
+    """The same for these mailboxes alone, and for what is counted over all of them, quota and references."""
+    done = [correction for mailbox in mailboxes for correction in _mend_mailbox(store, partition, mailbox)]
+    done += _recount_quota(partition) + recount_references(partition)
+    partition.flush()
+    return done
+
+
+def _mend_mailbox(store: "Store", partition: Partition, mailbox: MailboxId) -> list[Correction]:
+    found = whereabouts(store, mailbox)
+    if found is None or found[0].partition != partition.name:
+        return []
+    done = repair_mailbox(store, found[0]) if broken_chunks(partition, mailbox) else []
+    return done + partition.transact(lambda txn: _recount_mailbox(txn, *found))
 
 
 def repair_damaged(store: "Store", partition: Partition, mailbox: MailboxId) -> bool:

@@ -10,16 +10,18 @@ import logging
 import struct
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Table, Txn
 from store.errors import Problem, StoreError
 from store.index import Rows
+
+if TYPE_CHECKING:                   # who only counts needs no database
+    from mboxlist.kv import Table, Txn
 
 log = logging.getLogger(__name__)
 
@@ -59,11 +61,11 @@ class MessageRecord:
 class References:
     """The two tables."""
 
-    def __init__(self, messages: Table, purge: Table) -> None:
+    def __init__(self, messages: "Table", purge: "Table") -> None:
         self._messages = messages
         self._purge = purge
 
-    def find(self, mid: bytes, txn: Txn = None) -> MessageRecord | None:
+    def find(self, mid: bytes, txn: "Txn" = None) -> MessageRecord | None:
         """The record of a message file."""
         data = self._messages.get(mid, txn)
         return MessageRecord.from_bytes(data) if data is not None else None
@@ -73,16 +75,16 @@ class References:
         data = self._messages.glance(mid)
         return MessageRecord.from_bytes(data) if data is not None else None
 
-    def find_to_change(self, mid: bytes, txn: Txn) -> MessageRecord | None:
+    def find_to_change(self, mid: bytes, txn: "Txn") -> MessageRecord | None:
         """The same, locked to the end of the transaction."""
         data = self._messages.get_to_change(mid, txn)
         return MessageRecord.from_bytes(data) if data is not None else None
 
-    def write(self, mid: bytes, record: MessageRecord, txn: Txn) -> None:
+    def write(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """Set the record."""
         self._messages.put(mid, record.to_bytes(), txn)
 
-    def add(self, mid: bytes, count: int, check: int, txn: Txn) -> None:
+    def add(self, mid: bytes, count: int, check: int, txn: "Txn") -> None:
         """`count` more index records, whose marks sum to `check`, use the file. Raises StoreError CORRUPT."""
         data = self._messages.get_to_change(mid, txn)
         if data is None:
@@ -91,7 +93,7 @@ class References:
         record = _RECORD.pack(serial, references + count, size, trace, last, before + check & _MASK)
         self._messages.put(mid, record, txn)
 
-    def release(self, mid: bytes, count: int, check: int, txn: Txn, when: int | None = None) -> None:
+    def release(self, mid: bytes, count: int, check: int, txn: "Txn", when: int | None = None) -> None:
         """`count` index records fewer use the file, as of `when` (now); with the last, it goes on the purge list.
 
         It waits there since the latest of these times: records of a deleted mailbox are given back late, and what was
@@ -114,34 +116,35 @@ class References:
             self._purge.put(_DUE.pack(released) + mid, b"", txn)
         self._messages.put(mid, _RECORD.pack(serial, left, size, trace, released, after), txn)
 
-    def park(self, mid: bytes, record: MessageRecord, txn: Txn) -> None:
+    def park(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """A file that nothing uses (yet): it waits for the purge, as of `record.released`."""
         self._purge.put(_DUE.pack(record.released) + mid, b"", txn)
         self.write(mid, record, txn)
 
-    def exchange(self, mid: bytes, old: int, new: int, txn: Txn) -> None:
+    def exchange(self, mid: bytes, old: int, new: int, txn: "Txn") -> None:
         """References whose marks sum to `old` become as many whose marks sum to `new`. Raises StoreError CORRUPT."""
         self.add(mid, 0, new - old, txn)
 
-    def waiting(self, until: int, after: tuple[int, bytes] = (0, b""), txn: Txn = None) -> Iterator[tuple[int, bytes]]:
+    def waiting(self, until: int, after: tuple[int, bytes] = (0, b""), txn: "Txn" = None
+                ) -> Iterator[tuple[int, bytes]]:
         """What lost its last reference up to that Unix time: when, and the digest; in order, from behind `after`."""
         for key, _ in self._purge.scan(_DUE.pack(after[0]) + after[1] + b"\0", _DUE.pack(until + 1), txn,
                                         hold=txn is not None):
             yield _DUE.unpack(key[:4])[0], key[4:]
 
-    def list_for_purge(self, mid: bytes, txn: Txn) -> None:
+    def list_for_purge(self, mid: bytes, txn: "Txn") -> None:
         """Have a file that was released on the purge list."""
         record = self.find_to_change(mid, txn)
         if record is not None and record.released and not record.references:
             self._purge.put(_DUE.pack(record.released) + mid, b"", txn)
 
-    def forget(self, released: int, mid: bytes, record: bool, txn: Txn) -> None:
+    def forget(self, released: int, mid: bytes, record: bool, txn: "Txn") -> None:
         """Take an entry off the purge list, and with `record` the message's record as well."""
         self._purge.delete(_DUE.pack(released) + mid, txn)
         if record:
             self._messages.delete(mid, txn)
 
-    def all(self, txn: Txn = None, start: bytes = b"", end: bytes | None = None
+    def all(self, txn: "Txn" = None, start: bytes = b"", end: bytes | None = None
             ) -> Iterator[tuple[bytes, MessageRecord]]:
         """Every message file that is known, in order of digest, or those from `start` up to, not including, `end`;
         within a transaction they stay as they are."""

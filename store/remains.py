@@ -16,7 +16,7 @@ from store import idxfile
 from store.cache import CachedMessage, render
 from store.errors import StoreError
 from store.findings import RESTORE, Finding
-from store.idxfile import NAME, Head
+from store.idxfile import NAME, Head, Remains
 from store.messagefiles import MID_OCTETS, MessageFile
 from store.mime import parse
 
@@ -40,32 +40,37 @@ class Source:
 
 def sources(folder: Path, findings: list[Finding]) -> Iterator[Source]:
     """What each `store.idx` in the user area of a partition tells of a mailbox. What cannot be read goes to `findings`.
-
-    A file whose head is lost has the id 0, and the name that its place gives it.
     """
-    users = folder / "users"
-    for parent, folders, names in os.walk(users):
+    for parent, folders, names in os.walk(folder / "users"):
         folders.sort()
-        if NAME not in names:
-            continue
-        path = Path(parent) / NAME
-        where = str(path.relative_to(folder))
-        try:
-            left = idxfile.read_what_is_left(path)
-        except StoreError as error:
-            findings.append(Finding(f"cannot be read: {error}", where, RESTORE))
-            continue
-        findings += [Finding(text, where, RESTORE) for text in left.findings]
-        name = _name(left.head) or name_at(users, path)
-        if name is None or (left.head is None and not len(left.rows)):
-            findings.append(Finding("there is no telling which mailbox it is of", where, RESTORE))
-        elif left.head is None:
-            rows = left.rows
-            head = Head(id=1, name=str(name), owner=name.owner, partition=folder.name, uidvalidity=0,
-                        uidnext=int(rows["uid"].max()) + 1, highestmodseq=1)
-            yield Source(folder.name, path, head, name, found=False)
-        else:
-            yield Source(folder.name, path, left.head, name)
+        if NAME in names:
+            source, _ = read_source(folder, Path(parent) / NAME, findings)
+            if source is not None:
+                yield source
+
+
+def read_source(folder: Path, path: Path, findings: list[Finding]) -> tuple[Source | None, Remains | None]:
+    """The mailbox whose file that is, and what is left of it; None when there is no telling, or it cannot be read.
+
+    A file whose head is lost has the id 1, and the name that its place gives it. What is wrong goes to `findings`.
+    """
+    where = str(path.relative_to(folder))
+    try:
+        left = idxfile.read_what_is_left(path)
+    except StoreError as error:
+        findings.append(Finding(f"cannot be read: {error}", where, RESTORE))
+        return None, None
+    findings += [Finding(text, where, RESTORE) for text in left.findings]
+    name = _name(left.head) or name_at(folder / "users", path)
+    if name is None or (left.head is None and not len(left.rows)):
+        findings.append(Finding("there is no telling which mailbox it is of", where, RESTORE))
+        return None, left
+    if left.head is not None:
+        return Source(folder.name, path, left.head, name), left
+    rows = left.rows
+    head = Head(id=1, name=str(name), owner=name.owner, partition=folder.name, uidvalidity=0,
+                uidnext=int(rows["uid"].max()) + 1, highestmodseq=1)
+    return Source(folder.name, path, head, name, found=False), left
 
 
 def _name(head: Head | None) -> MailboxName | None:

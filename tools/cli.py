@@ -18,19 +18,24 @@ from tools.commands import (
     accounting,
     checking,
     configuration,
+    generate,
     mailboxes,
     messages,
     partitions,
     quotas,
+    reconstruct,
+    relink,
+    report,
     serving,
     sharing,
+    spark,
     undelete,
     users,
 )
 from tools.errors import Failure
 
-GROUPS = (serving, users, mailboxes, sharing, messages, undelete, partitions, quotas, accounting, checking,
-          configuration)
+GROUPS = (serving, users, mailboxes, sharing, messages, undelete, partitions, quotas, accounting, report, checking,
+          reconstruct, relink, spark, generate, configuration)
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 

@@ -1,6 +1,6 @@
 # Sourced by the scripts beside it: `setup [LIST...]` makes .venv in the repository, and sees to the system packages that
-# packages/LIST.list names, for the tests also to those of packages/unpacked.list. Leaves $root (the repository) and
-# $venv set. The system's own Python is not touched.
+# packages/LIST.list names, for the tests also to those of packages/unpacked.list and to Spark. Leaves $root (the
+# repository) and $venv set. The system's own Python is not touched.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=$root/.venv
@@ -90,6 +90,17 @@ virtual_environment() {
     echo "$wanted" >"$venv/onecopy.stamp"
 }
 
+# The extra of setup.cfg that only Spark's jobs need. It is large, so there is none before somebody asks for it.
+spark_packages() {
+    local wanted
+    wanted=$(ingredients)
+    [ "$(cat "$venv/onecopy.spark.stamp" 2>/dev/null)" = "$wanted" ] && return
+    echo "${0##*/}: installing Spark into $venv" >&2
+    "$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --editable "$root[test,spark]" >&2 \
+        || fail "pip could not install what setup.cfg asks for"
+    echo "$wanted" >"$venv/onecopy.spark.stamp"
+}
+
 # One set-up at a time; the second waits and then finds everything done.
 setup() {
     local list
@@ -100,6 +111,7 @@ setup() {
             system_packages "$list" 9>&-
         done
         if [[ " $* " == *" test "* ]]; then
+            spark_packages 9>&-
             unpacked_packages 9>&-
         fi
     } 9>"$root/.setup.lock"

@@ -84,6 +84,24 @@ def test_an_environment_that_is_not_up_to_date(repository: Path, stamp: str, ane
     assert asked[-1].startswith("-m pip ") and asked[-1].endswith(f" --editable {repository}[test]")
 
 
+def test_spark_is_there_for_the_tests_alone(repository: Path) -> None:
+    (repository / "setup.cfg").write_text("")
+    (repository / "pyproject.toml").write_text("")
+    for name in ("test", "unpacked"):
+        (repository / "tools" / "packages" / f"{name}.list").write_text("# none\n")
+    done = bash(f"""
+        mkdir -p "$venv/bin"
+        printf '#!/bin/sh\\necho "$@" >>{repository}/asked\\n' >"$venv/bin/python"
+        chmod +x "$venv/bin/python"
+        ingredients >"$venv/onecopy.stamp"
+        setup; ! grep -s pip {repository}/asked
+        setup test; setup test
+        """, repository)
+    assert done.returncode == 0, done.stderr
+    asked = [line for line in (repository / "asked").read_text().splitlines() if line.startswith("-m pip ")]
+    assert len(asked) == 1 and asked[0].endswith(f" --editable {repository}[test,spark]")
+
+
 @pytest.mark.parametrize("name", ["build", "test"])
 def test_the_lists_name_packages_and_commands(name: str) -> None:
     lines = [line for line in (LISTS / f"{name}.list").read_text().splitlines() if not line.startswith("#")]

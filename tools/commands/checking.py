@@ -19,7 +19,7 @@ from store.partition import Partition
 from store.scrub import FOLDERS, Pace, Stopped, low_priority, scrub
 from store.store import Store
 from tools import config
-from tools.commands import Invocation, Parsers
+from tools.commands import Invocation, Parsers, verifying
 from tools.errors import Failure
 from tools.output import print_json
 
@@ -30,6 +30,7 @@ def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("check", check_store, "check all that must hold in the store; exit status 1 if something does not")
     made.add_argument("--json", action="store_true")
+    verifying.add_options(made)
     made = parser("scrub", scrub_store, "read all message files; exit status 1 if one is not what it should be")
     made.add_argument("--partition", metavar="NAME", help="this partition alone")
     made.add_argument("--rate", type=_rate, metavar="SIZE", help="octets a second, such as 50M; 0: as many as it can")
@@ -40,6 +41,8 @@ def add(parser: Parsers) -> None:
 
 def check_store(invocation: Invocation) -> int:
     """onecopy check"""
+    if verifying.is_asked(invocation):
+        return verifying.verify_store(invocation)
     with invocation.store() as store:
         findings = check(store)
     if invocation.arguments.json:

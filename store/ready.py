@@ -1,0 +1,76 @@
+"""Folders and message files of a store that has lost its databases, made ready for new ones."""
+
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from store.errors import Problem, StoreError
+from store.messagefiles import sync_file_system
+from store.partition import Partition
+from store.remains import likely_digests
+
+
+def prepare(root: Path, target: Path, names: Sequence[str]) -> dict[str, list[list[Path]]]:
+    """The folders of a store without databases; every message file has its name in `messages/`: see `adopt`.
+
+    Raises StoreError STORE_IN_USE when there are databases, OSError.
+    """
+    refuse_databases([target / "mboxlist", *(target / "partitions" / name / "index" for name in names)])
+    adopted = {}
+    for name in names:
+        old, folder = root / "partitions" / name, target / "partitions" / name
+        make_folders(folder)
+        if target != root:
+            for path in (old / "messages").glob("?/??/*"):
+                _link(path, folder / path.relative_to(old))
+        adopted[name] = adopt(old / "staging", folder / "messages")
+        sync_file_system(folder)
+    for each in ("run", "mboxlist"):
+        (target / each).mkdir(mode=0o700, exist_ok=True)
+    return adopted
+
+
+def refuse_databases(environments: Iterable[Path]) -> None:
+    """Raises StoreError STORE_IN_USE when any of them has been used."""
+    for folder in environments:
+        if any(folder.glob("*.db")) or any(folder.glob("log.*")):
+            raise StoreError(Problem.STORE_IN_USE, f"There are databases in {folder}: move them away first")
+
+
+def make_folders(folder: Path) -> None:
+    """Those of a partition that are not there."""
+    folders = [f"messages/{first}/{second:02x}" for first in "0123456789abcdef" for second in range(256)]
+    for each in ("index", "users", "staging", *folders):
+        (folder / each).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _link(path: Path, copy: Path) -> bool:
+    """Give the file that name, too, or to a copy of it; whether nothing had it."""
+    try:
+        os.link(path, copy)
+    except FileExistsError:
+        return False
+    except OSError:                 # another file system
+        shutil.copyfile(path, copy)
+    return True
+
+
+def adopt(staging: Path, messages: Path) -> list[list[Path]]:
+    """Give the files in `staging/` names in `messages/`, since a store that opens sweeps what it does not know: what
+    was committed may not have got there yet. For each the names that it got: the right one is known later."""
+    adopted = []
+    for path in sorted(staging.iterdir()) if staging.is_dir() else []:
+        if path.is_file() and path.stat().st_size:      # empty ones wait for messages
+            names = [messages / name[0] / name[1:3] / name for name in (mid.hex() for mid in likely_digests(path))]
+            if not any(name.exists() for name in names):
+                adopted.append([name for name in names if _link(path, name)])
+    return adopted
+
+
+def drop_names(partition: Partition, adopted: Iterable[Sequence[Path]]) -> None:
+    """Of the names that a file of `staging/` got the right one stays, or else the likeliest."""
+    for names in adopted:
+        known = [name for name in names if partition.refs.find(bytes.fromhex(name.name)) is not None]
+        for name in set(names) - set(known or names[:1]):
+            name.unlink(missing_ok=True)

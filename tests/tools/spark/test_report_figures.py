@@ -1,0 +1,310 @@
+"""The figures of the quota report without Spark: rules, limits, growth, sums that do not agree."""
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.quota import QuotaUse
+from store.settings import Settings
+from tools.errors import Failure
+from tools.spark import figures
+from tools.spark.charts import Bar, bars, columns, shortened
+from tools.spark.figures import Live, Terms, differences, earlier, grown, report, save
+from tools.spark.report import Read, gone
+from tools.spark.report_page import more, number, octets
+from tools.spark.tables import schema
+from tools.spark.what_if import Rule, compared
+
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+SETTINGS = Settings(default_domain="example.org", default_quota=1000)
+TERMS = Terms(SETTINGS, NOW)
+HELD = pa.schema([(name, pa.string()) for name in ("store", "partition", "domain", "user", "name", "quota_root")] + [
+    (name, pa.int64()) for name in (
+        "messages", "logical", "fair_share", "unique", "freed", "user_unique", "user_freed", "domain_unique",
+        "domain_freed", "files", "file_octets", "staged_octets", "staged_files", "missing", "missing_octets",
+        "records", "headless")] + [
+    ("newest", pa.timestamp("us", "UTC")),
+    ("lost", pa.list_(pa.struct([("digest", pa.string()), ("size", pa.int64())])))])
+
+
+def box(user, name, messages, size, *, store="/s", root=None, newest=None, **others):
+    """A mailbox whose messages nobody else has."""
+    domain = user.partition("@")[2] or "example.org"
+    zeros = dict.fromkeys(("staged_octets", "staged_files", "missing", "missing_octets", "headless"), 0)
+    alone = dict.fromkeys(("logical", "fair_share", "unique", "freed", "user_unique", "user_freed", "domain_unique",
+                           "domain_freed", "file_octets"), size)
+    return {"store": store, "partition": "p", "domain": domain, "user": user, "name": f"user/{user}/{name}",
+            "quota_root": root or user, "messages": messages, "records": messages, "files": messages, "newest": newest,
+            "lost": [], **alone, **zeros, **others}
+
+
+def limit(root, octets=None, messages=None, *, store="/s", default=False):
+    return {"store": store, "partition": "p", "root": root, "kind": "user", "limit_octets": octets,
+            "limit_messages": messages, "default_octets": default, "default_messages": default, "mailbox": 1,
+            "written": NOW}
+
+
+def read(boxes, limits=(), waiting=0, files=None, unread=()):
+    rows = [*boxes, {"store": "/s", "partition": "p", "files": 1, "file_octets": waiting}] if waiting else list(boxes)
+    octets = sum(row["file_octets"] for row in rows if row["store"] == "/s") if files is None else files
+    stores = {row["store"]: sum(one["file_octets"] for one in rows if one["store"] == row["store"]) for row in rows}
+    stores["/s"] = octets
+    return Read(pa.Table.from_pylist(rows, HELD), None, pa.Table.from_pylist(
+        [{"store": store, "partition": "p", "files": 9, "octets": size} for store, size in stores.items()]),
+        pa.Table.from_pylist(list(limits), schema("quotas")), pa.Table.from_pylist(
+        list(unread), pa.schema([(name, pa.string()) for name in ("store", "partition", "path")])))
+
+
+def made(found, terms=TERMS, live=None):
+    return report(found.held, found, terms, live)
+
+
+def only(rows, **wanted):
+    row, = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return row
+
+
+# Rules
+
+def matches(pattern, text):
+    """* and ? by plain recursion."""
+    if not pattern:
+        return not text
+    if pattern[0] == "*":
+        return matches(pattern[1:], text) or bool(text) and matches(pattern, text[1:])
+    return bool(text) and pattern[0] in ("?", text[0]) and matches(pattern[1:], text[1:])
+
+
+@given(st.text("aA.*?/[(+$ü\\ ", min_size=1, max_size=7), st.text("aA./[(+$ü\\ ", max_size=7))
+def test_a_pattern_matches_what_it_should(pattern, path):
+    """Of a user, the name as the user sees it."""
+    assert bool(re.search(Rule(pattern, 1).expression, f"user/al.ice/{path}")) == matches(pattern, path)
+
+
+def test_canonical_patterns():
+    assert re.search(Rule("user/al*/Trash", 1).expression, "user/alice/Trash")
+    assert not re.search(Rule("user/al*/Trash", 1).expression, "user/bob/Trash")
+    assert re.search(Rule("public/*", 1).expression, "public/news/x")
+    assert not re.search(Rule("*", 1).expression, "public/news")
+    assert not re.search(Rule("Trash", 1).expression, "user/alice/Old/Trash")
+
+
+@pytest.mark.parametrize(("text", "rule"), [
+    ("Trash older than 30 days", Rule("Trash", 30)),
+    ("  Deleted Items  OLDER THAN 1 day", Rule("Deleted Items", 1)),
+    ("* larger than 1.5M", Rule("*", None, 1572864)),
+    ("older than you older than 2 days larger than 10 K", Rule("older than you", 2, 10240)),
+    ("a larger than 5 older than 2 days", Rule("a larger than 5", 2)),
+])
+def test_rules(text, rule):
+    assert Rule.parse(text) == rule
+    assert Rule.parse(str(rule).replace(" octets", "")) == rule
+
+
+@pytest.mark.parametrize("text", ["", "Trash", "older than 30 days", "Trash older than x days", "* larger than much",
+                                  "Trash older than -1 days"])
+def test_no_rules(text):
+    with pytest.raises(ValueError, match="not a"):
+        Rule.parse(text)
+
+
+def test_before():
+    assert Rule("*", 30).before(NOW) == NOW - timedelta(30)
+    assert Rule("*", 999_999).before(NOW).year == 1
+
+
+# Levels and limits
+
+def test_limits():
+    """Per cent are rounded down; over is more than the limit; a user without a word has the default."""
+    found = made(read([box("a", "INBOX", 3, 100), box("b", "INBOX", 3, 101), box("c", "INBOX", 3, 899),
+                       box("d", "INBOX", 3, 900), box("e", "INBOX", 4, 1), box("f", "INBOX", 1, 10**15)],
+                      [limit("a", 100), limit("b", 100, 100), limit("d", default=True), limit("e", 100, 3),
+                       limit("f")]))
+    assert {row["user"]: (row["limit"], row["message_limit"], row["per_cent"], row["over"], row["warned"])
+            for row in found["users"]} == {
+        "a": (100, None, 100, False, True), "b": (100, 100, 101, True, True), "c": (1000, None, 89, False, False),
+        "d": (1000, None, 90, False, True), "e": (100, 3, 133, True, True), "f": (None, None, None, False, False)}
+    assert [row["user"] for row in found["users"]] == ["f", "d", "c", "b", "a", "e"]        # largest first
+    assert (found["totals"]["over"], found["totals"]["warned"], found["totals"]["in_grace"]) == (2, 4, None)
+    assert found["live"] is False and only(found["users"], user="a")["refused_since"] is None
+
+
+def test_roots():
+    """A mailbox with a limit of its own does not count for its user; a domain has all of its users."""
+    found = made(read([box("a", "INBOX", 1, 100), box("a", "Old", 2, 300, root="a/Old"), box("b@x.org", "INBOX", 1, 7)],
+                      [limit("a/Old", 200), limit("@", 800), limit("@x.org", 70)]))
+    assert {row["root"]: (row["kind"], row["octets"], row["messages"], row["limit"], row["per_cent"])
+            for row in found["roots"]} == {
+        "a": ("user", 100, 1, 1000, 10), "a/Old": ("mailbox", 300, 2, 200, 150), "b@x.org": ("user", 7, 1, 1000, 0),
+        "@example.org": ("domain", 400, 3, 800, 50), "@x.org": ("domain", 7, 1, 70, 10)}
+    assert only(found["users"], user="a")["logical"] == 400
+    assert [(row["domain"], row["users"], row["limit"]) for row in found["domains"]] == [
+        ("example.org", 1, 800), ("x.org", 1, 70)]
+
+
+def test_fair_charging():
+    """As `store.discounts` has it: 400 octets with a fair share of 150 are charged as 100 - 62 and 300 - 187."""
+    boxes = [box("a", "INBOX", 1, 100, fair_share=50), box("a", "Old", 2, 300, root="a/Old", fair_share=100)]
+    fair = evolve(TERMS, settings=evolve(SETTINGS, quota_charge="fair"))
+    assert {row["root"]: row["charged"] for row in made(read(boxes), fair)["roots"]} == {
+        "a": 38, "a/Old": 113, "@example.org": 151}
+    assert {row["charged"] for row in made(read(boxes))["roots"]} == {100, 300, 400}
+
+
+def test_what_if():
+    found = read([box("a", "INBOX", 3, 100), box("b", "INBOX", 3, 2000), box("c", "INBOX", 3, 300)],
+                 [limit("c", 200)])
+    today = made(found)
+    told = compared(today, made(found, figures.with_default(TERMS, 99, None)))
+    assert (told["over_then"], told["over_no_more"], told["freed"]) == (["a"], [], 0)
+    assert (told["today"]["over"], told["then"]["over"]) == (2, 3)
+    told = compared(today, made(found, figures.with_default(TERMS, 0, "fair")))
+    assert (told["over_then"], told["over_no_more"]) == ([], ["b"])
+
+
+def test_idle():
+    found = made(read([box("a", "INBOX", 1, 1, newest=NOW - timedelta(180)), box("c", "INBOX", 0, 0),
+                       box("b", "INBOX", 1, 1, newest=NOW - timedelta(181)), box("b", "x", 0, 0)]))
+    assert {row["user"]: (row["newest"], row["idle"]) for row in found["users"]} == {
+        "a": ("2026-01-02T12:00:00Z", False), "b": ("2026-01-01T12:00:00Z", True), "c": (None, True)}
+
+
+def test_an_empty_store():
+    found = made(read([]))
+    assert found["users"] == [] and found["totals"]["file_octets"] == 0 and differences(found) == []
+
+
+def test_a_user_of_two_back_ends_has_two_rows():
+    found = made(read([box("a", "INBOX", 1, 10), box("a", "INBOX", 1, 20, store="/t")]))
+    assert {row["store"]: row["logical"] for row in found["users"]} == {"/s": 10, "/t": 20}
+    assert {row["store"]: row["fair_share"] for row in found["stores"]} == {"/s": 10, "/t": 20}
+
+
+# The sums
+
+def test_the_sums_agree():
+    found = made(read([box("a", "INBOX", 1, 100)], waiting=40))
+    row, = found["partitions"]
+    assert (row["waiting"], row["waiting_files"], row["file_octets"]) == (40, 1, 140) and differences(found) == []
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_one_octet_is_told(off):
+    line, = differences(made(read([box("a", "INBOX", 1, 100)], waiting=40, files=140 - off)))
+    assert line == (f"/s, partition p: fair shares and what waits for the purge are {off:+} octets beside the "
+                    f"{140 - off} octets of message files")
+
+
+def test_a_level_that_has_other_sums_is_told():
+    found = made(read([box("a", "INBOX", 1, 100)]))
+    found["domains"][0]["fair_share"] = 99
+    assert differences(found) == ["the fair shares of domains are -1 octets beside those of users"]
+
+
+def test_files_that_are_not_there(tmp_path):
+    folder = tmp_path / "partitions/p/messages/a/bc"
+    folder.mkdir(parents=True)
+    there, other = "abc" + "0" * 61, "abc" + "1" * 61
+    (folder / there).write_bytes(b"12345")
+    store = str(tmp_path)
+    assert gone([(store, "p", there, 5)]) == []             # it came meanwhile
+    assert gone([(store, "p", there, 6), (store, "p", other, 5)]) == [(store, "p", there, 6), (store, "p", other, 5)]
+    row = box("a", "INBOX", 2, 10, store=store, missing=2, missing_octets=10,
+              lost=[{"digest": there, "size": 5}, {"digest": other, "size": 5}])
+    assert figures.lost(read([row])) == [
+        f"{store}, partition p: 1 message files of user/a/INBOX are missing or cut off, such as {other}"]
+    assert figures.lost(read([], unread=[{"store": "/s", "partition": "p", "path": "users/a0"}])) == [
+        "/s, partition p: users/a0 could not be read"]
+
+
+def test_oddities():
+    told = figures.oddities(read([box("a", "INBOX", 3, 1, records=4), box("b", "INBOX", 3, 1, headless=1),
+                                  box("c", "INBOX", 3, 1)]))
+    assert len(told) == 2 and "3 of 4 records" in told[0] and "head" in told[1]
+
+
+# A store that is open
+
+def test_live():
+    found = read([box("a", "INBOX", 3, 100), box("b", "INBOX", 3, 100)])
+    late, now = int(NOW.timestamp()) - SETTINGS.quota_grace, int(NOW.timestamp())
+    live = Live({"a": QuotaUse(100, 3, refused=late), "b": QuotaUse(90, 3, refused=late + 1), "z": QuotaUse()},
+                {"b": (-10, 0)}, now)
+    told = made(found, live=live)
+    assert {row["user"]: (row["in_grace"], row["drift_octets"]) for row in told["users"]} == {
+        "a": (False, 0), "b": (True, -10)}
+    assert only(told["roots"], root="a")["refused_since"] == "2026-06-26T12:00:00Z"
+    assert only(told["roots"], root="z")["counter_octets"] == 0
+    assert (told["totals"]["in_grace"], told["totals"]["drifted"]) == (1, 1)
+    assert figures.apart(told["roots"], live.uses) == ["b"]
+
+
+# Growth
+
+def test_growth(tmp_path):
+    before = made(read([box("a", "INBOX", 3, 100), box("gone", "INBOX", 3, 11)]), evolve(
+        TERMS, now=NOW - timedelta(30)))
+    grown(before, None)
+    assert before["users"][0]["growth"] is None and before["since"] is None
+    now = made(read([box("a", "INBOX", 3, 70), box("new", "INBOX", 3, 10)]))
+    (tmp_path / "r.json").write_text(json.dumps(before))
+    save(before, tmp_path / "out")
+    save(made(read([box("a", "INBOX", 3, 1)]), evolve(TERMS, now=NOW - timedelta(31))), tmp_path / "out")
+    save(made(read([])), tmp_path / "out")          # nobody was there
+    for place in (tmp_path / "r.json", tmp_path / "out"):
+        grown(now, earlier(place))
+        assert {row["user"]: row["growth"] for row in now["users"]} == {"a": -30, "new": 10}
+        assert (now["since"], now["totals"]["growth"]) == ("2026-06-01T12:00:00Z", 80 - 111)
+    assert sorted(path.name for path in (tmp_path / "out/users").iterdir()) == [
+        "20260531T120000Z.parquet", "20260601T120000Z.parquet"]
+    table = pa.parquet.read_table(tmp_path / "out/users/20260601T120000Z.parquet")
+    assert table.to_pylist() == [{"created": before["created"], **row} for row in before["users"]]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"created": "x", "users": [1]}', '{"created": 1, "users": null}'])
+def test_no_earlier_report(tmp_path, text):
+    (tmp_path / "r.json").write_text(text)
+    for place in (tmp_path / "r.json", tmp_path, tmp_path / "none"):
+        with pytest.raises(Failure):
+            earlier(place)
+
+
+# What the page is made of
+
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=4))
+def test_bars_are_as_long_as_their_numbers(lengths):
+    """To a thousandth of a per cent of the chart, however large; together no longer than the chart."""
+    drawn = bars("n", "t", [Bar("x", "y", tuple(("fair", length) for length in lengths))])
+    found = re.findall(r'class="fair" x="([0-9.]+)%" y="\d+" width="([0-9.]+)%"', drawn)
+    whole, begin = sum(lengths) or 1, 0
+    assert len(found) == sum(length > 0 for length in lengths)
+    for (x, width), length in zip(found, filter(None, lengths), strict=True):
+        assert abs(float(width) - 100 * length / whole) < 0.0011 and abs(float(x) - 100 * begin / whole) < 0.0011
+        assert float(x) + float(width) <= 100
+        begin += length
+
+
+@given(st.text(max_size=80))
+def test_names_cannot_be_markup(text):
+    drawn = bars(text, text, [Bar(text, text, (("fair", 1),))]) + columns(text, text, [(text, 1, "fair")])
+    clean = re.sub(r'<(/?(svg|g|title|text|tspan|rect))( [a-z-]+="[^"<>]*")*/?>', "", drawn)
+    assert "<" not in clean and ">" not in clean
+
+
+@given(st.text(max_size=80))
+def test_labels_are_short(text):
+    found = shortened(text)
+    assert len(found) <= 24 and (found == text or len(text) > 24)
+
+
+def test_numbers():
+    assert [octets(value) for value in (None, 0, 1536, -1536)] == ["–", "0 octets", "1.5 KiB", "−1.5 KiB"]
+    assert [number(value) for value in (None, 0, 1234567, -1234)] == ["–", "0", "1,234,567", "−1,234"]
+    assert [more(value) for value in (0, 1024, -1024)] == ["0 octets", "+1.0 KiB", "−1.0 KiB"]

@@ -1,0 +1,116 @@
+"""The data source on two threads and on a real cluster: the rows are those that the Store API tells."""
+
+import json
+
+import pytest
+from pyspark.sql.datasource import EqualTo, In, Not, StringStartsWith
+
+from tests.tools.spark.conftest import CLUSTER, LOCAL, in_order
+from tests.tools.spark.test_reading import newest, without
+from tools.spark.reading import Wanted
+from tools.spark.source import narrowed, paths, wanted
+from tools.spark.tables import TABLES
+
+
+def read(spark, table, stores, **options):
+    return spark.read.format("onecopy").options(table=table, **options).load(stores)
+
+
+def test_all_tables(spark, place):
+    """The same rows, types and all, wherever they were read."""
+    for table in TABLES:
+        frame = read(spark, table, list(place.stores))
+        found = frame.toArrow().to_pylist()
+        assert without(table, newest(found) if table == "quotas" else found) == in_order(place.expected[table]), table
+
+
+@pytest.mark.parametrize("spark", [CLUSTER], indirect=True)
+def test_the_workers_do_it(spark):
+    """With the packages that the session ships, in the executors of both."""
+    def whence(number):
+        import os
+
+        import tools.spark.rows
+        return os.path.abspath(tools.spark.rows.__file__), os.getppid()
+
+    found = spark.sparkContext.parallelize(range(4), 4).map(whence).collect()
+    assert all(path.startswith(str(spark.nodes.folder)) and "onecopy.zip" in path for path, _ in found)
+    assert len({pid for _, pid in found}) == 2
+
+
+@pytest.mark.parametrize("spark", [LOCAL], indirect=True)
+def test_filters_read_less(spark, place):
+    """They are handed to the reader, which plans fewer tasks, and what comes is what Spark would keep."""
+    first = place.stores[0]
+    digest = place.expected["messages"][0]["digest"]
+    every = read(spark, "messages", first)
+    for condition, keep in (
+            (f"digest = '{digest}'", lambda row: row["digest"] == digest),
+            (f"digest LIKE '{digest[:4]}%'", lambda row: row["digest"].startswith(digest[:4])),
+            (f"folder = '{digest[0]}/{digest[1:3]}'", lambda row: row["folder"] == f"{digest[0]}/{digest[1:3]}"),
+            ("partition = 'archive'", lambda row: row["partition"] == "archive"),
+            ("partition IN ('archive', 'none') AND octets > 0", lambda row: row["partition"] == "archive"),
+            ("partition = 'none'", lambda row: False)):
+        frame = every.where(condition)
+        expected = [row for row in place.expected["messages"] if row["store"] == first and keep(row)]
+        assert in_order(frame.toArrow().to_pylist()) == in_order(expected), condition
+        assert frame.rdd.getNumPartitions() <= every.rdd.getNumPartitions()
+    references = read(spark, "references", first, columns="owner,uid").where("owner = 'bob' AND NOT uid = 3")
+    expected = [row["uid"] for row in place.expected["references"] if row["owner"] == "bob" and row["uid"] != 3]
+    found = references.toArrow()
+    assert found.column_names == ["owner", "uid"] and sorted(found["uid"].to_pylist()) == sorted(expected)
+
+
+@pytest.mark.parametrize("spark", [LOCAL], indirect=True)
+def test_options_and_what_is_wrong_with_them(spark, place, tmp_path):
+    frame = read(spark, "references", f"{place.stores[0]},{place.stores[1]}", owner="alice, carol@elsewhere.example",
+                 partition="primary", columns="store,owner")
+    expected = [row for row in place.expected["references"]
+                if row["partition"] == "primary" and row["owner"] in ("alice", "carol@elsewhere.example")]
+    assert frame.count() == len(expected)
+    for table, path, text in (("message", place.stores[0], "there is no table message"),
+                              ("messages", str(tmp_path), f"there is no store in {tmp_path}")):
+        with pytest.raises(Exception, match=text):
+            read(spark, table, path).count()
+
+
+@pytest.mark.parametrize("spark", [LOCAL], indirect=True)
+def test_damage_fails_no_job(spark, tmp_path):
+    (tmp_path / "partitions").mkdir()
+    (tmp_path / "partitions" / "lost").symlink_to(tmp_path / "volume")
+    user = tmp_path / "partitions" / "here" / "users" / "0c" / "9e" / "x"
+    user.mkdir(parents=True)
+    (user / "store.idx").write_bytes(b"\x89onecopy" + b"\0" * 3000)
+    found = read(spark, "mailboxes", str(tmp_path), columns="partition,name,damage").toArrow().to_pylist()
+    assert in_order(found) == in_order([
+        {"partition": "here", "name": "user/x/INBOX", "damage": "it has version 0, which is not known here"},
+        {"partition": "lost", "name": None, "damage": "cannot be listed: No such file or directory"}])
+    assert read(spark, "references", str(tmp_path)).count() == 0
+
+
+# Without Spark
+
+def equal(column, value):
+    return EqualTo((column,), value)
+
+
+@pytest.mark.parametrize(("filters", "expected"), [
+    ([equal("partition", "a"), In(("partition",), ("a", "b", None))], Wanted(partitions=frozenset("a"))),
+    ([equal("partition", "a"), equal("partition", "b")], Wanted(partitions=frozenset())),
+    ([equal("owner", ""), equal("uid", 3)], Wanted(owners=frozenset([""]))),
+    ([StringStartsWith(("digest",), "3f"), equal("folder", "3/fa")], Wanted(digests=frozenset(["3fa"]))),
+    ([StringStartsWith(("digest",), "3f"), equal("folder", "4/fa")], Wanted(digests=frozenset())),
+    ([Not(equal("owner", "a")), StringStartsWith(("owner",), "a"), equal("name", "x")], Wanted()),
+    ([equal("owner", None), EqualTo(("a", "owner"), "x")], Wanted()),
+])
+def test_what_filters_leave(filters, expected):
+    assert narrowed(Wanted(), filters) == expected
+
+
+def test_what_options_say():
+    assert paths({"path": "/srv/a"}) == ["/srv/a"]
+    assert paths({"path": "/srv/a,/srv/b"}) == ["/srv/a", "/srv/b"]
+    assert paths({"paths": json.dumps(["/srv/a", "/srv/b"])}) == ["/srv/a", "/srv/b"]
+    assert wanted({"owner": "a, b", "columns": "uid,owner"}) == Wanted(owners=frozenset("ab"), columns=("uid", "owner"))
+    with pytest.raises(ValueError, match="which store"):
+        paths({})

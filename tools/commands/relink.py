@@ -1,0 +1,90 @@
+"""onecopy relink, onecopy spark sharing"""
+
+import argparse
+from typing import Any
+
+import attrs
+
+from store.relink import Relinked, relink
+from tools.commands import Invocation, Parsers, spark
+from tools.output import print_facts, print_json, print_table
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("relink", relink_store, "make one file of message files that are equal octet for octet, also on "
+                  "several partitions of one file system; exit status 1 if --check finds some")
+    made.add_argument("--check", action="store_true", help="only say what there is")
+    made.add_argument("--json", action="store_true")
+    made = parser("spark sharing", show_sharing, "what lies on several partitions and back ends, what it costs, and "
+                  "whose move would save most")
+    made.add_argument("--moves", type=_number, default=20, metavar="N", help="moves that are shown (20)")
+    made.add_argument("--near", action="store_true",
+                      help="read all messages, and find those that only differ in fields at their heads")
+    made.add_argument("--json", action="store_true")
+    spark.add_options(made)
+
+
+def relink_store(invocation: Invocation) -> int:
+    """onecopy relink"""
+    arguments, found = invocation.arguments, dict[str, Relinked]()
+    with invocation.store() as store:
+        for double, done in relink(store, change=not arguments.check):
+            figures = found.setdefault(double.why, Relinked())
+            figures.doubles += done
+            figures.octets += double.octets if done else 0
+            figures.skipped += not done
+    doubles, octets = (sum(getattr(each, name) for each in found.values()) for name in ("doubles", "octets"))
+    if arguments.json:
+        print_json({"doubles": doubles, "octets": octets,
+                    "by": {why: attrs.asdict(each) for why, each in found.items()}})
+    else:
+        texts = {"partition": "also on another partition", "trace": "also as a content with its trace header",
+                 "staging": "left in staging/"}
+        for why, each in found.items():
+            print(f"{texts[why]}: {each.doubles} files, {each.octets} octets"
+                  + (f"; {each.skipped} were left" if each.skipped else ""))
+        print(f"{doubles} files, {octets} octets {'could be' if arguments.check else 'were'} saved")
+    return int(bool(arguments.check and doubles))
+
+
+def show_sharing(invocation: Invocation) -> int:
+    """onecopy spark sharing"""
+    arguments, where = invocation.arguments, spark.stores(invocation)
+    from tools.spark import sharing
+    from tools.spark.session import plain, progress, tables
+    with spark.session(invocation, "sharing") as session, progress(session, "sharing"), plain():
+        tables(session, where, ["messages", "references"])
+        found = sharing.analyse(session, where, moves=arguments.moves, near=arguments.near)
+    if arguments.json:
+        print_json(attrs.asdict(found))
+    else:
+        _print(found)
+    return 0
+
+
+def _print(found: Any) -> None:
+    print_facts({"message files": found.totals["files"], "octets": found.totals["octets"],
+                 "contents that lie on several partitions": found.totals["contents"],
+                 "files too many": found.totals["copies"], "octets too many": found.totals["cost"]})
+    for title, rows, columns in (
+            ("Partitions that have the same contents", found.pairs, (
+                "store", "partition", "other_store", "other_partition", "contents", "octets")),
+            ("What costs most", found.largest, ("digest", "copies", "octets", "cost")),
+            ("Moves that would save octets, the best first", found.moves, (
+                "user", "store", "partition", "to_store", "to_partition", "octets", "freed", "added", "saved"))):
+        if rows:
+            print(f"\n{title}:")
+            print_table(rows, columns)
+    if found.near is not None:
+        print()
+        print_facts({"messages that differ only in fields at their heads": found.near["messages"],
+                     "files": found.near["files"], "octets too many": found.near["cost"]})
+        if found.near["largest"]:
+            print_table(found.near["largest"], ("store", "partition", "files", "octets", "cost", "digests"))
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return int(text)
