@@ -26,7 +26,7 @@ def test_acl_and_quota_by_imaplib(tmp_path):
             ok(alice.setacl("Team", "bob", "lrs"))
             assert ok(alice.getacl("Team")) == [b"Team alice lrswipkxteacd bob lrs"]
             assert ok(bob.myrights("user/alice/Team")) == [b"user/alice/Team lrs"]
-            ok(bob.select("user/alice/Team"))
+            ok(bob.select("user/alice/Team", readonly=True))          # \Seen is her own: nobody else sees a change
             assert ok(bob.search(None, "ALL")) == [b"1"]
             ok(bob.unselect())
             roots, quotas = ok(alice.getquotaroot("Team"))

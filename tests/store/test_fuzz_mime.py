@@ -12,7 +12,7 @@ from tests.support.fuzz.choices import Choices
 from tests.support.fuzz.growth import lines
 from tests.support.fuzz.guided import find_nothing
 
-COUNTS = {"mime": 15_000}       # CONTRIBUTING says how to play more
+COUNTS = {"mime": 3_000}       # CONTRIBUTING says how to play more
 FIRST = 20_000                  # lines: until DEPTH multiparts are open, each delimiter costs more than the one before
 
 

@@ -14,9 +14,9 @@ def test_what_a_bounded_cache_holds_is_no_leak():
     for number in range(10_000):
         bounded(number + 1000)
     assert memory()[0] - before < 1000
-    for number in range(10_000):
+    for number in range(100_000):
         unbounded(number + 1000)
-    assert memory()[0] - before > 10_000
+    assert memory()[0] - before > 90_000        # less what others gave back meanwhile
 
 
 def test_what_was_given_back_is_no_leak():

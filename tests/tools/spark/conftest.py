@@ -195,7 +195,8 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests with a session run on both, unless they say where."""
+    """Tests with a session run on both, unless they, or `WHERE` of their module, say where."""
     marker = metafunc.definition.get_closest_marker("parametrize")
     if "spark" in metafunc.fixturenames and not (marker and "spark" in marker.args[0]):
-        metafunc.parametrize("spark", [LOCAL, CLUSTER], indirect=True, scope="session")
+        where = getattr(metafunc.module, "WHERE", [LOCAL, CLUSTER])
+        metafunc.parametrize("spark", where, indirect=True, scope="session")

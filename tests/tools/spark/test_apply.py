@@ -294,7 +294,7 @@ def _message(change):
 
 def _cached(**values):
     def change(partition, mid, record, txn):
-        partition.write_cached(record.serial, evolve(partition.cached([record.serial])[0], **values), txn)
+        partition.write_cached(record.serial, partition.cached([record.serial])[0]._replace(**values), txn)
     return _message(change)
 
 

@@ -28,6 +28,7 @@ from tools.spark.generate import Shape, generate
 from tools.spark.report import read
 from tools.spark.what_if import Rule, compared
 
+WHERE = [LOCAL]             # a cluster makes the same rows: test_rebuild, test_source
 TRACE = b"Return-Path: <a@example.org>\r\n"         # 30 octets
 FIGURES = ("messages", "logical", "unique", "shared", "fair_share", "freed")
 SETTINGS = Settings(default_domain="example.org", default_quota=110)
@@ -187,10 +188,6 @@ def command(spark, monkeypatch, capsys):
     return run
 
 
-local = pytest.mark.parametrize("spark", [LOCAL], indirect=True)
-
-
-@local
 def test_an_open_store(command, tmp_path):
     """Counters that are wrong are told, corrected, and right the next time; who is nearly full gets a notice; a page
     and Parquet files are written, and the next report tells the growth."""
@@ -228,7 +225,6 @@ def test_an_open_store(command, tmp_path):
     store.close()
 
 
-@local
 def test_a_lost_message_file(command, tmp_path):
     """The report is made, says what is missing and what the difference is, and fails."""
     store = fill(tmp_path / "store")
