@@ -279,7 +279,13 @@ def addresses(value: bytes) -> list[Address]:
         quoted, phrase, mailbox, host, bare, bare_host = match.groups()
         found.append(Address(quoted or phrase or None, None, mailbox or bare, host or bare_host))
         at = match.end()
-    return found[:ADDRESSES]
+    return _closed(found[:ADDRESSES])
+
+
+def _closed(found: list[Address]) -> list[Address]:
+    """With an end for the group that is open."""
+    edge = next((one for one in reversed(found) if one.host is None), GROUP_END)
+    return found if edge == GROUP_END else [*found, GROUP_END]
 
 
 class _Reader:
@@ -319,8 +325,6 @@ class _Reader:
                 case _:
                     self.word(found[0])
         self.end()
-        if self.in_group:
-            self.found.append(GROUP_END)
         return self.found
 
     def word(self, text: bytes) -> None:

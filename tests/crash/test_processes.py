@@ -23,8 +23,8 @@ from tests.support.imap import Imap
 from tests.support.lmtp import Lmtp
 from tests.support.server import PASSWORD, PROGRAM, Server
 
-LIMIT = 30
-AGAIN = 5                   # seconds until all is well again
+LIMIT = 30                  # seconds until all is well again: far more than it takes
+ANSWER = 5                  # seconds for one reply
 NAME = "onecopy deliver"
 ROUNDS = 3
 THREE = {"workers.imap": "1", "workers.pop3": "1", "workers.lmtp": "1"}
@@ -48,7 +48,7 @@ def delivered(server: Server, ledger: Ledger) -> bool:
     """Whether a delivery to the mailbox that was locked succeeds."""
     number = ledger.begin(2048, USERS[:1])
     try:
-        with Lmtp(server.lmtp, timeout=AGAIN) as lmtp:
+        with Lmtp(server.lmtp, timeout=ANSWER) as lmtp:
             reply, = lmtp.deliver("sender@example.org", USERS[:1], ledger.sent[number])
     except (ConnectionError, TimeoutError):
         return False
@@ -64,10 +64,10 @@ def load_and_kill(server: Server, ledger: Ledger, random: Random, kill: Callable
     def kill_and_wait() -> None:
         kill()
         for worker in before:
-            wait.gone(worker, "a worker", limit=AGAIN)
+            wait.gone(worker, "a worker", limit=LIMIT)
 
     load_until_killed(server, ledger, random, kill_and_wait)
-    wait.until(lambda: delivered(server, ledger), "a delivery succeeds", pid=server.pid, limit=AGAIN)
+    wait.until(lambda: delivered(server, ledger), "a delivery succeeds", pid=server.pid, limit=LIMIT)
     inspect(server, ledger)
     server.check()
 

@@ -76,6 +76,15 @@ def test_addresses_have_a_limit():
     assert len(headers.addresses(b"(c) a@b.test," * 2 * headers.ADDRESSES)) == headers.ADDRESSES
 
 
+@pytest.mark.parametrize("before", [0, 1, headers.ADDRESSES - 2, headers.ADDRESSES - 1, headers.ADDRESSES])
+def test_a_group_that_the_limit_cuts_is_ended(before):
+    """RFC 3501 §7.4.2: a group begins with one address structure and ends with another."""
+    found = headers.addresses(b"a@b.test," * before + b"group:" + b"a@b.test," * headers.ADDRESSES)
+    edges = [one for one in found if one.host is None]
+    assert edges in ([headers.Address(None, None, b"group", None), headers.GROUP_END], [])
+    assert len(found) <= headers.ADDRESSES + 1
+
+
 @pytest.mark.parametrize(("value", "kind", "params"), [
     (b"text/plain; charset=us-ascii (Plain text)", (b"TEXT", b"PLAIN"), [(b"CHARSET", b"us-ascii")]),   # RFC 2045 §5.1
     (b'text/plain; charset="us-ascii"', (b"TEXT", b"PLAIN"), [(b"CHARSET", b"us-ascii")]),
