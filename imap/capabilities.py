@@ -1,5 +1,7 @@
 """What the server announces, and when: RFC 3501 §6.1.1. Only what is whole is in these lists."""
 
+from collections.abc import Iterable
+
 from imap.wire.grammar import MAX_NUMBER
 
 BASE = (b"IMAP4rev1", b"IMAP4rev2", b"LITERAL+", b"SASL-IR", b"ID")
@@ -54,11 +56,12 @@ IMPLIED = {b"QRESYNC": b"CONDSTORE"}            # RFC 7162 §3.2.3
 
 
 def capabilities(*, logged_in: bool, can_start_tls: bool, may_log_in: bool, append_limit: int,
-                 administrator: bool = False) -> tuple[bytes, ...]:
+                 administrator: bool = False, mechanisms: Iterable[str] = ()) -> tuple[bytes, ...]:
     """What is announced on a connection in that state.
 
     `may_log_in`: passwords are taken on this connection as it is now (RFC 3501 §6.2.3, §11.1). `append_limit`: octets
-    of a message (RFC 7889 §4). `administrator`: the user may set limits (RFC 9208 §4.1.3).
+    of a message (RFC 7889 §4). `administrator`: the user may set limits (RFC 9208 §4.1.3). `mechanisms`: those
+    of AUTHENTICATE.
     """
     if logged_in:
         more = (b"QUOTASET",) if administrator else ()
@@ -66,5 +69,7 @@ def capabilities(*, logged_in: bool, can_start_tls: bool, may_log_in: bool, appe
     early = [*BASE, *EARLY]
     if can_start_tls:
         early.append(b"STARTTLS")
-    early.append(b"AUTH=PLAIN" if may_log_in else b"LOGINDISABLED")
+    if not may_log_in:
+        early.append(b"LOGINDISABLED")
+    early += [b"AUTH=" + name.encode("ascii") for name in mechanisms]
     return tuple(early)

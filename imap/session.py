@@ -30,8 +30,9 @@ from store import rights
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.net import offload
-from store.net.limits import ConnectionLimits, is_this_host
-from store.net.lines import ConnectionLost, Stopping, TimedOut
+from store.net.entrance import Caller, Entrance
+from store.net.limits import is_this_host
+from store.net.lines import ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Clock, Stream
 from store.pictures import MANY
 from store.progress import Abandoned, Progress
@@ -55,7 +56,6 @@ class Listener:
 
     store: Store
     settings: Settings
-    limits: ConnectionLimits
     clock: Clock
     verbs: Mapping[type[Any], Verb]
     receive: Receive
@@ -85,32 +85,30 @@ class Session:
         self._expunged = False                  # and there were expunges
         self._numbers_kept = False              # whether none may be told although the command is one that may
         self._listening = self._woken = False   # in IDLE; and whether a look at the mailbox is due
+        self._heard_of = False                  # whether the selected mailbox may be shared in another way since then
 
     # The conversation
 
     async def run(self) -> None:
         """Talk until one side has had enough. Raises ConnectionLost."""
-        peer = self.stream.peer
-        if not self._listener.limits.admit(peer):
-            log.warning("%s: too many connections, %s is turned away", self.stream.id, peer)
-            self.stream.write(responses.bye("Too many connections", b"LIMIT"))
-            return
         try:
             await self._converse()
         finally:
             self.leave()
             self.forget_message()
-            self._listener.limits.release(peer)
 
     async def _converse(self) -> None:
-        self.stream.write(responses.ok(None, "onecopy is ready", self.capability_code()))
         try:
+            self.stream.admit()
+            self.stream.write(responses.ok(None, "onecopy is ready", self.capability_code()))
             while self.state is not State.LOGOUT:
                 await self._command()
         except Stopping:
             self.stream.write(responses.bye("The server is going down", b"UNAVAILABLE"))
         except TimedOut:
             self.stream.write(responses.bye("Idle for too long"))
+        except LimitReached as limit:
+            self.stream.write(responses.bye(limit.public, b"LIMIT"))
         except Farewell as last:
             log.info("%s: %s is sent away: %s", self.stream.id, self.user or "a client", last.public)
             self.stream.write(responses.bye(last.public, last.code))
@@ -192,7 +190,7 @@ class Session:
             return Reply(problem.public, problem.code, problem.status)
         except StoreError as error:
             return self.refusal(error)
-        except (ConnectionLost, TimedOut, Stopping, Farewell):
+        except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise
         except Exception:
             log.exception("%s: %s: %s failed", self.stream.id, self.user, head.name.decode("ascii"))
@@ -232,9 +230,20 @@ class Session:
         return self.rev2 or b"UTF8=ACCEPT" in self.enabled
 
     @property
+    def entrance(self) -> Entrance:
+        """The way in."""
+        return Entrance.of(self.store)
+
+    @property
+    def caller(self) -> Caller:
+        """Who wants in; passwords may be sent under TLS, from this host, or when settings say so."""
+        private = self.stream.secure or self.settings.plaintext_login or is_this_host(self.stream.peer)
+        return Caller(self.stream, "imap", private)
+
+    @property
     def may_log_in(self) -> bool:
-        """Whether passwords are taken on this connection as it is: under TLS, from this host, or when told so."""
-        return self.stream.secure or self.settings.plaintext_login or is_this_host(self.stream.peer)
+        """Whether passwords are taken on this connection as it is."""
+        return self.entrance.takes_passwords(self.caller)
 
     @property
     def administrator(self) -> bool:
@@ -245,11 +254,13 @@ class Session:
         """CAPABILITY and what is announced now: a response code, or data after `* `."""
         return responses.capability_code(capabilities(
             logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
-            append_limit=self.store.settings.message_limit, administrator=self.administrator))
+            append_limit=self.store.settings.message_limit, administrator=self.administrator,
+            mechanisms=() if self.account is not None else self.entrance.mechanisms(self.caller)))
 
     def log_in(self, account: Account) -> None:
         """The client has proved who it is."""
         self.store.inbox(account)
+        self.stream.enter(account.user)
         self.account = account
         self.state = State.AUTHENTICATED
         self.reading.log_in()
@@ -259,6 +270,7 @@ class Session:
         """Nobody is logged in any more; another may (RFC 8437)."""
         log.info("%s: %s logged out", self.stream.id, self.user)
         self.leave()
+        self.stream.leave()
         self.account = None
         self.state = State.NOT_AUTHENTICATED
         self.enabled.clear()
@@ -270,11 +282,15 @@ class Session:
     def name(self, text: str) -> MailboxName:
         """The mailbox name that the client means. Raises StoreError BAD_NAME.
 
-        It is in NFC (RFC 9051 §6.3.4, RFC 5198 §2), unless there is a mailbox with just the name that was written.
+        It is in NFC (RFC 9051 §6.3.4, RFC 5198 §2), unless there is a mailbox with just the name that was written, of
+        which the user may know.
         """
         try:
             name = MailboxName.from_client(self.user, text)
-            if is_normalized("NFC", text) or self.store.mailboxes.find(name) is not None:
+            if is_normalized("NFC", text):
+                return name
+            entry = self.store.mailboxes.find(name)
+            if entry is not None and rights.knows(self.store, self.user, entry):
                 return name
             return MailboxName.from_client(self.user, normalize("NFC", text))
         except NameProblem as problem:
@@ -286,7 +302,10 @@ class Session:
         Without it, one that the user may not even look up is answered like one that is not there.
         Raises StoreError NO_MAILBOX, BAD_NAME, NO_PERMISSION.
         """
-        entry = self.store.entry(self.name(text))
+        return self.granted(self.store.entry(self.name(text)), right)
+
+    def granted(self, entry: MailboxEntry, right: str) -> MailboxEntry:
+        """The same, of a mailbox that has been found. Raises StoreError NO_MAILBOX, NO_PERMISSION."""
         if not self.store.may(self.user, entry, right):
             known = self.store.may(self.user, entry, "l")
             raise StoreError(Problem.NO_PERMISSION if known else Problem.NO_MAILBOX)
@@ -346,7 +365,8 @@ class Session:
         if self.view is None:
             raise Refused("No mailbox is selected", status=BAD)
         entry = self.view.mailbox.entry
-        if entry.acl or entry.name.owner != self.user:
+        if entry.acl or entry.name.owner != self.user or self._heard_of:
+            self._heard_of = False
             self._follow_rights(self.view)
         return self.view
 
@@ -432,6 +452,7 @@ class Session:
 
     def _heard(self) -> None:
         """The selected mailbox may have changed. We are in the middle of other work: the look comes in its own turn."""
+        self._heard_of = True
         if self._listening and not self._woken:
             self._woken = True
             self.clock.callLater(0, self.stream.wake)

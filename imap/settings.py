@@ -4,16 +4,15 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge
 
 from imap.wire.limits import STRICT, Limits
+from store.net.doors import LoginDoorSettings
 
 
 @frozen
-class Settings:
+class Settings(LoginDoorSettings):
     """Settings of the IMAP server; sizes in octets, times in seconds."""
 
     plaintext_login: bool = field(default=False, metadata={
         "help": "allow passwords without TLS from other hosts (from this host they always are)"})
-    connections: int = field(default=10_000, metadata={"help": "connections at a time"})
-    connections_per_address: int = field(default=1000, metadata={"help": "connections at a time from one address"})
     line_limit: int = field(default=64 << 10, metadata={"help": "octets of a command line", "type": "size"})
     literal_limit: int = field(default=64 << 10, metadata={
         "help": "octets of a literal other than APPEND's message", "type": "size"})

@@ -1,4 +1,4 @@
-"""AUTH: a relay logs in (RFC 4954), by PLAIN (RFC 4616)."""
+"""AUTH: a relay logs in (RFC 4954)."""
 
 import binascii
 import logging
@@ -6,47 +6,71 @@ import logging
 from lmtp import replies
 from lmtp.replies import Reply
 from lmtp.wire import Auth
-from store.accounts.sasl import Plain
+from store.accounts.sasl import Malformed
 from store.errors import Problem, StoreError
-from store.net import offload
+from store.net.entrance import Caller, Entrance, NotOffered
 from store.net.lines import LineTooLong
 from store.net.stream import Stream
 from store.store import Store
+from store.values import Secret
 
 LINE_LIMIT = 12288      # RFC 4954 §4
-MECHANISMS = ("PLAIN",)
 
 log = logging.getLogger(__name__)
+
+
+class _GivenUp(Exception):
+    """The client's response is none; what is replied."""
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__()
+        self.reply = reply
+
+
+def mechanisms(stream: Stream, store: Store) -> tuple[str, ...]:
+    """What a relay can log in by, on this connection, which is private enough."""
+    return Entrance.of(store).mechanisms(Caller(stream, "lmtp", passwords=True))
 
 
 async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[str], time: float) -> tuple[str, Reply]:
     """The user that the relay is, "" when it is none of `users`, and the reply. `time`: seconds for its response.
 
-    Raises ConnectionLost, TimedOut.
+    Raises ConnectionLost, TimedOut, Stopping.
     """
-    if command.mechanism not in MECHANISMS:
-        return "", replies.UNKNOWN_MECHANISM
-    if command.initial is not None:
-        response = command.initial.reveal()
-    else:
-        stream.write(replies.CONTINUE.octets)
+    async def talk(challenge: bytes) -> Secret:
+        stream.write(replies.challenge(challenge))
         try:
             response = await stream.line(LINE_LIMIT, time)
         except LineTooLong:
-            return "", replies.AUTH_TOO_LONG
+            raise _GivenUp(replies.AUTH_TOO_LONG) from None
         if response == b"*":
-            return "", replies.AUTH_CANCELLED
+            raise _GivenUp(replies.AUTH_CANCELLED)
+        return _decoded(response)
+
     try:
-        message = Plain.from_bytes(binascii.a2b_base64(response, strict_mode=True))
-    except (binascii.Error, ValueError):
+        initial = command.initial
+        if initial is not None:
+            said = initial.reveal()
+            initial = Secret(b"") if said == b"=" else _decoded(said)
+        caller = Caller(stream, "lmtp", passwords=True)
+        admitted = await Entrance.of(store).authenticate(caller, command.mechanism, initial, talk)
+    except NotOffered:
+        return "", replies.UNKNOWN_MECHANISM
+    except Malformed:
         return "", replies.BAD_RESPONSE
-    try:
-        account = await offload.authenticate(store, message.user, message.password)
+    except _GivenUp as reason:
+        return "", reason.reply
     except StoreError as error:
-        if error.problem is Problem.BAD_LOGIN:
-            return "", replies.AUTH_FAILED
         log.warning("%s: AUTH: %s", stream.id, error)
-        return "", replies.AUTH_UNAVAILABLE
-    if account.user not in users or message.for_another:
+        failed = error.problem in (Problem.BAD_LOGIN, Problem.NOT_AUTHORIZED)
+        return "", replies.AUTH_FAILED if failed else replies.AUTH_UNAVAILABLE
+    if admitted.account.user not in users:
         return "", replies.AUTH_FAILED
-    return account.user, replies.AUTHENTICATED
+    return admitted.account.user, replies.AUTHENTICATED
+
+
+def _decoded(octets: bytes) -> Secret:
+    try:
+        return Secret(binascii.a2b_base64(octets, strict_mode=True) if octets else b"")
+    except binascii.Error:
+        raise _GivenUp(replies.BAD_RESPONSE) from None

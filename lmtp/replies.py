@@ -3,6 +3,7 @@
 All replies with a fixed text are here; those to a problem of the store are made by `refusals.py`.
 """
 
+import base64
 import re
 from collections.abc import Iterable
 
@@ -66,7 +67,6 @@ BYE = _reply(221, "2.0.0", "Goodbye")
 CANNOT_VERIFY = _reply(252, "2.0.0", "Not verified; RCPT gives the answer")
 TLS_READY = _reply(220, "2.0.0", "Ready to start TLS")
 AUTHENTICATED = _reply(235, "2.7.0", "Authentication succeeded")
-CONTINUE = _reply(334, "", "")                                                      # RFC 4954 §4: an empty challenge
 HELP = _reply(214, "2.0.0", "LMTP, RFC 2033. These commands are known:",
               "LHLO MAIL RCPT DATA BDAT RSET NOOP VRFY HELP STARTTLS AUTH XCLIENT QUIT")
 
@@ -77,7 +77,6 @@ TOO_MANY_COMMANDS = _reply(421, "4.7.0", "Too many commands and no message, clos
 TOO_MUCH = _reply(421, "4.7.0", "The message does not end, closing the connection")
 BAD_BDAT = _reply(421, "4.5.4", "Say BDAT size [LAST]; closing, since nobody knows where the chunk ends")
 BROKEN = _reply(421, "4.3.0", "An error of this server, closing the connection")
-TOO_MANY_CONNECTIONS = _reply(421, "", "Too many connections, try again later")     # in place of the greeting: no code
 REFUSED = _reply(554, "", "You may not deliver here")                                # in place of the greeting: no code
 
 UNKNOWN_COMMAND = _reply(500, "5.5.1", "Unknown command")
@@ -125,6 +124,16 @@ LOCAL_ERROR = _reply(451, "4.3.0", "An error of this server, try again later")
 def greeting(hostname: str) -> Reply:
     """The first line of a connection (RFC 5321 §4.2)."""
     return Reply(220, "", (f"{hostname} LMTP onecopy",))
+
+
+def limit_reached(text: str) -> Reply:
+    """In place of the greeting, so without a code (RFC 2034 §4)."""
+    return Reply(421, "", (f"{text}, try again later",))
+
+
+def challenge(octets: bytes) -> bytes:
+    """What AUTH asks the client (RFC 4954 §4); it may be longer than a reply."""
+    return b"334 " + base64.b64encode(octets) + b"\r\n"
 
 
 def hello(hostname: str, message_limit: int, extras: Iterable[str]) -> Reply:

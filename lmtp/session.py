@@ -8,7 +8,7 @@ from attrs import frozen
 
 from lmtp import replies
 from lmtp.access import Access, Standing
-from lmtp.authentication import MECHANISMS, log_in
+from lmtp.authentication import log_in, mechanisms
 from lmtp.delivery import Delivery
 from lmtp.receiving import Incoming, failure
 from lmtp.refusals import refusal
@@ -36,8 +36,8 @@ from lmtp.wire import (
     verb,
 )
 from store.errors import StoreError
-from store.net.limits import ConnectionLimits, is_this_host
-from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
+from store.net.limits import is_this_host
+from store.net.lines import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.store import Store
 
@@ -54,7 +54,6 @@ class Listener:
     store: Store
     settings: Settings
     access: Access
-    limits: ConnectionLimits
     clock: Callable[[], float]
     now: Callable[[], float]
     guaranteed: bool = False
@@ -71,6 +70,7 @@ class Session:
         self._client = ""               # what LHLO said
         self._peer = stream.peer        # this and the next two may be what a proxy said
         self._name = self._helo = ""
+        self._login_by = listener.clock() + listener.settings.login_time
         self._user = ""                 # as whom the relay has logged in
         self._known_standing: Standing | None = None
         self._delivery = Delivery(listener.store, listener.settings)
@@ -85,23 +85,20 @@ class Session:
 
     async def run(self) -> None:
         """Talk until one side has had enough. Raises ConnectionLost."""
-        peer = self._stream.peer
-        if not self._listener.limits.admit(peer):
-            log.warning("%s: too many connections, %s is turned away", self._stream.id, peer)
-            self._say(replies.TOO_MANY_CONNECTIONS)
-            return
         try:
             await self._converse()
         finally:
-            self._listener.limits.release(peer)
             self._delivery.abort()
 
     async def _converse(self) -> None:
         try:
+            self._stream.admit()
             await self._greet()
             while self._open:
                 await self._command()
                 await self._stream.breathe()
+        except LimitReached as limit:
+            self._say(replies.limit_reached(limit.public))
         except TimedOut:
             self._say(replies.TOO_SLOW)
         except Stopping:
@@ -134,7 +131,7 @@ class Session:
         """Read one command and answer it."""
         idle = self._state in (State.STRANGER, State.READY)
         try:
-            line = await self._stream.line(self._settings.command_limit, self._settings.command_time, idle=idle)
+            line = await self._stream.line(self._settings.command_limit, self._time, idle=idle)
         except LineTooLong:
             self._refuse(replies.LINE_TOO_LONG)
             return
@@ -164,13 +161,20 @@ class Session:
         except StoreError as error:
             log.warning("%s: %s: %s", self._stream.id, name.decode("ascii"), error)
             self._say(refusal(error))
-        except (ConnectionLost, TimedOut, Stopping, Farewell):
+        except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise
         except Exception:
             log.exception("%s: %s failed", self._stream.id, name.decode("ascii"))
             if isinstance(command, Data | Bdat):        # what is left of the message must not be taken for commands
                 raise Farewell(replies.BROKEN) from None
             self._say(replies.LOCAL_ERROR)
+
+    @property
+    def _time(self) -> float:
+        """How long the next line may take."""
+        if self._standing is not Standing.STRANGER or self._may_proxy:
+            return self._settings.command_time
+        return min(self._settings.command_time, max(0.0, self._login_by - self._listener.clock()))
 
     def _count(self, name: bytes) -> None:
         """A client that keeps us busy and brings nothing is sent away. Raises Farewell."""
@@ -193,7 +197,7 @@ class Session:
         if self._may_proxy:
             yield " ".join(("XCLIENT", *XCLIENT_NAMES))
         if self._may_log_in:
-            yield " ".join(("AUTH", *MECHANISMS))
+            yield " ".join(("AUTH", *mechanisms(self._stream, self._listener.store)))
         if self._stream.can_start_tls:
             yield "STARTTLS"
 

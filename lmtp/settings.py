@@ -6,7 +6,7 @@ from pathlib import Path
 from attrs import Attribute, field, frozen
 from attrs.validators import ge, in_
 
-from store.net.networks import Networks
+from store.net.doors import DoorSettings, are_networks
 
 _SEPARATOR = re.compile(r"[!#$%&'*+/=?^_`{|}~-]?")      # what may stand in a local part without quotes
 
@@ -16,15 +16,11 @@ def _one_character(_settings: object, _attribute: "Attribute[str]", value: str) 
         raise ValueError("the separator must be one character that an address can have, or nothing")
 
 
-def _networks(_settings: object, _attribute: "Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
-    Networks.parse(value)
-
-
 CREATE = ("no", "yes", "subscribed")
 
 
 @frozen
-class Settings:
+class Settings(DoorSettings):
     """Settings of the LMTP server; sizes in octets, times in seconds."""
 
     hostname: str = field(default="localhost", metadata={"help": "the server's name in greetings and in Received"})
@@ -39,18 +35,16 @@ class Settings:
     duplicate_window: int = field(default=0, metadata={
         "help": "time in which a message with the same Message-ID and sender is not put into the same mailbox again; "
                 "0: it is", "type": "duration"})
-    networks: tuple[str, ...] = field(default=("local", "127.0.0.0/8", "::1"), validator=_networks, metadata={
+    networks: tuple[str, ...] = field(default=("local", "127.0.0.0/8", "::1"), validator=are_networks, metadata={
         "help": "addresses and networks of relays that may deliver; local: UNIX sockets"})
-    trusted_networks: tuple[str, ...] = field(default=(), validator=_networks, metadata={
+    trusted_networks: tuple[str, ...] = field(default=(), validator=are_networks, metadata={
         "help": "those of them whose XCLIENT, IGNOREQUOTA and XQUOTA are obeyed"})
-    proxy_networks: tuple[str, ...] = field(default=(), validator=_networks, metadata={
-        "help": "addresses and networks of proxies: every connection from there begins with a PROXY header (v1 or v2)"})
     client_ca: Path | None = field(default=None, metadata={
         "help": "PEM file of the authorities whose client certificates admit a relay from anywhere"})
     client_names: tuple[str, ...] = field(default=(), metadata={
         "help": "the names (common name or DNS) that a client certificate must have one of; none: any will do"})
     auth_users: tuple[str, ...] = field(default=(), metadata={
-        "help": "users as whom relays from anywhere may log in (AUTH PLAIN, under TLS); none: AUTH is not offered"})
+        "help": "users as whom relays from anywhere may log in (AUTH, under TLS); none: AUTH is not offered"})
     command_limit: int = field(default=2048, validator=ge(512), metadata={       # RFC 5321 §4.5.3.1.4, and the paths
         "help": "octets of a command line", "type": "size"})
     recipient_limit: int = field(default=1000, validator=ge(100), metadata={     # RFC 5321 §4.5.3.1.8
@@ -62,6 +56,8 @@ class Settings:
                 "accepted do not count"})
     swallow_limit: int = field(default=4 << 30, metadata={
         "help": "octets of a refused message that are read and dropped before the connection is ended", "type": "size"})
+    login_time: int = field(default=120, metadata={
+        "help": "time that a client has to show that it may deliver, if its address does not", "type": "duration"})
     command_time: int = field(default=300, metadata={                            # RFC 5321 §4.5.3.2.7
         "help": "time between two commands before the connection is ended", "type": "duration"})
     block_time: int = field(default=180, metadata={                              # RFC 5321 §4.5.3.2.5
@@ -70,5 +66,5 @@ class Settings:
         "help": "time for a whole message, and as much more as slowest_rate allows", "type": "duration"})
     slowest_rate: int = field(default=16 << 10, metadata={
         "help": "octets a second below which a message takes too long", "type": "size"})
-    connections: int = field(default=2000, metadata={"help": "connections in all"})
-    connections_per_address: int = field(default=1000, metadata={"help": "connections from one address"})
+    connections: int = field(default=2000, validator=ge(1), metadata={
+        "help": "connections at a time, over all processes"})

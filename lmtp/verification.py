@@ -129,20 +129,17 @@ class Verification:
         self._time = listener.settings.command_time     # between two requests, and for a whole one
 
     async def run(self) -> None:
-        """Answer until the relay goes, or is not understood. Raises ConnectionLost, TimedOut, Stopping."""
-        stream, limits = self._stream, self._listener.limits
+        """Answer until the relay goes, or is not understood. Raises ConnectionLost, TimedOut, LimitReached, Stopping.
+        """
+        stream = self._stream
         if self._listener.access.standing(stream.peer) not in (Standing.RELAY, Standing.TRUSTED):
             log.warning("%s: %s may not ask about recipients and is turned away", stream.id, stream.peer)
             return
-        if not limits.admit(stream.peer):
-            log.warning("%s: too many connections that ask about recipients, %s is turned away", stream.id, stream.peer)
-            return
+        stream.admit()
         try:
             await self._converse()
         except Malformed as problem:
             log.warning("%s: %s is not understood, the connection is ended: %s", stream.id, stream.peer, problem)
-        finally:
-            limits.release(stream.peer)
 
     async def _converse(self) -> None:
         await self._stream.wait(self._time)

@@ -5,11 +5,14 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from mboxlist.entry import MailboxId
+from pop3.uidl import UniqueIds
 from store.errors import Problem, StoreError
+from store.index import Rows
 from store.mailbox import Mailbox
 from store.values import Flag
 
@@ -25,19 +28,28 @@ class Maildrop:
 
     Sizes are RFC822.SIZE: the octets of the message as it is stored. RETR adds a CRLF to a message that does not end
     with one, or its last line would have no end; these two octets, like doubled dots, belong to the transfer.
+
+    `rows` are the records of its messages, in their order. `expired` are the UIDs of those that are in INBOX and no
+    longer in the maildrop.
     """
 
-    def __init__(self, mailbox: Mailbox) -> None:
+    def __init__(self, mailbox: Mailbox, rows: Rows, names: UniqueIds, expired: list[int] | None = None) -> None:
         self.mailbox = mailbox
-        self._rows = mailbox.rows
+        self.expired = expired or []
+        self._rows = rows
+        self._names = names
         self._kept = bytearray(len(self._rows))         # for each message 1, or 0 when it is marked as deleted
         self._sent = bytearray(len(self._rows))         # 1 when RETR has sent it
-        self._validity = mailbox.state.uidvalidity
-        self.count = self.octets = 0
-        self.reset()
+        self._unmark()
+        self._highest = 0                               # of the numbers that RETR has sent since RSET
+        self._is_new = True                             # no RSET yet
 
     def reset(self) -> None:
         """No message is marked as deleted any more (RFC 1939 §5 RSET)."""
+        self._unmark()
+        self._highest, self._is_new = 0, False
+
+    def _unmark(self) -> None:
         self._kept[:] = b"\1" * len(self._rows)
         self.count = len(self._rows)
         self.octets = int(self._rows["size"].sum())
@@ -53,6 +65,11 @@ class Maildrop:
         if not self._kept[number - 1]:
             raise NoMessage("the message is marked as deleted")
         return self._rows[number - 1]
+
+    def rows(self, number: int) -> Rows:
+        """The same as a table of one row. Raises NoMessage."""
+        self.row(number)
+        return self._rows[number - 1:number]
 
     def delete(self, number: int) -> None:
         """Mark a message as deleted (RFC 1939 §5 DELE). Raises NoMessage."""
@@ -70,6 +87,18 @@ class Maildrop:
     def sent(self, number: int) -> None:
         """RETR has sent the message."""
         self._sent[number - 1] = 1
+        self._highest = max(self._highest, number)
+
+    def highest(self) -> int:
+        """The highest number of a message that was read, in this session or before it (RFC 1460 §5 LAST)."""
+        if not self._is_new:
+            return self._highest
+        seen = (self._rows["flags"] & Flag.SEEN.value).nonzero()[0]
+        return max(self._highest, int(seen[-1]) + 1 if len(seen) else 0)
+
+    def all_sent(self) -> list[int]:
+        """The UIDs of the messages that RETR has sent."""
+        return [uid for uid, sent in zip(self._rows["uid"].tolist(), self._sent, strict=True) if sent]
 
     def sent_unseen(self) -> list[int]:
         """The UIDs of the messages that RETR has sent and that nobody had seen at login."""
@@ -82,26 +111,24 @@ class Maildrop:
 
     def uid_line(self, number: int) -> str:
         """A unique-id listing (RFC 1939 §7 UIDL). Raises NoMessage."""
-        return f"{number} {self._validity:08x}{self.row(number)['uid']:08x}"
+        return f"{number} {self._names.of(int(self.row(number)['uid'])).decode('ascii')}"
 
     def size_lines(self) -> Iterator[bytes]:
         """The scan listings of all messages that are not marked as deleted, some at a time."""
-        return self._listing(b"%d %d\r\n", "size")
+        form = b"%d %d\r\n"
+        return (b"".join([form % one for one in numbered]) for numbered in self._numbered("size"))
 
     def uid_lines(self) -> Iterator[bytes]:
-        """The unique-id listings likewise.
+        """The unique-id listings likewise."""
+        return map(self._names.lines, self._numbered("uid"))
 
-        A unique-id is UIDVALIDITY and UID in hexadecimal, eight digits each: the pair never comes to mean another
-        message (RFC 3501 §2.3.1.1), as RFC 1939 §7 wants it.
-        """
-        return self._listing(b"%%d %08x%%08x\r\n" % self._validity, "uid")
-
-    def _listing(self, form: bytes, column: str) -> Iterator[bytes]:
+    def _numbered(self, column: str) -> Iterator[list[tuple[int, int]]]:
         for start in range(0, len(self._rows), LINES):
             values = self._rows[column][start:start + LINES].tolist()
-            kept = self._kept[start:start + LINES]
-            yield b"".join([form % (number, value) for number, value in enumerate(values, start + 1)
-                            if kept[number - start - 1]])
+            numbered = list(enumerate(values, start + 1))
+            if self.count < len(self._rows):
+                numbered = list(compress(numbered, self._kept[start:start + LINES]))
+            yield numbered
 
 
 def counted(messages: int) -> str:
@@ -140,8 +167,9 @@ class MaildropLocks:
 
     def release(self, mailbox: MailboxId) -> None:
         """Give back a maildrop that was taken."""
-        self._held.remove(mailbox)
-        self._set(mailbox, fcntl.F_UNLCK)
+        self._held.discard(mailbox)
+        if self._file >= 0:                     # else everything has been given back
+            self._set(mailbox, fcntl.F_UNLCK)
 
     def close(self) -> None:
         """Give back everything."""
@@ -149,6 +177,8 @@ class MaildropLocks:
             os.close(self._file)
             self._file = -1
         self._held.clear()
+
+    __del__ = close
 
     def _set(self, mailbox: MailboxId, kind: int) -> None:
         # struct flock of Linux: l_type, l_whence, l_start, l_len, l_pid

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from pop3.replies import END
+from pop3.surrogate import File
 from pop3.wire import TopLines
-from store.messagefiles import MessageFile
 from store.net.dots import DotWriter
 from store.net.lines import TimedOut
 from store.net.stream import Stream
@@ -55,12 +55,14 @@ class Output:
         self.say(END)
         self.unfinished = False
 
-    async def message(self, file: MessageFile, top: TopLines | None) -> None:
-        """A message, or what TOP shows of it, dot-stuffed, and its end. Raises ConnectionLost, TimedOut, StoreError."""
+    async def message(self, file: File, top: TopLines | None, first: bytes) -> None:
+        """A message, or what TOP shows of it, dot-stuffed, and its end; `first` is a piece of its beginning that has
+        been read already. Raises ConnectionLost, TimedOut, StoreError."""
         self.unfinished = True
         dots, offset = DotWriter(), 0
         while offset < file.size and not (top is not None and top.done):
-            data = file.read(offset, PIECE)
+            data = first or file.read(offset, PIECE)
+            first = b""
             offset += len(data)
             self.say(dots.feed(data if top is None else top.feed(data)))
             await self.relieve()

@@ -25,6 +25,7 @@ CODES: dict[Problem, str | None] = {
     Problem.USER_ON_HOLD: "AUTH",
     Problem.USER_DISABLED: "AUTH",
     Problem.BAD_LOGIN: "AUTH",
+    Problem.NOT_AUTHORIZED: "AUTH",             # RFC 3206 §4: the credentials violate a policy
     Problem.DISK_FULL: "SYS/TEMP",
     Problem.UNAVAILABLE: "SYS/TEMP",
     Problem.CORRUPT: "SYS/PERM",

@@ -1,5 +1,6 @@
 """What the server says (RFC 1939 §3, RFC 2449 §8). Text from elsewhere cannot end a line or look like a code."""
 
+import base64
 import re
 from collections.abc import Iterable
 
@@ -23,6 +24,16 @@ def several(text: str, lines: Iterable[str]) -> bytes:
     return ok(text) + b"".join(line.encode("ascii") + b"\r\n" for line in lines) + END
 
 
+def limit_reached(text: str) -> bytes:
+    """The last reply to a client that is past a limit: no fault of its name or password (RFC 3206 §4)."""
+    return refused(text.lower(), "SYS/TEMP")
+
+
+def challenge(octets: bytes) -> bytes:
+    """What AUTH asks the client (RFC 5034 §4)."""
+    return b"+ " + base64.b64encode(octets) + b"\r\n"
+
+
 def _line(status: bytes, text: str) -> bytes:
     said = _NOT_TEXT.sub(b"?", text.encode("ascii", "replace"))
     if said.startswith(b"["):           # RFC 2449 §8: reserved for response codes
@@ -31,11 +42,9 @@ def _line(status: bytes, text: str) -> bytes:
 
 
 END = b".\r\n"                          # RFC 1939 §3: after the last line of several
-CONTINUE = b"+ \r\n"                    # RFC 5034 §4: an empty challenge
 
 GREETING = ok("onecopy POP3 server ready")      # no <...>: APOP is not offered (RFC 1939 §7)
 BYE = ok("goodbye")
-TOO_MANY_CONNECTIONS = refused("too many connections", "SYS/TEMP")
 TOO_SLOW_LOGIN = refused("login took too long")
 TOO_MANY_LOGINS = refused("too many failed logins", "AUTH")
 TOO_MANY_ERRORS = refused("too many bad commands")
@@ -45,4 +54,5 @@ LINE_TOO_LONG = refused("the line is too long")
 NEEDS_TLS = refused("passwords are taken under TLS only")
 IN_USE = refused("another session has the maildrop", "IN-USE")
 NOT_REMOVED = refused("messages marked as deleted were not removed", "SYS/TEMP")
+NEEDS_UTF8 = refused("the message can be had after UTF8 only", "UTF8")      # RFC 6856 §5
 SERVER_BUG = refused("internal error", "SYS/TEMP")

@@ -6,19 +6,24 @@ from typing import Any
 
 from attrs import frozen
 
-from mboxlist.entry import MailboxEntry
-from pop3 import replies
-from pop3.maildrop import Maildrop, MaildropLocks, NoMessage, counted
-from pop3.output import Output
-from pop3.refusals import CODES, refusal
+from pop3 import languages, replies
+from pop3.admission import Admission, NotNow
+from pop3.login import Login
+from pop3.maildrop import Maildrop, NoMessage
+from pop3.output import PIECE, Output
+from pop3.refusals import refusal
 from pop3.replies import ok, refused
-from pop3.settings import Settings
-from pop3.states import COMMANDS, State
+from pop3.settings import OFF, REFUSE, Settings
+from pop3.states import COMMANDS, Farewell, State
+from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of
+from pop3.update import mark_seen, update
 from pop3.wire import (
     Auth,
     Capa,
     Command,
     Dele,
+    Lang,
+    Last,
     List,
     Noop,
     Pass,
@@ -32,23 +37,15 @@ from pop3.wire import (
     TopLines,
     Uidl,
     User,
+    Utf8,
     keyword,
-    response,
 )
-from store.accounts.sasl import Plain
+from store.accounts.base import Account
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.flags import change_flags
-from store.mailbox import Mailbox
 from store.messagefiles import MessageFile
-from store.net import offload
-from store.net.limits import ConnectionLimits, is_this_host
-from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
+from store.net.lines import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.store import Store
-from store.values import Flag, FlagAction, Flags, Secret
-
-QUICK = 10_000              # messages that are opened, or deleted, without a thread
 
 log = logging.getLogger(__name__)
 
@@ -59,17 +56,8 @@ class Listener:
 
     store: Store
     settings: Settings
-    limits: ConnectionLimits
-    locks: MaildropLocks
+    admission: Admission
     clock: Callable[[], float]
-
-
-class Farewell(Exception):
-    """The server has had enough of this client: the last reply."""
-
-    def __init__(self, reply: bytes) -> None:
-        super().__init__()
-        self.reply = reply
 
 
 class Session:
@@ -83,39 +71,39 @@ class Session:
         self._say = self._output.say
         self._state = State.AUTHORIZATION
         self._deadline = listener.clock() + listener.settings.login_time
-        self._name: str | None = None           # what USER said, until the command after it
         self._user = ""
         self._maildrop: Maildrop | None = None
-        self._failed_logins = self._bad_commands = 0
+        self._bad_commands = 0
         self._open = True
+        self._utf8 = False                      # the client has said UTF8 (RFC 6856 §2.1)
+        self._login = Login(stream, listener.store, self._settings, self._say, self._refuse, self._line, self._enter)
         self._actions: dict[type[Command], Callable[[Any], Awaitable[None]]] = {
-            Capa: self._capa, Stls: self._stls, User: self._take_user, Pass: self._pass, Auth: self._auth,
+            Capa: self._capa, Stls: self._stls, User: self._login.user, Pass: self._login.password,
+            Auth: self._login.auth,
             Stat: self._stat, List: self._list, Uidl: self._uidl, Retr: self._retr, Top: self._top,
-            Dele: self._dele, Noop: self._noop, Rset: self._rset, Quit: self._quit,
+            Dele: self._dele, Noop: self._noop, Rset: self._rset, Quit: self._quit, Last: self._last,
+            Utf8: self._take_utf8, Lang: self._lang,
         }
 
     async def run(self) -> None:
         """Talk until one side has had enough. Raises ConnectionLost, TimedOut."""
-        peer = self._stream.peer
-        if not self._listener.limits.admit(peer):
-            log.warning("%s: too many connections, %s is turned away", self._stream.id, peer)
-            self._stream.write(replies.TOO_MANY_CONNECTIONS)
-            return
         try:
             await self._converse()
         finally:
             self._leave()
-            self._listener.limits.release(peer)
 
     async def _converse(self) -> None:
-        self._say(replies.GREETING)
         try:
+            self._stream.admit()
+            self._say(replies.GREETING)
             while self._open:
                 await self._command()
                 await self._output.relieve()
                 await self._stream.breathe()
         except Stopping:
             self._say(replies.STOPPING)
+        except LimitReached as limit:
+            self._say(replies.limit_reached(limit.public))
         except Farewell as last:
             log.info("%s: turned away: %s", self._stream.id, last.reply.decode("ascii").rstrip())
             self._say(last.reply)
@@ -127,11 +115,11 @@ class Session:
         except LineTooLong:
             self._refuse(replies.LINE_TOO_LONG)
             return
-        name, self._name = self._name, None
+        name, self._login.name = self._login.name, None
         try:
             verb, rest = keyword(line)
             entry = COMMANDS.get(verb)
-            if entry is None:
+            if entry is None or not self._offers(verb):
                 self._refuse(replies.UNKNOWN_COMMAND)
                 return
             if self._state not in entry.states:
@@ -142,7 +130,7 @@ class Session:
             self._refuse(refused(str(problem)))
             return
         if isinstance(command, Pass):
-            self._name = name
+            self._login.name = name
         await self._carry_out(verb.decode("ascii"), command)
 
     async def _carry_out(self, verb: str, command: Command) -> None:
@@ -153,12 +141,14 @@ class Session:
                 self._bad_commands = 0
         except NoMessage as problem:
             self._say(refused(str(problem)))
+        except NeedsUtf8:
+            self._say(replies.NEEDS_UTF8)
         except SyntaxProblem as problem:
             self._refuse(refused(str(problem)))
         except StoreError as error:
             self._report(verb, error)
             self._fail(refusal(error))
-        except (ConnectionLost, TimedOut, Stopping, Farewell):
+        except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise
         except Exception:
             log.exception("%s: %s: %s failed", self._stream.id, self._user, verb)
@@ -173,10 +163,11 @@ class Session:
     # Before login
 
     async def _capa(self, command: Capa) -> None:
-        able = ["TOP", "UIDL", "PIPELINING", "RESP-CODES", "AUTH-RESP-CODE", "IMPLEMENTATION onecopy"]
-        if self._may_log_in:
-            able += ["USER", "SASL PLAIN"]
-        if self._stream.can_start_tls and self._state is State.AUTHORIZATION:
+        able = ["TOP", "UIDL", "PIPELINING", "RESP-CODES", "AUTH-RESP-CODE", "IMPLEMENTATION onecopy", "LANG"]
+        if self._offers(b"UTF8"):
+            able.append("UTF8 USER")
+        able += [*self._listener.admission.capabilities(self._user), *self._login.capabilities()]
+        if self._stream.can_start_tls and self._state is State.AUTHORIZATION and not self._utf8:
             able.append("STLS")
         self._say(replies.several("capabilities", able))
 
@@ -184,95 +175,38 @@ class Session:
         if not self._stream.can_start_tls:
             self._refuse(refused("TLS is on already" if self._stream.secure else "TLS is not offered"))
             return
+        if self._utf8:                          # RFC 6856 §2.1: STLS comes first
+            self._refuse(refused("not allowed after UTF8"))
+            return
         self._say(ok("begin the TLS handshake"))
         self._stream.start_tls()
 
-    async def _take_user(self, command: User) -> None:
-        if not self._may_log_in:
-            self._refuse(replies.NEEDS_TLS)
-            return
-        self._name = command.name               # who is there, and who not, is not told
-        self._say(ok("send the password"))
+    async def _take_utf8(self, command: Utf8) -> None:
+        self._utf8 = True
+        self._say(ok("UTF-8 from here on"))
 
-    async def _pass(self, command: Pass) -> None:
-        name, self._name = self._name, None
-        if name is None:                        # RFC 1939 §7: only right after USER
-            self._refuse(refused("USER comes first"))
-            return
-        await self._log_in(name, command.password)
+    async def _lang(self, command: Lang) -> None:
+        if command.range is None:
+            self._say(replies.several("languages follow", languages.LISTING))
+        elif language := languages.match(command.range):
+            self._say(ok(f"{language} this is the language from here on"))
+        else:
+            self._say(refused("that language is not spoken here"))
 
-    async def _auth(self, command: Auth) -> None:
-        if not command.mechanism:               # no RFC has it, clients ask it
-            self._say(replies.several("mechanisms", ["PLAIN"] if self._may_log_in else []))
-            return
-        if not self._may_log_in:
-            self._refuse(replies.NEEDS_TLS)
-            return
-        if command.mechanism != "PLAIN":
-            self._refuse(refused("unknown mechanism"))
-            return
-        message = command.initial
-        if message is None:
-            self._say(replies.CONTINUE)
-            try:
-                line = await self._line(self._settings.response_limit)
-            except LineTooLong:
-                self._refuse(replies.LINE_TOO_LONG)
-                return
-            if line == b"*":                    # RFC 5034 §4
-                self._say(refused("the exchange was cancelled"))
-                return
-            message = response(line)
+    async def _enter(self, account: Account) -> None:
+        """The client has proved who it is: it gets the maildrop, if nobody has it."""
+        stream = self._stream
         try:
-            plain = Plain.from_bytes(message.reveal())
-        except ValueError as error:
-            raise SyntaxProblem(str(error)) from None
-        if plain.for_another:
-            self._login_failed(plain.user, StoreError(Problem.BAD_LOGIN, detail="another authorization identity"))
+            self._maildrop = await self._listener.admission.enter(account)
+        except NotNow as answer:
+            log.info("%s: maildrop of %s: %s", stream.id, account.user, answer.reply.decode("ascii").rstrip())
+            self._say(answer.reply)
             return
-        await self._log_in(plain.user, plain.password)
-
-    async def _log_in(self, name: str, password: Secret) -> None:
-        store, stream = self._listener.store, self._stream
-        try:
-            account = await offload.authenticate(store, name, password)
-        except StoreError as error:
-            if CODES[error.problem] != "AUTH":
-                raise
-            self._login_failed(name, error)
-            return
-        entry = store.inbox(account)
-        if not self._listener.locks.take(entry.id):
-            log.info("%s: maildrop of %s is in use", stream.id, account.user)
-            self._say(replies.IN_USE)
-            return
-        try:
-            self._maildrop = Maildrop(await self._open_mailbox(entry))
-        finally:
-            if self._maildrop is None:
-                self._listener.locks.release(entry.id)
+        stream.enter(account.user)
         self._user = account.user
         self._state = State.TRANSACTION
         log.info("%s: %s has logged in from %s", stream.id, self._user, stream.peer)
         self._say(ok(f"maildrop has {self._maildrop.summary()}"))
-
-    def _login_failed(self, name: str, error: StoreError) -> None:
-        log.info("%s: login of %r from %s refused: %s", self._stream.id, name, self._stream.peer, error)
-        self._failed_logins += 1
-        if self._failed_logins >= self._settings.login_attempts:
-            raise Farewell(replies.TOO_MANY_LOGINS)
-        self._say(refusal(error))
-
-    async def _open_mailbox(self, entry: MailboxEntry) -> Mailbox:
-        store = self._listener.store
-        if store.status(entry).messages > QUICK:
-            return await offload.run(store, "files", store.open_mailbox, entry)
-        return store.open_mailbox(entry)
-
-    @property
-    def _may_log_in(self) -> bool:
-        """Whether a password may be sent here: under TLS, from this host, or where that is allowed to everybody."""
-        return self._stream.secure or self._settings.plaintext_login or is_this_host(self._stream.peer)
 
     # After login
 
@@ -296,14 +230,19 @@ class Session:
     async def _retr(self, command: Retr) -> None:
         row = self._drop.row(command.number)
         with self._open_message(row) as file:
-            self._say(ok(f"{file.size} octets"))
-            await self._output.message(file, None)
+            first = file.read(0, PIECE)
+            message = self._shown(file, command.number, first)
+            self._say(ok(f"{message.size} octets"))
+            await self._output.message(message, None, first if message is file else b"")
         self._drop.sent(command.number)
 
     async def _top(self, command: Top) -> None:
-        with self._open_message(self._drop.row(command.number)) as file:
+        row = self._drop.row(command.number)
+        with self._open_message(row) as file:
+            first = file.read(0, PIECE)
+            message = self._shown(file, command.number, first)
             self._say(ok("top of the message follows"))
-            await self._output.message(file, TopLines(command.lines))
+            await self._output.message(message, TopLines(command.lines), first if message is file else b"")
 
     async def _dele(self, command: Dele) -> None:
         self._drop.delete(command.number)
@@ -316,36 +255,16 @@ class Session:
         self._drop.reset()
         self._say(ok(f"maildrop has {self._drop.summary()}"))
 
+    async def _last(self, command: Last) -> None:
+        self._say(ok(str(self._drop.highest())))
+
     async def _quit(self, command: Quit) -> None:
         self._open = False
-        if self._state is State.TRANSACTION and not await self._update():
+        if self._state is State.TRANSACTION and not await update(self._listener.store, self._settings, self._drop,
+                                                                 self._who):
             self._say(replies.NOT_REMOVED)
             return
         self._say(replies.BYE)
-
-    async def _update(self) -> bool:
-        """The UPDATE state (RFC 1939 §6): remove what is marked as deleted; False when that failed.
-
-        Messages that others have expunged meanwhile are gone, which is what was asked for.
-        """
-        uids = self._drop.deleted()
-        if not uids:
-            return True
-        store, entry = self._listener.store, self._drop.mailbox.entry
-        try:
-            if len(uids) > QUICK:
-                await offload.run(store, "files", remove, store, entry, uids)
-            else:
-                remove(store, entry, uids)
-            await offload.flushed(store, entry)
-        except StoreError as error:
-            self._report("QUIT", error)
-            return False
-        except Exception:
-            log.exception("%s: %s: QUIT failed", self._stream.id, self._user)
-            return False
-        log.info("%s: %s has deleted %s", self._stream.id, self._user, counted(len(uids)))
-        return True
 
     def _open_message(self, row: Any) -> MessageFile:
         """The file of a message, which stays for a while when others expunge it."""
@@ -357,7 +276,28 @@ class Session:
                 raise StoreError(Problem.GONE) from None
             raise
 
+    def _shown(self, file: MessageFile, number: int, first: bytes) -> File:
+        """The message as this client may have it; `first` is how it begins. Raises NeedsUtf8, StoreError."""
+        if self._utf8 or self._settings.utf8 == OFF or first.isascii() and len(first) == file.size:
+            return file
+        rows = self._drop.rows(number)
+        cached, = self._listener.store.cached(self._drop.mailbox.entry, rows)
+        changes = changes_of(file, cached, len(file.head) + cached.trace - int(rows["skip"][0]), first)
+        if changes and self._settings.utf8 == REFUSE:
+            raise NeedsUtf8
+        return Surrogate.of(file, changes) if changes else file
+
     # Inside
+
+    @property
+    def _who(self) -> str:
+        """For the log."""
+        return f"{self._stream.id}: {self._user}"
+
+    def _offers(self, verb: bytes) -> bool:
+        """Whether a command that not every server has is one here."""
+        return verb != b"LAST" and verb != b"UTF8" or (
+            self._settings.last if verb == b"LAST" else self._settings.utf8 != OFF)
 
     @property
     def _drop(self) -> Maildrop:
@@ -395,14 +335,10 @@ class Session:
         """Give back the maildrop, however the session ended. Only QUIT has deleted anything."""
         if self._maildrop is None:
             return
-        entry = self._maildrop.mailbox.entry
-        unseen = self._maildrop.sent_unseen() if self._settings.mark_seen else []
+        drop, self._maildrop = self._maildrop, None
         try:
-            if unseen:
-                change_flags(self._listener.store, entry, unseen, FlagAction.ADD, Flags(Flag.SEEN))
-        except StoreError as error:
-            self._report("RETR", error)
+            if self._settings.mark_seen:
+                mark_seen(self._listener.store, drop, self._who)
         finally:
-            self._maildrop = None
-            self._listener.locks.release(entry.id)
-        log.info("%s: %s has left", self._stream.id, self._user)
+            self._listener.admission.leave(drop)
+        log.info("%s has left", self._who)

@@ -7,6 +7,7 @@ from attrs import frozen
 from pop3.wire import (
     Capa,
     Dele,
+    Last,
     List,
     Noop,
     Parser,
@@ -16,10 +17,12 @@ from pop3.wire import (
     Stat,
     Stls,
     Uidl,
+    Utf8,
     bare,
     of_message,
     of_messages,
     parse_auth,
+    parse_lang,
     parse_pass,
     parse_top,
     parse_user,
@@ -36,6 +39,14 @@ class State(Enum):
 BEFORE = frozenset({State.AUTHORIZATION})
 AFTER = frozenset({State.TRANSACTION})
 ALWAYS = BEFORE | AFTER
+
+
+class Farewell(Exception):
+    """The server has had enough of this client: the last reply."""
+
+    def __init__(self, reply: bytes) -> None:
+        super().__init__()
+        self.reply = reply
 
 
 @frozen
@@ -60,5 +71,8 @@ COMMANDS = {
     b"RSET": Entry(bare(Rset), AFTER),
     b"TOP": Entry(parse_top, AFTER),
     b"UIDL": Entry(of_messages(Uidl), AFTER),
+    b"LAST": Entry(bare(Last), AFTER),
+    b"UTF8": Entry(bare(Utf8), BEFORE),
+    b"LANG": Entry(parse_lang, ALWAYS),
     b"QUIT": Entry(bare(Quit), ALWAYS),
 }

@@ -7,12 +7,16 @@ from collections.abc import Callable
 
 from attrs import frozen
 
+from pop3.prepared import prepared
 from store.values import Secret
 
 _ARGUMENT = re.compile(rb"[\x21-\x7e]{1,40}")
 _NUMBER = re.compile(rb"[0-9]{1,10}")
 _NOT_TEXT = re.compile(rb"[^\x20-\x7e]")
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _MECHANISM = re.compile(rb"[A-Z0-9_-]{1,20}")      # RFC 4422 §3.1
+_LANGUAGES = re.compile(rb"[A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*|\*")       # RFC 4647 §2.1
+_EIGHT_BIT = frozenset((b"USER", b"PASS"))          # RFC 6856 §2.2
 
 
 class SyntaxProblem(Exception):
@@ -107,19 +111,38 @@ class Uidl:
     number: int | None
 
 
-Command = Capa | Stls | User | Pass | Auth | Stat | List | Retr | Dele | Noop | Rset | Quit | Top | Uidl
+@frozen
+class Last:
+    """LAST (RFC 1460 §5)"""
+
+
+@frozen
+class Utf8:
+    """UTF8 (RFC 6856 §2.1)"""
+
+
+@frozen
+class Lang:
+    """LANG [language range] (RFC 6856 §3.2); without one it asks which there are."""
+
+    range: str | None
+
+
+Command = (Capa | Stls | User | Pass | Auth | Stat | List | Retr | Dele | Noop | Rset | Quit | Top | Uidl
+           | Last | Utf8 | Lang)
 Parser = Callable[[bytes], Command]
 
 
 def keyword(line: bytes) -> tuple[bytes, bytes]:
     """The command's keyword in capitals, and what follows the space behind it.
 
-    Raises SyntaxProblem for NUL, control and 8-bit octets anywhere in the line.
+    Raises SyntaxProblem for NUL, control and 8-bit octets anywhere in the line; names and passwords may be UTF-8.
     """
-    if _NOT_TEXT.search(line):
-        raise SyntaxProblem("commands are printable ASCII")
     name, _, rest = line.partition(b" ")
-    return name.upper(), rest
+    verb = name.upper()
+    if _NOT_TEXT.search(line) and (verb not in _EIGHT_BIT or _CONTROL.search(line)):
+        raise SyntaxProblem("commands are printable ASCII")
+    return verb, rest
 
 
 def bare(make: Callable[[], Command]) -> Parser:
@@ -154,14 +177,21 @@ def parse_user(rest: bytes) -> User:
     """A name may hold spaces inside: the RFC does not forbid them, and directories have them."""
     if not rest.strip(b" "):
         raise SyntaxProblem("a name is needed")
-    return User(rest.strip(b" ").decode("ascii"))
+    return User(_prepared(rest.strip(b" ")))
 
 
 def parse_pass(rest: bytes) -> Pass:
     """RFC 1939 §7: spaces are part of the password, at its ends too."""
     if not rest:
         raise SyntaxProblem("a password is needed")
-    return Pass(Secret(rest))
+    return Pass(Secret(rest if rest.isascii() else _prepared(rest).encode()))
+
+
+def _prepared(octets: bytes) -> str:
+    try:
+        return prepared(octets)
+    except ValueError:
+        raise SyntaxProblem("not UTF-8, or with characters that names and passwords cannot have") from None
 
 
 def parse_auth(rest: bytes) -> Auth:
@@ -185,6 +215,13 @@ def response(line: bytes) -> Secret:
         return Secret(base64.b64decode(line, validate=True))
     except binascii.Error:
         raise SyntaxProblem("not base64") from None
+
+
+def parse_lang(rest: bytes) -> Lang:
+    words = _words(rest, 0, 1)
+    if words and not _LANGUAGES.fullmatch(words[0]):
+        raise SyntaxProblem("not a language")
+    return Lang(words[0].decode("ascii").lower() if words else None)
 
 
 def _words(rest: bytes, least: int, most: int) -> list[bytes]:

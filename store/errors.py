@@ -22,6 +22,7 @@ class Problem(Enum):
     USER_ON_HOLD = "mail for this account is on hold for now"
     USER_DISABLED = "the account is disabled"
     BAD_LOGIN = "user name or password is wrong"
+    NOT_AUTHORIZED = "you may not log in that way"
     DISK_FULL = "no space is left"
     UNAVAILABLE = "the store cannot be reached now"
     CORRUPT = "stored data is damaged"

@@ -79,6 +79,7 @@ def take_out(txn: WriteTxn, mailbox: MailboxId, state: MailboxState, gone: Rows,
         for mid, count, check in tally(mailbox, gone):
             txn.refs.release(mid, count, check, txn.handle, now)
     uidlist: list[int] = uids.tolist()
+    txn.partition.uidls.drop(mailbox, uidlist, txn.handle)
     return uidlist
 
 

@@ -24,6 +24,7 @@ One flipped bit costs one block. Readers skip sections whose names they do not k
                them: `HEADS`, 64 octets each, as many in a row for each number as its octets need
     "own"      what readers have as flags of their own in somebody else's mailbox: `OWN`, 584 octets each, by number of
                the reader in `Head.readers` and chunk of 64 UIDs
+    "uidls"    unique-ids of POP3 that messages brought along from another server: `UIDLS`, 80 octets each, by UID
 """
 
 import json
@@ -63,6 +64,7 @@ _CHECK = struct.Struct("<I")
 
 OWN = np.dtype([("reader", "<u4"), ("chunk", "<u4"), ("own", FLAGS, (CHUNK,))])
 HEADS = np.dtype([("number", "<u4"), ("octets", "<u4"), ("piece", "V56")])      # `octets` is those of all its pieces
+UIDLS = np.dtype([("uid", "<u4"), ("octets", "<u4"), ("uidl", "V72")])          # `octets`: how many of them it has
 _PIECE = HEADS["piece"].itemsize
 
 
@@ -182,12 +184,14 @@ _FORM = {
 
 @frozen(eq=False)
 class Contents:
-    """A mailbox as its file has it; `own` is a table of `OWN`, `heads` the records' own header fields."""
+    """A mailbox as its file has it; `own` is a table of `OWN`, `heads` the records' own header fields, `uidls` those
+    unique-ids of POP3 that are known by UID."""
 
     head: Head
     rows: Rows
     own: NDArray[Any] = field(factory=lambda: np.empty(0, OWN))
     heads: dict[int, bytes] = field(factory=dict)
+    uidls: dict[int, bytes] = field(factory=dict)
 
 
 @frozen(eq=False)
@@ -200,6 +204,7 @@ class Remains:
     own: NDArray[Any]
     heads: dict[int, bytes]
     findings: list[str]
+    uidls: dict[int, bytes] = field(factory=dict)
 
 
 @frozen
@@ -269,6 +274,8 @@ def encode(contents: Contents) -> list[bytes | memoryview]:
         parts.append(("heads", _octets(_in_pieces(contents.heads)), HEADS.itemsize, HEADS.itemsize * 64))
     if len(contents.own):
         parts.append(("own", _octets(contents.own), OWN.itemsize, OWN.itemsize * 8))
+    if contents.uidls:
+        parts.append(("uidls", _octets(uidl_items(contents.uidls)), UIDLS.itemsize, UIDLS.itemsize * 64))
     parts.append(parts[0])
     pieces: list[bytes | memoryview] = [b""]
     entries, at = [], DIRECTORY
@@ -295,6 +302,16 @@ def _in_pieces(heads: dict[int, bytes]) -> NDArray[Any]:
                      for at in range(0, len(octets), _PIECE)], HEADS)
 
 
+def uidl_items(uidls: dict[int, bytes]) -> NDArray[Any]:
+    """Unique-ids by UID as a table of `UIDLS`."""
+    return np.array([(uid, len(uidl), uidl) for uid, uidl in sorted(uidls.items())], UIDLS)
+
+
+def uidls_of(items: NDArray[Any]) -> dict[int, bytes]:
+    """Those of such a table."""
+    return {uid: uidl[:octets] for uid, octets, uidl in items.tolist() if uid and octets}
+
+
 def _octets(table: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(table).view(np.uint8).data.cast("B") if len(table) else memoryview(b"")
 
@@ -306,7 +323,7 @@ def read(path: Path) -> Contents:
     left = read_what_is_left(path)
     if left.findings or left.head is None:
         raise StoreError(Problem.CORRUPT, detail=f"{path}: {left.findings[0]}")
-    return Contents(left.head, left.rows, left.own, left.heads)
+    return Contents(left.head, left.rows, left.own, left.heads, left.uidls)
 
 
 def read_head(path: Path) -> Head:
@@ -370,6 +387,7 @@ def decode(data: bytes) -> Remains:
     rows = _table(octets, found, "rows", ROW, findings)
     own = _table(octets, found, "own", OWN, findings)
     header_fields = _joined(_table(octets, found, "heads", HEADS, findings))
+    uidls = uidls_of(_table(octets, found, "uidls", UIDLS, findings))
     if (np.diff(rows["uid"].astype(np.int64)) <= 0).any() or len(rows) and not rows["uid"][0]:
         findings.append("its UIDs do not ascend")
         _, firsts = np.unique(rows["uid"], return_index=True)
@@ -377,7 +395,7 @@ def decode(data: bytes) -> Remains:
         rows = rows[rows["uid"] > 0]
     if head is not None and not findings and len(rows) != head.records:
         findings.append(f"it has {len(rows)} records instead of {head.records}")
-    return Remains(head, rows, own, header_fields, findings)
+    return Remains(head, rows, own, header_fields, findings, uidls)
 
 
 def _joined(pieces: NDArray[Any]) -> dict[int, bytes]:

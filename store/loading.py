@@ -2,7 +2,7 @@
 knows all of it beforehand. Everything that is loaded twice is the same as if it were loaded once."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ Known = tuple[bytes, MessageRecord, bytes]          # digest; what is to be know
 @frozen(eq=False)
 class Loaded:
     """A mailbox that is to be loaded. `removed` is the Unix time at which it was deleted, or 0; `annotations` are entry
-    name, user and value; `subscriptions` are the owner's, in an INBOX."""
+    name, user and value; `subscriptions` are the owner's, in an INBOX; `uidls` see `uidls`."""
 
     entry: MailboxEntry
     state: MailboxState
@@ -44,6 +44,7 @@ class Loaded:
     own: Sequence[Own] = ()
     annotations: Sequence[tuple[str, str, bytes]] = ()
     subscriptions: Sequence[str] = field(factory=tuple)
+    uidls: Mapping[int, bytes] = field(factory=dict)
 
 
 def load_messages(partition: Partition, messages: Sequence[Known]) -> int:
@@ -144,6 +145,7 @@ def _figures(txn: WriteTxn, loaded: Loaded) -> None:
         txn.charge(state, state.octets, state.messages, enforce=False)
     for number, reader, flags in loaded.own:
         txn.put_own(loaded.entry.id, number, reader, flags)
+    txn.partition.uidls.put(loaded.entry.id, loaded.uidls, txn.handle)
 
 
 def _list(store: "Store", batch: Sequence[Loaded], txn: Txn) -> None:

@@ -274,6 +274,7 @@ class _Move:
             self.target.vanished.put(mailbox, modseq, ranges, txn.handle)
         for number, reader, own in self.source.readers.all(mailbox):
             self.target.readers.put_chunk(mailbox, number, reader, own, txn.handle)
+        self.target.uidls.put(mailbox, self.source.uidls.of(mailbox), txn.handle)
         if not state.removed:
             txn.charge(state, state.octets, state.messages, enforce=False)
         modseq = state.highestmodseq + 1

@@ -37,6 +37,7 @@ from store.refs import MessageRecord, References
 from store.removed import Removed
 from store.settings import Settings
 from store.txn import WriteTxn, state_key
+from store.uidls import Uidls
 from store.userarea import mark_behind, write_epoch
 from store.vanished import Vanished
 
@@ -76,6 +77,7 @@ class Partition:
         self.vanished = Vanished(self.env.table("vanished.db", page=4096))
         self.removed = Removed(self.env.table("removed.db"))
         self.heads = Heads(self.env.table("heads.db"))
+        self.uidls = Uidls(self.env.table("uidls.db", page=4096))
         self.arrivals = Arrivals(self.env.table("arrivals.db"))
         self._cache = self.env.table("cache.db", page=16384)
         self._roomy_until = -1.0

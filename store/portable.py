@@ -150,7 +150,7 @@ def picture(store: "Store", partition: "Partition", mailbox: int) -> tuple[Path,
         return None
     entry, removed = found
 
-    def work(txn: Txn) -> tuple[MailboxState, Rows, list[tuple[int, str, "np.ndarray"]]] | None:
+    def work(txn: Txn) -> tuple[MailboxState, Rows, list[tuple[int, str, "np.ndarray"]], dict[int, bytes]] | None:
         state = partition.states.get(state_key(entry.id), txn)      # while this row is locked the chunks stand still
         if state is None:
             return None
@@ -160,16 +160,17 @@ def picture(store: "Store", partition: "Partition", mailbox: int) -> tuple[Path,
             partition.found_damage(entry.id)
             raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
         return (MailboxState.from_bytes(state, partition.epoch), join(chunks),
-                list(partition.readers.all(entry.id, txn)))
+                list(partition.readers.all(entry.id, txn)), partition.uidls.of(entry.id, txn))
 
     read = transact(partition.env, work)
     if read is None:
         return None
-    state, rows, readers = read
+    state, rows, readers, uidls = read
     names: dict[str, int] = {}
     own = [(names.setdefault(reader, len(names)), number, flags) for number, reader, flags in readers]
     head = describe(store, partition, entry, removed, state, records=len(rows), readers=list(names))
-    return right_place(partition, entry, removed), Contents(head, rows, np.array(own, OWN), partition.heads.used(rows))
+    return right_place(partition, entry, removed), Contents(head, rows, np.array(own, OWN), partition.heads.used(rows),
+                                                            uidls)
 
 
 def describe(store: "Store", partition: "Partition", entry: MailboxEntry, removed: int, state: MailboxState, *,

@@ -147,6 +147,22 @@ def claim(path: Path) -> int:
     return handle
 
 
+def server(path: Path) -> int:
+    """The process that owns the store as its server; 0: none does."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.pread(handle, 20, 0).strip()
+        return int(pid) if pid.isdigit() else 0
+    finally:
+        os.close(handle)
+    return 0
+
+
 def _clear(inside: Path) -> None:
     for path in inside.glob("*"):
         path.unlink()

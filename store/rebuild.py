@@ -43,6 +43,7 @@ from store.remains import Source, choose, content, sources
 from store.settings import Settings
 from store.store import Store
 from store.txn import WriteTxn
+from store.uidls import of_rows
 from store.userarea import place_of_deleted, read_epoch, remove_file
 from store.values import Flag
 
@@ -167,6 +168,8 @@ class _Rebuilding:
             partition.transact(lambda txn, some=chunks[at:at + CHUNKS]: [       # type: ignore[misc]
                 txn.put_chunk(entry.id, number, part) for number, part in some])
         partition.transact(lambda txn: self._figures(txn, source, entry, state, left))
+        uidls = of_rows(left.uidls, rows)
+        partition.transact(lambda txn: txn.partition.uidls.put(entry.id, uidls, txn.handle))
         transact(self.store.mailboxes.env, lambda txn: self._list(source, entry, txn))
         self.done.mailboxes += 1
         self.done.records += len(rows)

@@ -111,12 +111,15 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int) -> list[C
         return []
     rows = txn.load(entry.id)
     wrong = _correct(txn, before, rows)
+    uidls = txn.partition.uidls.settle(entry.id, rows, txn.handle)
     logged = txn.partition.vanished.octets(entry.id, txn.handle)
     after = _counted(before, rows, before.uidvalidity if removed else entry.uidvalidity, logged)
     told = [f"{name} was {getattr(before, name)}, and is {getattr(after, name)}" for name in FIGURES
             if getattr(before, name) != getattr(after, name)]
     if wrong.any():
         told.append(f"{np.count_nonzero(wrong)} records were not what the mailbox and the messages say")
+    if uidls:
+        told.append(f"{uidls} unique-ids were not those of its messages")
     if told:
         modseq = after.highestmodseq + 1
         rows["modseq"][wrong] = modseq

@@ -255,5 +255,6 @@ def _destroy_piece(txn: WriteTxn, mailbox: MailboxId, when: int) -> bool:
         return True
     txn.partition.vanished.forget(mailbox, txn.handle)
     txn.partition.readers.forget(mailbox, txn.handle)
+    txn.partition.uidls.forget(mailbox, txn.handle)
     txn.partition.states.delete(state_key(mailbox), txn.handle)
     return False

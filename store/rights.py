@@ -18,6 +18,7 @@ from store.values import Flag
 if TYPE_CHECKING:
     from store.store import Store
 
+KNOWN_BY = frozenset("lrikxa")      # who has one of these may know of a mailbox (§4, MYRIGHTS)
 _FLAGS = {"s": Flag.SEEN, "t": Flag.DELETED, "w": Flag.ANSWERED | Flag.FLAGGED | Flag.DRAFT}
 
 
@@ -35,6 +36,11 @@ def may(store: "Store", user: str, entry: MailboxEntry, right: str) -> bool:
     if not entry.acl:
         return entry.name.owner == user != ""
     return right in rights(store, user, entry)
+
+
+def knows(store: "Store", user: str, entry: MailboxEntry) -> bool:
+    """Whether the user has any right on the mailbox that tells that it is there."""
+    return not KNOWN_BY.isdisjoint(rights(store, user, entry))
 
 
 def visible(store: "Store", user: str) -> Iterator[MailboxEntry]:

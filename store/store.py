@@ -60,6 +60,7 @@ class Store:
         self.news = News()
         self.columns = Columns()
         self.durability: object | None = None       # set by net.offload
+        self.entrance: object | None = None         # set by net.entrance
         self.joining = threading.Lock()             # of a partition that another process has added
         self._broken = broken
         if not (root / "mboxlist").is_dir():
@@ -159,8 +160,12 @@ class Store:
                 raise
             return self.entry(name)
 
-    def create_mailbox(self, name: MailboxName, *, special_use: str | None = None) -> MailboxEntry:
-        """Make a mailbox. Raises StoreError MAILBOX_EXISTS, BAD_NAME, NO_USER, LIMIT."""
+    def create_mailbox(self, name: MailboxName, *, special_use: str | None = None, acl: dict[str, str] | None = None
+                       ) -> MailboxEntry:
+        """Make a mailbox, shared as the one above it is unless another `acl` is given.
+
+        Raises StoreError MAILBOX_EXISTS, BAD_NAME, NO_USER, LIMIT.
+        """
         if self.mailboxes.find(name) is not None:
             raise StoreError(Problem.MAILBOX_EXISTS)
         account = self.directory.find(name.owner) if name.owner else None
@@ -168,10 +173,11 @@ class Store:
             raise StoreError(Problem.NO_USER)
         if len(self.names(name.owner)) >= self.settings.mailbox_limit:
             raise StoreError(Problem.LIMIT, "There are too many mailboxes")
-        return self.insert(name, account.partition if account else partitions.for_new_mail(self), special_use)
+        place = account.partition if account else partitions.for_new_mail(self)
+        return self.insert(name, place, special_use, acl=acl)
 
-    def insert(self, name: MailboxName, partition: str, special_use: str | None, *, replace: bool = False
-                ) -> MailboxEntry:
+    def insert(self, name: MailboxName, partition: str, special_use: str | None, *, replace: bool = False,
+               acl: dict[str, str] | None = None) -> MailboxEntry:
         """The figures come first, then the row in the list: what a crash leaves in between is seen by nobody."""
         place = self.partition(partition)
         mailbox, validity = transact(self.mailboxes.env, self.mailboxes.next_identity)
@@ -188,8 +194,8 @@ class Store:
                     raise StoreError(Problem.MAILBOX_EXISTS)
                 self.mailboxes.annotations.forget(old.id, txn)
             like = old or rights.parent(self, name, txn)        # a mailbox is shared as the one above it is
-            acl = dict(like.acl) if like else {}
-            entry = MailboxEntry(mailbox, name, partition, validity, created, special_use, acl)
+            held = acl if acl is not None else like.acl if like else {}
+            entry = MailboxEntry(mailbox, name, partition, validity, created, special_use, dict(held))
             self.mailboxes.write(entry, txn)
             return entry
 
@@ -211,7 +217,8 @@ class Store:
         if old.owner != new.owner:
             raise StoreError(Problem.NO_PERMISSION, "A mailbox cannot be given to another user")
         if old.is_inbox():
-            inbox, target = self.entry(old), self.create_mailbox(new)
+            inbox = self.entry(old)
+            target = self.create_mailbox(new, acl=inbox.acl)
             try:
                 across.copy(self, inbox, target, self.open_mailbox(inbox).rows["uid"], remove=True)
             except StoreError:
@@ -338,6 +345,10 @@ class Store:
         §3.2.5.1)."""
         return self.at(entry, lambda now, partition: transact(partition.env, lambda txn: partition.vanished.since(
             now.id, partition.state(now.id, txn), since, txn)))
+
+    def uidls(self, entry: MailboxEntry) -> dict[int, bytes]:
+        """The unique-ids that messages of the mailbox brought along from another POP3 server, by UID."""
+        return self.at(entry, lambda now, partition: partition.uidls.of(now.id))
 
     def refresh(self, mailbox: Mailbox) -> Mailbox:
         """A picture as it is now; the same object when nothing changed. Raises StoreError NO_MAILBOX, CORRUPT."""

@@ -29,13 +29,14 @@ from tools.commands import (
     serving,
     sharing,
     spark,
+    uidls,
     undelete,
     users,
 )
 from tools.errors import Failure
 
-GROUPS = (serving, users, mailboxes, sharing, messages, undelete, partitions, quotas, accounting, report, checking,
-          reconstruct, relink, spark, generate, configuration)
+GROUPS = (serving, users, mailboxes, sharing, messages, undelete, uidls, partitions, quotas, accounting, report,
+          checking, reconstruct, relink, spark, generate, configuration)
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 

@@ -5,7 +5,6 @@ line (`--imap-port`), in rising precedence. An attribute's metadata may hold "he
 does not tell: "size" (64M), "duration" (30m), "mode" (0660).
 """
 
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ from attrs import frozen
 import imap.settings
 import lmtp.settings
 import pop3.settings
+import store.accounts.settings
 import store.settings
 from tools import settings
 from tools.errors import Failure
@@ -34,6 +34,7 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "imap": (settings.ImapListen, imap.settings.Settings),
     "pop3": (settings.Pop3Listen, pop3.settings.Settings),
     "lmtp": (settings.LmtpListen, lmtp.settings.Settings),
+    "login": (store.accounts.settings.Settings,),
     "tls": (settings.Tls,),
     "workers": (settings.Workers,),
     "log": (settings.Log,),
@@ -231,20 +232,6 @@ class Config:
         """A `Settings` object filled from its section."""
         return group(**{attribute.name: self.values[f"{section}.{attribute.name}"]
                         for attribute in attrs.fields(cast(Any, group))})
-
-    def to_json(self) -> str:
-        """For a process that is started with the same values."""
-        options = table()
-        return json.dumps({name: None if value is None else options[name].show(value)
-                           for name, value in self.values.items()})
-
-    @classmethod
-    def from_json(cls, text: str) -> "Config":
-        """The configuration that `to_json` wrote."""
-        options = table()
-        values = {name: None if value is None else options[name].read(value)
-                  for name, value in json.loads(text).items()}
-        return cls(values, dict.fromkeys(values, "supervisor"))
 
 
 def load(given: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None,

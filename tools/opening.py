@@ -1,5 +1,6 @@
 """The configured store: opened, or made."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,7 @@ def tls_folder(root: Path) -> Path:
 def init(root: Path) -> None:
     """Make an empty store at `root`, with a certificate. Raises Failure."""
     from tools.tls import Certificates  # here: it loads much that no other command needs
+    os.umask(0o077)
     try:
         Store.make(root)
     except StoreError as error:

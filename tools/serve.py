@@ -1,17 +1,26 @@
-"""`onecopy serve`: makes the store where that is asked for, and runs the supervisor."""
+"""`onecopy serve`: binds the ports, gives up what only root may do, makes the store where that is asked for, and runs
+the supervisor."""
 
+import os
 from collections.abc import Callable
 
-from tools import logs
+from tools import logs, privileges, sockets
 from tools.config import Config
 from tools.opening import init, is_store
-from tools.settings import Log
+from tools.settings import Log, Workers
+from tools.sockets import Listening
 from tools.supervisor import Supervisor
 
 
 def serve(config: Config, *, create: bool, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until a signal says stop. `ready` is called when all processes serve. Raises Failure."""
+    os.umask(0o077)
+    bound: list[Listening] = []
+    workers = config.settings("workers", Workers)
+    if privileges.wanted(workers):
+        bound = sockets.bind(config)
+        privileges.give_up(workers, bound)
     logs.configure(config.settings("log", Log))
     if create and not is_store(config.root):
         init(config.root)
-    Supervisor(config, ready).run()
+    Supervisor(config, ready, bound).run()

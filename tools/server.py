@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from attrs import define, field
@@ -20,7 +20,8 @@ import lmtp.protocol
 import lmtp.settings
 import pop3.protocol
 import pop3.settings
-from store.net.limits import ConnectionLimits
+from store.net.counts import Counts
+from store.net.doors import Door, DoorSettings
 from store.net.networks import Networks
 from store.net.proxied import ProxiedFactory
 from store.net.stream import StreamFactory
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 
 CHECK = 0.05            # seconds between two looks whether all sessions have ended
 
+SETTINGS: dict[str, type[DoorSettings]] = {
+    "imap": imap.settings.Settings, "pop3": pop3.settings.Settings, "lmtp": lmtp.settings.Settings}
+
 
 class _UnixPort(unix.Port):
     """Leaves the socket's name on disk alone: it belongs to the process that made it."""
@@ -43,16 +47,17 @@ class _UnixPort(unix.Port):
 
 @define(eq=False)
 class Server:
-    """What one process serves. `reactor` is Twisted's."""
+    """What one process serves. `reactor` is Twisted's; `certificates` those of each server; `counts` what all processes
+    count together."""
 
     reactor: Any
     store: Store
     config: Config
-    certificates: Certificates
-    relays: Certificates                        # the same for LMTP, which may ask for those of its clients
+    certificates: Mapping[str, Certificates]
+    counts: Counts | None = None
     ports: list[Any] = field(factory=list, init=False)
     factories: list[StreamFactory] = field(factory=list, init=False)
-    _limits: ConnectionLimits | None = field(default=None, init=False)      # of all LMTP listeners together
+    _doors: dict[str, Door] = field(factory=dict, init=False)
 
     def listen(self, sockets: Sequence[Listening]) -> None:
         """Begin to serve on these sockets."""
@@ -66,26 +71,36 @@ class Server:
         self.factories = list(factories.values())
 
     def _factory(self, server: str, tls: bool, purpose: Purpose) -> StreamFactory:
+        certificates = self.certificates[server]
         if server == "imap":
             return imap.protocol.factory(self.store, self.config.settings("imap", imap.settings.Settings),
-                                         self.reactor, self.certificates, implicit_tls=tls)
+                                         self.reactor, certificates, implicit_tls=tls, door=self._door("imap"))
         if server == "pop3":
             return pop3.protocol.factory(self.store, self.config.settings("pop3", pop3.settings.Settings),
-                                         self.reactor, self.certificates, implicit_tls=tls)
+                                         self.reactor, certificates, implicit_tls=tls, door=self._door("pop3"))
         settings = self.config.settings("lmtp", lmtp.settings.Settings)
         if purpose is Purpose.VERIFICATION:
-            return lmtp.protocol.verification_factory(self.store, settings, self.reactor)
-        self._limits = self._limits or lmtp.protocol.connection_limits(settings)
-        return lmtp.protocol.factory(self.store, settings, self.reactor, self.relays, implicit_tls=tls,
-                                     guaranteed=purpose is Purpose.GUARANTEED, limits=self._limits)
+            return lmtp.protocol.verification_factory(self.store, settings, self.reactor,
+                                                      Door.from_settings("verification", settings, self.counts))
+        return lmtp.protocol.factory(self.store, settings, self.reactor, certificates, implicit_tls=tls,
+                                     guaranteed=purpose is Purpose.GUARANTEED, door=self._door("lmtp"))
+
+    def _door(self, server: str) -> Door:
+        """The one of all listeners of that server."""
+        if server not in self._doors:
+            self._doors[server] = Door.from_settings(server, self._settings(server), self.counts)
+        return self._doors[server]
+
+    def _settings(self, server: str) -> DoorSettings:
+        return self.config.settings(server, SETTINGS[server])
 
     def _port(self, listening: Listening, factory: StreamFactory) -> Any:
         handle = listening.socket.fileno()
         served: Any = factory
         if listening.tls:
-            shown = self.relays if listening.server == "lmtp" else self.certificates
-            served = TLSMemoryBIOFactory(cast(IOpenSSLServerConnectionCreator, shown), False, served)
-        if listening.server == "lmtp" and (proxies := self._proxies()):
+            shown = cast(IOpenSSLServerConnectionCreator, self.certificates[listening.server])
+            served = TLSMemoryBIOFactory(shown, False, served)
+        if proxies := Networks.parse(self._settings(listening.server).proxy_networks):
             served = ProxiedFactory(served, proxies, self.reactor)
         if listening.socket.family == socket.AF_UNIX:
             port = _UnixPort._fromListeningDescriptor(     # type: ignore[no-untyped-call]
@@ -95,8 +110,16 @@ class Server:
             return port
         return self.reactor.adoptStreamPort(handle, listening.socket.family, served)
 
-    def _proxies(self) -> Networks:
-        return Networks.parse(self.config.settings("lmtp", lmtp.settings.Settings).proxy_networks)
+    async def drain(self, time: float, stopping: Callable[[], bool]) -> None:
+        """Let nobody new in, and wait until all who have logged in are gone: so long at most, or until a stop."""
+        deadline = self.reactor.seconds() + time
+        for factory in self.factories:
+            factory.drain()
+        while self._entered() and self.reactor.seconds() < deadline and not stopping():
+            await self._pause(CHECK)
+
+    def _entered(self) -> bool:
+        return any(stream.entered for factory in self.factories for stream in factory.streams)
 
     async def stop(self, time: float) -> None:
         """Accept no more, tell the sessions, and wait until they have ended; cut off those that take longer."""

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from attrs import Attribute, field, frozen
+from attrs.validators import ge, in_
 
 
 def tcp_port(default: int, help: str) -> int:
@@ -58,14 +59,31 @@ class LmtpListen:
     socket_mode: int = field(default=0o666, metadata={"help": "permissions of these sockets", "type": "mode"})
 
 
+def _ciphers(_settings: object, _attribute: "Attribute[str]", value: str) -> None:
+    import ssl  # here: it takes its time, and most commands need no TLS
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(value)
+    except ssl.SSLError:
+        raise ValueError("selects no cipher suite") from None
+
+
 @frozen
 class Tls:
-    """The certificate for STARTTLS and the ports under TLS."""
+    """The certificates for STARTTLS and the ports under TLS."""
 
     certificate: Path | None = field(default=None, metadata={
         "help": "PEM file of the certificate and its chain; default: the self-signed one that init made"})
     key: Path | None = field(default=None, metadata={
         "help": "PEM file of the private key; default: that of the certificate"})
+    certificates: Path | None = field(default=None, metadata={
+        "help": "folder of further certificates, each for the host names in it: NAME.pem with the key in it or in "
+                "NAME.key, or NAME/fullchain.pem and NAME/privkey.pem"})
+    minimum_version: str = field(default="1.2", validator=in_(("1.2", "1.3")), metadata={
+        "help": "the oldest version of TLS that is spoken: 1.2, 1.3"})
+    ciphers: str = field(default="ECDHE+AESGCM:ECDHE+CHACHA20", validator=_ciphers, metadata={
+        "help": "cipher suites for TLS 1.2, in OpenSSL's words; those of 1.3 are all good"})
+    ticket_time: int = field(default=86400, validator=ge(60), metadata={
+        "help": "time after which session tickets have another key", "type": "duration"})
 
 
 @frozen
@@ -78,7 +96,12 @@ class Workers:
     lmtp: int = count(0, "processes for LMTP alone")
     stop_time: float = field(default=10.0, metadata={
         "help": "how long sessions have to end at a stop", "type": "duration"})
+    drain_time: float = field(default=600.0, metadata={
+        "help": "how long those who have logged in may stay at `onecopy drain`", "type": "duration"})
     restarts: int = count(10, "give up after so many restarts in ten minutes")
+    user: str = field(default="", metadata={
+        "help": "as whom the processes run when root starts them, once the ports are bound; empty: as root"})
+    group: str = field(default="", metadata={"help": "the same for the group; default: the user's own"})
 
 
 LEVELS = ("debug", "info", "warning", "error")

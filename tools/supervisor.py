@@ -10,22 +10,25 @@ import logging
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from attrs import define, field, frozen
 
 from store import presence
 from store.errors import StoreError
+from store.net import counts
+from store.net.counts import Place
 from tools import clearing, sockets
 from tools.config import Config
 from tools.errors import Failure
-from tools.orders import READY, Orders
-from tools.settings import Workers
+from tools.forking import Child
+from tools.orders import HELD_BACK, READY, Orders
+from tools.settings import Tls, Workers
 from tools.sockets import SERVERS, Listening
+from tools.tickets import TicketKeys
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +39,7 @@ LONGEST_PAUSE = 30.0
 KILL_TIME = 5.0         # seconds that a stop may take longer than the sessions are given
 LOOK = 1.0              # seconds between two looks for tools that died in the store
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
 
 @frozen
@@ -80,17 +83,24 @@ class Supervisor:
 
     config: Config
     ready: Callable[[], None] = lambda: None        # called when all serve for the first time
-    _processes: dict[str, "subprocess.Popen[bytes]"] = field(factory=dict, init=False)
-    _sockets: list[Listening] = field(factory=list, init=False)
+    _sockets: list[Listening] = field(factory=list)     # those that are bound already
+    _processes: dict[str, Child] = field(factory=dict, init=False)
     _restarts: list[float] = field(factory=list, init=False)
     _wake: int = field(default=-1, init=False)
     _served: bool = field(default=False, init=False)
     _next_look: float = field(default=0.0, init=False)
+    _up: bool = field(default=False, init=False)            # all have been started
+    _draining: bool = field(default=False, init=False)      # who has served the last one ends by itself
+    _counts: int = field(default=-1, init=False)            # what all processes count together: see `Place`
+    _parts: int = field(default=0, init=False)
+    _key: str = field(default="", init=False, repr=False)
+    _tickets: TicketKeys = field(init=False)
 
     def run(self) -> None:
         """Until a signal says stop. Raises Failure when the server cannot start, or not stay up."""
         claim = _claim(self.config.root)
         self._wake = _signals_to_pipe()
+        self._tickets = TicketKeys.shared(self.config.settings("tls", Tls))
         try:
             while True:
                 try:
@@ -99,6 +109,8 @@ class Supervisor:
                 except _Died as death:
                     log.error("%s", death)
                     self._kill()
+                    if self._draining:
+                        raise Failure("a process died while the server was drained", 1) from None
                     if not isinstance(death, _ToolDied):
                         self._pause()
         except _Stopped:
@@ -109,10 +121,12 @@ class Supervisor:
             os.close(claim)
 
     def _start(self) -> None:
+        self._up = False
         clearing.clear(self._run_folder)
         if not self._sockets:
             self._sockets = sockets.bind(self.config)
         wanted = roles(self.config.settings("workers", Workers))
+        self._count_anew(1 + sum(role.processes for role in wanted))
         self._spawn(KEEPER, keeper=True, servers=() if wanted else SERVERS)
         self._wait_ready(KEEPER)
         names = []
@@ -124,6 +138,7 @@ class Supervisor:
             self._wait_ready(name)
         log.info("serving%s: %s", f" with {len(self._processes)} processes" if names else "",
                  ", ".join(map(str, self._sockets)))
+        self._up = True
         if not self._served:
             self._served = True
             self.ready()
@@ -132,29 +147,25 @@ class Supervisor:
     def _run_folder(self) -> Path:
         return self.config.root / "run"
 
+    def _count_anew(self, processes: int) -> None:
+        if self._counts >= 0:
+            os.close(self._counts)
+        self._counts, self._parts, self._key = counts.make(processes), processes, counts.new_key()
+
     def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
         mine = [each for each in self._sockets if each.server in servers]
-        handles = [(each.server, each.tls, each.purpose.value, each.socket.fileno()) for each in mine]
-        orders = Orders(name, keeper, handles, self.config)
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])       # it waits until the process knows what it means
+        place = Place(self._counts, len(self._processes), self._parts, self._key)
+        orders = Orders(name, keeper, mine, self.config, place, self._tickets, os.getpid())
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
-            process = subprocess.Popen([sys.executable, "-P", "-m", "tools.worker", str(os.getpid())], process_group=0,
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                       pass_fds=[handle for *_, handle in orders.sockets])
+            process = self._processes[name] = Child.start(
+                partial(_work, orders), [self._counts, *(each.socket.fileno() for each in mine)])
         finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])
-        self._processes[name] = process
-        assert process.stdin is not None
-        try:
-            process.stdin.write(orders.to_json().encode())
-            process.stdin.close()
-        except BrokenPipeError:
-            pass                                # it is dead already, which `_wait_ready` finds
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
         log.debug("%s has been started: %d", name, process.pid)
 
     def _wait_ready(self, name: str) -> None:
         process = self._processes[name]
-        assert process.stdout is not None
         with process.stdout as stdout:
             self._wait(stdout.fileno())
             said = stdout.read(len(READY))
@@ -188,18 +199,38 @@ class Supervisor:
             if number == signal.SIGHUP:
                 for process in self._processes.values():
                     process.send_signal(signal.SIGHUP)
+            if number == signal.SIGUSR1 and not self._draining:
+                if not self._up:
+                    raise _Stopped
+                self._drain()
+
+    def _drain(self) -> None:
+        """Have those that serve let nobody new in; when the last of them has ended, the server stops."""
+        log.info("nobody new may log in; the server stops when all have left")
+        self._draining = True
+        for process in self._serving():
+            process.send_signal(signal.SIGUSR1)
+
+    def _serving(self) -> list[Child]:
+        """Those that serve clients: the keeper only where it is alone."""
+        return [process for name, process in self._processes.items() if name != KEEPER or len(self._processes) == 1]
 
     def _look(self) -> None:
         """Raise _Died for a process that has ended; of one that is still starting, `_wait_ready` knows more to say.
 
-        And for a tool that died in the store, at most every LOOK seconds.
+        And for a tool that died in the store, at most every LOOK seconds. _Stopped when all have been drained.
         """
+        if self._draining and not any(process.poll() is None for process in self._serving()):
+            raise _Stopped
         for name, process in self._processes.items():
             status = process.poll()
-            if status is not None and (process.stdout is None or process.stdout.closed):
+            if status == 0 and self._draining:
+                continue
+            if status is not None and process.stdout.closed:
                 raise _Died(f"{name} ({process.pid}) died: {_how(status)}; all are started again")
         if (now := time.monotonic()) >= self._next_look:
             self._next_look = now + LOOK
+            self._tickets.current()                 # forgets those of the past
             ours = {process.pid for process in self._processes.values()}
             for other in presence.look(self._run_folder)[1]:
                 if other.pid not in ours:
@@ -223,7 +254,7 @@ class Supervisor:
         log.info("stopping")
         sockets.close(self._sockets)
         limit = self.config.settings("workers", Workers).stop_time + KILL_TIME
-        serving = [process for name, process in self._processes.items() if name != KEEPER]
+        serving = self._serving()
         keeper = [process for name, process in self._processes.items() if name == KEEPER]
         for group in (serving, keeper):
             for process in group:
@@ -232,7 +263,7 @@ class Supervisor:
             for process in group:
                 try:
                     process.wait(max(0.0, deadline - time.monotonic()))
-                except subprocess.TimeoutExpired:
+                except TimeoutError:
                     log.error("%d takes too long to stop: all are killed", process.pid)
                     return
         log.info("stopped")
@@ -242,9 +273,13 @@ class Supervisor:
             process.kill()
         for process in self._processes.values():
             process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            process.stdout.close()
         self._processes.clear()
+
+
+def _work(orders: Orders) -> int:
+    from tools import worker  # here: it loads the reactor and the servers, of which there is one for each process
+    return worker.main(orders)
 
 
 def _claim(root: Path) -> int:

@@ -1,6 +1,6 @@
 """One process of the server: serves what its supervisor has given it.
 
-It reads its orders from standard input, and says on standard output that it serves, or why it cannot.
+It says on standard output that it serves, or why it cannot.
 """
 
 import ctypes
@@ -8,30 +8,29 @@ import logging
 import os
 import resource
 import signal
-import socket
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
-import lmtp.settings
-from store.net import offload
+from store.accounts.settings import Settings as LoginSettings
+from store.net import entrance, offload
+from store.net.counts import Counts
 from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
 from store.store import Store
-from tools import logs
+from tools.config import Config
 from tools.errors import Failure
 from tools.housekeeping import Housekeeping, tasks
 from tools.opening import open_store, tls_folder
-from tools.orders import NAME, READY, Orders
-from tools.server import Server
-from tools.settings import Log, Tls, Workers
-from tools.sockets import Listening, Purpose
+from tools.orders import HELD_BACK, NAME, READY, Orders
+from tools.server import SETTINGS, Server
+from tools.settings import Tls, Workers
+from tools.tickets import TicketKeys
 from tools.tls import Certificates
 
-log = logging.getLogger("tools.worker")         # also when this is the program itself
+log = logging.getLogger(__name__)
 reactor: Any = _reactor
 
 BROKEN = 3                  # the exit status of a process that found a database damaged
@@ -43,16 +42,19 @@ def run(orders: Orders) -> None:
     config = orders.config
     os.umask(0o077)
     _allow_many_files()
-    listening = [Listening(server, socket.socket(fileno=handle), tls, purpose=Purpose(purpose))
-                 for server, tls, purpose, handle in orders.sockets]
     opened = open_store(config, f"{NAME}, {orders.name}", _end_broken)
     try:
-        own = config.settings("tls", Tls), tls_folder(config.root)
-        certificates = Certificates.from_settings(*own)
-        relays = Certificates.from_settings(*own, config.settings("lmtp", lmtp.settings.Settings).client_ca)
-        _serve(orders, opened, certificates, relays, listening)
+        _serve(orders, opened, _certificates(config, orders.tickets))
     finally:
         opened.close()
+
+
+def _certificates(config: Config, tickets: TicketKeys) -> dict[str, Certificates]:
+    """What each server shows. The keys of tickets are those of all. Raises Failure."""
+    settings = config.settings("tls", Tls)
+    return {server: Certificates.from_settings(settings, tls_folder(config.root),
+                                               config.settings(server, of_server).client_ca, server=server,
+                                               tickets=tickets) for server, of_server in SETTINGS.items()}
 
 
 def _allow_many_files() -> None:
@@ -67,12 +69,12 @@ def _end_broken() -> None:
     os._exit(BROKEN)
 
 
-def _serve(orders: Orders, opened: Store, certificates: Certificates, relays: Certificates,
-           listening: Sequence[Listening]) -> None:
+def _serve(orders: Orders, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
     offload.attach(opened, threads)
+    entrance.attach(opened, orders.config.settings("login", LoginSettings))
     news = NewsSocket(opened.root, opened.news)
-    server = Server(reactor, opened, orders.config, certificates, relays)
+    server = Server(reactor, opened, orders.config, certificates, Counts.at(orders.counts))
     housekeeping = Housekeeping(reactor, opened, threads, tasks(opened, keeper=orders.keeper))
 
     failed: list[Exception] = []
@@ -80,14 +82,20 @@ def _serve(orders: Orders, opened: Store, certificates: Certificates, relays: Ce
     def begin() -> None:
         try:
             news.start(reactor)
-            server.listen(listening)
+            server.listen(orders.sockets)
             housekeeping.start()
             os.write(1, READY)
         except Exception as error:              # Twisted would log it and go on without
             failed.append(error)
             reactor.stop()
 
+    stopping = False
+
     async def end() -> None:
+        nonlocal stopping
+        if stopping:
+            return
+        stopping = True
         log.debug("stopping")
         housekeeping.stop()
         try:
@@ -95,7 +103,20 @@ def _serve(orders: Orders, opened: Store, certificates: Certificates, relays: Ce
         finally:
             reactor.stop()
 
-    _on_signals(end, (certificates, relays))
+    async def drain() -> None:
+        log.info("nobody new may log in")
+        await server.drain(orders.config.settings("workers", Workers).drain_time, lambda: stopping)
+        await end()
+
+    async def reload() -> None:
+        try:
+            for each in certificates.values():
+                await threads.run("files", each.reload)
+            log.info("certificates read again")
+        except Failure as error:
+            log.error("%s", error)
+
+    _on_signals({signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: reload})
     reactor.callWhenRunning(begin)
     reactor.run(installSignalHandlers=False)
     threads.stop()
@@ -104,26 +125,13 @@ def _serve(orders: Orders, opened: Store, certificates: Certificates, relays: Ce
         raise failed[0]
 
 
-def _on_signals(end: Callable[[], Any], certificates: Sequence[Certificates]) -> None:
-    stopping = False
+def _on_signals(actions: Mapping[signal.Signals, Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    def begin(action: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        ensureDeferred(action()).addErrback(lambda failure: log.error("%s", failure.getTraceback()))
 
-    def stop() -> None:
-        nonlocal stopping
-        if not stopping:
-            stopping = True
-            ensureDeferred(end()).addErrback(lambda failure: log.error("%s", failure.getTraceback()))
-
-    def reload() -> None:
-        try:
-            for each in certificates:
-                each.reload()
-            log.info("certificates read again")
-        except Failure as error:
-            log.error("%s", error)
-
-    for number, action in ((signal.SIGTERM, stop), (signal.SIGINT, stop), (signal.SIGHUP, reload)):
-        signal.signal(number, lambda *_, action=action: reactor.callFromThread(action))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGHUP])     # blocked by the supervisor until there is an action
+    for number, action in actions.items():
+        signal.signal(number, lambda *_, action=action: reactor.callFromThread(begin, action))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)       # by the supervisor, until there is an action
 
 
 def _die_with_parent(parent: int) -> None:
@@ -133,18 +141,12 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def main() -> int:
-    """Serve as ordered."""
-    orders = Orders.from_json(sys.stdin.read())
-    logs.configure(orders.config.settings("log", Log))
+def main(orders: Orders) -> int:
+    """Serve as ordered; the exit status."""
+    _die_with_parent(orders.supervisor)
     try:
         run(orders)
     except Failure as failure:
         os.write(1, str(failure).encode(errors="replace"))
         return failure.status
     return 0
-
-
-if __name__ == "__main__":
-    _die_with_parent(int(sys.argv[1]))
-    sys.exit(main())

@@ -22,8 +22,6 @@ from store import rights
 from store.errors import Problem, StoreError
 from store.net import offload
 
-ANY_OF = frozenset("lrikxa")        # who has one of these may know its rights (§4)
-
 
 async def set_acl(session: Session, command: SetAcl) -> Reply:
     """Change what an identifier may do with a mailbox. What its owner always has stays (LISTRIGHTS tells)."""
@@ -69,9 +67,9 @@ async def list_rights(session: Session, command: ListRights) -> Reply:
 async def my_rights(session: Session, command: MyRights) -> Reply:
     """The user's own rights on a mailbox, for whoever has any that tells of it."""
     entry = session.store.entry(session.name(command.mailbox))
-    held = rights.rights(session.store, session.user, entry)
-    if not ANY_OF & set(held):
+    if not rights.knows(session.store, session.user, entry):
         raise StoreError(Problem.NO_MAILBOX)
+    held = rights.rights(session.store, session.user, entry)
     session.stream.write(format_myrights(entry.name.to_client(session.user), held, utf8=session.utf8))
     return Reply("MYRIGHTS completed")
 

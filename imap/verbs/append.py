@@ -163,7 +163,8 @@ async def append(session: Session, command: Append) -> Reply:
     try:
         if arriving.failure is not None:
             raise arriving.failure
-        targets = [_target(session, arriving.entry, one) for one in command.messages]
+        entry = _as_shared_now(session, arriving.entry)
+        targets = [_target(session, entry, one) for one in command.messages]
         if len(targets) == 1:
             outcome, = await offload.deliver(session.store, arriving.messages[0], targets, command.messages[0].date)
             if isinstance(outcome, StoreError):
@@ -178,9 +179,18 @@ async def append(session: Session, command: Append) -> Reply:
         return session.refusal(refusal, as_target=True)
     finally:
         arriving.abort()
-    if not session.store.may(session.user, arriving.entry, "r"):        # RFC 4315 §3
+    if not session.store.may(session.user, entry, "r"):         # RFC 4315 §3
         return Reply("APPEND completed")
-    return Reply("APPEND completed", responses.appenduid(arriving.entry.uidvalidity, uids))
+    return Reply("APPEND completed", responses.appenduid(entry.uidvalidity, uids))
+
+
+def _as_shared_now(session: Session, entry: MailboxEntry) -> MailboxEntry:
+    """The mailbox with its access control list of this moment: messages may have been long on their way to it.
+
+    Raises StoreError NO_MAILBOX, NO_PERMISSION.
+    """
+    now = session.store.mailboxes.find_id(entry.id)
+    return entry if now is None else session.granted(now, "i")      # of one that has gone the delivery will tell
 
 
 def _target(session: Session, entry: MailboxEntry, message: Appended) -> Target:

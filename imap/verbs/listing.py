@@ -236,10 +236,12 @@ def _visible(session: Session) -> Iterable[MailboxEntry]:
 
 
 def _subscriptions(session: Session) -> list[str]:
-    """The names that the user is subscribed to; of what is not its own only what it may look up (RFC 4314 §2.1)."""
+    """The names that the user is subscribed to; of what is not its own only what it may look up (RFC 4314 §2.1), and
+    names above that."""
     subscribed = session.store.subscriptions(session.user)
     if any(map(_is_foreign, subscribed)):
         known = {entry.name.to_client(session.user) for entry in rights.visible(session.store, session.user)}
+        known |= _parents(known)
         return [name for name in subscribed if name in known or not _is_foreign(name)]
     return subscribed
 

@@ -1,6 +1,6 @@
 """CREATE, DELETE, RENAME, SUBSCRIBE, UNSUBSCRIBE (RFC 3501 §6.3.3 to §6.3.7), special use (RFC 6154), NAMESPACE."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from imap.session import Session
@@ -23,8 +23,7 @@ async def create(session: Session, command: Create) -> Reply:
     _may_create(session, name)
     use = await offload.run(session.store, "names", _special_use, session, name, command.special_uses) if (
         command.special_uses) else None
-    await session.patiently(offload.run(
-        session.store, "names", lambda: session.store.create_mailbox(name, special_use=use)))
+    await _named(session, name, lambda: session.store.create_mailbox(name, special_use=use))
     _tell_name(session, name, _without_separator(command.mailbox))
     return Reply("CREATE completed")
 
@@ -54,7 +53,7 @@ async def rename(session: Session, command: Rename) -> Reply:
     _may_create(session, new)
     if new.is_inbox():
         raise StoreError(Problem.MAILBOX_EXISTS)
-    await session.patiently(offload.run(session.store, "names", lambda: session.store.rename_mailbox(old, new)))
+    await _named(session, new, lambda: session.store.rename_mailbox(old, new))
     if command.old != old.to_client(session.user) or _without_separator(command.new) != new.to_client(session.user):
         _tell_name(session, new, command.old)
     return Reply("RENAME completed")
@@ -80,6 +79,18 @@ async def namespace(session: Session, command: Namespace) -> Reply:
     """One's own mailboxes, other users', and public ones (RFC 2342)."""
     session.stream.write(responses.namespace([""], [OTHERS], [PUBLIC]))
     return Reply("NAMESPACE completed")
+
+
+async def _named(session: Session, name: MailboxName, work: Callable[[], object]) -> None:
+    """Give a mailbox that name. Whether another one has it, and may not be looked up, is not said (RFC 4314 §6)."""
+    try:
+        await session.patiently(offload.run(session.store, "names", work))
+    except StoreError as error:
+        if error.problem is Problem.MAILBOX_EXISTS and name.owner != session.user:
+            entry = session.store.mailboxes.find(name)
+            if entry is None or not session.store.may(session.user, entry, "l"):
+                raise StoreError(Problem.NO_PERMISSION) from error
+        raise
 
 
 def _tell_name(session: Session, name: MailboxName, supplied: str, attributes: Sequence[bytes] = ()) -> None:
@@ -122,9 +133,9 @@ def _may_rename(session: Session, old: MailboxName) -> None:
 
     Raises StoreError NO_MAILBOX, NO_PERMISSION.
     """
-    if not _is_known(session, old):
+    known, top = _is_known(session, old), session.store.mailboxes.find(old)
+    if top is None and not known:
         raise StoreError(Problem.NO_MAILBOX if old.owner == session.user else Problem.NO_PERMISSION)
-    top = session.store.mailboxes.find(old)
     moved = [top] if top is not None else list(session.store.mailboxes.below(old.owner, old.path))
     if not all(session.store.may(session.user, entry, "x") for entry in moved):
         raise StoreError(Problem.NO_PERMISSION)

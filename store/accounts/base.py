@@ -5,6 +5,7 @@ from typing import Protocol
 
 from attrs import frozen
 
+from store.accounts.scram import Keys
 from store.errors import Problem
 from store.values import Secret
 
@@ -47,7 +48,8 @@ class Account:
     """A user as the store needs to know it: `user` is the user id, `name` in the default domain, else `name@domain`.
 
     `removed` is the Unix time at which it was removed, or 0; `groups` are those that access control lists speak of;
-    `aliases` are further addresses, written as user ids are (mailAlternateAddress).
+    `aliases` are further addresses, written as user ids are (mailAlternateAddress); `access` are the rules of what the
+    user may use from where (access.py; mailAllowedServiceAccess), "" without any.
     """
 
     user: str
@@ -56,6 +58,7 @@ class Account:
     removed: int = 0
     groups: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+    access: str = ""
 
 
 NO_USER_ID = "@"            # that nobody can have; "" owns the public mailboxes
@@ -73,6 +76,20 @@ class Directory(Protocol):
     def look_up(self, address: str) -> Account | None:
         """The account that mail to that address (with or without a domain, no sub-address) is for: the user's own
         address or an alias, in any case and any form of its domain."""
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether it has the keys of SCRAM, without which no user can log in that way."""
+
+    def find_keys(self, login: str, mechanism: str) -> tuple[Keys, Account | None]:
+        """The keys of SCRAM of the one with that login name; for an unknown user, and one who cannot log in, keys that
+        nothing fits, and None. For a thread, too."""
+
+    def access_rules(self, account: Account) -> str:
+        """What is said of the user's access to services, or of that of the user's domain; "" for neither."""
+
+    def remember_for(self, seconds: float) -> None:
+        """How long `remembers` knows."""
 
     def remembers(self, login: str, password: Secret) -> Account | None:
         """The account, if this password was found right a short while ago: at once, and without going anywhere."""

@@ -13,7 +13,9 @@ from store.accounts.addresses import canonical, canonical_domain
 from store.accounts.aliases import Aliases, legal_aliases
 from store.accounts.base import NO_USER_ID, Account, Status
 from store.accounts.cache import VerifiedPasswords
-from store.accounts.passwords import NOBODY, verify_password
+from store.accounts.domains import DomainRules
+from store.accounts.passwords import NOBODY, scram_keys, verify_password
+from store.accounts.scram import Keys
 from store.errors import Problem, StoreError
 from store.values import Secret
 
@@ -39,6 +41,8 @@ class User:
             values["groups"] = self.account.groups
         if self.account.aliases:
             values["aliases"] = self.account.aliases
+        if self.account.access:
+            values["access"] = self.account.access
         if self.account.removed:
             values["removed"] = self.account.removed
         if self.before is not None:
@@ -53,13 +57,15 @@ class User:
         """From the stored form. Equal octets give the same object."""
         values = json.loads(data)
         account = Account(user, values["partition"], Status(values["status"]), values.get("removed", 0),
-                          tuple(values.get("groups", ())), tuple(values.get("aliases", ())))
+                          tuple(values.get("groups", ())), tuple(values.get("aliases", ())),
+                          values.get("access", ""))
         before = Status(values["before"]) if "before" in values else None
         return cls(account, values["password"], before, values.get("renamed_from", ""))
 
 
 class BuiltinDirectory:
-    """Users in `users.db`, and whose each alias is in `aliases.db`: `write` and `erase` keep the two together.
+    """Users in `users.db`, and whose each alias is in `aliases.db`: `write` and `erase` keep the two together. A
+    key that begins with @ is that of a domain, or of the directory itself (`DomainRules`).
 
     A Directory (accounts/base.py), and the calls that change it.
     """
@@ -70,6 +76,7 @@ class BuiltinDirectory:
         self._aliases = Aliases(mailboxes.aliases)
         self._ending = "@" + canonical_domain(default_domain)
         self._verified = VerifiedPasswords()
+        self.domains = DomainRules(mailboxes)
 
     def user_id(self, address: str) -> str:
         """The user id of an address or login name: its canonical form without the default domain; NO_USER_ID for what
@@ -81,7 +88,7 @@ class BuiltinDirectory:
 
     def user(self, user: str, txn: Txn = None) -> User | None:
         """The row of that user id."""
-        data = self._table.get(user.encode(), txn)
+        data = self._table.get(user.encode(), txn) if not user.startswith(NO_USER_ID) else None
         return User.from_bytes(user, data) if data is not None else None
 
     def find(self, user: str) -> Account | None:
@@ -114,6 +121,29 @@ class BuiltinDirectory:
         self._verified.add(found.account.user, password, found.password)
         return found.account
 
+    @property
+    def has_keys(self) -> bool:
+        """Those who have got a password here have the keys of SCRAM."""
+        return True
+
+    def find_keys(self, login: str, mechanism: str) -> tuple[Keys, Account | None]:
+        """The user's keys of SCRAM; see Directory."""
+        name = self.user_id(login)
+        found, nobody = self.user(name), Keys.of_nobody(mechanism, name, self.domains.secret())
+        keys = scram_keys(mechanism, found.password) if found is not None else None
+        if found is None or keys is None or not found.account.status.may_log_in:
+            return nobody, None
+        return keys, found.account
+
+    def access_rules(self, account: Account) -> str:
+        """The user's, else those of the user's domain."""
+        domain = account.user.rpartition("@")[2] if "@" in account.user else self._ending[1:]
+        return account.access or self.domains.access(domain)
+
+    def remember_for(self, seconds: float) -> None:
+        """How long `remembers` knows."""
+        self._verified.lifetime = seconds
+
     def add(self, address: str, password_hash: str, *, partition: str = "primary", aliases: Iterable[str] = ()
             ) -> Account:
         """A new user. Raises StoreError USER_EXISTS, BAD_NAME, LIMIT."""
@@ -136,7 +166,8 @@ class BuiltinDirectory:
         self._change(work)
 
     def change(self, user: str, *, password_hash: str | None = None, status: Status | None = None,
-               groups: Iterable[str] | None = None, aliases: Iterable[str] | None = None) -> Account:
+               groups: Iterable[str] | None = None, aliases: Iterable[str] | None = None, access: str | None = None
+               ) -> Account:
         """Change what is given. Raises StoreError NO_USER; for aliases USER_EXISTS, BAD_NAME, LIMIT."""
         names = None if groups is None else tuple(groups)
         addresses = None if aliases is None else self._legal_aliases(aliases)
@@ -144,7 +175,8 @@ class BuiltinDirectory:
             old, password=password_hash or old.password, account=evolve(
                 old.account, status=status or old.account.status,
                 groups=old.account.groups if names is None else names,
-                aliases=old.account.aliases if addresses is None else addresses))).account
+                aliases=old.account.aliases if addresses is None else addresses,
+                access=old.account.access if access is None else access))).account
 
     def _legal_aliases(self, addresses: Iterable[str]) -> tuple[str, ...]:
         named = {address: self.user_id(address) for address in addresses}
@@ -184,12 +216,14 @@ class BuiltinDirectory:
     def all(self) -> Iterator[Account]:
         """Every user, in order of user id."""
         for key, data in self._table.scan():
-            yield User.from_bytes(key.decode(), data).account
+            if not key.startswith(NO_USER_ID.encode()):
+                yield User.from_bytes(key.decode(), data).account
 
     def erase(self, user: str, txn: Txn) -> bool:
         """Take a row away, and its aliases; whether it was there."""
         for alias in self._aliases_of(user, txn) or ():
             self._aliases.remove(alias, user, txn)
+        self._verified.forget(user)
         return self._table.delete(user.encode(), txn)
 
     def write(self, user: User, txn: Txn) -> None:
@@ -205,6 +239,7 @@ class BuiltinDirectory:
                 raise StoreError(Problem.USER_EXISTS, f"{alias} is a user")
             self._aliases.add(alias, name, txn)
         self._table.put(name.encode(), user.to_bytes(), txn)
+        self._verified.forget(name, unless=user.password if user.account.status.may_log_in else "")
 
     def _aliases_of(self, user: str, txn: Txn) -> tuple[str, ...] | None:
         data = self._table.get_to_change(user.encode(), txn)

@@ -5,6 +5,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from threading import Lock
 
 from store.values import Secret
 
@@ -13,31 +14,56 @@ MOST = 10_000               # entries
 
 
 class VerifiedPasswords:
-    """Keyed digests, in memory only, under a key of this process. A changed password hash is another key."""
+    """Keyed digests, in memory only, under a key of this process. A changed password hash is another key.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    Used in threads, too.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, lifetime: float = LIFETIME) -> None:
+        self.lifetime = lifetime
         self._clock = clock
         self._key = os.urandom(32)
-        self._until: OrderedDict[bytes, float] = OrderedDict()
+        self._lock = Lock()
+        self._until: OrderedDict[bytes, tuple[float, str, str]] = OrderedDict()
+        self._of: dict[str, set[bytes]] = {}
 
     def __contains__(self, entry: tuple[str, Secret, str]) -> bool:
         """Whether this password of that user was found to fit that stored hash."""
         digest = self._digest(*entry)
-        until = self._until.get(digest)
-        if until is None:
-            return False
-        if until < self._clock():
-            del self._until[digest]
-            return False
-        return True
+        with self._lock:
+            until = self._until.get(digest, (0.0, "", ""))[0]
+            if until < self._clock():
+                self._drop(digest)
+            return digest in self._until
 
     def add(self, user: str, password: Secret, stored: str) -> None:
         """Remember that it fits."""
         digest = self._digest(user, password, stored)
-        self._until[digest] = self._clock() + LIFETIME
-        self._until.move_to_end(digest)
-        if len(self._until) > MOST:
-            self._until.popitem(last=False)
+        with self._lock:
+            if self.lifetime <= 0:
+                return
+            self._until[digest] = self._clock() + self.lifetime, user, stored
+            self._until.move_to_end(digest)
+            self._of.setdefault(user, set()).add(digest)
+            if len(self._until) > MOST:
+                self._drop(next(iter(self._until)))
+
+    def forget(self, user: str, unless: str = "") -> None:
+        """The user is gone, or has changed: what fits the stored hash `unless` may stay."""
+        with self._lock:
+            for digest in tuple(self._of.get(user, ())):
+                if self._until[digest][2] != unless:
+                    self._drop(digest)
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def _drop(self, digest: bytes) -> None:
+        _, user, _ = self._until.pop(digest, (0.0, "", ""))
+        mine = self._of.get(user, set())
+        mine.discard(digest)
+        if not mine:
+            self._of.pop(user, None)
 
     def _digest(self, user: str, password: Secret, stored: str) -> bytes:
         parts = (user.encode(), password.reveal(), stored.encode())

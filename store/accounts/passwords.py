@@ -1,33 +1,47 @@
-"""Password hashes: scrypt (RFC 7914), written as scrypt$<log2 N>$<r>$<p>$<salt>$<hash>, both in base64."""
+"""Password hashes: scrypt (RFC 7914), written as scrypt$<log2 N>$<r>$<p>$<salt>$<hash>, both in base64.
+
+The keys of SCRAM may stand behind it, with spaces between them (`scram.Keys`).
+"""
 
 import base64
 import hashlib
 import hmac
 import os
 
+from store.accounts.scram import Keys, all_keys
 from store.values import Secret
 
 _LOG_N, _R, _P = 14, 8, 1           # 16 MiB of memory and some 40 ms
 _MEMORY = 64 << 20
 
 
-def hash_password(password: Secret) -> str:
-    """A hash with a salt of its own. Takes tens of milliseconds, on purpose."""
+def hash_password(password: Secret, *, scram: bool = True) -> str:
+    """A hash with a salt of its own. Takes tens of milliseconds, on purpose. `scram`: with the keys of SCRAM, which are
+    not as hard to guess the password from."""
     salt = os.urandom(16)
     digest = _scrypt(password.reveal(), salt, _LOG_N, _R, _P)
-    return "$".join(["scrypt", str(_LOG_N), str(_R), str(_P), _text(salt), _text(digest)])
+    hashed = "$".join(["scrypt", str(_LOG_N), str(_R), str(_P), _text(salt), _text(digest)])
+    return " ".join([hashed, *(keys.to_text() for keys in (all_keys(password) if scram else ()))])
 
 
 def verify_password(password: Secret, stored: str) -> bool:
     """Whether the password is the one that was hashed; a hash that cannot be read fits no password."""
     try:
-        kind, log_n, r, p, salt, digest = stored.split("$")
+        kind, log_n, r, p, salt, digest = stored.partition(" ")[0].split("$")
         if kind != "scrypt" or not 10 <= int(log_n) <= 20 or not 1 <= int(r) <= 16 or not 1 <= int(p) <= 4:
             return False
         found = _scrypt(password.reveal(), base64.b64decode(salt), int(log_n), int(r), int(p))
         return hmac.compare_digest(found, base64.b64decode(digest))
     except ValueError:
         return False
+
+
+def scram_keys(mechanism: str, stored: str) -> Keys | None:
+    """The keys of SCRAM that a hash has with it."""
+    for word in stored.split(" ")[1:]:
+        if word.startswith(mechanism + "$"):
+            return Keys.from_text(word)
+    return None
 
 
 #: What a password is compared with when there is no such user, so that the answer takes as long.

@@ -46,8 +46,8 @@ def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current:
     epoch = wanted.head.epoch
     old, new = comparable(there.head, epoch), comparable(wanted.head, epoch)
     if old == new:
-        if (there.rows.tobytes(), there.own.tobytes(), there.heads) != (
-                wanted.rows.tobytes(), wanted.own.tobytes(), wanted.heads):
+        if (there.rows.tobytes(), there.own.tobytes(), there.heads, there.uidls) != (
+                wanted.rows.tobytes(), wanted.own.tobytes(), wanted.heads, wanted.uidls):
             yield Finding("it has other records than its mailbox", str(path), RECONSTRUCT)
     elif current:
         yield Finding("it says other things of its mailbox than is so", str(path), RECONSTRUCT)

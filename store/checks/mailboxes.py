@@ -16,6 +16,7 @@ from store.mailbox import MailboxState
 from store.partition import Partition
 from store.portable import whereabouts
 from store.store import Store
+from store.uidls import is_legal
 from store.values import Flag
 
 _FLAGS = sum(flag.value for flag in Flag)
@@ -42,6 +43,7 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn) -> It
         yield from _look_at_vanished(partition, mailbox, state, rows, where, txn)
         yield from _look_at_removed(removed.get(mailbox, np.empty(0, np.uint32)), state, rows, where)
         yield from _look_at_own_flags(partition, mailbox, state, where, txn)
+        yield from _look_at_uidls(partition, mailbox, rows, where, txn)
         if not state.removed:
             _charge(uses, state)
     yield from _look_at_orphans(partition, set(states), txn)
@@ -163,12 +165,30 @@ def _look_at_own_flags(partition: Partition, mailbox: MailboxId, state: MailboxS
         pass                        # damaged since: the second look tells
 
 
+def _look_at_uidls(partition: Partition, mailbox: MailboxId, rows: Rows, where: str, txn: Txn) -> Iterator[Finding]:
+    """The unique-ids of POP3 that messages brought along: each is a message's that is there, and no other's."""
+    uidls = partition.uidls.all(mailbox, txn)
+    count = partition.uidls.counted(mailbox, txn)
+    if count != len(uidls):
+        yield Finding(f"{count} messages should have a unique-id of their own, {len(uidls)} have one", where,
+                      RECONSTRUCT)
+    there = set(rows["uid"].tolist())
+    for uid, uidl in uidls.items():
+        if uid not in there:
+            yield Finding(f"UID {uid} has a unique-id of its own and is not there", where, RECONSTRUCT)
+        elif not is_legal(uidl):
+            yield Finding(f"UID {uid} has a unique-id that is none", where, RECONSTRUCT)
+    if len(set(uidls.values())) != len(uidls):
+        yield Finding("two messages have the same unique-id", where, RECONSTRUCT)
+
+
 def _look_at_orphans(partition: Partition, known: set[MailboxId], txn: Txn) -> Iterator[Finding]:
     records = set()
     for key, _ in partition.index.scan(txn=txn, hold=txn is not None):
         records.add(chunk_of_key(key)[0])
     for what, mailboxes in (("records", records), ("readers' own flags", partition.readers.mailboxes(txn)),
-                            ("expunged UIDs", partition.vanished.mailboxes(txn))):
+                            ("expunged UIDs", partition.vanished.mailboxes(txn)),
+                            ("unique-ids", partition.uidls.mailboxes(txn))):
         for mailbox in sorted(mailboxes - known):
             yield Finding(f"{what} of a mailbox that has no figures", f"mailbox {mailbox}", RECONSTRUCT)
 

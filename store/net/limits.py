@@ -1,59 +1,103 @@
-"""How many connections a server takes, in all and from one address. The same for all three servers."""
+"""How many connections a server takes: in all, from one address, of one user. The same for all three servers."""
 
 import ipaddress
 
 from attrs import define, field
 
+from store.net.counts import Counts
+
 NETWORK_BITS = 64       # of an IPv6 address: a customer has as many addresses below that as it likes
+
+TOO_MANY = "Too many connections"
+TOO_MANY_HERE = "Too many connections from your address"
+TOO_MANY_OF_USER = "Too many connections of this user"
 
 
 @define
 class ConnectionLimits:
-    """Counts the connections that are open. Remembers only these, so it never grows past `total` entries."""
+    """Counts the connections that are open. Remembers only these, so it never grows past `total` entries.
+
+    With `shared`, those of the other processes count, too. Two that look at the same moment may both find room for the
+    last one: so there may be more than the limit, by one for each other process. `server` keeps the servers apart.
+    """
 
     total: int
     per_address: int
+    per_user: int = 0           # 0: any number
+    network_bits: int = NETWORK_BITS
+    server: str = ""
+    shared: Counts | None = field(default=None, eq=False)
     open: int = field(default=0, init=False)
     _by_address: dict[str, int] = field(factory=dict, init=False)
+    _by_user: dict[str, int] = field(factory=dict, init=False)
 
     def admit(self, address: str) -> bool:
         """Count a connection from `address`, unless there are too many; then it must not be released.
 
         What has no IP address (a UNIX socket) only counts in all.
         """
-        if self.open >= self.total:
-            return False
-        network = _network(address)
+        return not self.refusal(address)
+
+    def refusal(self, address: str) -> str:
+        """The same; why it is refused, in words for the client, or nothing."""
+        if self.open + self._others("", "") >= self.total:
+            return TOO_MANY
+        network = self._network(address)
         if network:
-            here = self._by_address.get(network, 0)
-            if here >= self.per_address:
-                return False
-            self._by_address[network] = here + 1
+            if self._by_address.get(network, 0) + self._others("a", network) >= self.per_address:
+                return TOO_MANY_HERE
+            self._count(self._by_address, "a", network, 1)
         self.open += 1
-        return True
+        self._share("", "", 1)
+        return ""
 
     def release(self, address: str) -> None:
         """A connection that was admitted has ended."""
         self.open -= 1
-        network = _network(address)
+        self._share("", "", -1)
+        network = self._network(address)
         if network:
-            left = self._by_address[network] - 1
-            if left:
-                self._by_address[network] = left
-            else:
-                del self._by_address[network]
+            self._count(self._by_address, "a", network, -1)
 
+    def admit_user(self, user: str) -> bool:
+        """Count a connection of `user`, unless there are too many; then it must not be released."""
+        if self.per_user and self._by_user.get(user, 0) + self._others("u", user) >= self.per_user:
+            return False
+        self._count(self._by_user, "u", user, 1)
+        return True
 
-def _network(address: str) -> str:
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return ""
-    if isinstance(parsed, ipaddress.IPv4Address):
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
+    def release_user(self, user: str) -> None:
+        """One of them has ended, or belongs to nobody any more."""
+        self._count(self._by_user, "u", user, -1)
+
+    def _count(self, counted: dict[str, int], kind: str, name: str, change: int) -> None:
+        left = counted.get(name, 0) + change
+        if left:
+            counted[name] = left
+        else:
+            del counted[name]
+        self._share(kind, name, change)
+
+    def _share(self, kind: str, name: str, change: int) -> None:
+        if self.shared is not None:
+            self.shared.add(self._key(kind, name), change)
+
+    def _others(self, kind: str, name: str) -> int:
+        return self.shared.others(self._key(kind, name)) if self.shared is not None else 0
+
+    def _key(self, kind: str, name: str) -> bytes:
+        return f"{self.server} {kind} {name}".encode()
+
+    def _network(self, address: str) -> str:
+        try:
+            parsed = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:
+            return ""
+        if isinstance(parsed, ipaddress.IPv4Address):
+            return str(parsed)
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, self.network_bits), strict=False))
 
 
 def is_this_host(peer: str) -> bool:

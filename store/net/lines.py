@@ -26,3 +26,11 @@ class TimedOut(Exception):
 
 class Stopping(Exception):
     """The server is going down and this session was waiting for its client: say goodbye."""
+
+
+class LimitReached(Exception):
+    """The client is past a limit that holds for every session: say `public`, and that is the end."""
+
+    def __init__(self, public: str) -> None:
+        super().__init__(public)
+        self.public = public

@@ -402,11 +402,11 @@ async def flushed(store: Store, entry: MailboxEntry) -> None:
         await _durability(store).log(store.partition_of(entry))
 
 
-async def authenticate(store: Store, login: str, password: Secret) -> Account:
-    """The account that logs in. Raises StoreError BAD_LOGIN, UNAVAILABLE."""
+async def authenticate(store: Store, login: str, password: Secret, kind: str = "directory") -> Account:
+    """The account that logs in. Raises StoreError BAD_LOGIN, UNAVAILABLE. `kind`: of the threads that do it."""
     account = store.directory.remembers(login, password)
     if account is None:
-        account = await run(store, "directory", store.directory.authenticate, login, password)
+        account = await run(store, kind, store.directory.authenticate, login, password)
     return account
 
 

@@ -69,9 +69,13 @@ class Proxied(ProtocolWrapper):
             self.wrappedProtocol.handshakeCompleted()
 
     def readConnectionLost(self) -> None:
-        """The proxy sends no more; what is inside may still have something to say."""
-        if IHalfCloseableProtocol.providedBy(self.wrappedProtocol):
-            self.wrappedProtocol.readConnectionLost()
+        """The proxy sends no more; what is inside may still have something to say, but not under TLS.
+
+        (A wrapper says to provide whatever its transport does, which is this object.)
+        """
+        inside = self.wrappedProtocol
+        if IHalfCloseableProtocol.providedBy(inside) and not isinstance(inside, ProtocolWrapper):
+            inside.readConnectionLost()
         else:
             cast(Any, self.transport).loseConnection()
 

@@ -21,13 +21,19 @@ from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from store.net.lines import KEPT, ConnectionLost, LineTooLong, Stopping, TimedOut
+from store.net.doors import MINUTE, Door
+from store.net.limits import TOO_MANY_OF_USER
+from store.net.lines import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 
 log = logging.getLogger(__name__)
 
 READ_AHEAD = 256 * 1024     # octets kept for the session before the socket is no longer read
-LINGER = 30.0               # seconds that a closed connection may take to send what was written
+LINGER = 30.0               # seconds that a closed connection may take to send what was written,
+HANDSHAKE = 5.0             # or, if that is not over, to bring the TLS handshake to its end first
 _numbers = itertools.count(1)   # of connections, over all servers of this process
+TOO_MUCH_BEFORE_LOGIN = "Too much was sent before login"
+TOLD = 200                  # refused connections of a server that are told why, at a time
+TOO_FAST = "Too many commands in a minute"
 TURN = 0.01                 # seconds of work after which a busy session lets others in (`breathe`)
 
 
@@ -54,6 +60,9 @@ class Tls(Protocol):
     def certificate_names(self, connection: object) -> tuple[str, ...]:
         """See `Stream.certificate_names`; `connection` is OpenSSL's."""
 
+    def channel_binding(self, connection: object, kind: str) -> bytes | None:
+        """See `Stream.channel_binding`."""
+
 
 @implementer(IHandshakeListener, IHalfCloseableProtocol)
 class Stream(TwistedProtocol):
@@ -66,6 +75,7 @@ class Stream(TwistedProtocol):
         self._output: list[bytes] = []
         self._waiter: Deferred[None] | None = None      # the session waits for input
         self._room: Deferred[None] | None = None        # the session waits until the peer has taken some
+        self._event: Deferred[None] | None = None       # the session waits for something else
         self._deadline = 0.0
         self._timer: Any = None
         self._idle = False                              # waiting between commands: may be told of a stop
@@ -75,12 +85,54 @@ class Stream(TwistedProtocol):
         self._closing = False
         self._turn = 0.0
         self._woken = False
+        self._admitted = False                          # counted at the door, under its address
+        self._user: str | None = None                   # and as this user's
+        self._early = factory.door.early_octets         # how much of that is left; 0: no limit (any more)
+        self._lines, self._since = 0, 0.0               # since when so many lines have come
         self.id = f"{os.getpid():x}-{number:x}"
         self.peer = self.local = ""
         self.secure = self._handshaking = factory.implicit_tls
         self.stopping = factory.stopping
 
     # What sessions use
+
+    def admit(self) -> None:
+        """Count the connection, before anything is said. Raises LimitReached, Stopping."""
+        if self.stopping:
+            raise Stopping
+        door = self._factory.door
+        refused = door.limits.refusal(self.peer)
+        if refused:
+            door.tell(self._clock.seconds(), self.id, self.peer, refused)
+            door.refused.add(self)
+            if len(door.refused) > TOLD:        # they take no notice: under TLS they may linger without a handshake
+                self.abort()
+            raise LimitReached(refused)
+        self._admitted = True
+        self._since = self._clock.seconds()
+
+    def enter(self, user: str) -> None:
+        """The client has proved to be `user`: from now on the limits are wider. Raises LimitReached, Stopping."""
+        if self._factory.door.draining:
+            raise Stopping
+        if not self._factory.door.limits.admit_user(user):
+            log.warning("%s: %s is turned away: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
+            raise LimitReached(TOO_MANY_OF_USER)
+        self._user, self._early = user, 0
+
+    def leave(self) -> None:
+        """Nobody is logged in any more."""
+        user, self._user = self._user, None
+        if user is not None:
+            self._factory.door.limits.release_user(user)
+            self._early = self._factory.door.early_octets
+            if self._factory.door.draining:
+                self.stop()
+
+    @property
+    def entered(self) -> bool:
+        """Whether somebody is logged in."""
+        return self._user is not None
 
     async def line(self, limit: int, timeout: float, *, idle: bool = False) -> bytes:
         """The next line, without its line end (CRLF, or a bare LF); `limit` counts its octets.
@@ -97,6 +149,9 @@ class Stream(TwistedProtocol):
             await self._more(deadline, idle and not searched)
         line = bytes(self._input[:end])
         self._took(end + 1)
+        self._lines += 1
+        if self._lines > self._factory.door.command_rate:
+            self._look_at_rate()
         if line.endswith(b"\r"):
             line = line[:-1]
         if len(line) > limit:
@@ -168,6 +223,30 @@ class Stream(TwistedProtocol):
             if self._lost:
                 raise ConnectionLost
 
+    async def until(self, event: "Deferred[None]", timeout: float) -> bool:
+        """Wait for something that is no input; whether it has come in time. Raises ConnectionLost, Stopping at once."""
+        self._send()
+        if self._lost:
+            raise ConnectionLost
+        if self.stopping:
+            raise Stopping
+        self._event, self._idle = event, True
+        timer = self._clock.callLater(timeout, self._event_is_late, event)
+        try:
+            await event
+            return True
+        except TimedOut:
+            return False
+        finally:
+            self._event, self._idle = None, False
+            self._turn = self._clock.seconds()
+            if timer.active():
+                timer.cancel()
+
+    async def pause(self, seconds: float) -> None:
+        """Let so many seconds pass, and read nothing. Raises ConnectionLost, Stopping at once."""
+        await self.until(Deferred(), seconds)
+
     @property
     def lost(self) -> bool:
         """Whether the connection has ended: nobody waits for an answer any more. Also for other threads."""
@@ -200,19 +279,32 @@ class Stream(TwistedProtocol):
 
         Empty without one, and before the handshake is over (`established`).
         """
-        if not self.secure or self._handshaking or self._lost:
+        if not self.secure or self._handshaking or self._lost or not hasattr(self._factory.tls, "certificate_names"):
             return ()
         return cast(Tls, self._factory.tls).certificate_names(self._transport.getHandle())
+
+    @property
+    def can_bind(self) -> bool:
+        """Whether a login can be bound to this channel (RFC 5056)."""
+        return self.secure and hasattr(self._factory.tls, "channel_binding")
+
+    def channel_binding(self, kind: str) -> bytes | None:
+        """The data of a channel binding by its registered name; None if there is none here."""
+        if not self.can_bind or self._handshaking or self._lost:
+            return None
+        return cast(Tls, self._factory.tls).channel_binding(self._transport.getHandle(), kind)
 
     def close(self) -> None:
         """End the connection after what was written has gone out."""
         if not self._closing:
             self._send()
             self._closing = True
+            if not self.secure and not self._full:      # or else it may linger, and is counted until it has ended
+                self._depart()
             if not self._lost:
                 self._transport.unregisterProducer()
                 self._transport.loseConnection()
-                self._set_deadline(self._clock.seconds() + LINGER)
+                self._set_deadline(self._clock.seconds() + (HANDSHAKE if self._handshaking else LINGER))
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -234,6 +326,8 @@ class Stream(TwistedProtocol):
         running.addErrback(self._failed)
 
     def dataReceived(self, data: bytes) -> None:
+        if self._early:
+            self._early = self._early - len(data) or -1     # below 0: `_more` tells, when what is whole has been read
         self._input += data
         if len(self._input) > READ_AHEAD and not self._paused:
             self._paused = True
@@ -247,7 +341,7 @@ class Stream(TwistedProtocol):
     def readConnectionLost(self) -> None:
         """The peer sends no more, and may still be reading: Exim does that behind its last BDAT and QUIT."""
         self._ended = True
-        if self._waiter is not None:
+        if self._waiter is not None or (self._event is not None and not self._input):
             self._break(ConnectionLost())
 
     def writeConnectionLost(self) -> None:
@@ -255,6 +349,7 @@ class Stream(TwistedProtocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._lost = True
+        self._depart()
         if self._handshaking and not isinstance(reason.value, (ConnectionDone, TwistedConnectionLost)):
             log.info("%s: no TLS with %s: %s", self.id, self.peer, reason.getErrorMessage())
         self._factory.gone(self)
@@ -289,7 +384,7 @@ class Stream(TwistedProtocol):
     async def _converse(self) -> None:
         try:
             await self._factory.start(self).run()
-        except (ConnectionLost, TimedOut, Stopping) as reason:
+        except (ConnectionLost, TimedOut, Stopping, LimitReached) as reason:
             log.debug("%s ended: %s", self.id, type(reason).__name__)
         self.close()
 
@@ -302,11 +397,31 @@ class Stream(TwistedProtocol):
             raise ConnectionLost
         if idle and self.stopping:
             raise Stopping
+        if self._early < 0:
+            raise LimitReached(TOO_MUCH_BEFORE_LOGIN)
         self._send()
         self._idle = idle
         self._waiter = Deferred()
         self._set_deadline(deadline)
         await self._waiter
+
+    def _depart(self) -> None:
+        """The connection counts no longer."""
+        door = self._factory.door
+        door.refused.discard(self)
+        if self._admitted:
+            self._admitted = False
+            door.limits.release(self.peer)
+        if self._user is not None:
+            door.limits.release_user(self._user)
+            self._user = None
+
+    def _look_at_rate(self) -> None:
+        """So many lines have come as may come in a minute: how long did they take?"""
+        now = self._clock.seconds()
+        if now - self._since < MINUTE:
+            raise LimitReached(TOO_FAST)
+        self._lines, self._since = 1, now
 
     async def _swallow_line(self, limit: int, deadline: float) -> None:
         start = bytes(self._input[:limit])
@@ -342,10 +457,15 @@ class Stream(TwistedProtocol):
 
     def _break(self, reason: Exception) -> None:
         self._idle = False
-        for waiting in (self._waiter, self._room):
+        for waiting in (self._waiter, self._room, self._event):
             if waiting is not None:
-                self._waiter = self._room = None
+                self._waiter = self._room = self._event = None
                 waiting.errback(reason)
+
+    def _event_is_late(self, event: "Deferred[None]") -> None:
+        if self._event is event:
+            self._event = None
+            event.errback(TimedOut())
 
     def _set_deadline(self, deadline: float) -> None:
         self._deadline = deadline
@@ -371,16 +491,18 @@ class StreamFactory(Factory):
     """Makes a `Stream` of each accepted connection, and a session of each stream.
 
     `tls` is the context factory for STARTTLS (None: not offered); `implicit_tls`: connections arrive under TLS.
+    `door` is what all listeners of the server share.
     """
 
     noisy = False
 
     def __init__(self, start: Callable[[Stream], Session], clock: Clock, tls: object | None = None,
-                 implicit_tls: bool = False) -> None:
+                 implicit_tls: bool = False, door: Door | None = None) -> None:
         self.start = start
         self.clock = clock
         self.tls = tls
         self.implicit_tls = implicit_tls
+        self.door = door or Door.open_to_all()
         self.streams: set[Stream] = set()
         self.stopping = False
 
@@ -392,6 +514,13 @@ class StreamFactory(Factory):
     def gone(self, stream: Stream) -> None:
         """A connection has ended."""
         self.streams.discard(stream)
+
+    def drain(self) -> None:
+        """Let nobody new in. Sessions in which somebody has logged in go on; all others are told as at a stop."""
+        self.door.draining = self.stopping = True
+        for stream in tuple(self.streams):
+            if not stream.entered:
+                stream.stop()
 
     def stop(self) -> None:
         """Tell every session that the server is going down, also those that a proxy has not introduced yet."""

@@ -1,8 +1,9 @@
 """The threads of a server: a few for each kind of work, so that one kind cannot hold up another."""
 
+import contextlib
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock, Thread, Timer
 from typing import Protocol, TypeVar
 
@@ -12,8 +13,10 @@ T = TypeVar("T")
 
 #: How many threads there are for each kind of work. Every batch of synced files (`offload.SYNCS`) needs one, and so
 #: does the flush of a log.
-POOLS = {"sync": 10, "search": 2, "directory": 2, "files": 4, "changes": 2, "pictures": 2, "names": 1, "locked": 16,
-         "housekeeping": 4}
+POOLS = {"sync": 10, "search": 2, "directory": 2, "doubtful": 1, "tokens": 4, "files": 4, "changes": 2, "pictures": 2,
+         "names": 1, "locked": 16, "housekeeping": 4}
+#: Those whose work only answers a client: at a stop, what has not been begun is left undone.
+ANSWERING = frozenset({"directory", "doubtful", "tokens"})
 SIDE_BY_SIDE = 8            # files synced at the same time within a batch: the journal merges what comes together
 
 
@@ -110,6 +113,9 @@ class ReactorThreads:
 
     def stop(self) -> None:
         """Wait for what is under way, and take no more."""
+        for kind, pool in self._pools.items():
+            if kind in ANSWERING:
+                pool.forget()
         for pool in (*self._pools.values(), self._files):
             pool.stop()
 
@@ -139,6 +145,12 @@ class _Pool:
             task()
             with self._lock:
                 self._under_way -= 1
+
+    def forget(self) -> None:
+        """Leave undone what has not been begun."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._queue.get_nowait()
 
     def stop(self) -> None:
         """Wait until all is done, and end the threads."""

@@ -2,13 +2,15 @@
 
 import codecs
 import re
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from attrs import evolve
 from twisted.internet.task import Clock
 
-from pop3 import session
+from pop3 import admission, update
 from pop3.protocol import factory
 from pop3.settings import Settings
 from store.accounts import passwords
@@ -16,10 +18,12 @@ from store.copying import copy_messages
 from store.deliver import Delivered, Target
 from store.errors import Problem, StoreError
 from store.expunge import remove
+from store.flags import change_flags
 from store.messagefiles import MessageFile
 from store.net import offload
 from store.store import Store
-from store.values import Flag, InternalDate, Secret
+from store.uidls import bring
+from store.values import Flag, FlagAction, Flags, InternalDate, Secret
 from tests.support.wire import Wire
 
 PASSWORD = b"tanstaaf"                  # of RFC 1939 §10's day
@@ -55,10 +59,10 @@ class Place:
         self.wires.append(Wire(server or self.server(), self.clock, peer))
         return self.wires[-1]
 
-    def deliver(self, octets):
+    def deliver(self, octets, date=0):
         staged = self.store.stage(self.inbox)
         staged.write(octets)
-        delivered, = offload.now(offload.deliver(self.store, staged, [Target(self.inbox)], InternalDate(0)))
+        delivered, = offload.now(offload.deliver(self.store, staged, [Target(self.inbox)], InternalDate(date)))
         assert isinstance(delivered, Delivered)
         return delivered.uid
 
@@ -92,6 +96,19 @@ def cheap_hash(password):
         passwords._LOG_N = ln
 
 
+SCRIPTS = Path(__file__).parent.parent / "scripts" / "pop3"
+
+
+def said(script):
+    """What the client says in a script, line by line."""
+    for line in script.splitlines():
+        verb, _, rest = line.partition(":")
+        if verb in ("C", "C2"):
+            yield octets(rest.removeprefix(" ") + "\\r\\n")
+        elif verb in ("C~", "C2~"):
+            yield octets(rest.removeprefix(" "))
+
+
 def octets(text):
     """Text with escapes, as it stands in a script."""
     return codecs.escape_decode(text.encode("utf-8"))[0]
@@ -101,19 +118,26 @@ class Player:
     """Plays a script. Lines are
 
     `C: text` (a command; `C~:` octets without CRLF, with escapes; those that follow each other go out in one piece),
-    `S: text` (the next line of the server; `*` anything, `$name` captured, and the same where it comes again),
+    `S: text` (the next line of the server; `*` anything, `$name` captured, and the same where it comes again; `S~:`
+    octets as they come, with escapes; `sent: text count` the same line so often),
     `closed:` (the server has closed), `nothing:` (it has said nothing more), `hangup:` (the client goes),
+    `again:` (what follows comes on a new connection), `have: word` (the rest of an answer of several lines,
+                                                                     one of which
+    has that word),
     `time: seconds` (pass), `stop:` (the server is told to stop), `tls:` (a handshake was asked for; what follows comes
     under it). `C2:`, `S2:` and so on are those of a second connection.
 
-    `message: octets` (in INBOX, before or during the session), `expunge: uid` and `purge: uid` (another session's; the
-    latter takes the file too), `box: uid ...` (what INBOX holds now), `seen: uid ...`, `fail: what PROBLEM` (from here
+    `message: octets` (in INBOX, before or during the session), `dated: date octets` (with that internal date, a Unix
+    time), `long: lines` (a message of so many lines of 16 octets, and a header of 8), `uidl: uid text` (what it had
+    elsewhere), `flag: uid` (it has been read), XX, `box: uid ...` (what INBOX holds now), `seen: uid ...`,
+    `fail: what PROBLEM` (from here
     on it fails so; `bug` for an exception), and before the first connection `set: name=value`, `with: tls`,
     `peer: address`.
     """
 
-    def __init__(self, place, monkeypatch):
+    def __init__(self, place, monkeypatch, *, bytewise=False):
         self.place = place
+        self.bytewise = bytewise                # each octet comes for itself
         self.patch = monkeypatch
         self.settings = Settings()
         self.tls = None
@@ -150,7 +174,8 @@ class Player:
         if self.waiting:
             which = self.waiting[0][0]
             data, self.waiting = b"".join(data for _, data in self.waiting), []
-            self.wire(which).send(data)
+            for piece in [data[at:at + 1] for at in range(len(data))] if self.bytewise else [data]:
+                self.wire(which).send(piece)
 
     def on_c(self, text, which):
         self.on_c_raw(text + "\\r\\n", which)
@@ -172,6 +197,25 @@ class Player:
         found = re.fullmatch(pattern, line.decode("latin-1"), re.DOTALL)
         assert found, f"expected {text!r}, not {line!r}"
         self.names.update(found.groupdict())
+
+    def on_s_raw(self, text, which):
+        self.got[which] += self.wire(which).received()
+        expected = octets(text)
+        assert self.got[which].startswith(expected), self.got[which][:80]
+        self.got[which] = self.got[which][len(expected):]
+
+    def on_sent(self, text, which):
+        line, _, count = text.rpartition(" ")
+        self.on_s_raw((line + "\\r\\n") * int(count), which)
+
+    def on_have(self, text, which):
+        """The rest of an answer of several lines, among them this one, or one that begins with it."""
+        self.got[which] += self.wire(which).received()
+        lines, end, self.got[which] = self.got[which].partition(b"\r\n.\r\n")
+        assert end and any(text in line.split() for line in lines.decode("ascii").split("\r\n")), lines
+
+    def on_again(self, text, which):
+        del self.wires[which]
 
     def on_nothing(self, text, which):
         self.got[which] += self.wire(which).received()
@@ -209,6 +253,24 @@ class Player:
     def on_message(self, text, which):
         self.place.deliver(octets(text))
 
+    def on_long(self, text, which):
+        self.place.deliver(b"A: b\r\n\r\n" + b"0123456789abcd\r\n" * int(text))
+
+    def on_uidl(self, text, which):
+        uid, uidl = text.split()
+        bring(self.place.store, self.place.inbox, {int(uid): uidl.encode()})
+
+    def on_dated(self, text, which):
+        date, _, message = text.partition(" ")
+        self.place.deliver(octets(message), int(date))
+
+    def on_days(self, text, which):
+        later = time.time() + 86400 * int(text)
+        self.patch.setattr(admission, "time", SimpleNamespace(time=lambda: later))
+
+    def on_flag(self, text, which):
+        change_flags(self.place.store, self.place.inbox, [int(text)], FlagAction.ADD, Flags(Flag.SEEN))
+
     def on_expunge(self, text, which):
         self.place.expunge(int(text))
 
@@ -216,8 +278,9 @@ class Player:
         path = self.place.path(int(text))
         self.place.expunge(int(text))
         staging = self.place.store.partition_of(self.place.inbox).files.staging
-        for name in [path, *(twin for twin in staging.iterdir() if twin.samefile(path))]:
-            name.unlink(missing_ok=True)
+        if path is not None:                    # or it has been purged in another script
+            for name in [path, *(twin for twin in staging.iterdir() if twin.samefile(path))]:
+                name.unlink(missing_ok=True)
 
     def on_box(self, text, which):
         assert self.place.uids() == [int(uid) for uid in text.split()]
@@ -235,10 +298,14 @@ class Player:
         async def fail_later(*_, **__):
             raise error
 
+        def fail_further_on(file, offset, count, read=MessageFile.read):
+            return read(file, offset, count) if offset == 0 else fail()
+
         owner, name, failure = {
             "authenticate": (offload, "authenticate", fail_later), "flush": (offload, "flushed", fail_later),
             "inbox": (self.place.store, "inbox", fail), "open": (self.place.store, "open_mailbox", fail),
             "message": (self.place.store, "open_message", fail), "read": (MessageFile, "read", fail),
-            "remove": (session, "remove", fail), "mark": (session, "change_flags", fail),
+            "later": (MessageFile, "read", fail_further_on),
+            "remove": (update, "remove", fail), "mark": (update, "change_flags", fail),
         }[what]
         self.patch.setattr(owner, name, failure)

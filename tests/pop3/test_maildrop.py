@@ -13,7 +13,8 @@ OTHER = """
 import sys
 from pathlib import Path
 from pop3.maildrop import MaildropLocks
-print(MaildropLocks(Path(sys.argv[1])).take(int(sys.argv[2])), flush=True)
+locks = MaildropLocks(Path(sys.argv[1]))        # an object that is no more holds nothing
+print(locks.take(int(sys.argv[2])), flush=True)
 sys.stdin.read()
 """
 

@@ -3,13 +3,16 @@
 import pytest
 from attrs import evolve
 
+from store.accounts import passwords
 from store.accounts.base import Status, delivery_problem
 from store.accounts.cache import LIFETIME, MOST, VerifiedPasswords
-from store.accounts.passwords import NOBODY, hash_password, verify_password
+from store.accounts.passwords import NOBODY, hash_password, scram_keys, verify_password
 from store.accounts.sasl import Plain
+from store.accounts.scram import Keys
 from store.check import check
 from store.deliver import Delivered
 from store.errors import Problem, StoreError
+from store.store import Store
 from store.users import rename_user
 from store.values import Secret
 from tests.support.stores import HASH, PASSWORD, SMALL, deliver, make_store
@@ -102,7 +105,12 @@ def test_what_is_remembered_ends_and_is_bounded():
     assert ("alice", Secret(b"x"), "hash") not in verified
     for number in range(MOST + 5):
         verified.add(str(number), Secret(b"x"), "hash")
-    assert len(verified._until) == MOST
+    assert len(verified) == len(verified._of) == MOST
+    verified.forget("12")
+    assert len(verified) == len(verified._of) == MOST - 1 and ("12", Secret(b"x"), "hash") not in verified
+    verified.lifetime = 0
+    verified.add("alice", Secret(b"x"), "hash")
+    assert ("alice", Secret(b"x"), "hash") not in verified
 
 
 def test_users_are_added_once_and_removed(store):
@@ -179,7 +187,6 @@ def test_what_is_no_address_is_nobodys(store, address):
 def test_plain_says_who_logs_in(message, expected):
     plain = Plain.from_bytes(message)
     assert (plain.acts_as, plain.user, plain.password.reveal()) == expected
-    assert plain.for_another == (expected[0] not in ("", expected[1]))
 
 
 @pytest.mark.parametrize("message", [
@@ -188,3 +195,113 @@ def test_plain_says_who_logs_in(message, expected):
 def test_what_is_not_plain(message):
     with pytest.raises(ValueError):
         Plain.from_bytes(message)
+
+
+def test_what_is_remembered_is_forgotten_with_the_account(store):
+    for change in ({"password_hash": hash_password(Secret(PASSWORD))}, {"status": Status.DISABLED}):
+        store.directory.change("alice", status=Status.ACTIVE)
+        store.directory.authenticate("alice", Secret(PASSWORD))
+        assert len(store.directory._verified) == 1
+        store.directory.change("alice", **change)
+        assert len(store.directory._verified) == 0
+    store.directory.authenticate("bob", Secret(PASSWORD))
+    rename_user(store, "bob", "carol")
+    assert len(store.directory._verified) == 0 and store.directory.remembers("carol", Secret(PASSWORD)) is None
+
+
+def test_the_same_work_for_an_unknown_user_as_for_a_wrong_password(store, monkeypatch):
+    """Counted, not timed: the hashes, with what they are told to do."""
+    done = []
+
+    def counted(*args, real=passwords._scrypt):
+        done.append(args[2:])
+        return real(*args)
+
+    monkeypatch.setattr(passwords, "_scrypt", counted)
+    work = []
+    for login in ("alice", "nobody", "nobody@elsewhere.example", "", "@", "@example.com"):
+        done.clear()
+        with pytest.raises(StoreError) as refused:
+            store.directory.authenticate(login, Secret(b"wrong"))
+        work.append((tuple(done), str(refused.value)))
+    assert len(work[0][0]) == 1 and set(work) == {work[0]}
+    store.directory.change("alice", status=Status.DISABLED)
+    done.clear()
+    with pytest.raises(StoreError):
+        store.directory.authenticate("alice", Secret(PASSWORD))
+    assert tuple(done) == work[0][0]
+
+
+# SCRAM
+
+def test_a_password_has_the_keys_of_scram_beside_its_hash(store):
+    stored = hash_password(Secret(b"pencil"))
+    for mechanism in ("SCRAM-SHA-1", "SCRAM-SHA-256"):
+        keys = scram_keys(mechanism, stored)
+        assert keys == Keys.from_password(mechanism, "pencil", keys.salt)
+        assert keys.iterations >= 4096 and len(keys.salt) == 16         # RFC 7677 §4
+    assert scram_keys("SCRAM-SHA-1", stored).salt != scram_keys("SCRAM-SHA-256", stored).salt
+    assert scram_keys("SCRAM-SHA-256", hash_password(Secret(b"pencil"), scram=False)) is None
+    assert " " not in hash_password(Secret(b"\xff\xfe"))                # no text, so none that SASLprep takes
+    assert verify_password(Secret(b"\xff\xfe"), hash_password(Secret(b"\xff\xfe")))
+    store.directory.change("alice", password_hash=stored)
+    assert store.directory.authenticate("alice", Secret(b"pencil")).user == "alice"
+    keys, account = store.directory.find_keys("Alice@example.org", "SCRAM-SHA-256")
+    assert account.user == "alice" and keys == scram_keys("SCRAM-SHA-256", stored)
+
+
+def test_the_keys_of_those_who_are_not_there(tmp_path):
+    """The same salt each time, also after a start, and as many iterations as anybody has: so it tells nobody."""
+    store = make_store(tmp_path / "store")
+    there, account = store.directory.find_keys("alice", "SCRAM-SHA-256")
+    assert account.user == "alice"
+    store.directory.add("old", hash_password(Secret(b"x"), scram=False))
+    store.directory.change("bob", status=Status.DISABLED)
+    names = ("nobody", "old", "bob", "@", "@example.com", "no@elsewhere.example")
+    first = {name: store.directory.find_keys(name, "SCRAM-SHA-256") for name in names}
+    for keys, account in first.values():
+        assert account is None and (keys.iterations, len(keys.salt)) == (there.iterations, len(there.salt))
+    assert len({keys.salt for keys, _ in first.values()}) == len(names)
+    store.close()
+    store = Store(tmp_path / "store", SMALL)
+    for name, (keys, _) in first.items():
+        again, account = store.directory.find_keys(name, "SCRAM-SHA-256")
+        assert again.salt == keys.salt and account is None
+        assert again.stored_key != keys.stored_key                      # which no proof fits
+    assert store.directory.find_keys("nobody", "SCRAM-SHA-1")[0].salt != first["nobody"][0].salt
+    assert store.directory.find_keys("NOBODY@example.org", "SCRAM-SHA-256")[0].salt == first["nobody"][0].salt
+    assert [account.user for account in store.directory.all()] == ["alice", "bob", "old"]
+    assert check(store) == []
+    store.close()
+
+
+# Rules of access
+
+def test_rules_of_users_and_domains(tmp_path):
+    store = make_store(tmp_path / "store", ["alice", "bob", "carol@example.com"])
+    directory = store.directory
+
+    def rules(user):
+        return directory.access_rules(directory.find(user))
+
+    assert {rules(user) for user in ("alice", "bob", "carol@example.com")} == {""}
+    directory.change("alice", access="+imap:*")
+    directory.domains.set_access("Example.COM", "-pop:*")
+    directory.domains.set_access("example.org", "+imaps:*")
+    directory.domains.set_access("B\u00fccher.example", "-imap:*")
+    assert (rules("alice"), rules("bob"), rules("carol@example.com")) == ("+imap:*", "+imaps:*", "-pop:*")
+    assert list(directory.domains.all()) == [
+        ("example.com", "-pop:*"), ("example.org", "+imaps:*"), ("xn--bcher-kva.example", "-imap:*")]
+    assert [account.user for account in directory.all()] == ["alice", "bob", "carol@example.com"]
+    assert directory.find("@example.com") is None and directory.user("@") is None
+    directory.change("alice", status=Status.INACTIVE, groups=["staff"])
+    assert directory.find("alice").access == "+imap:*"
+    store.close()
+    store = Store(tmp_path / "store", SMALL)
+    assert store.directory.domains.access("example.com") == "-pop:*"
+    store.directory.domains.set_access("example.com", "")
+    assert store.directory.access_rules(store.directory.find("carol@example.com")) == ""
+    with pytest.raises(ValueError):
+        store.directory.domains.set_access("", "-pop:*")
+    assert check(store) == []
+    store.close()

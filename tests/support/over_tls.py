@@ -36,7 +36,8 @@ from store.values import Flags, InternalDate
 from tests.support.certificates import showing
 from tests.support.scripts import SCRIPTS, Place, Player
 from tests.support.stores import HASH
-from tools.tls import CERTIFICATE, KEY, Certificates, make_certificate
+from tools.settings import Tls
+from tools.tls import Certificates
 
 MEMORY = Path("/dev/shm")
 PATIENCE = 30                       # seconds, far more than anything takes
@@ -222,8 +223,7 @@ def main(names):
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         root = Path(folder) / "store"
         Store.make(root)
-        make_certificate(Path(folder) / "tls")
-        certificates = Certificates(Path(folder) / "tls" / CERTIFICATE, Path(folder) / "tls" / KEY)
+        certificates = Certificates.from_settings(Tls(), Path(folder) / "tls")
         store = Store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20))
         threads = ReactorThreads(reactor.callFromThread)
         offload.attach(store, threads)

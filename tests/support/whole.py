@@ -13,6 +13,7 @@ from store.copying import copy_messages
 from store.expunge import remove
 from store.flags import change_flags
 from store.rights import annotate, set_acl
+from store.uidls import bring
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores import HASH, deliver, make_store
 
@@ -43,7 +44,8 @@ def everything(store):
         heads = [partition.heads.find(number) for number in rows["head"].tolist()]      # the numbers may be others
         rows["head"] = 0
         boxes[when, entry] = (rows.tobytes(), heads, own, state.removed, state.messages, state.unseen, state.deleted,
-                              state.octets, state.keywords, state.quota_root, state.uidvalidity, state.recent, notes)
+                              state.octets, state.keywords, state.quota_root, state.uidvalidity, state.recent, notes,
+                              partition.uidls.of(entry.id))
     uses = {root: (use.octets, use.messages, use.octet_limit, use.message_limit)
             for root, use in (*partition.quotas.all(), *partition.quotas.domains())
             if use.octets or use.octet_limit != -2}
@@ -62,6 +64,10 @@ def random_store(root, seed):
         if entry.name.owner != "bob":
             set_acl(store, entry.name, "bob", "lrswite")
     for step in range(150):
+        if step == 100:
+            for each in list(store.mailboxes.all()):
+                bring(store, each, {uid: b"%d-%d" % (each.id, uid)
+                                    for uid in store.open_mailbox(each).rows["uid"].tolist()[::2]})
         entries = list(store.mailboxes.all())
         entry, other = chance.choice(entries), chance.choice(entries)
         uids = store.open_mailbox(entry).rows["uid"].tolist()

@@ -114,3 +114,39 @@ def test_an_international_default_domain(onecopy: Program, domain: str) -> None:
 def test_a_default_domain_that_cannot_be(onecopy: Program) -> None:
     said = onecopy.refused("user", "list", "--store-default-domain", "ü..example", status=2)
     assert said.startswith("--store-default-domain: 'ü..example': ")
+
+
+def test_rules_of_access(onecopy: Program) -> None:
+    onecopy("user", "set", "alice", "--access=+imap,pop:10.0.0.0/8$-ALL:*")
+    assert onecopy.json("user", "show", "alice")["access"] == "+imap,pop:10.0.0.0/8$-ALL:*"
+    assert "access" not in onecopy.json("user", "show", "bob")
+    onecopy("user", "set", "alice", "--status", "active", "--no-groups")
+    assert "+imap,pop:10.0.0.0/8$-ALL:*" in onecopy("user", "show", "alice")
+    onecopy("user", "rename", "alice", "anna")
+    assert onecopy.json("user", "show", "anna")["access"] == "+imap,pop:10.0.0.0/8$-ALL:*"
+    onecopy("user", "set", "anna", "--no-access-rules")
+    assert "access" not in onecopy.json("user", "show", "anna")
+
+
+def test_rules_of_access_of_a_domain(onecopy: Program) -> None:
+    assert onecopy.json("user", "domain") == []
+    onecopy("user", "domain", "Bücher.Example", "--access=-pop:*")
+    onecopy("user", "domain", "example.org", "--access=+imaps:* EXCEPT 192.0.2.0/24")
+    assert onecopy.json("user", "domain") == [
+        {"domain": "example.org", "access": "+imaps:* EXCEPT 192.0.2.0/24"},
+        {"domain": "xn--bcher-kva.example", "access": "-pop:*"}]
+    assert onecopy.json("user", "domain", "EXAMPLE.org")[0]["access"] == "+imaps:* EXCEPT 192.0.2.0/24"
+    assert "-pop:*" in onecopy("user", "domain", "bücher.example")
+    onecopy("user", "domain", "bücher.example", "--no-access-rules")
+    assert [row["domain"] for row in onecopy.json("user", "domain")] == ["example.org"]
+    assert [row["user"] for row in onecopy.json("user", "list")] == ["alice", "bob"]
+    assert "which domain" in onecopy.refused("user", "domain", "--access=-pop:*", status=2)
+
+
+@pytest.mark.parametrize(("rules", "said"), [
+    ("imap:*", "neither + nor -"), ("+telnet:*", "'telnet' is no service"), ("+imap", "no colon"), ("", "no rules"),
+    ("+imap:mail.example.org", "names are not looked up"), ("+imap:10.1.2.3/8", "10.1.2.3/8")])
+def test_rules_of_access_that_are_none(onecopy: Program, rules: str, said: str) -> None:
+    for words in (("set", "alice"), ("domain", "example.org")):
+        assert said in onecopy.refused("user", *words, f"--access={rules}", status=2)
+    assert "access" not in onecopy.json("user", "show", "alice")

@@ -176,14 +176,6 @@ def test_every_option_is_explained() -> None:
     assert [option.name for option in config.table().values() if not option.help] == []
 
 
-def test_a_worker_gets_the_same_values() -> None:
-    given = {"root": "/srv/mail", "imap.address": "127.0.0.1,::1", "store.message_limit": "3M", "lmtp.separator": "",
-             "lmtp.socket": "/run/lmtp", "workers.stop_time": "1500ms", "store.purge_delay": "123456789",
-             "imap.plaintext_login": "yes"}
-    before = config.load(given, {})
-    assert config.Config.from_json(before.to_json()).values == before.values
-
-
 def test_a_class_that_text_cannot_fill_is_a_mistake_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     @attrs.frozen
     class Odd:

@@ -9,7 +9,6 @@ import pytest
 from tests.support.ports import free_port
 from tools import config, sockets
 from tools.errors import Failure
-from tools.orders import Orders
 from tools.sockets import Purpose
 
 NONE = {"imap.port": "0", "imap.tls_port": "0", "pop3.port": "0", "pop3.tls_port": "0", "lmtp.port": "0",
@@ -52,13 +51,6 @@ def test_those_of_lmtp(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in paths} == {0o660}
     sockets.close(made)
     assert not list(tmp_path.iterdir())
-
-
-def test_what_a_worker_is_told_of_them(tmp_path: Path) -> None:
-    made = bind(lmtp_guaranteed_socket=str(tmp_path / "guaranteed"), lmtp_tls_port=str(free_port()))
-    orders = Orders("one", True, [(each.server, each.tls, each.purpose.value, 3) for each in made], config.load({}, {}))
-    assert Orders.from_json(orders.to_json()).sockets == [("lmtp", True, "", 3), ("lmtp", False, "guaranteed", 3)]
-    sockets.close(made)
 
 
 def test_the_second_of_two_paths_in_use_leaves_nothing_open(tmp_path: Path) -> None:

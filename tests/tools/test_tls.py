@@ -55,8 +55,7 @@ def test_the_certificate_of_init(tmp_path: Path) -> None:
 
 
 def test_nothing_older_than_tls_1_2(tmp_path: Path) -> None:
-    certificates = Certificates.from_settings(Tls(), tmp_path / "tls")
-    certificates._context.set_cipher_list(b"ALL:@SECLEVEL=0")       # or else OpenSSL itself would refuse
+    certificates = Certificates.from_settings(Tls(ciphers="ALL:@SECLEVEL=0"), tmp_path / "tls")  # or OpenSSL refuses
     made = tmp_path / "tls" / CERTIFICATE
     new, old = client(made), client(made)
     new.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -112,11 +111,11 @@ class Conversation:
     """A client with the server's side in memory; what the server says at the end makes both sides finish."""
 
     def __init__(self, certificates: Certificates, client: ssl.SSLContext,
-                 session: ssl.SSLSession | None = None) -> None:
+                 session: ssl.SSLSession | None = None, name: str | None = None) -> None:
         self.server = certificates.serverConnectionForTLS(None)     # type: ignore[arg-type]
         self.server.set_accept_state()
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.client = client.wrap_bio(self.incoming, self.outgoing, session=session)
+        self.client = client.wrap_bio(self.incoming, self.outgoing, server_hostname=name, session=session)
         shaking = {self.client.do_handshake, self.server.do_handshake}
         while shaking:
             for step in tuple(shaking):
@@ -183,8 +182,12 @@ def test_a_session_that_is_taken_up_has_the_names_of_the_first_one(tmp_path: Pat
     second = Conversation(certificates, context, first.client.session)
     assert not first.client.session_reused and second.client.session_reused
     assert certificates.certificate_names(second.server) == ("relay.example.org",)
-    certificates.reload()                       # an authority that is gone admits nobody any more
-    assert not Conversation(certificates, context, second.client.session).client.session_reused
+    certificates.reload()                       # the same authorities: as before
+    assert Conversation(certificates, context, second.client.session).client.session_reused
+    authority.file.write_bytes(Authority(tmp_path, "two").file.read_bytes())
+    certificates.reload()                       # one that is gone admits nobody any more
+    with pytest.raises(SSL.Error, match="certificate verify failed"):
+        Conversation(certificates, context, second.client.session)
 
 
 def test_a_session_does_not_outlive_the_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

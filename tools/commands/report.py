@@ -191,7 +191,9 @@ def _print(arguments: Any, made: dict[str, Any]) -> None:
         save(made, arguments.parquet)
     if arguments.html is not None:
         from tools.spark.report_page import page
-        arguments.html.write_text(page(made), encoding="utf-8")
+        beside = arguments.html.with_name(f".{arguments.html.name}.new")    # who reads the old one reads it whole
+        beside.write_text(page(made), encoding="utf-8")
+        beside.replace(arguments.html)
     if arguments.json:
         print_json(made)
     elif arguments.csv:

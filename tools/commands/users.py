@@ -1,4 +1,4 @@
-"""onecopy user add|list|show|set|rename|remove|restore"""
+"""onecopy user add|list|show|set|domain|rename|remove|restore"""
 
 import argparse
 import getpass
@@ -8,8 +8,11 @@ from pathlib import Path
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
 from store import partitions
+from store.accounts.access import BadRule, Rules
+from store.accounts.addresses import canonical_domain
 from store.accounts.base import Account, Status
 from store.accounts.passwords import hash_password
+from store.accounts.settings import Settings as LoginSettings
 from store.errors import Problem, StoreError
 from store.store import Store
 from store.users import forget_user, remove_user, restore_user
@@ -36,7 +39,7 @@ def add(parser: Parsers) -> None:
     made = parser("user show", show_user, "show what a user has and may")
     made.add_argument("user", metavar="USER")
     made.add_argument("--json", action="store_true")
-    made = parser("user set", set_user, "change a user's password, status, groups or aliases")
+    made = parser("user set", set_user, "change a user's password, status, groups, aliases or access")
     made.add_argument("user", metavar="USER")
     made.add_argument("--status", choices=[status.value for status in Status if status is not Status.REMOVED])
     groups = made.add_mutually_exclusive_group()
@@ -47,8 +50,13 @@ def add(parser: Parsers) -> None:
     aliases.add_argument("--alias", dest="aliases", action="append", metavar="ADDRESS",
                          help="have this further address and no other, to get mail by, not to log in; can be repeated")
     aliases.add_argument("--no-aliases", dest="aliases", action="store_const", const=[], help="have no further address")
+    _access_options(made, "the user")
     made.add_argument("--password", action="store_true", help="ask for a new password")
     _password_options(made)
+    made = parser("user domain", set_domain, "show or change what holds for a domain's users who have nothing else")
+    made.add_argument("domain", metavar="DOMAIN", nargs="?", help="default: show all that have something")
+    _access_options(made, "they")
+    made.add_argument("--json", action="store_true")
     made = parser("user rename", rename_user, "give a user another name; all that the user has comes along")
     made.add_argument("old", metavar="OLD")
     made.add_argument("new", metavar="NEW")
@@ -58,6 +66,23 @@ def add(parser: Parsers) -> None:
     made.add_argument("--yes", action="store_true", help="do not ask")
     made = parser("user restore", restore_users, "have removed users back, as they were")
     made.add_argument("users", nargs="+", metavar="USER")
+
+
+def _access_options(parser: argparse.ArgumentParser, who: str) -> None:
+    access = parser.add_mutually_exclusive_group()
+    access.add_argument("--access", type=_rules, metavar="RULES",
+                        help=f"which services {who} may use from where: --access='+imap,pop:10.0.0.0/8$-ALL:*'")
+    access.add_argument("--no-access-rules", dest="access", action="store_const", const="", help="have no such rules")
+
+
+def _rules(text: str) -> str:
+    try:
+        Rules.parse(text)
+    except BadRule as error:
+        raise argparse.ArgumentTypeError(f"not access rules: {error}") from None
+    if not text.strip():
+        raise argparse.ArgumentTypeError("there are no rules; give --no-access-rules to have none")
+    return text.strip()
 
 
 def _password_options(parser: argparse.ArgumentParser) -> None:
@@ -110,11 +135,17 @@ def add_users(invocation: Invocation) -> int:
         raise Failure("an alias is an address of one user: add the users one by one")
     password = read_password(invocation)
     with invocation.store() as store:
-        return each(arguments.users, lambda user: _added(store, user, password, arguments))
+        return each(arguments.users, lambda user: _added(store, user, _hashed(invocation, password), arguments))
 
 
-def _added(store: Store, user: str, password: Secret, arguments: argparse.Namespace) -> None:
-    add_user(store, user, hash_password(password), arguments.partition, arguments.aliases)
+def _added(store: Store, user: str, password_hash: str, arguments: argparse.Namespace) -> None:
+    add_user(store, user, password_hash, arguments.partition, arguments.aliases)
+
+
+def _hashed(invocation: Invocation, password: Secret) -> str:
+    """As it is stored; with the keys of SCRAM if anybody can log in by these."""
+    mechanisms = invocation.config.settings("login", LoginSettings).mechanisms
+    return hash_password(password, scram=any(name.upper().startswith("SCRAM-") for name in mechanisms))
 
 
 def list_users(invocation: Invocation) -> int:
@@ -145,7 +176,8 @@ def show_user(invocation: Invocation) -> int:
         use = store.quota(user.user)
         facts: dict[str, object] = {
             "user": user.user, "status": user.status.value, **_removal(store, user), "partition": user.partition,
-            "groups": list(user.groups), "aliases": list(user.aliases), "mailboxes": len(store.names(user.user)),
+            "groups": list(user.groups), "aliases": list(user.aliases),
+            **({"access": user.access} if user.access else {}), "mailboxes": len(store.names(user.user)),
             "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
     if invocation.arguments.json:
         print_json(facts)
@@ -159,15 +191,39 @@ def set_user(invocation: Invocation) -> int:
     arguments = invocation.arguments
     password_hash = None
     if arguments.password or arguments.password_file is not None or arguments.password_stdin:
-        password_hash = hash_password(read_password(invocation))
-    elif arguments.status is None and arguments.groups is None and arguments.aliases is None:
-        raise Failure("nothing to change: give --status, --group, --no-groups, --alias, --no-aliases, --password, "
-                      "--password-file or --password-stdin")
+        password_hash = _hashed(invocation, read_password(invocation))
+    elif all(each is None for each in (arguments.status, arguments.groups, arguments.aliases, arguments.access)):
+        raise Failure("nothing to change: give --status, --group, --no-groups, --alias, --no-aliases, --access, "
+                      "--no-access-rules, --password, --password-file or --password-stdin")
     groups = None if arguments.groups is None else _groups(arguments.groups)
     with invocation.store() as store:
         user = account(store, arguments.user)
         directory(store).change(user.user, password_hash=password_hash, groups=groups, aliases=arguments.aliases,
-                                status=Status(arguments.status) if arguments.status else None)
+                                status=Status(arguments.status) if arguments.status else None,
+                                access=arguments.access)
+    return 0
+
+
+def set_domain(invocation: Invocation) -> int:
+    """onecopy user domain"""
+    arguments = invocation.arguments
+    if arguments.domain is None and arguments.access is not None:
+        raise Failure("which domain?")
+    with invocation.store() as store:
+        rules = directory(store).domains
+        try:
+            if arguments.access is not None:
+                rules.set_access(arguments.domain, arguments.access)
+                return 0
+            found = list(rules.all()) if arguments.domain is None else [
+                (canonical_domain(arguments.domain), rules.access(arguments.domain))]
+        except ValueError as error:
+            raise Failure(f"{arguments.domain}: {error}") from None
+    rows = [{"domain": domain, "access": access} for domain, access in found]
+    if arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, ("domain", "access"))
     return 0
 
 

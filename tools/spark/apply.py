@@ -28,7 +28,7 @@ from store import portable
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError
 from store.heads import renumbered
-from store.idxfile import OWN
+from store.idxfile import OWN, UIDLS, uidls_of
 from store.loading import Known, Loaded, load_mailboxes, load_messages, never_again
 from store.messagefiles import sync_file_system
 from store.partition import SERIALS, Partition
@@ -46,6 +46,7 @@ from store.rebuild import (
 from store.remains import Source
 from store.settings import Settings
 from store.store import Store
+from store.uidls import of_rows
 from store.userarea import mark_behind, read_epoch
 from tools.spark import planning
 from tools.spark.pieces import Messages, whole_mailboxes, with_serials
@@ -228,8 +229,9 @@ class _Loading:
         own = [(int(item["chunk"]), head.readers[int(item["reader"])], item["own"])
                for item in np.frombuffer(pieces[0]["own"], OWN)
                if int(item["reader"]) < len(head.readers) and is_owner(head.readers[int(item["reader"])])]
+        uidls = of_rows(uidls_of(np.frombuffer(pieces[0]["uidls"] or b"", UIDLS)), rows)
         return Loaded(entry, figures_of(partition, source, entry, rows), rows, head.removed, own, list(_notes(source)),
-                      head.subscriptions)
+                      head.subscriptions, uidls)
 
     def put_in_place(self) -> None:
         """From here on there is a store. Raises OSError."""

@@ -64,8 +64,8 @@ class Messages:
 def whole_mailboxes(plan: Plan, partition: str) -> Iterator[list[dict[str, Any]]]:
     """The rows of `pieces` of each mailbox on a partition, which stand one after the other. Raises BadPlan."""
     held: list[dict[str, Any]] = []
-    for row in plan.rows("pieces", ["path", "piece", "rows", "places", "own", "fields", "unused", "damaged"],
-                         partition=partition):
+    for row in plan.rows("pieces", ["path", "piece", "rows", "places", "own", "uidls", "fields", "unused",
+                                    "damaged"], partition=partition):
         if row["rows"] is None:
             continue
         if not row["piece"] and held:

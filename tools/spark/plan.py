@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from store.findings import Finding
 from store.messagefiles import MID_OCTETS
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 DONE = "_SUCCESS"               # in the folder of a table that is complete
 PIECE = 32_768                  # records of a row of `pieces`: 3 MiB
@@ -45,6 +45,7 @@ SCHEMAS = {
     "pieces": pa.schema([
         *_PLACE, ("piece", pa.int32()), ("head", pa.binary()), ("name", pa.string()), ("found", pa.bool_()),
         ("rows", pa.binary()), ("places", pa.binary()), ("unused", pa.binary()), ("own", pa.binary()),
+        ("uidls", pa.binary()),
         ("fields", pa.list_(pa.field("element", pa.struct([("number", pa.int64()), ("octets", pa.binary())])))),
         ("damaged", pa.bool_()), ("octets", pa.int64()), ("size", pa.int64()), ("modified", pa.int64()),
         ("findings", _FINDINGS)]),

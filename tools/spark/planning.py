@@ -19,7 +19,7 @@ from mboxlist.names import MailboxName
 from store.errors import StoreError
 from store.findings import RECONSTRUCT, RESTORE, Finding
 from store.heads import UNKNOWN
-from store.idxfile import Head, Remains
+from store.idxfile import Head, Remains, uidl_items
 from store.index import ROW, Rows, take
 from store.refs import marks
 from store.remains import Source, content, likely_digests, read_source
@@ -138,6 +138,7 @@ def _mailbox(task: reading.Task, path: str, known: Facts, begun: float) -> Itera
                "name": str(source.name), "found": source.found, "damaged": damaged, "findings": []}
         if not at:
             row |= {"head": source.head.to_bytes(), "unused": unused.tobytes(), "own": left.own.tobytes(),
+                    "uidls": uidl_items(left.uidls).tobytes(),
                     "fields": [{"number": number, "octets": octets} for number, octets in left.heads.items()],
                     "size": status.st_size, "modified": status.st_mtime_ns, "findings": told(findings)}
         yield row

@@ -185,7 +185,7 @@ class Client:
         if not ended:
             return False
         self.waiting = rest
-        self._due = "answer"
+        self._due = "ready" if self._name == b"AUTHENTICATE" else "answer"      # a mechanism may ask several times
         return True
 
     def _ended(self, response):

@@ -53,6 +53,7 @@ PLAIN = (b"NOOP", b"NOOP", b"CHECK", b"EXPUNGE", b"EXPUNGE", b"CAPABILITY", b"NA
          b"ID NIL", b'ID ("name" "x" "os" NIL)', b"IDLE\r\nDONE", b"IDLE\r\nNOOP", b"GETQUOTA alice", b"LOGOUT",
          b"GETQUOTAROOT INBOX", b"SETQUOTA alice (STORAGE 1)", b"STARTTLS", b"UNAUTHENTICATE", b"FLY", b"IDLE",
          b"AUTHENTICATE PLAIN AGFsaWNlAHNlY3JldA==", b"AUTHENTICATE PLAIN\r\nAGFsaWNlAHNlY3JldA==", b"LOGIN bob secret",
+         b"AUTHENTICATE LOGIN YWxpY2U=\r\nc2VjcmV0", b"AUTHENTICATE SCRAM-SHA-1 biwsbj1hbGljZSxyPWFiYw==\r\n*",
          b"AUTHENTICATE X {3}", b"LOGIN alice secret", b"NOOP {3+}\r\nabc", b"x" * 9000, b"NOOP " + b"x" * 70_000,
          b"NOOP " + b"x" * 66_000 + b"{5+}\r\nabcde", b"LOGIN alice {100000+}\r\n" + b"x" * 100_000, b"FOO {70000}",
          b"LIST \"\" {99999999999999}", b"LIST \"\" {9999999999+}", b"")

@@ -88,8 +88,7 @@ class Client:
             return False
         self.waiting = rest
         if self.in_challenge:
-            self.in_challenge = False
-            self._next({235})
+            self.in_challenge = self._next({235, 334}) == 334       # a mechanism may ask several times
         else:
             self._command(line)
         return True

@@ -66,6 +66,7 @@ SCRAPS = (
     "MAIL FROM:<jörg@bücher.example> SMTPUTF8\r\n".encode(), b"MAIL FROM:<>\r\n", b"LHLO a\r\n", b"DATA\r\n", b".\r\n",
     b"RSET\r\n", b"NOOP\r\n", b"QUIT\r\n", b"STARTTLS\r\n", b"HELO a\r\n", b"VRFY alice\r\n", b"HELP\r\n", b"FLY\r\n",
     b"AUTH PLAIN AHJlbGF5AHNlY3JldA==\r\n", b"AUTH PLAIN\r\n", b"AHJlbGF5AHNlY3JldA==\r\n", b"*\r\n",
+    b"AUTH LOGIN cmVsYXk=\r\n", b"c2VjcmV0\r\n", b"AUTH SCRAM-SHA-1 biwsbj1yZWxheSxyPWFiYw==\r\n",
     b"XCLIENT ADDR=192.0.2.7 NAME=relay.example.net\r\n", b"XCLIENT ADDR=203.0.113.9\r\n", b"XCLIENT LOGIN=a+0Ab\r\n",
     b"XCLIENT ADDR=IPV6:::1 HELO=[UNAVAILABLE]\r\n", b"BDAT x\r\n", b"BDAT 0 LAST\r\n", b"BDAT 0\r\n",
     b"BDAT 10 LAST\r\n1234567890", b"BDAT 10\r\n1234567890", b"BDAT 99999999999999999999\r\n", b"bdat\t  3 last\r\nabc",

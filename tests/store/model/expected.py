@@ -363,7 +363,9 @@ class Expected:
         return False
 
     def rename_inbox(self, name: str, new: str) -> list[int]:
-        """RENAME of INBOX: its messages move to a new mailbox, which is in `boxes` already; their UIDs."""
+        """RENAME of INBOX: its messages move to a new mailbox, which is in `boxes` already, and is shared as INBOX is;
+        their UIDs."""
+        self.boxes[new].acl = dict(self.boxes[name].acl)
         return self.copy(name, new, list(self.boxes[name].messages), True, "")
 
     # Purge

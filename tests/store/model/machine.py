@@ -235,7 +235,7 @@ class Machine(RuleBasedStateMachine):
             assert found in refusal.value.problems
             del self.model.boxes[new]
             when, number, validity = self.do(at, "deleted", new)
-            self.model.deleted.append((when, new, Box(number, validity)))
+            self.model.deleted.append((when, new, Box(number, validity, acl=dict(self.model.boxes[old].acl))))
             return
         self.learn(new)
         if self.model.rename_inbox(old, new):

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -286,3 +287,41 @@ def test_a_session_that_fails_is_cut_off(caplog):
     talk = Talk(work)
     assert talk.wire.closed
     assert "a session failed" in caplog.text
+
+
+def test_waiting_for_something_else():
+    """Input waits meanwhile; a lost connection and a stop end it at once."""
+    event = Deferred()
+
+    async def work(stream):
+        return await stream.until(event, 5), await stream.line(10, 60)
+    talk = Talk(work)
+    talk.wire.send(b"early\r\n")
+    assert talk.outcome is None
+    event.callback(None)
+    assert talk.outcome == (True, b"early")
+    assert [call.getTime() for call in talk.clock.getDelayedCalls()] == [LINGER]     # its own timer is gone
+
+    async def late(stream):
+        return await stream.until(Deferred(), 5)
+    talk = Talk(late)
+    talk.clock.advance(4.9)
+    assert talk.outcome is None
+    talk.clock.advance(0.2)
+    assert talk.outcome is False
+
+    async def pause(stream):
+        await stream.pause(5)
+        return "over"
+    for end, outcome in ((lambda talk: talk.clock.advance(5), str), (lambda talk: talk.wire.hang_up(), ConnectionLost),
+                         (lambda talk: talk.factory.stop(), Stopping)):
+        talk = Talk(pause)
+        assert talk.outcome is None
+        end(talk)
+        assert isinstance(talk.outcome, outcome)
+
+
+def test_without_tls_there_is_no_channel_to_bind_to():
+    async def work(stream):
+        return stream.can_bind, stream.channel_binding("tls-unique"), stream.certificate_names
+    assert Talk(work).outcome == (False, None, ())

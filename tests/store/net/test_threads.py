@@ -66,3 +66,23 @@ def test_inline_does_it_at_once():
     Inline().run("files", lambda: 5).addCallback(found.append)
     Inline().run("files", lambda: 1 // 0).addErrback(lambda failure: found.append(failure.type))
     assert found == [5, ZeroDivisionError]
+
+
+def test_a_stop_finishes_what_must_be_done_and_forgets_what_nobody_waits_for(monkeypatch):
+    loop = Loop()
+    done, begun, go = [], threading.Barrier(3), threading.Event()
+
+    def first(kind):
+        begun.wait(30)
+        go.wait(30)
+        done.append(kind)
+
+    for kind in ("names", "doubtful"):              # one thread each
+        loop.threads.run(kind, lambda kind=kind: first(kind))
+        for number in range(3):
+            loop.threads.run(kind, lambda kind=kind, number=number: done.append((kind, number)))
+    begun.wait(30)
+    first_pool = loop.threads._pools["sync"]
+    monkeypatch.setattr(first_pool, "stop", go.set)         # which comes when all have been told to forget
+    loop.threads.stop()
+    assert sorted(done, key=str) == [("names", 0), ("names", 1), ("names", 2), "doubtful", "names"]

@@ -38,8 +38,8 @@ def test_a_manifest_comes_back(tmp_path):
 @pytest.mark.parametrize(("text", "said"), [
     (None, "no plan"), ("", "cannot be read"), ("[]", "cannot be read"), ("{}", "cannot be read"),
     (json.dumps({"version": 99}), "version 99"),
-    (json.dumps({"version": 1, "partitions": {}}), "cannot be read"),
-    (json.dumps({"version": 1, "root": "/", "begun": 0, "partitions": {"p": {"x": 1}}}), "cannot be read"),
+    (json.dumps({"version": 2, "partitions": {}}), "cannot be read"),
+    (json.dumps({"version": 2, "root": "/", "begun": 0, "partitions": {"p": {"x": 1}}}), "cannot be read"),
 ])
 def test_what_is_no_manifest(tmp_path, text, said):
     if text is not None:

@@ -1,0 +1,65 @@
+"""What remains of a session: the UPDATE state (RFC 1939 §6), and flags."""
+
+import logging
+
+from pop3.maildrop import Maildrop, counted
+from pop3.settings import Settings
+from store.errors import StoreError
+from store.expunge import remove
+from store.flags import change_flags
+from store.net import offload
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+
+QUICK = 10_000              # messages that are removed without a thread
+
+log = logging.getLogger(__name__)
+
+
+async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> bool:
+    """Remove what is marked as deleted, on disk when this returns; False when that failed.
+
+    With it goes what was retrieved, where nothing may be left (RFC 2449 §6.7), and what has expired. Messages that
+    others have expunged meanwhile are gone, which is what was asked for.
+    """
+    asked = drop.deleted()
+    others = [] if settings.leave_on_server else drop.all_sent()
+    if settings.expire_removes:
+        others += drop.expired
+    uids = sorted({*asked, *others}) if others else asked
+    if not uids:
+        return True
+    if not _may(store, drop, "te"):
+        log.info("%s: QUIT: the user may not delete", who)
+        return False
+    try:
+        if len(uids) > QUICK:
+            await offload.run(store, "files", remove, store, drop.mailbox.entry, uids)
+        else:
+            remove(store, drop.mailbox.entry, uids)
+        await offload.flushed(store, drop.mailbox.entry)
+    except StoreError as error:
+        log.warning("%s: QUIT: %s", who, error)
+        return False
+    except Exception:
+        log.exception("%s: QUIT failed", who)
+        return False
+    log.info("%s has deleted %s%s", who, counted(len(asked)), f", and {len(uids) - len(asked)} by policy" if others
+             else "")
+    return True
+
+
+def mark_seen(store: Store, drop: Maildrop, who: str) -> None:
+    r"""Set \Seen on what RETR has sent, however the session ended."""
+    unseen = drop.sent_unseen()
+    try:
+        if unseen and _may(store, drop, "s"):
+            change_flags(store, drop.mailbox.entry, unseen, FlagAction.ADD, Flags(Flag.SEEN))
+    except StoreError as error:
+        log.warning("%s: RETR: %s", who, error)
+
+
+def _may(store: Store, drop: Maildrop, rights: str) -> bool:
+    """Whether the user has these rights on its own INBOX, as it nearly always has (RFC 4314 §4)."""
+    entry = drop.mailbox.entry
+    return all(store.may(entry.name.owner, entry, right) for right in rights)

@@ -1,0 +1,68 @@
+"""What the built-in directory says of domains, and the secret that it has for itself: rows of `users.db` whose keys no
+user id can have, since they begin with @."""
+
+import json
+import os
+from collections.abc import Iterator
+
+from mboxlist.kv import Txn, transact
+from mboxlist.table import MailboxList
+from store.accounts.addresses import canonical_domain
+from store.accounts.base import NO_USER_ID
+
+_SECRET = NO_USER_ID.encode()
+
+
+class DomainRules:
+    """The rules of access (access.py) for the users of a domain who have none (mailDomainAllowedServiceAccess)."""
+
+    def __init__(self, mailboxes: MailboxList) -> None:
+        self._env = mailboxes.env
+        self._table = mailboxes.users
+        self._secret = b""
+
+    def access(self, domain: str) -> str:
+        """The rules of a domain; "" without any. Raises ValueError for what cannot be a domain."""
+        data = self._table.get(_key(domain))
+        return str(json.loads(data)["access"]) if data is not None else ""
+
+    def set_access(self, domain: str, rules: str) -> None:
+        """Set them, or have none. Raises ValueError for what cannot be a domain."""
+        key = _key(domain)
+
+        def work(txn: Txn) -> None:
+            if rules:
+                self._table.put(key, json.dumps({"access": rules}).encode(), txn)
+            else:
+                self._table.delete(key, txn)
+
+        transact(self._env, work)
+        self._env.flush()
+
+    def all(self) -> Iterator[tuple[str, str]]:
+        """Every domain that has rules."""
+        for key, data in self._table.scan(_SECRET, bytes([_SECRET[0] + 1])):
+            if key != _SECRET:
+                yield key.decode()[1:], json.loads(data)["access"]
+
+    def secret(self) -> bytes:
+        """Octets that are always the same in this store, and that nobody else knows."""
+        if not self._secret:
+            data = self._table.get(_SECRET) or transact(self._env, self._make_secret)
+            self._env.flush()
+            self._secret = bytes.fromhex(json.loads(data)["secret"])
+        return self._secret
+
+    def _make_secret(self, txn: Txn) -> bytes:
+        data = self._table.get_to_change(_SECRET, txn)
+        if data is None:
+            data = json.dumps({"secret": os.urandom(32).hex()}).encode()
+            self._table.put(_SECRET, data, txn)
+        return data
+
+
+def _key(domain: str) -> bytes:
+    name = canonical_domain(domain)
+    if not name:
+        raise ValueError("a domain is needed")
+    return (NO_USER_ID + name).encode()
