@@ -124,7 +124,10 @@ class Session:
     def _standing(self) -> Standing:
         if self._known_standing is None:
             certificate = self._stream.certificate_names if self._peer == self._stream.peer else ()     # else a proxy's
-            self._known_standing = self._listener.access.standing(self._peer, certificate, self._user)
+            standing = self._listener.access.standing(self._peer, certificate, self._user)
+            if self._stream.handshaking:        # it may yet show a certificate
+                return standing
+            self._known_standing = standing
         return self._known_standing
 
     async def _command(self) -> None:

@@ -133,6 +133,13 @@ class Env:
                 self._fail()
             raise
 
+    def met(self, error: db.DBError) -> None:
+        """A transaction met this error. A sync that failed is one of the log: a file of it was full, see `flush`."""
+        if isinstance(error, db.DBRunRecoveryError):
+            self.broken()
+        elif "fsync" in str(error):
+            self._fail()
+
     def _fail(self) -> None:
         self._failed = True
         self.broken()
@@ -279,11 +286,17 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
         except db.DBRunRecoveryError:
             env.broken()
             raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, db.DBError):
+                env.met(error)
             txn.abort()
             raise
         else:
-            txn.commit()
+            try:
+                txn.commit()
+            except db.DBError as error:
+                env.met(error)
+                raise
             return result
     raise AssertionError("unreachable")
 

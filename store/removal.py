@@ -160,9 +160,7 @@ def undelete_messages(store: "Store", entry: MailboxEntry, *, since: int = 0, ui
     partition.state(entry.id)
     wanted = None if uids is None else np.fromiter(uids, np.uint32)
     items = [item for item in partition.removed.all() if item.mailbox == entry.id and item.when >= since]
-    back: list[int] = []
-    for item in items:
-        back += partition.transact(lambda txn, item=item: _bring_back(txn, entry.id, item, wanted))  # type: ignore[misc]
+    back = partition.transact(lambda txn: [uid for item in items for uid in _bring_back(txn, entry.id, item, wanted)])
     partition.flush()
     return back
 

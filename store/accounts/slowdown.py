@@ -75,10 +75,10 @@ class SlowDown:
         return (address, user) if not address or (address, user) in self._known else (address, "")
 
     def doubtful(self, address: str, user: str) -> bool:
-        """Whether logins like this have failed lately."""
+        """Whether logins like this have failed lately: once within the half-life, or more often."""
         if (address, user) in self._known:
             return False
-        return self._weight((address, "") if address else ("", user)) >= 1
+        return self._weight((address, "") if address else ("", user)) > 0.5
 
     def __len__(self) -> int:
         return len(self._failures) + len(self._known)

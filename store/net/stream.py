@@ -267,6 +267,11 @@ class Stream(TwistedProtocol):
         self.secure = self._handshaking = True
         self._transport.startTLS(self._factory.tls)
 
+    @property
+    def handshaking(self) -> bool:
+        """Whether a TLS handshake is under way, or is to come."""
+        return self._handshaking
+
     async def established(self, timeout: float) -> None:
         """Until the TLS handshake is over; at once without TLS. Raises ConnectionLost, TimedOut, Stopping."""
         deadline = self._clock.seconds() + timeout

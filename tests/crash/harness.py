@@ -393,7 +393,9 @@ def _until_killed(root: Path, operation: Operation, change: int, before: bool, t
     recorder.events = Counted()
     place = SeenPlace(root, operation, recorder)
     with recorder:
-        if not operation.alone:
+        if operation.alone:         # as when it was recorded: so the log is as long
+            Store(root, operation.settings).close()
+        else:
             place.open()
         place.pictures.append({})
         count = 0

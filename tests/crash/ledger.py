@@ -95,7 +95,9 @@ class Ledger:
 
     def judge(self, user: str, uidvalidity: int, uids: Sequence[int]) -> None:
         """A mailbox holds what it must: `seen` has been told of every UID in it."""
-        assert {place[1] for place in self._places if place[0] == user} <= {uidvalidity}, f"{user}: new UIDVALIDITY"
+        with self._lock:                        # others are told of other mailboxes meanwhile
+            places = list(self._places)
+        assert {place[1] for place in places if place[0] == user} <= {uidvalidity}, f"{user}: new UIDVALIDITY"
         numbers = [self._places[user, uidvalidity, uid] for uid in uids]
         assert len(numbers) == len(set(numbers)), f"{user} has a message twice"
         back = self._removed.get(user, set()) & set(uids)

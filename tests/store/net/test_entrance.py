@@ -1,5 +1,6 @@
 """The way in: failed logins wait, nobody waits for others for long, who may act as whom, what rules of access say."""
 
+import gc
 import logging
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +37,11 @@ def whole_store():
 
 @pytest.fixture
 def place(whole_store, monkeypatch):
-    yield Place(whole_store, monkeypatch)
+    made = Place(whole_store, monkeypatch)
+    yield made
+    made.entrance = None
+    made.looking.clear()
+    gc.collect()                # logins that still wait end now: not in the middle of another test
     whole_store.directory.change("alice", status=Status.ACTIVE, access="")
 
 
