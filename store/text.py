@@ -247,9 +247,10 @@ def _decode_base64(pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield _base64(held)
 
 
-# No escape, nor soft line break: it stands for itself. What Python makes of one depends on what it is given at once.
-_STRAY = re.compile(rb"=(?![0-9A-Fa-f]{2}|[ \t]*\r?(?:\n|\Z))")
 _BLANKS = 998                           # as long as a line can be (RFC 5322 §2.1.1); more are no end of one
+# No escape, nor soft line break: it stands for itself, also at the end (RFC 2045 §6.7, note). What Python makes
+# of one depends on what it is given at once.
+_STRAY = re.compile(rb"=(?![0-9A-Fa-f]{2}|[ \t]{0,%d}\r?\n)" % _BLANKS)
 _AT_LINE_END = re.compile(rb"(?<![ \t])[ \t]{1,%d}(?=\r?\n)" % _BLANKS)
 _AT_END = re.compile(rb"(?<![ \t])[ \t]{1,%d}\Z" % _BLANKS)
 

@@ -5,7 +5,6 @@ Nothing here is timed: what the good user must get is counted. With ATTACK=full 
 """
 
 import os
-import resource
 import selectors
 import socket
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 
 from tests.support import wait
 from tests.support.doors import IMAP, KINDS, LMTP, POP3, Kind, Knock, ends_well, folder
+from tests.support.files import open_files
 from tests.support.server import Server
 
 FULL = os.environ.get("ATTACK") == "full"
@@ -31,15 +31,8 @@ TIME = 120
 
 @pytest.fixture(scope="module", autouse=True)
 def _enough_files() -> Iterator[None]:
-    """A connection is a file here, too; the server inherits the limit."""
-    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 2 * SILENT + 1000
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before, needed), max(most, needed)))
-    except ValueError:
-        pytest.skip(f"only {most} files may be open")
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    with open_files(2 * SILENT + 1000):
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """What two thousand IMAP connections cost that are logged in, have selected a mailbox, and wait in IDLE."""
 
-import resource
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import messages, wait
+from tests.support.files import open_files
 from tests.support.imap import Imap
 from tests.support.lmtp import Lmtp
 from tests.support.server import Server
@@ -21,15 +21,8 @@ FEW = 5                 # messages in each mailbox
 
 @pytest.fixture(autouse=True)
 def _enough_files() -> Iterator[None]:
-    """A connection is a file here, too; the server inherits the limit."""
-    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 2 * CONNECTIONS + 500
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before, needed), max(most, needed)))
-    except ValueError:
-        pytest.skip(f"only {most} files may be open")
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    with open_files(2 * CONNECTIONS + 500):
+        yield
 
 
 def memory(server: Server) -> int:

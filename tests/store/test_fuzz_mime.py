@@ -45,7 +45,8 @@ def test_twice_the_input_is_twice_the_work(start):
 
 @pytest.mark.parametrize(("body", "decoded"), [
     (b"a=\rb c\r\nd", b"a=\rb c\r\nd"),         # no soft line break (RFC 2045 §6.7): what is broken stays as it is
-    (b"a=\r\nb", b"ab"), (b"a=\nb", b"ab"), (b"=\r=41\rx", b"=\rA\rx"), (b"=3D=\r", b"="), (b"a=", b"a"),
+    (b"a=\r\nb", b"ab"), (b"a=\nb", b"ab"), (b"=\r=41\rx", b"=\rA\rx"), (b"=3D=\r", b"==\r"),
+    (b"a=", b"a="), (b"a= ", b"a="), (b"a=\r\n", b"a"),      # §6.7, note (3): as any "=" that is no escape
 ])
 @pytest.mark.parametrize("window", [1, 2, 3, 5, 100])
 def test_a_bare_cr_after_an_equals_sign(body, decoded, window, monkeypatch):

@@ -71,8 +71,9 @@ def whole(body, encoding=b"7BIT", charset=b""):
     (b"Z3\r\nLD \tvA==", b"BASE64", b"", "grü"), (b"Z3LDvA", b"BASE64", b"", "grü"),
     (b"Z3LDvA==!junk", b"BASE64", b"", "grü"),
     (b"YWJjZ", b"BASE64", b"", "abc"), (b"gr=C3=BC=\r\n!=3D", b"QUOTED-PRINTABLE", b"", "grü!="),
-    (b"a=", b"QUOTED-PRINTABLE", b"", "a"), (b"====", b"QUOTED-PRINTABLE", b"", "==="),
-    (b"=x=", b"QUOTED-PRINTABLE", b"", "=x"), (b"==41", b"QUOTED-PRINTABLE", b"", "=A"),
+    # RFC 2045 §6.7, notes (2) and (3): what is no escape stays, at the end, too
+    (b"a=", b"QUOTED-PRINTABLE", b"", "a="), (b"====", b"QUOTED-PRINTABLE", b"", "===="),
+    (b"=x=", b"QUOTED-PRINTABLE", b"", "=x="), (b"==41", b"QUOTED-PRINTABLE", b"", "=A"),
     (b"=\rx", b"QUOTED-PRINTABLE", b"", "=\rx"), (b"=4", b"QUOTED-PRINTABLE", b"", "=4"),
     (b"= x= \r\ny", b"QUOTED-PRINTABLE", b"", "= xy"), (b"\x1b$B$\"\x1b(B", b"7BIT", b"iso-2022-jp", "あ"),
     (b"x\0y", b"BINARY", b"", "x\0y"),
@@ -107,7 +108,7 @@ def quoted_printable(body):
 
 
 @pytest.mark.parametrize(("body", "expected"), [
-    (b"a  \r\nb\t \nc ", "a\r\nb\nc"), (b"a=20 \r\nb=20", "a \r\nb "), (b"a= \t\r\nb=\t\nc= ", "abc"),
+    (b"a  \r\nb\t \nc ", "a\r\nb\nc"), (b"a=20 \r\nb=20", "a \r\nb "), (b"a= \t\r\nb=\t\nc= ", "abc="),
     (b"a b\r\n c\r\n \r\n", "a b\r\n c\r\n\r\n"), (b"a \rb \r", "a \rb \r"), (b" ", ""), (b" \r\r\n", " \r\r\n"),
     (b"a" + b" " * 998 + b"\r\nb", "a\r\nb"),
     (b"a" + b"\t" * 999 + b"\r\nb", "a" + "\t" * 999 + "\r\nb"),     # so long is no line: it stays as it is
