@@ -18,6 +18,7 @@ REPLIES = {
     Problem.USER_EXISTS: (451, "4.3.0"),
     Problem.USER_INACTIVE: (450, "4.2.1"),
     Problem.USER_ON_HOLD: (450, "4.2.1"),
+    Problem.ELSEWHERE: (450, "4.4.4"),
     Problem.USER_DISABLED: (550, "5.2.1"),
     Problem.BAD_LOGIN: (535, "5.7.8"),
     Problem.NOT_AUTHORIZED: (535, "5.7.8"),

@@ -23,6 +23,7 @@ CODES: dict[Problem, str | None] = {
     Problem.USER_EXISTS: "SYS/PERM",
     Problem.USER_INACTIVE: "AUTH",
     Problem.USER_ON_HOLD: "AUTH",
+    Problem.ELSEWHERE: "SYS/TEMP",
     Problem.USER_DISABLED: "AUTH",
     Problem.BAD_LOGIN: "AUTH",
     Problem.NOT_AUTHORIZED: "AUTH",             # RFC 3206 §4: the credentials violate a policy

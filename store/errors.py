@@ -21,6 +21,7 @@ class Problem(Enum):
     USER_INACTIVE = "the account is not in use at present"
     USER_ON_HOLD = "mail for this account is on hold for now"
     USER_DISABLED = "the account is disabled"
+    ELSEWHERE = "mail for this account is kept on another host"
     BAD_LOGIN = "user name or password is wrong"
     NOT_AUTHORIZED = "you may not log in that way"
     DISK_FULL = "no space is left"

@@ -20,6 +20,10 @@ def _known_flags(settings: "Settings", attribute: object, value: str) -> None:
         raise ValueError(f"{unknown[0]} is none of {', '.join(_PRIVATE)}")
 
 
+def _lower(value: str) -> str:
+    return value.lower()
+
+
 def _per_cent(settings: "Settings", attribute: object, value: int) -> None:
     if not 0 <= value <= 100:
         raise ValueError("must be between 0 and 100")
@@ -31,6 +35,9 @@ class Settings:
 
     default_domain: str = field(default="example.org", converter=canonical_domain, metadata={
         "help": "users of this domain are named without it"})
+    host: str = field(default="", converter=_lower, metadata={
+        "help": "the name of this back end, as the directory says which one keeps a user's mail (mailHost); empty: "
+                "there is only this one"})
     message_limit: int = field(default=128 << 20, metadata={"help": "octets of the largest message", "type": "size"})
     default_quota: int = field(default=0, metadata={"help": "octets a user may keep; 0: no limit", "type": "size"})
     default_message_quota: int = field(default=0, metadata={"help": "messages a user may keep; 0: no limit"})

@@ -160,6 +160,10 @@ class Store:
                 raise
             return self.entry(name)
 
+    def is_here(self, account: Account) -> bool:
+        """Whether this back end keeps the account's mail."""
+        return not account.host or not self.settings.host or account.host.lower() == self.settings.host
+
     def create_mailbox(self, name: MailboxName, *, special_use: str | None = None, acl: dict[str, str] | None = None
                        ) -> MailboxEntry:
         """Make a mailbox, shared as the one above it is unless another `acl` is given.

@@ -43,6 +43,8 @@ class User:
             values["aliases"] = self.account.aliases
         if self.account.access:
             values["access"] = self.account.access
+        if self.account.host:
+            values["host"] = self.account.host
         if self.account.removed:
             values["removed"] = self.account.removed
         if self.before is not None:
@@ -58,7 +60,7 @@ class User:
         values = json.loads(data)
         account = Account(user, values["partition"], Status(values["status"]), values.get("removed", 0),
                           tuple(values.get("groups", ())), tuple(values.get("aliases", ())),
-                          values.get("access", ""))
+                          values.get("access", ""), values.get("host", ""))
         before = Status(values["before"]) if "before" in values else None
         return cls(account, values["password"], before, values.get("renamed_from", ""))
 
@@ -166,8 +168,8 @@ class BuiltinDirectory:
         self._change(work)
 
     def change(self, user: str, *, password_hash: str | None = None, status: Status | None = None,
-               groups: Iterable[str] | None = None, aliases: Iterable[str] | None = None, access: str | None = None
-               ) -> Account:
+               groups: Iterable[str] | None = None, aliases: Iterable[str] | None = None, access: str | None = None,
+               host: str | None = None) -> Account:
         """Change what is given. Raises StoreError NO_USER; for aliases USER_EXISTS, BAD_NAME, LIMIT."""
         names = None if groups is None else tuple(groups)
         addresses = None if aliases is None else self._legal_aliases(aliases)
@@ -176,7 +178,8 @@ class BuiltinDirectory:
                 old.account, status=status or old.account.status,
                 groups=old.account.groups if names is None else names,
                 aliases=old.account.aliases if addresses is None else addresses,
-                access=old.account.access if access is None else access))).account
+                access=old.account.access if access is None else access,
+                host=old.account.host if host is None else host))).account
 
     def _legal_aliases(self, addresses: Iterable[str]) -> tuple[str, ...]:
         named = {address: self.user_id(address) for address in addresses}
