@@ -148,9 +148,11 @@ class Session:
         self._told, self._expunged, self._numbers_kept = None, False, False
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
         expunges = head.entry.expunges and not self._numbers_kept
-        if self.view is not None and self._told is not expunges:
+        selects = head.name in (b"SELECT", b"EXAMINE")
+        # A client takes what it hears within a SELECT for the new mailbox's, though nothing may be selected by it.
+        if self.view is not None and self._told is not expunges and (reply.status == OK or not selects):
             reply = await self._guarded(head, self._told_news(head, reply, expunges=expunges))
-        if reply.status == NO and head.name in (b"SELECT", b"EXAMINE"):
+        if selects and reply.status == NO:
             self.leave()                # RFC 3501 §6.3.1, however far it has come
         reply = self._with_modseq(reply)
         log.debug("%s: %s: %s: %s", self.stream.id, self.user, head.name.decode("ascii"), reply.status.decode("ascii"))

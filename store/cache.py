@@ -15,8 +15,9 @@ from store import headers
 from store.headers import Address
 from store.mime import Parameters, Part
 
-VERSION = 3
-_HEAD = struct.Struct("<32sIHIIII")     # mid, trace, version, octets of envelope, structure, body and references
+VERSION = 4
+# mid, trace, version, octets of envelope, structure, body, references and header fields
+_HEAD = struct.Struct("<32sIHIIIII")
 _HEAD_SIZE = _HEAD.size
 # A part: header_start, body_start, end, its parent's number, kind, octets of the four strings that follow
 _PART = struct.Struct("<QQQHBBBBB")
@@ -60,6 +61,7 @@ class CachedMessage(NamedTuple):
     body: bytes
     table: bytes                # the parts, see `parts`
     references: bytes = b""     # the References field (RFC 5322 §3.6.4), for THREAD
+    fields: bytes = b""         # of the header, see `store.fields`; b"": the file must be read
 
     @property
     def parts(self) -> dict[Path, PartSpan]:
@@ -70,14 +72,14 @@ class CachedMessage(NamedTuple):
         """The record as it is stored."""
         return b"".join((
             _HEAD.pack(self.mid, self.trace, VERSION, len(self.envelope), len(self.bodystructure), len(self.body),
-                       len(self.references)),
-            self.envelope, self.bodystructure, self.body, self.references, self.table))
+                       len(self.references), len(self.fields)),
+            self.envelope, self.bodystructure, self.body, self.references, self.fields, self.table))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "CachedMessage":
         """The record out of its stored form. Raises ValueError when it is damaged or of another version."""
         try:
-            mid, trace, version, envelope, structure, body, references = _HEAD.unpack_from(data)
+            mid, trace, version, envelope, structure, body, references, fields = _HEAD.unpack_from(data)
         except struct.error as error:
             raise ValueError("a cache record is cut short") from error
         if version != VERSION:
@@ -85,10 +87,11 @@ class CachedMessage(NamedTuple):
         structure += (envelope := envelope + _HEAD_SIZE)
         body += structure
         references += body
-        if references >= len(data):
+        fields += references
+        if fields >= len(data):
             raise ValueError("a cache record is cut short")
         return cls(mid, trace, data[_HEAD_SIZE:envelope], data[envelope:structure], data[structure:body],
-                   data[references:], data[body:references])
+                   data[fields:], data[body:references], data[references:fields])
 
 
 def render(part_tree: Part, mid: bytes, trace: int) -> CachedMessage:
@@ -96,7 +99,8 @@ def render(part_tree: Part, mid: bytes, trace: int) -> CachedMessage:
     table: list[bytes] = []
     _encode_part(part_tree, 0, table)
     references = (part_tree.envelope or {}).get(b"references", b"")[-REFERENCES:]
-    return CachedMessage(mid, trace, envelope(part_tree), *structure(part_tree), b"".join(table), references)
+    return CachedMessage(mid, trace, envelope(part_tree), *structure(part_tree), b"".join(table), references,
+                         part_tree.listed)
 
 
 # The wire form

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from attrs import define, field, frozen
 
 from store import headers
+from store.fields import listed
 
 DEPTH = 50                      # parts inside one another
 PARTS = 2000                    # parts of one message
@@ -57,6 +58,7 @@ class Part:
     location: bytes | None = None
     children: tuple["Part", ...] = ()
     envelope: Mapping[bytes, bytes] | None = None
+    listed: bytes = b""                         # of the message itself, see `store.fields`
 
     @property
     def is_multipart(self) -> bool:
@@ -83,6 +85,7 @@ class _Open:
     type: tuple[bytes, bytes] = (b"TEXT", b"PLAIN")
     params: Parameters = ()
     fields: dict[bytes, bytes] = field(factory=dict)
+    listed: bytes = b""
     children: list["_Open"] = field(factory=list)
     delimiter: bytes = b""              # LF "--" boundary, of a multipart that has not been closed
     found: int = -1                     # where in the window the delimiter comes next; -1: not looked for yet
@@ -108,7 +111,8 @@ class _Open:
             (headers.token(encoding) if encoding else b"") or b"7BIT",
             get(b"content-md5"), (presentation, headers.parameters(disposition)) if presentation else None,
             headers.languages(language) if language else (), get(b"content-location"),
-            tuple([child.part() for child in self.children]), self.fields if self.is_message else None)
+            tuple([child.part() for child in self.children]), self.fields if self.is_message else None,
+            self.listed)
 
 
 class Scanner:
@@ -298,6 +302,8 @@ class Scanner:
             self._stash(at)
         header = b"".join(self._head)
         self._head.clear()
+        if part is self._root and self._head_room > 0:
+            part.listed = listed(header)
         if self._head_room <= 0:
             header = header[:header.rfind(b"\n") + 1]           # the field that was cut is not shown by halves
         self._count(at)

@@ -1,8 +1,5 @@
 """Sections of a message as FETCH BODY[...] names them: RFC 3501 §6.4.5."""
 
-import re
-from collections.abc import Iterable
-
 from store.cache import CachedMessage, Path
 
 
@@ -29,22 +26,3 @@ def section(cached: CachedMessage, path: Path, what: str | None = None,
         start = message.header_start if path else -shift
         span = (start, message.body_start) if what == "HEADER" else (message.body_start, message.end)
     return None if span is None else (span[0] + shift, span[1] + shift)
-
-
-_FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*\n?+")
-
-
-def header_fields(header: bytes, names: Iterable[bytes], exclude: bool = False) -> bytes:
-    """HEADER.FIELDS, or with `exclude` HEADER.FIELDS.NOT: whole fields as they stand, and the empty line, if any."""
-    wanted = {name.lower() for name in names}
-    out, at, end = [], 0, len(header)
-    while at < end:
-        if header[at] == 10 or header.startswith(b"\r\n", at):
-            out.append(header[at:])
-            break
-        match = _FIELD.match(header, at)
-        assert match is not None
-        if (match[1].rstrip().lower() in wanted) is not exclude:
-            out.append(match[0])
-        at = match.end()
-    return b"".join(out)

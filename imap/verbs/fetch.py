@@ -6,7 +6,7 @@ is read in pieces and sent before more is read, so that neither a large mailbox 
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -27,12 +27,13 @@ from imap.wire.fetch import Binary, Fetch, Item, Part, Section
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
 from store.cache import CachedMessage
 from store.errors import Problem, StoreError
+from store.fields import header_fields
 from store.flags import update_flags
 from store.index import Rows, take
 from store.messagefiles import MessageFile
 from store.net import offload
 from store.net.lines import ConnectionLost
-from store.sections import header_fields, section
+from store.sections import section
 from store.values import Flag, FlagAction, Flags
 
 log = logging.getLogger(__name__)
@@ -98,12 +99,13 @@ class _Fetching:
     def __attrs_post_init__(self) -> None:
         self.items = tuple(item for item in self.command.items if isinstance(item, Item))
         self.sections = tuple(item for item in self.command.items if isinstance(item, Section | Binary))
-        self._needs_cache = any(item in _CACHED_ITEMS for item in self.items) or any(
-            one.path for one in self.sections)
         may_set = not self.view.read_only and Flag.SEEN in self.view.changeable
         self._sets_seen = may_set and any(one.sets_seen for one in self.sections)
         self._quick = Quick.of(self.sections)
-        self.batch = READ if self.sections else CACHED if self._needs_cache else FIGURES
+        listed = self._quick is not None and bool(self._quick.of_record)
+        self._needs_cache = listed or any(item in _CACHED_ITEMS for item in self.items) or any(
+            one.path for one in self.sections)
+        self.batch = READ if self.sections and not listed else CACHED if self._needs_cache else FIGURES
 
     async def send(self, positions: Positions) -> None:
         """Answer for one batch."""
@@ -236,8 +238,12 @@ class _Fetching:
             for at, values in zip(newly.tolist() if forms else (), zip(*columns, strict=True), strict=True):
                 heads[at] += _separator(heads[at]) + form % values
         write = self.session.stream.write
-        answers = (self._quick.answers(self.session.store.partition(self.view.mailbox.entry.partition).files, rows)
-                   if self._quick is not None else repeat(None, len(heads)))
+        answers: Iterable[bytes | None] = repeat(None, len(heads))
+        if self._quick is not None and self._quick.of_record and cached is not None:
+            answers = self._quick.from_records(cached)
+        elif self._quick is not None:
+            files = self.session.store.partition(self.view.mailbox.entry.partition).files
+            answers = self._quick.answers(files, rows)
         for at, (head, answer) in enumerate(zip(heads, answers, strict=True)):
             if answer is None:
                 await self._send_message(head, rows[at], cached[at] if cached is not None else None)

@@ -1,26 +1,27 @@
-"""Sections of messages that are read in one piece: FETCH of many messages' headers, or of many small messages.
+"""Sections of messages that are read in one piece: FETCH of many messages' headers, or of many small messages. The
+header fields that cache records have are not even read.
 
 What needs the table of parts, or is large, or cannot be read, is left to `verbs.fetch`, which knows what to do then.
 """
 
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from attrs import frozen
 
 from imap.wire.fetch import Binary, Part, Section
 from imap.wire.writer import literal_head
+from store.cache import CachedMessage
+from store.fields import LISTED, header_fields, lister, picker
 from store.index import Rows
 from store.messagefiles import MessageFiles
-from store.sections import header_fields
 
 BEGINNING = 8 << 10         # octets in which nearly every header ends
 SMALL = 64 << 10            # octets of a message that is read whole
 
 Span = tuple[int, int]
-_Render = Callable[[bytes, int], bytes]     # what to say of a message, and of where its header ends
-_FIELD_NAME = re.compile(rb"[!-9;-~]+")     # RFC 5322 §2.2
+_Cut = Callable[[bytes, int], bytes]        # a message, and where its header ends
+_Render = Callable[[bytes, int], bytes]     # the same: what to say of it
 _HEADERS = (Part.HEADER, Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT)
 
 
@@ -29,6 +30,7 @@ class Quick:
     """The sections of one command."""
 
     renders: tuple[_Render, ...]
+    of_record: tuple[Callable[[bytes], bytes], ...]     # when cache records have all of it
     headers_only: bool
     to_end_of_header: bool
 
@@ -38,8 +40,11 @@ class Quick:
         simple = [one for one in sections if isinstance(one, Section) and not one.path and one.part is not Part.MIME]
         if not sections or len(simple) < len(sections):
             return None
-        return cls(tuple([_render(one) for one in simple]), all(one.part in _HEADERS for one in simple),
-                   any(one.part is not Part.ALL for one in simple))
+        listed = all(one.part is Part.HEADER_FIELDS and LISTED.issuperset(map(bytes.lower, one.fields))
+                     for one in simple)
+        return cls(tuple([_render(one) for one in simple]),
+                   tuple([_of_record(one) for one in simple]) if listed else (),
+                   all(one.part in _HEADERS for one in simple), any(one.part is not Part.ALL for one in simple))
 
     def answers(self, files: MessageFiles, rows: Rows) -> Iterator[bytes | None]:
         """The sections of each message, joined; None where this is the wrong way."""
@@ -63,6 +68,14 @@ class Quick:
                 yield None
             else:
                 yield only(message, end) if only else b" ".join([render(message, end) for render in self.renders])
+
+    def from_records(self, records: Iterable[CachedMessage | None]) -> Iterator[bytes | None]:
+        """The same by `of_record`; None where the record is lost or does not have the fields."""
+        for record in records:
+            if record is None or not record.fields:
+                yield None
+            else:
+                yield b" ".join([render(record.fields) for render in self.of_record])
 
 
 def header_end(message: bytes) -> int | None:
@@ -90,11 +103,18 @@ def string_head(size: int) -> bytes:
     return b" " + literal_head(size) if size else b' ""'
 
 
+def _of_record(one: Section) -> Callable[[bytes], bytes]:
+    """What to say of the fields that a record has."""
+    take = lister(one.fields)
+    said = _said(one, lambda kept, _: take(kept))
+    return lambda kept: said(kept, 0)
+
+
 def _render(one: Section) -> _Render:
-    cut: _Render
+    cut: _Cut
     match one.part:
         case Part.HEADER_FIELDS:
-            pick = _picker(one.fields)
+            pick = picker(one.fields)
             cut = lambda message, end: pick(message[:end])          # noqa: E731
         case Part.HEADER_FIELDS_NOT:
             cut = lambda message, end: header_fields(message[:end], one.fields, True)       # noqa: E731
@@ -104,6 +124,10 @@ def _render(one: Section) -> _Render:
             cut = lambda message, end: message[end:]                # noqa: E731
         case _:
             cut = lambda message, end: message                      # noqa: E731
+    return _said(one, cut)
+
+
+def _said(one: Section, cut: _Cut) -> _Render:
     form, empty, partial = one.label.replace(b"%", b"%%") + b" {%d}\r\n%b", one.label + string_head(0), one.partial
 
     def said(message: bytes, end: int) -> bytes:
@@ -113,18 +137,3 @@ def _render(one: Section) -> _Render:
         return form % (len(octets), octets) if octets else empty
 
     return said
-
-
-def _picker(names: Sequence[bytes]) -> Callable[[bytes], bytes]:
-    """`header_fields` for these names, of headers that end with an empty line; made once for many messages."""
-    if not all(map(_FIELD_NAME.fullmatch, names)):
-        return lambda header: header_fields(header, names)
-    wanted = b"|".join([re.escape(name) for name in sorted(set(names))])
-    field = re.compile(rb"\n(?:%b)[ \t\r\v\f]*(?=[:\n])[^\n]*+(?:\n[ \t][^\n]*+)*" % wanted, re.IGNORECASE)
-
-    def pick(header: bytes) -> bytes:
-        cut = -2 if header.endswith(b"\r\n") else -1
-        found = field.findall(b"\n" + header[:cut])
-        return b"".join(found)[1:] + b"\n" + header[cut:] if found else header[cut:]
-
-    return pick

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imap.verbs import fetch, quick
+from store.fields import header_fields, picker
 from store.messagefiles import MessageFiles
-from store.sections import header_fields
 from tests.support.scripts import content
 from tests.support.stores import deliver
 
@@ -27,7 +27,7 @@ def test_fields_are_picked_as_one_by_one(lines, last, names):
     header = b"".join(line + end for line, end in lines)
     end = quick.header_end(header + last + b"From: body\r\n")
     whole = (header + last)[:end]
-    assert quick._picker(names)(whole) == header_fields(whole, names)
+    assert picker(names)(whole) == header_fields(whole, names)
 
 
 @pytest.mark.parametrize(("message", "end"), [
@@ -117,10 +117,27 @@ def test_many_headers_are_read_at_once(place, monkeypatch):
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
     wire.received()
-    wire.send(b"c FETCH 1:* BODY.PEEK[HEADER.FIELDS (SUBJECT)]\r\n")
+    wire.send(b"c FETCH 1:* BODY.PEEK[HEADER.FIELDS (SUBJECT X-A)]\r\n")
     got = wire.received()
     assert [got.count(b"Subject: %d\r\n\r\n" % at) for at in range(120)] == [1] * 120
     assert calls == [50, 50, 20]
+
+
+def test_listed_fields_open_no_file(place, monkeypatch):
+    """Not even where a message has fields of its own in front, and none of a message whose file is lost."""
+    deliver(place.store, content("traced"), "user/alice/INBOX", trace=b"Return-Path: <x@example.org>\r\n")
+    place.deliver("INBOX", content("lost"))
+    place.lose("INBOX", 2)
+    monkeypatch.setattr(MessageFiles, "beginnings", None)
+    monkeypatch.setattr(fetch._Fetching, "_send_message", None)
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
+    wire.received()
+    wire.send(b"c FETCH 1:* (BODY.PEEK[HEADER.FIELDS (SUBJECT)] BODY.PEEK[HEADER.FIELDS (Cc subject)]<2.7>)\r\n")
+    assert wire.received() == b"".join([
+        b"* %d FETCH (BODY[HEADER.FIELDS (SUBJECT)] {%d}\r\nSubject: %b\r\n\r\n"
+        b" BODY[HEADER.FIELDS (Cc subject)]<2> {7}\r\nbject: )\r\n" % (number, len(subject) + 13, subject)
+        for number, subject in ((1, b"traced"), (2, b"lost"))]) + b"c OK FETCH completed\r\n"
 
 
 def test_messages_whose_files_are_lost_or_short_are_nil_and_the_others_come(place):
@@ -130,7 +147,7 @@ def test_messages_whose_files_are_lost_or_short_are_nil_and_the_others_come(plac
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
     wire.received()
-    wire.send(b"c FETCH 1:* BODY.PEEK[HEADER.FIELDS (SUBJECT)]\r\n")
+    wire.send(b"c FETCH 1:* BODY.PEEK[HEADER.FIELDS (SUBJECT X-A)]\r\n")
     got = wire.received()
-    assert b"* 2 FETCH (BODY[HEADER.FIELDS (SUBJECT)] NIL)\r\n" in got
+    assert b"* 2 FETCH (BODY[HEADER.FIELDS (SUBJECT X-A)] NIL)\r\n" in got
     assert b"Subject: one\r\n\r\n)\r\n* 2" in got and b"Subject: three\r\n\r\n)\r\nc NO " in got

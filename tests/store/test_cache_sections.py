@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.cache import render
+from store.fields import header_fields
 from store.mime import Scanner
-from store.sections import header_fields, section
+from store.sections import section
 
 # The message that RFC 3501 §6.4.5 draws as an example of part specifiers.
 PIECES = {

@@ -265,7 +265,7 @@ def test_the_fields_of_a_part():
     assert part == Part(
         0, part.body_start, part.body_start + 8, 1, b"TEXT", b"PLAIN", ((b"CHARSET", b"utf-8"),), b"<1@x>",
         b"what it is", b"QUOTED-PRINTABLE", b"abc==", (b"ATTACHMENT", ((b"FILENAME", b"x.txt"),)), (b"en", b"de"),
-        b"http://example.org/", (), part.envelope)
+        b"http://example.org/", (), part.envelope, part.listed)
 
 
 def test_only_messages_have_an_envelope():

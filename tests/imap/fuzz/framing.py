@@ -11,10 +11,12 @@ from twisted.internet.task import Clock
 from imap.reading import Reading
 from imap.settings import Settings
 from imap.wire.framer import Frame
+from store.net.lines import KEPT
 from store.net.stream import StreamFactory
 from tests.support.wire import Wire
 
 _LITERAL = re.compile(rb"\{([0-9]+)(\+?)\}$")
+_ONLY_DIGITS = re.compile(rb"[0-9]{%d}\+\}$" % (KEPT - 2))
 _TAG_CHARS = rb"[^\x00-\x20\x7f-\xff(){%*\"\\+]+"
 _TAG = re.compile(rb"(%b) " % _TAG_CHARS)
 _APPEND = re.compile(rb'%b APPEND (?:[^\x00-\x20\x7f-\xff(){%%*"\\]+|"(?:[^"\\\x00\r\n]|\\["\\])*"|(\{[0-9]+\+?\})) '
@@ -46,6 +48,14 @@ class Reference:
         line, self.at = self.data[self.at:end].removesuffix(b"\r"), end + 1
         return line
 
+    def _literal(self, line):
+        """Its size and whether it comes at once. Of an over-long line KEPT octets are known at its end: digits, with
+        nothing to say that they are no size, could be any."""
+        found = _LITERAL.search(line)
+        if found is not None:
+            return int(found[1]), bool(found[2])
+        return (1 << 63, True) if len(line) > self.limits.line and _ONLY_DIGITS.search(line) else None
+
     def _octets(self, size):
         if self.at + size > len(self.data):
             raise EOFError
@@ -59,13 +69,13 @@ class Reference:
             line = self._line()
             parts.append(line)
             text += len(line)
-            literal = _LITERAL.search(line)
+            literal = self._literal(line)
             if text > limits.line:
                 return self._bad(parts[0], literal)
             if literal is None:
                 self.seen.append(Frame(tuple(parts)))
                 return True
-            size = int(literal[1])
+            size, _ = literal
             if messages or self._is_message(parts):
                 if messages == limits.messages:
                     return self._bad(parts[0], literal)
@@ -96,12 +106,12 @@ class Reference:
     def _bad(self, start, literal):
         """Pass over what belongs to a command that is none: to its end, or to where the client waits."""
         tag = _TAG.match(start[:self.limits.line])
-        while literal is not None and literal[2]:
-            if int(literal[1]) > self.limits.swallow:
+        while literal is not None and literal[1]:
+            if literal[0] > self.limits.swallow:
                 self.seen += [("BAD", tag and tag[1]), ("closed",)]
                 return False
-            self._octets(int(literal[1]))
-            literal = _LITERAL.search(self._line())
+            self._octets(literal[0])
+            literal = self._literal(self._line())
         self.seen.append(("BAD", tag and tag[1]))
         return True
 

@@ -102,7 +102,7 @@ class Played:
         for number, (which, octets) in enumerate(said):
             if which not in wires:
                 wires[which] = place.connect()
-                clients[which] = Client(place.settings.early_line_limit)
+                clients[which] = Client(min(place.settings.early_line_limit, place.settings.line_limit))
                 clients[which].greeted(wires[which].received())
             if wires[which].closed:
                 continue

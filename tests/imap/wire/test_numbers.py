@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from imap.wire.framer import Frame
 from imap.wire.grammar import SyntaxProblem
-from imap.wire.numbers import ALL, STAR, NumberSet, format_numbers, number_set, parse_number_set
+from imap.wire.numbers import (
+    ALL,
+    STAR,
+    NumberSet,
+    format_numbers,
+    list_pieces,
+    number_set,
+    parse_number_set,
+)
 from imap.wire.scanner import Scanner
 
 SETS = [
@@ -107,3 +115,15 @@ def test_what_is_written_is_read_back(values):
     array = np.array(sorted(values), dtype=np.uint32)
     assert parse_number_set(format_numbers(array), 100).select(array).tolist() == list(range(len(array)))
     assert sum(last - first + 1 for first, last in parse_number_set(format_numbers(array), 100).ranges) == len(array)
+
+
+@given(st.integers(0, 300), st.randoms(use_true_random=False))
+def test_numbers_are_listed(count, random):
+    """RFC 3501 §7.2.5: each after a blank, in this order."""
+    chosen = [random.choice((random.randint(1, 1200), random.randint(1, 0xFFFFFFFF))) for _ in range(count)]
+    assert b"".join(list_pieces(np.array(chosen, np.uint32))) == b"".join(b" %d" % number for number in chosen)
+
+
+def test_long_lists_and_every_width():
+    chosen = [10 ** width + add for width in range(10) for add in (0, 1, -1) if 10 ** width + add > 0] * 1000
+    assert b"".join(list_pieces(np.array(chosen))) == b"".join(b" %d" % number for number in chosen)

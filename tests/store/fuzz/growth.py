@@ -2,8 +2,8 @@
 
 from store import envelopes, headers, text
 from store.cache import CachedMessage, render
+from store.fields import header_fields
 from store.mime import Scanner
-from store.sections import header_fields
 from store.subjects import base_subject
 from tests.support.fuzz.growth import Pattern, show
 

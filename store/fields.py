@@ -1,0 +1,137 @@
+"""Whole fields of a header, as they stand: what HEADER.FIELDS shows (RFC 3501 §6.4.5).
+
+Those that mail programs list mailboxes by are kept in cache records, so that a list opens no message file. None of them
+is among the fields of a trace header, which differ from mailbox to mailbox.
+"""
+
+import re
+import struct
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache, lru_cache
+from itertools import accumulate
+
+# What Thunderbird, mutt, K-9, Outlook, Roundcube and mbsync ask for, all messages of a mailbox at a time.
+LISTED = frozenset((
+    b"bcc", b"cc", b"content-description", b"content-type", b"date", b"disposition-notification-to", b"from",
+    b"importance", b"in-reply-to", b"lines", b"list-id", b"list-post", b"list-unsubscribe", b"mail-followup-to",
+    b"mail-reply-to", b"message-id", b"mime-version", b"newsgroups", b"priority", b"references", b"reply-to", b"sender",
+    b"subject", b"to", b"x-k9mail-identity", b"x-label", b"x-mailer", b"x-msmail-priority", b"x-msoesrec",
+    b"x-priority", b"x-ref", b"x-tuid"))
+MOST = 4 << 10              # octets of such fields in a record; of a message with more the file is read
+PLANS = 1000                # orders of fields that are known at a time
+
+_NAME = re.compile(rb"[!-9;-~]+")     # RFC 5322 §2.2
+_Plan = tuple[struct.Struct, tuple[tuple[int, int], ...]]
+_FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*\n?+")
+
+
+def header_fields(header: bytes, names: Iterable[bytes], exclude: bool = False) -> bytes:
+    """HEADER.FIELDS, or with `exclude` HEADER.FIELDS.NOT: whole fields as they stand, and the empty line, if any."""
+    wanted = {name.lower() for name in names}
+    out, at, end = [], 0, len(header)
+    while at < end:
+        if header[at] == 10 or header.startswith(b"\r\n", at):
+            out.append(header[at:])
+            break
+        match = _FIELD.match(header, at)
+        assert match is not None
+        if (match[1].rstrip().lower() in wanted) is not exclude:
+            out.append(match[0])
+        at = match.end()
+    return b"".join(out)
+
+
+def _finder(names: bytes) -> re.Pattern[bytes]:
+    """Finds the fields with a name of that form, in what has an LF before each line."""
+    return re.compile(rb"\n%b[ \t\r\v\f]*(?=[:\n])[^\n]*+(?:\n[ \t][^\n]*+)*" % names)
+
+
+def picker(names: Sequence[bytes]) -> Callable[[bytes], bytes]:
+    """`header_fields` for these names, of headers that end with an empty line; made once for many messages."""
+    if not all(map(_NAME.fullmatch, names)):
+        return lambda header: header_fields(header, names)
+    wanted = b"|".join([re.escape(name) for name in sorted(set(names))])
+    field = _finder(b"(?i:%b)" % wanted)
+
+    def pick(header: bytes) -> bytes:
+        cut = -2 if header.endswith(b"\r\n") else -1
+        found = field.findall(b"\n" + header[:cut])
+        return b"".join(found)[1:] + b"\n" + header[cut:] if found else header[cut:]
+
+    return pick
+
+
+def _any_of(names: Collection[bytes]) -> bytes:
+    """A regular expression for these names in any case. So it finds them in half the time that IGNORECASE takes."""
+    firsts: dict[bytes, list[bytes]] = {}
+    for name in filter(None, names):
+        firsts.setdefault(name[:1], []).append(name[1:])
+    if not firsts:
+        return b""
+    branches = [(b"[%b%b]" % (first.upper(), first) if first.isalpha() else re.escape(first)) + _any_of(rest)
+                for first, rest in firsts.items()]
+    return b"(?:%b)" % b"|".join([*branches, b""] if b"" in names else branches)
+
+
+_NUMBERS = {name: number for number, name in enumerate(sorted(LISTED))}
+_ANY_LISTED = _finder(_any_of(sorted(LISTED)))
+
+
+def listed(header: bytes) -> bytes:
+    """What a record keeps of a message's header: the fields that are in LISTED, and the empty line.
+
+    Their number, of each the number of its name, of each where it ends, and the octets. b"" if they are too many, or no
+    empty line ends the header.
+    """
+    if not header.endswith((b"\n\r\n", b"\n\n")) and header not in (b"\r\n", b"\n"):
+        return b""
+    cut = -2 if header.endswith(b"\r\n") else -1
+    found = _ANY_LISTED.findall(b"\n" + header[:cut])
+    octets = b"".join(found)[1:] + (b"\n" if found else b"") + header[cut:]
+    if len(octets) > MOST or len(found) > 255:
+        return b""
+    numbers = [_number(one.partition(b":")[0]) for one in found]
+    return bytes((len(found), *numbers)) + _ends(len(found)).pack(*accumulate(map(len, found))) + octets
+
+
+@lru_cache(maxsize=1000)
+def _number(start: bytes) -> int:
+    """The number of the name of the field that begins so: with an LF, up to the colon."""
+    name = _NAME.match(start, 1)
+    assert name is not None
+    return _NUMBERS[name[0].lower()]
+
+
+@cache
+def _ends(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}H")
+
+
+def lister(names: Iterable[bytes]) -> Callable[[bytes], bytes]:
+    """Takes these names' fields, all of them in LISTED, from what `listed` has made: as `header_fields` would."""
+    wanted = bytes([_NUMBERS[name.lower()] for name in names])
+    plans: dict[bytes, _Plan] = {}    # by the names that a message has, in order
+
+    def take(kept: bytes) -> bytes:
+        numbers = kept[:kept[0] + 1]
+        plan = plans.get(numbers)
+        if plan is None:
+            if len(plans) >= PLANS:
+                plans.clear()
+            plan = plans[numbers] = _plan(numbers[1:], wanted)
+        form, runs = plan
+        ends = (0, *form.unpack_from(kept, len(numbers)))
+        octets = kept[len(numbers) + form.size:]
+        return b"".join([octets[ends[start]:ends[end]] for start, end in runs]) + octets[ends[-1]:]
+
+    return take
+
+
+def _plan(numbers: bytes, wanted: bytes) -> _Plan:
+    """How the ends are stored, and between which to take: runs of fields that are wanted."""
+    runs: list[tuple[int, int]] = []
+    for at, number in enumerate(numbers):
+        if number in wanted:
+            start = runs.pop()[0] if runs and runs[-1][1] == at else at
+            runs.append((start, at + 1))
+    return _ends(len(numbers)), tuple(runs)
