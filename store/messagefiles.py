@@ -50,9 +50,17 @@ class MessageFiles:
     def make_folders(self) -> None:
         """All 16 x 256 folders, so that no delivery makes, and must sync, one."""
         self.staging.mkdir(mode=0o700)
+        self.folder.mkdir(mode=0o700)
+        for first in "0123456789abcdef":
+            os.mkdir(f"{self._folder}/{first}", 0o700)
+        for path in self.folders():
+            os.mkdir(path, 0o700)
+
+    def folders(self) -> Iterator[str]:
+        """Where all the folders are, or should be."""
         for first in "0123456789abcdef":
             for second in range(256):
-                (self.folder / first / f"{second:02x}").mkdir(parents=True, mode=0o700)
+                yield f"{self._folder}/{first}/{second:02x}"
 
     def path(self, mid: bytes) -> str:
         """Where the file of that digest is, or will be."""

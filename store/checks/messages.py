@@ -136,9 +136,7 @@ def _look_at_file(partition: Partition, mid: bytes, record: MessageRecord, where
 def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspects: set[str] | None
                      ) -> Iterator[Finding]:
     """Every folder is there, and every file in it belongs there. (Those in `staging/` may be on their way.)"""
-    for number in range(16 * 256):
-        name = f"{number:03x}"
-        folder = f"{partition.files.folder}/{name[0]}/{name[1:]}"
+    for folder in partition.files.folders():
         try:
             names = os.listdir(folder)
         except FileNotFoundError:

@@ -25,7 +25,6 @@ from tests.crash.harness import (
     goes_on,
     leave,
     small_stores,
-    wanted_folder,
 )
 from tests.crash.operations import OPERATIONS, Operation
 from tests.crash.pictures import Picture, picture
@@ -88,7 +87,7 @@ def judge_fault(recording: Recording, fault: Fault) -> list[str]:
     wrong[:0] = outcome.wrong
     if outcome.lost is not None:
         with folder() as root, small_stores():
-            outcome.lost.write(root, wanted_folder)
+            outcome.lost.write(root)
             wrong += _opened_again(root, operation, recording, outcome, after_loss=True)
     return [f"{recording.name}: {fault}: {what}" for what in wrong]
 
@@ -108,7 +107,7 @@ class _Outcome:
 def _in_a_process(recording: Recording, fault: Fault | None, then: Any,
                   outcome_of: "list[_Outcome] | None" = None) -> _Outcome:
     with folder() as root, small_stores():
-        recording.start.write(root, wanted_folder)
+        recording.start.write(root)
         reading, writing = os.pipe()
         child = os.fork()
         if not child:

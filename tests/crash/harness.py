@@ -22,7 +22,7 @@ from mboxlist import kv
 from mboxlist.names import MailboxName
 from store import removal
 from store.check import check
-from store.checks import messages as files
+from store.messagefiles import MessageFiles
 from store.store import Store
 from tests.conftest import MEMORY
 from tests.crash.operations import OPERATIONS, Operation
@@ -91,16 +91,9 @@ def folder() -> Iterator[Path]:
         shutil.rmtree(path)
 
 
-class _FewFolders:
-    """`os` for a `check` that lists folders of which most have been left out."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(os, name)
-
-    @staticmethod
-    def listdir(path: str) -> list[str]:
-        """No names in a folder that is not there."""
-        return os.listdir(path) if "/messages/" not in path or wanted_folder(path[path.index("partitions/"):]) else []
+def _few_folders(files: MessageFiles) -> Iterator[str]:
+    """In the place of `MessageFiles.folders`: of the 4,096 those that the messages here hash to."""
+    return (f"{files.folder}/{name}" for name in sorted(_HASHED))
 
 
 @contextmanager
@@ -108,16 +101,11 @@ def small_stores() -> Iterator[None]:
     """Stores that are opened meanwhile have small logs, use their shared memory as it is needed, and few folders."""
     with ExitStack() as undo:
         for where, name, value in ((kv, "LOG_FILE", LOG_FILE), (kv, "LOG_BUFFER", LOG_BUFFER),
-                                   (kv, "_reserve", lambda folder, cache: None), (files, "os", _FewFolders())):
+                                   (kv, "_reserve", lambda folder, cache: None),
+                                   (MessageFiles, "folders", _few_folders)):
             undo.callback(setattr, where, name, getattr(where, name))
             setattr(where, name, value)
         yield
-
-
-def wanted_folder(path: str) -> bool:
-    """Whether a store needs that folder here: of the 4,096 that message files hash to, few."""
-    parts = path.split("/")
-    return len(parts) != 5 or parts[2] != "messages" or f"{parts[3]}/{parts[4]}" in _HASHED
 
 
 def prepared(operation: Operation) -> Image:
@@ -180,7 +168,7 @@ def record(name: str) -> Recording:
     operation = OPERATIONS[name]
     with folder() as root, small_stores():
         start = prepared(operation)
-        start.write(root, wanted_folder)
+        start.write(root)
         recorder = Recorder(root)
         place = SeenPlace(root, operation, recorder)
         with recorder:
@@ -241,12 +229,12 @@ def judge(recording: Recording, image: Image, moments: list[Moment]) -> list[str
     """What is wrong with the store that is opened in this state of the disk."""
     operation = OPERATIONS[recording.name]
     with folder() as root, small_stores():
-        image.write(root, wanted_folder)
+        image.write(root)
         wrong = [*_judged(root, operation, recording, moments)]
         if wrong:
             kept = os.environ.get("ONECOPY_CRASH_KEEP")
             if kept:
-                image.write(Path(tempfile.mkdtemp(prefix="state-", dir=kept)) / "store", wanted_folder)
+                image.write(Path(tempfile.mkdtemp(prefix="state-", dir=kept)) / "store")
         wrong = [what.replace(f"{root}/", "") for what in wrong]
     first = moments[0]
     where = f"{recording.title}: {first.how} after change {first.changes} ({first.last}), {first.answers} answers"
@@ -330,7 +318,7 @@ def recordings_of_recovery(recording: Recording, some: Iterable[tuple[Image, lis
     for image, moments in some:
         moment = moments[-1]
         with folder() as root:
-            image.write(root, wanted_folder)
+            image.write(root)
             recorder = Recorder(root)
             with recorder, small_stores():
                 Store(root, operation.settings).close()
@@ -345,7 +333,7 @@ def kill_at(recording: Recording, change: int, *, before: bool) -> list[str]:
     """Do the operation again in a process that SIGKILL ends at that change of the disk, and judge what it leaves."""
     operation = OPERATIONS[recording.name]
     with folder() as root, small_stores():
-        recording.start.write(root, wanted_folder)
+        recording.start.write(root)
         answers, pictures = _killed(root, operation, change, before)
         wrong = _judged(root, operation, recording, [Moment("killed", change, "", answers, pictures)], again=True)
     return [f"{recording.name}: killed {'before' if before else 'after'} change {change}: {what}" for what in wrong]

@@ -15,10 +15,17 @@ from store.errors import Problem, StoreError
 from store.store import Store
 from store.users import rename_user
 from store.values import Secret
+from tests.conftest import FULL_COST
 from tests.support.stores import HASH, PASSWORD, SMALL, deliver, make_store
 
 
-def test_a_password_fits_its_own_hash_only():
+@pytest.fixture
+def full_cost(monkeypatch):
+    """Hashes as everybody else has them."""
+    monkeypatch.setattr(passwords, "_LOG_N", FULL_COST)
+
+
+def test_a_password_fits_its_own_hash_only(full_cost):
     stored = hash_password(Secret(b"pa$$ w\xc3\xb6rd"))
     assert stored.startswith("scrypt$14$8$1$") and b"pa$$" not in stored.encode()
     assert verify_password(Secret(b"pa$$ w\xc3\xb6rd"), stored)
@@ -209,9 +216,10 @@ def test_what_is_remembered_is_forgotten_with_the_account(store):
     assert len(store.directory._verified) == 0 and store.directory.remembers("carol", Secret(PASSWORD)) is None
 
 
-def test_the_same_work_for_an_unknown_user_as_for_a_wrong_password(store, monkeypatch):
+def test_the_same_work_for_an_unknown_user_as_for_a_wrong_password(store, full_cost, monkeypatch):
     """Counted, not timed: the hashes, with what they are told to do."""
     done = []
+    store.directory.change("alice", password_hash=hash_password(Secret(PASSWORD)))
 
     def counted(*args, real=passwords._scrypt):
         done.append(args[2:])

@@ -9,7 +9,6 @@ nobody needs them at a start.
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -58,14 +57,13 @@ class Image:
     paths: dict[str, bytes | None] = field(repr=False)
     nodes: dict[str, int] = field(repr=False)       # names with the same node are names of one file
 
-    def write(self, root: Path, wanted: Callable[[str], bool] = lambda folder: True) -> None:
-        """Make them below `root`, of the folders those that are `wanted`."""
+    def write(self, root: Path) -> None:
+        """Make them below `root`."""
         root.mkdir()
         written: dict[int, str] = {}
         for path, content in sorted(self.paths.items()):
             if content is None:
-                if wanted(path):
-                    os.makedirs(root / path, 0o700, exist_ok=True)
+                os.makedirs(root / path, 0o700, exist_ok=True)
                 continue
             first = written.setdefault(self.nodes[path], path)
             if first != path:

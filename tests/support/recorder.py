@@ -278,6 +278,8 @@ def _opening_a_stream(seen: Recorder) -> Callable[..., Any]:
 
 # Berkeley DB
 
+OURS = {"mboxlist", "store", "imap", "pop3", "lmtp", "tools", "tests"}       # where a function of ours is imported to
+
 _HOOKS = {
     "open": ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_int, use_errno=True),
     "pwrite": ctypes.CFUNCTYPE(ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64,
@@ -405,7 +407,7 @@ def _on_syncfs(seen: Recorder) -> None:
         seen.about("syncfs", seen.place(folder))
         seen.events.append(Event("sync all"))
 
-    for module in list(sys.modules.values()):
-        for name, value in list(vars(module).items()) if module is not None else ():
+    for module in [module for name, module in sys.modules.items() if name.split(".")[0] in OURS]:
+        for name, value in list(vars(module).items()):
             if value is original:
                 seen.replace(module, name, sync_file_system)
