@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.support import wait
+from tests.support import command, wait
 from tests.support.ports import free_port
 
 PROGRAM = Path(sys.executable).with_name("onecopy")
@@ -69,11 +69,9 @@ class Server:
 
     def command(self, *arguments: str, status: int = 0, octets: bytes = b"") -> str:
         """What `onecopy` prints when it gets these arguments and `octets` as its input."""
-        done = subprocess.run([PROGRAM, *arguments], input=octets, capture_output=True, timeout=COMMAND, check=False,
-                              env=self.environment())
-        assert done.returncode == status, \
-            f"onecopy {' '.join(arguments)}: status {done.returncode}\n{done.stdout.decode()}{done.stderr.decode()}"
-        return done.stdout.decode()
+        found, out, error = command.run(arguments, self.environment(), octets, COMMAND)
+        assert found == status, f"onecopy {' '.join(arguments)}: status {found}\n{out}{error}"
+        return out
 
     def add_users(self, users: Sequence[str]) -> None:
         """More users."""
