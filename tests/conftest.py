@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,13 @@ FULL_COST = passwords._LOG_N
 passwords._LOG_N = 10       # the cheapest that `verify_password` takes: thousands of tests log in
 
 MEMORY = Path("/dev/shm")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What each of several processes gets, in place of what --dist says."""
+    from tests.support.scheduling import Scheduling
+    return Scheduling(config, log)
 
 
 @pytest.fixture
