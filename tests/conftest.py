@@ -35,10 +35,10 @@ def tmp_path() -> Iterator[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
         yield Path(folder)
-        _remove_empty_folders(Path(folder))
+        remove_empty_folders(Path(folder))
 
 
-def _remove_empty_folders(folder: Path) -> None:
+def remove_empty_folders(folder: Path) -> None:
     """Those of the stores in it, as far as they hold nothing: whoever removes a store looks into each of the 4,096."""
     for messages in folder.glob("*/partitions/*/messages"):
         for number in range(16 * 256):

@@ -9,7 +9,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import MEMORY
+from tests.conftest import MEMORY, remove_empty_folders
 from tests.store.model.acts import NAMES_OF, Seat
 from tests.store.model.expected import USERS
 from tests.support.stores import make_store
@@ -27,6 +27,7 @@ class Folder:
 
     def gone(self) -> None:
         """It is not needed any more."""
+        remove_empty_folders(self.folder)
         shutil.rmtree(self.folder)
 
     def put_back(self, image: Path) -> None:
