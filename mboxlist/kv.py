@@ -123,6 +123,11 @@ class Env:
             sync_folder(self._folder)
             self._log_files = newest
 
+    def logged(self) -> int:
+        """Octets that have been written to the log since the environment was made, also to files that are no more."""
+        found = self._env.log_stat()
+        return int((found["cur_file"] - 1) * LOG_FILE + found["cur_offset"])
+
     def checkpoint(self, volume: int = 0) -> None:
         """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if
         so many octets of log, or more, have been written since the last one."""

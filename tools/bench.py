@@ -48,6 +48,14 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     alone.add_argument("--messages", type=int, default=100_000, metavar="N", help="of the large mailbox (100000)")
     alone.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
     alone.add_argument("--json", action="store_true")
+    sizing = commands.add_parser("sizing", help="what so many users need", allow_abbrev=False)
+    sizing.add_argument("--users", type=int, default=1_000_000, metavar="N", help="on all back ends (1000000)")
+    sizing.add_argument("--kept", type=int, default=2000, metavar="N", help="messages of a user (2000)")
+    sizing.add_argument("--arriving", type=int, default=40, metavar="N", help="messages for a user in a day (40)")
+    sizing.add_argument("--sharing", type=float, default=3.0, metavar="X",
+                        help="mailboxes of a back end that have each message (3)")
+    sizing.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    sizing.add_argument("--json", action="store_true")
     commands.add_parser("down", help="stop, and remove the folder", allow_abbrev=False)
     arguments, rest = parser.parse_known_args(words)
     if rest and arguments.command != "up":
@@ -201,6 +209,12 @@ def run(words: list[str]) -> int:
     if arguments.command == "store":
         from tools import bench_store  # here: it makes a reactor
         bench_store.run(arguments.dir, arguments.messages, as_json=arguments.json)
+        return 0
+    if arguments.command == "sizing":
+        from tools import bench_sizing
+        load = bench_sizing.Load(arguments.users, arguments.kept, sharing=arguments.sharing,
+                                 arriving=arguments.arriving)
+        bench_sizing.run(arguments.dir, load, as_json=arguments.json)
         return 0
     if arguments.command == "down":
         down()
