@@ -49,9 +49,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Tree:
-    """The parsers of all commands: `user` and `add` below it."""
+    """The parsers of all commands: `user` and `add` below it. Only those that are among the words have the options of
+    the configuration: there are a hundred of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = frozenset(words)
         self.top = _Parser("onecopy", description="A single-copy mail message store.", allow_abbrev=False)
         self.top.add_argument("--version", action="version", version=f"onecopy {version('onecopy')}")
         self._shown, self._hidden = _options(shown=True), _options(shown=False)
@@ -64,7 +66,7 @@ class _Tree:
             self._below[group] = made.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
         parser: argparse.ArgumentParser = self._below[group].add_parser(
             own, help=help, description=help, allow_abbrev=False,
-            parents=[self._shown if settings else self._hidden])
+            parents=[self._shown if settings else self._hidden] if own in self._words else [])
         parser.set_defaults(command=command, program=parser.prog)
         return parser
 
@@ -89,7 +91,7 @@ def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> In
 
     `defaults`: by option, stand in the place of the built-in ones.
     """
-    tree = _Tree()
+    tree = _Tree(words)
     for group in GROUPS:
         group.add(tree)
     arguments = tree.top.parse_args(words)
