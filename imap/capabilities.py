@@ -56,20 +56,24 @@ IMPLIED = {b"QRESYNC": b"CONDSTORE"}            # RFC 7162 §3.2.3
 
 
 def capabilities(*, logged_in: bool, can_start_tls: bool, may_log_in: bool, append_limit: int,
-                 administrator: bool = False, mechanisms: Iterable[str] = ()) -> tuple[bytes, ...]:
+                 administrator: bool = False, refers: bool = False, mechanisms: Iterable[str] = ()
+                 ) -> tuple[bytes, ...]:
     """What is announced on a connection in that state.
 
     `may_log_in`: passwords are taken on this connection as it is now (RFC 3501 §6.2.3, §11.1). `append_limit`: octets
-    of a message (RFC 7889 §4). `administrator`: the user may set limits (RFC 9208 §4.1.3). `mechanisms`: those
-    of AUTHENTICATE.
+    of a message (RFC 7889 §4). `administrator`: the user may set limits (RFC 9208 §4.1.3). `refers`: who has mail on
+    another server hears where (RFC 2221 §3). `mechanisms`: those of AUTHENTICATE.
     """
     if logged_in:
-        more = (b"QUOTASET",) if administrator else ()
+        more = [b"QUOTASET"] if administrator else []
+        more += [b"LOGIN-REFERRALS"] if refers else []
         return (*BASE, *AFTER_LOGIN, *more, b"APPENDLIMIT=%d" % min(append_limit, MAX_NUMBER))
     early = [*BASE, *EARLY]
     if can_start_tls:
         early.append(b"STARTTLS")
     if not may_log_in:
         early.append(b"LOGINDISABLED")
+    if refers:
+        early.append(b"LOGIN-REFERRALS")
     early += [b"AUTH=" + name.encode("ascii") for name in mechanisms]
     return tuple(early)

@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 from imap.capabilities import capabilities
 from imap.lines import Positions
 from imap.reading import Reading
+from imap.referrals import NOT_HERE, to_mailbox
 from imap.refusals import BROKEN, OUR_FAULT, code
 from imap.settings import Settings
 from imap.states import Farewell, Refused, Reply, why_not
@@ -26,12 +27,11 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
-from store import rights
+from store import hosting, rights
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.net.entrance import Caller, Entrance
-from store.net.limits import is_this_host
 from store.net.lines import ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Clock, Stream
 from store.pictures import MANY
@@ -144,9 +144,12 @@ class Session:
             if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
                 self.close()
             raise
+        self._require_here()
         self.tag = head.tag
         self._told, self._expunged, self._numbers_kept = None, False, False
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
+        if reply.status == NO and reply.code in NOT_HERE and self.refers:
+            reply = await self._referred(command, reply)
         expunges = head.entry.expunges and not self._numbers_kept
         selects = head.name in (b"SELECT", b"EXAMINE")
         # A client takes what it hears within a SELECT for the new mailbox's, though nothing may be selected by it.
@@ -163,6 +166,13 @@ class Session:
             self._bad_commands = 0
         if reply.then is not None:
             reply.then()
+
+    async def _referred(self, command: Any, reply: Reply) -> Reply:
+        """The reply, or another one when the mailbox that is not here belongs to a user of another back end."""
+        named = getattr(command, "mailbox", getattr(command, "target", None))
+        if not isinstance(named, str) or not (code := await to_mailbox(self.store, self.user, self.name(named))):
+            return reply
+        return Reply("That mailbox is on another server", code, NO)
 
     async def _told_news(self, head: Head, reply: Reply, *, expunges: bool) -> Reply:
         await self.tell(expunges=expunges, by_uid=head.name.startswith(b"UID "))
@@ -239,13 +249,18 @@ class Session:
     @property
     def caller(self) -> Caller:
         """Who wants in; passwords may be sent under TLS, from this host, or when settings say so."""
-        private = self.stream.secure or self.settings.plaintext_login or is_this_host(self.stream.peer)
+        private = self.settings.plaintext_login or self.entrance.is_private(self.stream)
         return Caller(self.stream, "imap", private)
 
     @property
     def may_log_in(self) -> bool:
         """Whether passwords are taken on this connection as it is."""
         return self.entrance.takes_passwords(self.caller)
+
+    @property
+    def refers(self) -> bool:
+        """Whether clients hear on which other back end mail is."""
+        return bool(self.store.settings.host) and self.settings.referrals
 
     @property
     def administrator(self) -> bool:
@@ -257,7 +272,7 @@ class Session:
         return responses.capability_code(capabilities(
             logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
             append_limit=self.store.settings.message_limit, administrator=self.administrator,
-            mechanisms=() if self.account is not None else self.entrance.mechanisms(self.caller)))
+            refers=self.refers, mechanisms=() if self.account is not None else self.entrance.mechanisms(self.caller)))
 
     def log_in(self, account: Account) -> None:
         """The client has proved who it is."""
@@ -278,6 +293,11 @@ class Session:
         self.enabled.clear()
         self.warned.clear()
         self.reading.log_out()
+
+    def _require_here(self) -> None:
+        """Raises Farewell when the user has been moved to another back end since the login."""
+        if self.account is not None and hosting.is_elsewhere(self.store, self.account.user):
+            raise Farewell("Your mail is on another server now: connect again", b"UNAVAILABLE")
 
     # Mailboxes
 
@@ -374,6 +394,7 @@ class Session:
 
     def _follow_rights(self, view: View) -> None:
         """The user's rights on a shared mailbox may have changed since it was selected (RFC 4314 §2.1, §4)."""
+        self._require_here()
         entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
         if entry is None:
             return                              # `tell` finds that it has been deleted
@@ -421,6 +442,7 @@ class Session:
                 new = await offload.run(self.store, "pictures", self.store.refresh, view.mailbox)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:
+                self._require_here()
                 raise Farewell("The selected mailbox has been deleted", b"NONEXISTENT") from error
             log.error("%s: %s: %s", self.stream.id, self.user, error)
             return

@@ -26,6 +26,9 @@ class Settings(LoginDoorSettings):
         "help": "time between two commands before the connection is ended", "type": "duration"})
     login_attempts: int = field(default=5, metadata={"help": "failed logins before the connection is ended"})
     bad_commands: int = field(default=25, metadata={"help": "bad commands in a row before the connection is ended"})
+    referrals: bool = field(default=True, metadata={
+        "help": "where store.host is set: tell clients which back end keeps their mail (RFC 2221), or that of a user "
+                "whose mailbox they name (RFC 2193); no: where clients cannot reach back ends"})
     admins: str = field(default="", metadata={
         "help": "user ids of those who may set quotas over IMAP, with spaces or commas between them"})
     eight_bit_headers: bool = field(default=True, metadata={

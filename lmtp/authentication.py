@@ -29,7 +29,7 @@ class _GivenUp(Exception):
 
 def mechanisms(stream: Stream, store: Store) -> tuple[str, ...]:
     """What a relay can log in by, on this connection, which is private enough."""
-    return Entrance.of(store).mechanisms(Caller(stream, "lmtp", passwords=True))
+    return Entrance.of(store).mechanisms(Caller(stream, "lmtp", passwords=True, anywhere=True))
 
 
 async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[str], time: float) -> tuple[str, Reply]:
@@ -52,7 +52,7 @@ async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[s
         if initial is not None:
             said = initial.reveal()
             initial = Secret(b"") if said == b"=" else _decoded(said)
-        caller = Caller(stream, "lmtp", passwords=True)
+        caller = Caller(stream, "lmtp", passwords=True, anywhere=True)
         admitted = await Entrance.of(store).authenticate(caller, command.mechanism, initial, talk)
     except NotOffered:
         return "", replies.UNKNOWN_MECHANISM

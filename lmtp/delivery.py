@@ -22,7 +22,7 @@ from lmtp.settings import Settings
 from lmtp.wire import Mail, Rcpt
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.deliver import Delivered, Outcome, Target
-from store.errors import StoreError
+from store.errors import Problem, StoreError
 from store.net import offload
 from store.store import Store
 
@@ -63,6 +63,8 @@ class Delivery:
                 self._recipients.admit(entry, self.mail.size, ignore_quota=ignore_quota)
                 self._targets[entry.id] = self._target(entry, rcpt, ignore_quota)
         except StoreError as error:
+            if error.problem is Problem.ELSEWHERE:      # the relay asks the wrong one: its maps are old, or not right
+                log.warning("recipient <%s>: %s", rcpt.recipient, error)
             return refusal(error)
         self._accepted.append(entry.id)
         return replies.RECIPIENT_OK

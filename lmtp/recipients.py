@@ -29,20 +29,23 @@ class Recipients:
     _without_inbox: Account | None = field(default=None, init=False)    # the one that `find` gave None for
 
     async def find(self, address: Address, *, ignore_quota: bool = False) -> MailboxEntry | None:
-        """The mailbox of an address; None when it is an INBOX that has not been made (only when `asking`).
+        """The mailbox of an address; None when it is an INBOX that has not been made, or is on another back end (only
+        when `asking`).
 
         The one that its sub-address names, if it takes mail of the sender, else INBOX. Raises StoreError NO_USER,
-        NO_PERMISSION, and what its account's status says.
+        NO_PERMISSION, ELSEWHERE, and what its account's status says.
         """
         account = await offload.look_up(self.store, address.plain)
         if account is not None:
-            return await self._inbox(_open(account, ignore_quota))
+            return await self._inbox(account) if self._is_here(_open(account, ignore_quota)) else None
         divided = address.divided(self.settings.separator)
         if divided is not None:
             user, mailbox = divided
             account = await offload.look_up(self.store, user.plain)
             if account is not None:
-                return await self._named(_open(account, ignore_quota), mailbox) or await self._inbox(account)
+                if not self._is_here(_open(account, ignore_quota)):
+                    return None
+                return await self._named(account, mailbox) or await self._inbox(account)
             if self._is_public(user):
                 return await self._public(mailbox)
         raise StoreError(Problem.NO_USER)
@@ -72,6 +75,15 @@ class Recipients:
         divided = address.divided(self.settings.separator)
         return divided is not None and self._is_public(divided[0])
 
+    def _is_here(self, account: Account) -> bool:
+        """Whether this back end keeps the account's mail. Whoever asks hears that it takes mail; whether there is
+        room, only the right one knows. Whoever brings mail has come to the wrong one. Raises StoreError ELSEWHERE."""
+        if self.store.is_here(account):
+            return True
+        if not self.asking:
+            raise StoreError(Problem.ELSEWHERE, detail=f"{account.user} is on {account.host}")
+        return False
+
     async def _inbox(self, account: Account) -> MailboxEntry | None:
         entry = self._find(MailboxName(account.user, INBOX))
         if entry is None and self.asking:
@@ -95,6 +107,7 @@ class Recipients:
         """The mailbox, made; None when that cannot be, and the mail is for INBOX."""
         try:
             name = MailboxName(account.user, legal_path(path))
+            self.store.inbox(account)       # a new user has that, and more, before what mail makes
             entry = self.store.create_mailbox(name)
             if self.settings.create_mailbox == "subscribed":
                 self.store.subscribe(account.user, path)

@@ -10,6 +10,7 @@ from mboxlist.annotations import Annotations
 from mboxlist.deleted import DeletedMailboxes
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import Env, Txn, transact
+from mboxlist.moves import Moves
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
 from mboxlist.rights import Granted
 from mboxlist.subscriptions import Subscriptions
@@ -23,7 +24,8 @@ class MailboxList:
     """The environment of the name space.
 
     `identity` is that of this list: an id was given by it if it has the same. `noticed` is called with each row that a
-    transaction writes or takes away; not every such transaction comes to its end.
+    transaction writes or takes away; not every such transaction comes to its end. `guard` is called before that with
+    the owner: it raises what keeps that owner's mailboxes from being changed.
     """
 
     def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None) -> None:
@@ -36,7 +38,9 @@ class MailboxList:
         self._names = self.env.table("names.db", page=4096)            # mailbox id -> canonical name
         self.granted = Granted(self.env.table("rights.db", page=4096))
         self.annotations = Annotations(self.env.table("annotations.db", page=4096))
+        self.moves = Moves(self.env.table("moves.db", page=4096))
         self.noticed: Callable[[MailboxEntry], None] = lambda entry: None
+        self.guard: Callable[[str, Txn], None] = lambda owner, txn: None
         self.identity: str = transact(self.env, self._identify)
 
     def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
@@ -85,8 +89,10 @@ class MailboxList:
             self._mailboxes.put(_IDENTITY_KEY, data, txn)
         return data.decode()
 
-    def write(self, entry: MailboxEntry, txn: Txn) -> None:
-        """Add the row, or put it in the place of the one with its name."""
+    def write(self, entry: MailboxEntry, txn: Txn, *, guarded: bool = True) -> None:
+        """Add the row, or put it in the place of the one with its name. Raises what `guard` raises."""
+        if guarded:
+            self.guard(entry.name.owner, txn)
         old = self.find(entry.name, txn)
         self._mailboxes.put(_key(entry.name), entry.to_bytes(), txn)
         self._names.put(entry.id.to_bytes(4, "big"), str(entry.name).encode(), txn)
@@ -95,8 +101,10 @@ class MailboxList:
             if changed is not None:
                 self.noticed(changed)
 
-    def remove(self, name: MailboxName, txn: Txn) -> bool:
-        """Take the row away; whether it was there."""
+    def remove(self, name: MailboxName, txn: Txn, *, guarded: bool = True) -> bool:
+        """Take the row away; whether it was there. Raises what `guard` raises."""
+        if guarded:
+            self.guard(name.owner, txn)
         entry = self.find(name, txn)
         if entry is None:
             return False

@@ -53,7 +53,7 @@ class Admission:
 
     async def enter(self, account: Account) -> Maildrop:
         """The maildrop, frozen as it is now. Raises NotNow, StoreError."""
-        entry = self._store.inbox(account)
+        entry = await offload.inbox(self._store, account)
         if not self._store.may(account.user, entry, "r"):          # RFC 4314 §4, as for SELECT
             raise StoreError(Problem.NO_PERMISSION)
         exclusive = self._settings.sharing == EXCLUSIVE

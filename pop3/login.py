@@ -15,7 +15,6 @@ from store.accounts.base import Account
 from store.accounts.sasl import Malformed
 from store.errors import StoreError
 from store.net.entrance import Admitted, Caller, Entrance, NotOffered
-from store.net.limits import is_this_host
 from store.net.lines import LineTooLong
 from store.net.stream import Stream
 from store.store import Store
@@ -51,7 +50,7 @@ class Login:
     @property
     def caller(self) -> Caller:
         """Who wants in; passwords may be sent under TLS, from this host, or where that is allowed to everybody."""
-        private = self._stream.secure or self._settings.plaintext_login or is_this_host(self._stream.peer)
+        private = self._settings.plaintext_login or Entrance.of(self._store).is_private(self._stream)
         return Caller(self._stream, "pop", private)
 
     def capabilities(self) -> list[str]:

@@ -40,6 +40,7 @@ from pop3.wire import (
     Utf8,
     keyword,
 )
+from store import hosting
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.messagefiles import MessageFile
@@ -135,6 +136,8 @@ class Session:
 
     async def _carry_out(self, verb: str, command: Command) -> None:
         bad = self._bad_commands
+        if self._user and hosting.is_elsewhere(self._listener.store, self._user):
+            raise Farewell(replies.MOVED)
         try:
             await self._actions[type(command)](command)
             if self._bad_commands == bad:

@@ -14,13 +14,14 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
-from store.carrying import TRIES, Carrier, NotCarried, SideBySide, carry_rows, one_by_one, refer
+from store.carrying import TRIES, Carrier, carry_rows
 from store.copying import copies_of, copy_messages, with_rows
 from store.errors import Problem, StoreError
 from store.expunge import remove as remove_messages
 from store.expunge import take_out
 from store.flags import change_flags, set_own
 from store.index import Rows, take
+from store.landing import NotCarried, SideBySide, one_by_one, refer
 from store.mailbox import Mailbox
 from store.progress import Progress
 from store.refs import tally

@@ -3,12 +3,14 @@ made, deleted, or moved to another partition. The list decides."""
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from attrs import evolve
 
 from mboxlist.entry import MailboxId
-from mboxlist.kv import transact
+from mboxlist.kv import Txn, transact
+from mboxlist.moves import Phase
 from store import quotaroots, removal
 from store.mailbox import MailboxState, is_moving
 from store.partition import Partition
@@ -24,10 +26,11 @@ def agree(store: "Store") -> None:
     """Make the partitions what the list says. For the process that recovers the store, while nobody else is in it."""
     _skip_what_was_used(store)
     listed = {entry.id: entry for entry in store.mailboxes.all()}
+    ready = _settle_moves(store)
     for partition in store.partitions.values():
         there = {mailbox for mailbox, _ in partition.all_states()}
         here = {entry.id for entry in listed.values() if entry.partition == partition.name}
-        for mailbox in there - here:
+        for mailbox in there - here - ready:
             _bury(store, partition, mailbox)
         for mailbox in there & here:
             if is_moving(partition.states.get(state_key(mailbox)) or bytes(1)):
@@ -35,7 +38,36 @@ def agree(store: "Store") -> None:
         for lost in here - there:
             log.warning("%s had no records: it is there again, empty", listed[lost].name)
             store.insert(listed[lost].name, partition.name, listed[lost].special_use, replace=True)
+    _hold_who_has_gone(store)
     quotaroots.agree(store)
+
+
+def _settle_moves(store: "Store") -> set[MailboxId]:
+    """Remove copies of users from other back ends that are not whole; the mailboxes of those that are."""
+    moves = list(store.mailboxes.moves.all())
+    coming = [move for move in moves if move.phase is Phase.COMING and move.partition in store.partitions]
+    for move in coming:
+        removal.destroy_wholly(store.partitions[move.partition], [MailboxId(mailbox) for mailbox in move.mailboxes])
+
+    def forget(txn: Txn) -> None:
+        for move in coming:
+            store.mailboxes.moves.forget(move.user, txn)
+            for mailbox in move.mailboxes:
+                store.mailboxes.annotations.forget(MailboxId(mailbox), txn)
+
+    if coming:
+        transact(store.mailboxes.env, forget)
+        store.mailboxes.env.flush()
+    return {MailboxId(mailbox) for move in moves if move.phase is Phase.READY for mailbox in move.mailboxes}
+
+
+def _hold_who_has_gone(store: "Store") -> None:
+    """Nobody writes to what is left here of users who are on another back end."""
+    for move in store.mailboxes.moves.all():
+        for entry in store.names(move.user) if move.phase is Phase.GONE else ():
+            partition = store.partitions.get(entry.partition)
+            if partition is not None:
+                partition.transact(lambda txn, mailbox=entry.id: hold(txn, [mailbox]))      # type: ignore[misc]
 
 
 def _skip_what_was_used(store: "Store") -> None:
@@ -69,6 +101,14 @@ def _is_worth_keeping(partition: Partition, mailbox: MailboxId) -> bool:
     data = partition.states.get(state_key(mailbox))
     state = MailboxState.from_bytes(data, partition.epoch) if data is not None else None
     return state is not None and state.messages > 0 and state.removed != removal.DOOMED
+
+
+def hold(txn: WriteTxn, mailboxes: Iterable[MailboxId]) -> None:
+    """Nobody writes to these mailboxes from here on."""
+    for mailbox in sorted(mailboxes):
+        state = txn.any_state(mailbox)
+        if state is not None:
+            txn.set_state(mailbox, None, evolve(state, moving=True))
 
 
 def moves_no_more(txn: WriteTxn, mailbox: MailboxId) -> None:

@@ -27,12 +27,12 @@ from mboxlist.names import INBOX, MailboxName
 from store import portable, removal
 from store.accounts.builtin import BuiltinDirectory
 from store.agreeing import moves_no_more
-from store.carrying import TRIES, Carrier, NotCarried, SideBySide, carry_rows, one_by_one, refer, usable
+from store.carrying import TRIES, Carrier, carry_rows
 from store.errors import Problem, StoreError
 from store.index import ROW, Rows, chunk_key, chunk_of_key, decode, take
+from store.landing import NotCarried, SideBySide, one_by_one, usable, write_chunks
 from store.mailbox import MailboxState
 from store.partition import Partition
-from store.refs import tally
 from store.removed import Expunged
 from store.txn import WriteTxn, state_key
 
@@ -71,7 +71,7 @@ def move_owner(store: "Store", owner: str, to: str, *, side_by_side: SideBySide 
     """
     target = store.partition(to)
     done = Moved()
-    with _alone(store):
+    with alone(store):
         _complete(store, owner)
         while sources := {entry.partition for entry in _entries(store, owner)} - {to}:
             for name in sorted(sources):
@@ -204,7 +204,7 @@ class _Move:
         for _ in range(TRIES):
             carried = carry_rows(self.carrier, list(chunks.values()))
             try:
-                self.target.transact(lambda txn: _write(
+                self.target.transact(lambda txn: write_chunks(
                     txn, mailbox, dict(zip(chunks, carried, strict=True))))      # noqa: B023
             except NotCarried:
                 continue
@@ -354,28 +354,8 @@ def _state(partition: Partition, mailbox: MailboxId) -> MailboxState | None:
     return None if data is None else MailboxState.from_bytes(data, partition.epoch)
 
 
-def _write(txn: WriteTxn, mailbox: MailboxId, chunks: dict[int, Rows]) -> None:
-    """Have these chunks with these records, and count their references. Raises NotCarried."""
-    for number, rows in chunks.items():
-        value = txn.partition.index.get_to_change(chunk_key(mailbox, number), txn.handle)
-        old = decode(value) if value is not None else rows[:0]
-        refer(txn, mailbox, _without(rows, old))
-        gone = _without(old, rows)
-        for mid, count, check in tally(mailbox, gone):
-            txn.refs.release(mid, count, check, txn.handle)
-        if value is not None or len(rows):
-            txn.put_chunk(mailbox, number, rows)
-
-
-def _without(rows: Rows, others: Rows) -> Rows:
-    """Those that are not among the others, by UID and message."""
-    known = set(zip(others["uid"].tolist(), others["mid"].tolist(), strict=True))
-    uses = zip(rows["uid"].tolist(), rows["mid"].tolist(), strict=True)
-    return take(rows, np.array([use not in known for use in uses], np.bool_))
-
-
 @contextlib.contextmanager
-def _alone(store: "Store") -> Iterator[None]:
+def alone(store: "Store") -> Iterator[None]:
     """Nobody else moves mailboxes. Raises StoreError BUSY."""
     handle = os.open(store.root / "run" / "moving.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -7,7 +7,7 @@ them destroyed. The list decides: after a crash the partitions are made to agree
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -256,3 +256,20 @@ def _destroy_piece(txn: WriteTxn, mailbox: MailboxId, when: int) -> bool:
     txn.partition.uidls.forget(mailbox, txn.handle)
     txn.partition.states.delete(state_key(mailbox), txn.handle)
     return False
+
+
+def destroy_wholly(partition: Partition, mailboxes: Iterable[MailboxId]) -> None:
+    """Remove all that a partition knows of mailboxes that are not in the list, what was expunged too. On disk."""
+    ids = set(mailboxes)
+    if not ids:
+        return
+    for mailbox in sorted(ids):
+        destroy(partition, mailbox, int(time.time()))
+    keys = [item.key for item in partition.removed.all() if item.mailbox in ids]
+
+    def work(txn: WriteTxn) -> None:
+        for key in keys:
+            partition.removed.forget_key(key, txn.handle)
+
+    partition.transact(work)
+    partition.flush()

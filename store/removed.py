@@ -28,6 +28,11 @@ class Expunged:
     rows: Rows
 
 
+def key_of(when: int, mailbox: MailboxId, modseq: int) -> bytes:
+    """The key of what was expunged from the mailbox then."""
+    return _KEY.pack(when, mailbox, modseq)
+
+
 class Removed:
     """The table."""
 
@@ -50,6 +55,12 @@ class Removed:
     def find(self, key: bytes) -> bytes | None:
         """An item as it is stored."""
         return self._table.get(key)
+
+    def rows(self, key: bytes) -> Rows:
+        """The records of an item; none when it is not there."""
+        data = self._table.get(key)
+        return np.empty(0, ROW) if data is None else np.frombuffer(
+            data, ROW, offset=_NAMES.size + _NAMES.unpack_from(data)[0])
 
     def forget_key(self, key: bytes, txn: Txn) -> None:
         """The same as `forget`."""

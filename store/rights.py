@@ -163,7 +163,7 @@ def rename_identifier(store: "Store", old: str, new: str | None, txn: Txn) -> No
 
     for entry in list(store.mailboxes.all(txn)):
         if not names.keys().isdisjoint(entry.acl):
-            store.mailboxes.write(renamed(entry), txn)
+            store.mailboxes.write(renamed(entry), txn, guarded=False)
     for when, entry in list(store.mailboxes.deleted.all(txn)):
         if not names.keys().isdisjoint(entry.acl):
             store.mailboxes.deleted.add(renamed(entry), when, txn)
@@ -183,6 +183,7 @@ def annotate(store: "Store", entry: MailboxEntry, name: str, value: bytes | None
     def work(txn: Txn) -> None:
         if store.mailboxes.find_id(entry.id, txn) is None:
             raise StoreError(Problem.NO_MAILBOX)
+        store.mailboxes.guard(entry.name.owner, txn)
         store.mailboxes.annotations.set(entry.id, name, value, txn, user)
 
     try:

@@ -5,12 +5,16 @@ from pathlib import Path
 from attrs import field, frozen
 from attrs.validators import in_
 
+from mboxlist.names import INBOX, legal_path
 from store.accounts.addresses import canonical_domain
 from store.values import Flag
 
 LEAST_USED = "least used"
 SYNC_LEVELS = ("everything", "messages", "none")
 QUOTA_CHARGES = ("logical", "fair")
+# What a mailbox can be made for (RFC 6154 §2). \All is missing, because nothing collects all messages in a mailbox;
+# a \Flagged mailbox may be filled by a client.
+SPECIAL_USES = ("\\Archive", "\\Drafts", "\\Flagged", "\\Junk", "\\Sent", "\\Trash")
 _PRIVATE = {"seen": Flag.SEEN, "answered": Flag.ANSWERED, "flagged": Flag.FLAGGED, "draft": Flag.DRAFT}
 
 
@@ -27,6 +31,25 @@ def _lower(value: str) -> str:
 def _per_cent(settings: "Settings", attribute: object, value: int) -> None:
     if not 0 <= value <= 100:
         raise ValueError("must be between 0 and 100")
+
+
+def special_names(values: tuple[str, ...]) -> dict[str, str]:
+    r"""Special use (RFC 6154 §2), as \Sent, and the mailbox for it, of Sent or Sent=NAME. Raises ValueError."""
+    found: dict[str, str] = {}
+    for text in values:
+        word, _, name = (part.strip() for part in text.partition("="))
+        use = next((use for use in SPECIAL_USES if word.lower() == use[1:].lower()), None)
+        path = legal_path(name or word.capitalize())
+        if use is None:
+            raise ValueError(f"{word} is none of {', '.join(use[1:] for use in SPECIAL_USES)}")
+        if use in found or path in found.values() or path == INBOX:
+            raise ValueError(f"{text} names a use or a mailbox a second time")
+        found[use] = path
+    return found
+
+
+def _special(settings: "Settings", attribute: object, value: tuple[str, ...]) -> None:
+    special_names(value)
 
 
 @frozen
@@ -56,6 +79,10 @@ class Settings:
         "help": "whether warned users get a message too: off, on, or the file that it is made from"})
     quota_notice_interval: int = field(default=7 * 86400, metadata={
         "help": "time between two such messages to a user", "type": "duration"})
+    special_mailboxes: tuple[str, ...] = field(
+        default=("Drafts", "Sent", "Junk", "Trash", "Archive"), validator=_special, metadata={
+            "help": "special uses for which a new user gets a mailbox at the first login or delivery, subscribed: "
+                    "Sent, or with another name Sent=Gesendet; empty: none"})
     mailbox_limit: int = field(default=10_000, metadata={"help": "mailboxes a user may have"})
     sync: str = field(default="everything", validator=in_(SYNC_LEVELS), metadata={
         "help": "what is on disk before it is acknowledged: everything; messages (flags, copies and expunges follow "
@@ -94,6 +121,11 @@ class Settings:
                 "0: no limit", "type": "size"})
     housekeeping_rate: int = field(default=2000, metadata={
         "help": "messages or mailboxes a second that each long task of housekeeping works on at most; 0: no limit"})
+
+    @property
+    def special_names(self) -> dict[str, str]:
+        """The mailboxes of `special_mailboxes` by their uses."""
+        return special_names(self.special_mailboxes)
 
     @property
     def private_bits(self) -> int:

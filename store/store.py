@@ -17,7 +17,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import NeedsRecovery, Txn, transact
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
-from store import across, partitions, portable, quotaroots, removal, rights
+from store import across, firstuse, hosting, partitions, portable, quotaroots, removal, rights
 from store.accounts.base import Account, Directory
 from store.accounts.builtin import BuiltinDirectory
 from store.agreeing import agree
@@ -49,9 +49,11 @@ class Store:
     """An open store. Any number of processes may have it open; the first one to open it runs recovery."""
 
     def __init__(self, root: Path, settings: Settings | None = None, *, who: str = "",
-                 broken: Callable[[], None] = lambda: None) -> None:
+                 broken: Callable[[], None] = lambda: None,
+                 directory: Callable[[MailboxList, str], BuiltinDirectory] = BuiltinDirectory) -> None:
         """Open the store at `root`; `who` is told to others that find this process dead in it. `broken` is called when
-        a database needs recovery: then all must leave the store, and the next to open it recovers it.
+        a database needs recovery: then all must leave the store, and the next to open it recovers it. `directory` is
+        made of the list with its users, and the default domain.
 
         Raises StoreError NO_STORE, UNAVAILABLE, DISK_FULL.
         """
@@ -70,11 +72,14 @@ class Store:
             recover = self._presence.alone
             self.mailboxes = MailboxList(root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken)
             self.mailboxes.noticed = lambda entry: portable.note(self, entry)
+            if self.settings.host:
+                self.mailboxes.guard = lambda owner, txn: hosting.require_here(self, owner, txn)
             self.partitions = partitions.open_all(self, recover=recover)
             self.domains = Domains(lambda: [each.quotas for each in self.partitions.values()], self.settings)
             for partition in self.partitions.values():
                 partition.domains = self.domains
-            users = BuiltinDirectory(self.mailboxes, self.settings.default_domain)
+            users = directory(self.mailboxes, self.settings.default_domain)
+            self.directory: Directory = users
             if recover:
                 agree(self)
                 users.settle_aliases()
@@ -89,7 +94,6 @@ class Store:
             self._presence.leave()
             raise
         self._presence.settled()
-        self.directory: Directory = users
 
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions`. Raises NeedsRecovery, OSError, StoreError."""
@@ -148,17 +152,8 @@ class Store:
         return rights.may(self, user, entry, right)
 
     def inbox(self, account: Account) -> MailboxEntry:
-        """The account's INBOX, made at its first use."""
-        name = MailboxName(account.user, "INBOX")
-        entry = self.mailboxes.find(name)
-        if entry is not None:
-            return entry
-        try:
-            return self.create_mailbox(name)
-        except StoreError as refusal:
-            if refusal.problem is not Problem.MAILBOX_EXISTS:
-                raise
-            return self.entry(name)
+        """The account's INBOX, made at its first use; see `firstuse.inbox`."""
+        return firstuse.inbox(self, account)
 
     def is_here(self, account: Account) -> bool:
         """Whether this back end keeps the account's mail."""
@@ -264,13 +259,21 @@ class Store:
             name = MailboxName.from_client(user, name).to_client(user)
         except NameProblem as error:
             raise StoreError(Problem.BAD_NAME, str(error)) from error
-        transact(self.mailboxes.env, lambda txn: self.mailboxes.subscriptions.add(user, name, txn))
+        def add(txn: Txn) -> None:
+            self.mailboxes.guard(user, txn)
+            self.mailboxes.subscriptions.add(user, name, txn)
+
+        transact(self.mailboxes.env, add)
         self.mailboxes.env.flush()
         portable.note_user(self, user)
 
     def unsubscribe(self, user: str, name: str) -> bool:
         """End a subscription; whether there was one."""
-        removed = transact(self.mailboxes.env, lambda txn: self.mailboxes.subscriptions.remove(user, name, txn))
+        def remove(txn: Txn) -> bool:
+            self.mailboxes.guard(user, txn)
+            return self.mailboxes.subscriptions.remove(user, name, txn)
+
+        removed = transact(self.mailboxes.env, remove)
         self.mailboxes.env.flush()
         portable.note_user(self, user)
         return removed

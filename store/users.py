@@ -64,7 +64,7 @@ def restore_user(store: "Store", user: str) -> None:
 def due(store: "Store", now: float | None = None) -> Iterator[str]:
     """The users that were removed longer ago than the delay."""
     until = (time.time() if now is None else now) - store.settings.user_delay
-    if isinstance(store.directory, BuiltinDirectory):
+    if isinstance(store.directory, BuiltinDirectory) and not store.directory.remote:
         for account in list(store.directory.all()):
             if account.status is Status.REMOVED and account.removed <= until:
                 yield account.user

@@ -28,7 +28,7 @@ PLACES = {
     "idna": ("store/accounts/addresses.py",),
     "jinja2": ("tools/spark/report_page.py",),
     "jwt": ("store/accounts/tokens.py",),
-    "ldap3": ("store/accounts/ldap.py",),
+    "ldap3": ("store/accounts/ldapwire.py",),
     "markupsafe": ("tools/spark/",),
     "numpy": ("store/", "imap/", "tools/spark/"),
     "OpenSSL": ("tools/binding.py", "tools/tickets.py", "tools/tls.py"),
@@ -103,7 +103,7 @@ def test_a_fault_is_found(path: str, source: str, fault: str) -> None:
 
 @pytest.mark.parametrize(("path", "source"), [
     ("store/store.py", "import struct, mboxlist.table\nfrom . import errors"),
-    ("store/accounts/ldap.py", "import ldap3\nfrom ..errors import StoreError"),
+    ("store/accounts/ldapwire.py", "import ldap3\nfrom ..errors import StoreError"),
     ("store/net/offload.py", "from twisted.internet import threads"),
     ("imap/protocol.py", "from twisted.internet.protocol import Factory\nimport numpy"),
     ("tools/serve.py", "import imap.protocol, pop3.protocol, lmtp.protocol, store, mboxlist"),

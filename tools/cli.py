@@ -18,10 +18,13 @@ from tools.commands import (
     accounting,
     checking,
     configuration,
+    directories,
     generate,
     mailboxes,
     messages,
+    moving,
     partitions,
+    purging,
     quotas,
     reconstruct,
     relink,
@@ -35,8 +38,8 @@ from tools.commands import (
 )
 from tools.errors import Failure
 
-GROUPS = (serving, users, mailboxes, sharing, messages, undelete, uidls, partitions, quotas, accounting, report,
-          checking, reconstruct, relink, spark, generate, configuration)
+GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, uidls, partitions, moving,
+          quotas, accounting, report, checking, reconstruct, relink, spark, generate, configuration)
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 

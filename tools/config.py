@@ -19,8 +19,11 @@ from attrs import frozen
 import imap.settings
 import lmtp.settings
 import pop3.settings
+import store.accounts.directorysettings
+import store.accounts.ldapprofiles
 import store.accounts.settings
 import store.settings
+import tools.front.settings
 from tools import settings
 from tools.errors import Failure
 
@@ -34,6 +37,9 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "imap": (settings.ImapListen, imap.settings.Settings),
     "pop3": (settings.Pop3Listen, pop3.settings.Settings),
     "lmtp": (settings.LmtpListen, lmtp.settings.Settings),
+    "exchange": (settings.Exchange,),
+    "front": (settings.FrontListen, tools.front.settings.Settings),
+    "directory": (store.accounts.directorysettings.Settings, store.accounts.ldapprofiles.MapSettings),
     "login": (store.accounts.settings.Settings,),
     "tls": (settings.Tls,),
     "workers": (settings.Workers,),

@@ -2,10 +2,18 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import store.settings
+from mboxlist.table import MailboxList
+from store import partitions
+from store.accounts.builtin import BuiltinDirectory
+from store.accounts.directorysettings import Settings
+from store.accounts.ldapentry import Here
+from store.accounts.ldapprofiles import MapSettings
 from store.errors import Problem, StoreError
+from store.settling import settle_account
 from store.store import Store
 from tools.config import Config
 from tools.errors import Failure
@@ -14,10 +22,36 @@ from tools.settings import Tls
 
 def open_store(config: Config, who: str, broken: Callable[[], None] = lambda: None) -> Store:
     """Open the configured store; for `who` and `broken` see Store. Raises Failure."""
+    settings = config.settings("store", store.settings.Settings)
     try:
-        return Store(config.root, config.settings("store", store.settings.Settings), who=who, broken=broken)
+        if not config.settings("directory", Settings).uris:
+            return Store(config.root, settings, who=who, broken=broken)
+        opened = Store(config.root, settings, who=who, broken=broken, directory=partial(_outside, config))
     except StoreError as error:
         raise Failure(str(error), status(error)) from error
+    _tell(opened)
+    return opened
+
+
+def _outside(config: Config, mailboxes: MailboxList, default_domain: str) -> BuiltinDirectory:
+    """The directory that the settings name. Raises Failure."""
+    from store.accounts.ldap import LdapDirectory  # here: it loads much that is not needed without such a directory
+    try:
+        return LdapDirectory(mailboxes, default_domain, config.settings("directory", Settings),
+                             config.settings("directory", MapSettings))
+    except OSError as error:
+        raise Failure(f"directory: {error.filename or ''}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise Failure(f"directory: {error}") from None
+
+
+def _tell(opened: Store) -> None:
+    """Have the directory know what this back end is, and the store what the directory says beside accounts."""
+    from store.accounts.ldap import LdapDirectory  # here: see above
+    directory = opened.directory
+    assert isinstance(directory, LdapDirectory)
+    directory.settled = partial(settle_account, opened)
+    directory.here = lambda: Here(opened.settings.host, frozenset(opened.partitions), partitions.for_new_mail(opened))
 
 
 def status(error: StoreError) -> int:

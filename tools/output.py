@@ -30,11 +30,12 @@ def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) ->
     Console(width=None if person else UNLIMITED_WIDTH, soft_wrap=False).print(table)
 
 
-def print_facts(facts: Mapping[str, object]) -> None:
-    """A line for each fact."""
+def print_facts(facts: Mapping[str, object], origins: Mapping[str, str] | None = None) -> None:
+    """A line for each fact, with where it comes from."""
     width = max(map(len, facts))
     for name, value in facts.items():
-        print(f"{name.replace('_', ' '):<{width}}  {_cell(value)}")
+        origin = (origins or {}).get(name)
+        print(f"{name.replace('_', ' '):<{width}}  {_cell(value)}{f'   ({_cell(origin)})' if origin else ''}")
 
 
 def when(seconds: float) -> str:

@@ -27,6 +27,8 @@ from store.net.proxied import ProxiedFactory
 from store.net.stream import StreamFactory
 from store.store import Store
 from tools.config import Config
+from tools.front.protocol import factory as front_factory
+from tools.front.settings import Settings as FrontSettings
 from tools.sockets import BACKLOG, Listening, Purpose
 from tools.tls import Certificates
 
@@ -71,6 +73,8 @@ class Server:
         self.factories = list(factories.values())
 
     def _factory(self, server: str, tls: bool, purpose: Purpose) -> StreamFactory:
+        if server == "front":
+            return front_factory(self.store, self.config.settings("front", FrontSettings), self.reactor, self.counts)
         certificates = self.certificates[server]
         if server == "imap":
             return imap.protocol.factory(self.store, self.config.settings("imap", imap.settings.Settings),
@@ -100,8 +104,9 @@ class Server:
         if listening.tls:
             shown = cast(IOpenSSLServerConnectionCreator, self.certificates[listening.server])
             served = TLSMemoryBIOFactory(shown, False, served)
-        if proxies := Networks.parse(self._settings(listening.server).proxy_networks):
-            served = ProxiedFactory(served, proxies, self.reactor)
+        if listening.server in SETTINGS:
+            if proxies := Networks.parse(self._settings(listening.server).proxy_networks):
+                served = ProxiedFactory(served, proxies, self.reactor)
         if listening.socket.family == socket.AF_UNIX:
             port = _UnixPort._fromListeningDescriptor(     # type: ignore[no-untyped-call]
                 self.reactor, handle, served)

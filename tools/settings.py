@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from attrs import Attribute, field, frozen
-from attrs.validators import ge, in_
+from attrs.validators import ge, gt, in_
 
 
 def tcp_port(default: int, help: str) -> int:
@@ -57,6 +57,29 @@ class LmtpListen:
     verify_port: int = tcp_port(0, "port where relays ask whether a recipient exists and has room")
     verify_socket: Path | None = field(default=None, metadata={"help": "UNIX socket for the same"})
     socket_mode: int = field(default=0o666, metadata={"help": "permissions of these sockets", "type": "mode"})
+
+
+@frozen
+class FrontListen:
+    """Where proxies ask who may log in, and where to: without TLS, so not to the world."""
+
+    address: tuple[str, ...] = field(default=("127.0.0.1",), metadata={"help": "addresses to listen on; *: all"})
+    port: int = tcp_port(0, "port where nginx's mail proxy asks (auth_http)")
+
+
+@frozen
+class Exchange:
+    """How back ends speak to each other, to move users: under TLS, and who does not know the secret is told nothing."""
+
+    address: tuple[str, ...] = field(default=("*",), metadata={"help": "addresses to listen on; *: all"})
+    port: int = tcp_port(0, "port for other back ends")
+    peers: tuple[str, ...] = field(default=(), metadata={
+        "help": "the other back ends: host=address:port, each by its own store.host, with commas between them"})
+    secret: Path | None = field(default=None, metadata={
+        "help": "file with the secret that all back ends know: 24 octets or more, drawn at random"})
+    connections: int = count(8, "back ends that may be connected at a time")
+    timeout: float = field(default=120.0, validator=gt(0), metadata={
+        "help": "how long one waits for the other before the move is given up", "type": "duration"})
 
 
 def _ciphers(_settings: object, _attribute: "Attribute[str]", value: str) -> None:

@@ -12,12 +12,14 @@ from attrs import frozen
 
 from tools.config import Config
 from tools.errors import Failure
-from tools.settings import ImapListen, LmtpListen, Pop3Listen
+from tools.settings import Exchange, FrontListen, ImapListen, LmtpListen, Pop3Listen
 
 SERVERS = ("imap", "pop3", "lmtp")
+BESIDE = {"front": "imap"}      # what has no processes of its own is served by those of another
 BACKLOG = 1024
-_GROUPS: dict[str, type[ImapListen] | type[Pop3Listen] | type[LmtpListen]] = {
-    "imap": ImapListen, "pop3": Pop3Listen, "lmtp": LmtpListen}
+EXCHANGE = "exchange"           # with other back ends; the keeper serves it
+_GROUPS: dict[str, type[ImapListen] | type[Pop3Listen] | type[LmtpListen] | type[FrontListen] | type[Exchange]] = {
+    "imap": ImapListen, "pop3": Pop3Listen, "lmtp": LmtpListen, "front": FrontListen, EXCHANGE: Exchange}
 
 
 class Purpose(Enum):
@@ -51,7 +53,8 @@ def bind(config: Config) -> list[Listening]:
         for server, group in _GROUPS.items():
             settings = config.settings(server, group)
             made += _bind_ports(server, settings.address, settings.port)
-            made += _bind_ports(server, settings.address, settings.tls_port, tls=True)
+            if not isinstance(settings, FrontListen | Exchange):
+                made += _bind_ports(server, settings.address, settings.tls_port, tls=True)
             if isinstance(settings, LmtpListen):
                 made += _bind_ports(server, settings.address, settings.guaranteed_port, Purpose.GUARANTEED)
                 made += _bind_ports(server, settings.address, settings.verify_port, Purpose.VERIFICATION)

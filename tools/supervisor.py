@@ -27,7 +27,7 @@ from tools.errors import Failure
 from tools.forking import Child
 from tools.orders import HELD_BACK, READY, Orders
 from tools.settings import Tls, Workers
-from tools.sockets import SERVERS, Listening
+from tools.sockets import BESIDE, EXCHANGE, SERVERS, Listening
 from tools.tickets import TicketKeys
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,8 @@ class Supervisor:
         self._counts, self._parts, self._key = counts.make(processes), processes, counts.new_key()
 
     def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
-        mine = [each for each in self._sockets if each.server in servers]
+        mine = [each for each in self._sockets if BESIDE.get(each.server, each.server) in servers
+                or keeper and each.server == EXCHANGE]
         place = Place(self._counts, len(self._processes), self._parts, self._key)
         orders = Orders(name, keeper, mine, self.config, place, self._tickets, os.getpid())
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)

@@ -20,6 +20,7 @@ from store.net.counts import Counts
 from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
 from store.store import Store
+from tools import exchange
 from tools.config import Config
 from tools.errors import Failure
 from tools.housekeeping import Housekeeping, tasks
@@ -27,6 +28,7 @@ from tools.opening import open_store, tls_folder
 from tools.orders import HELD_BACK, NAME, READY, Orders
 from tools.server import SETTINGS, Server
 from tools.settings import Tls, Workers
+from tools.sockets import EXCHANGE
 from tools.tickets import TicketKeys
 from tools.tls import Certificates
 
@@ -74,15 +76,19 @@ def _serve(orders: Orders, opened: Store, certificates: Mapping[str, Certificate
     offload.attach(opened, threads)
     entrance.attach(opened, orders.config.settings("login", LoginSettings))
     news = NewsSocket(opened.root, opened.news)
+    called = [each for each in orders.sockets if each.server == EXCHANGE]
+    others, more = exchange.of_worker(orders.config, opened, called) if orders.keeper else (None, [])
     server = Server(reactor, opened, orders.config, certificates, Counts.at(orders.counts))
-    housekeeping = Housekeeping(reactor, opened, threads, tasks(opened, keeper=orders.keeper))
+    housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=orders.keeper), *more])
 
     failed: list[Exception] = []
 
     def begin() -> None:
         try:
             news.start(reactor)
-            server.listen(orders.sockets)
+            server.listen([each for each in orders.sockets if each.server != EXCHANGE])
+            if others is not None:
+                others.start(called)
             housekeeping.start()
             os.write(1, READY)
         except Exception as error:              # Twisted would log it and go on without
@@ -98,8 +104,11 @@ def _serve(orders: Orders, opened: Store, certificates: Mapping[str, Certificate
         stopping = True
         log.debug("stopping")
         housekeeping.stop()
+        ending = threads.run("files", others.stop) if others is not None else None
         try:
             await server.stop(orders.config.settings("workers", Workers).stop_time)
+            if ending is not None:
+                await ending
         finally:
             reactor.stop()
 

@@ -1,7 +1,9 @@
 """CAPABILITY, NOOP, LOGOUT, STARTTLS (RFC 3501 §6.1, §6.2.1), ID (RFC 2971), ENABLE (RFC 5161), IDLE (RFC 2177),
 UNAUTHENTICATE (RFC 8437)."""
 
+import logging
 from importlib import metadata
+from ipaddress import ip_address
 
 from imap.capabilities import ENABLED_BY_ENABLE, IMPLIED
 from imap.session import Session
@@ -11,6 +13,10 @@ from imap.wire.commands import State
 from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, Unauthenticate, is_done
 from imap.wire.responses import BAD
 from store.net.lines import LineTooLong
+
+log = logging.getLogger(__name__)
+
+ORIGIN = b"x-originating-ip"    # no RFC has it, proxies send it
 
 
 async def capability(session: Session, command: Capability) -> Reply:
@@ -40,9 +46,25 @@ async def starttls(session: Session, command: StartTls) -> Reply:
 
 
 async def identify(session: Session, command: Id) -> Reply:
-    """Who we are. What the client says of itself is not kept: it may be anything."""
+    """Who we are. What the client says of itself is not kept: it may be anything. Proxies say for whom they connect."""
+    if session.state is State.NOT_AUTHENTICATED and session.entrance.believes(session.stream):
+        _believe(session, command)
     session.stream.write(responses.server_id(_IDENTITY))
     return Reply("ID completed")
+
+
+def _believe(session: Session, command: Id) -> None:
+    for name, value in command.pairs:
+        if name.lower() == ORIGIN and value is not None:
+            try:
+                address = ip_address(value.decode("ascii"))
+            except ValueError:
+                raise Refused("That is no address", status=BAD) from None
+            if getattr(address, "scope_id", None):
+                raise Refused("That is an interface of another host", status=BAD)
+            session.stream.introduce(str(address))
+            log.info("%s: %s connects for %s", session.stream.id, session.stream.proxy, address)
+            return
 
 
 async def enable(session: Session, command: Enable) -> Reply:

@@ -2,6 +2,7 @@
 
 import logging
 
+from imap import referrals
 from imap.refusals import code
 from imap.session import Session
 from imap.states import Refused, Reply
@@ -12,7 +13,8 @@ from imap.wire.login import Authenticate, Login, challenge, sasl_response
 from imap.wire.responses import BAD
 from store.accounts.sasl import MECHANISMS, Malformed
 from store.errors import Problem, StoreError
-from store.net.entrance import NotOffered
+from store.net import offload
+from store.net.entrance import Elsewhere, NotOffered
 from store.net.lines import LineTooLong
 from store.values import Secret
 
@@ -25,6 +27,7 @@ async def login(session: Session, command: Login) -> Reply:
         raise _needs_privacy()
     try:
         admitted = await session.entrance.password(session.caller, command.user, command.password)
+        await offload.inbox(session.store, admitted.account)
     except StoreError as error:
         return _failed(session, error)
     session.log_in(admitted.account)
@@ -47,6 +50,7 @@ async def authenticate(session: Session, command: Authenticate) -> Reply:
 
     try:
         admitted = await session.entrance.authenticate(session.caller, mechanism, command.initial, talk)
+        await offload.inbox(session.store, admitted.account)
     except NotOffered:
         if mechanism in MECHANISMS and not session.caller.passwords:
             raise _needs_privacy() from None
@@ -64,6 +68,9 @@ def _needs_privacy() -> Refused:
 
 
 def _failed(session: Session, error: StoreError) -> Reply:
+    if isinstance(error, Elsewhere) and session.refers:
+        log.info("%s: %s", session.stream.id, error)
+        return Reply("Your mail is on another server", referrals.to_home(error.account), responses.NO)
     if error.problem not in (Problem.BAD_LOGIN, Problem.NOT_AUTHORIZED):
         return session.refusal(error)
     session.failed_logins += 1

@@ -11,10 +11,7 @@ from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
 from store import rights
 from store.errors import Problem, StoreError
 from store.net import offload
-
-SPECIAL_USES = ("\\Archive", "\\Drafts", "\\Flagged", "\\Junk", "\\Sent", "\\Trash")
-r"""What a mailbox can be made for (RFC 6154 §2). \All and \Flagged views of other mailboxes are not to be had: \All is
-missing here because nothing collects all messages in a mailbox, while a \Flagged mailbox may be filled by a client."""
+from store.settings import SPECIAL_USES
 
 
 async def create(session: Session, command: Create) -> Reply:

@@ -66,8 +66,21 @@ class Account:
 NO_USER_ID = "@"            # that nobody can have; "" owns the public mailboxes
 
 
+@frozen
+class Known:
+    """What is known of an address: whose it is, or that it is nobody's."""
+
+    account: Account | None
+
+
 class Directory(Protocol):
-    """Says who the users are."""
+    """Says who the users are.
+
+    One that is `remote` answers `find` and `look_up` from what it has been told so far, at once, to all that walk the
+    users. Who acts on the answer asks `at_once`, and when that is None, in a thread, `fetch` (net/offload.py).
+    """
+
+    remote: bool
 
     def user_id(self, address: str) -> str:
         """The user id that an address or login name would be, whoever there is; NO_USER_ID for what cannot be one."""
@@ -78,6 +91,15 @@ class Directory(Protocol):
     def look_up(self, address: str) -> Account | None:
         """The account that mail to that address (with or without a domain, no sub-address) is for: the user's own
         address or an alias, in any case and any form of its domain."""
+
+    def at_once(self, address: str) -> Known | None:
+        """The same, of what it may be believed without asking anybody; None: it must ask."""
+
+    def fetch(self, address: str) -> Account | None:
+        """What `look_up` says, asked for if need be: for a thread. Raises StoreError UNAVAILABLE."""
+
+    def flush(self) -> None:
+        """Have all processes ask anew."""
 
     @property
     def has_keys(self) -> bool:

@@ -11,7 +11,7 @@ from mboxlist.names import NameProblem, legal_owner
 from mboxlist.table import MailboxList
 from store.accounts.addresses import canonical, canonical_domain
 from store.accounts.aliases import Aliases, legal_aliases
-from store.accounts.base import NO_USER_ID, Account, Status
+from store.accounts.base import NO_USER_ID, Account, Known, Status
 from store.accounts.cache import VerifiedPasswords
 from store.accounts.domains import DomainRules
 from store.accounts.passwords import NOBODY, scram_keys, verify_password
@@ -72,6 +72,8 @@ class BuiltinDirectory:
     A Directory (accounts/base.py), and the calls that change it.
     """
 
+    remote = False
+
     def __init__(self, mailboxes: MailboxList, default_domain: str) -> None:
         self._env = mailboxes.env
         self._table = mailboxes.users
@@ -106,6 +108,17 @@ class BuiltinDirectory:
             owner = self._aliases.owner(user)
             found = self.find(owner) if owner is not None else None
         return found
+
+    def at_once(self, address: str) -> Known | None:
+        """It has all there is to know."""
+        return Known(self.look_up(address))
+
+    def fetch(self, address: str) -> Account | None:
+        """The account that mail to that address is for."""
+        return self.look_up(address)
+
+    def flush(self) -> None:
+        """It remembers nothing."""
 
     def remembers(self, login: str, password: Secret) -> Account | None:
         """The account, if this password was found right a short while ago."""
@@ -146,10 +159,10 @@ class BuiltinDirectory:
         """How long `remembers` knows."""
         self._verified.lifetime = seconds
 
-    def add(self, address: str, password_hash: str, *, partition: str = "primary", aliases: Iterable[str] = ()
-            ) -> Account:
+    def add(self, address: str, password_hash: str, *, partition: str = "primary", aliases: Iterable[str] = (),
+            host: str = "") -> Account:
         """A new user. Raises StoreError USER_EXISTS, BAD_NAME, LIMIT."""
-        account = Account(self.user_id(address), partition, aliases=self._legal_aliases(aliases))
+        account = Account(self.user_id(address), partition, aliases=self._legal_aliases(aliases), host=host)
         self.insert(User(account, password_hash))
         return account
 
@@ -208,6 +221,16 @@ class BuiltinDirectory:
         if data is not None:
             found = User.from_bytes(user, data)
             self.write(evolve(found, account=evolve(found.account, partition=partition)), txn)
+
+    def may_set_hosts(self) -> bool:
+        """Whether `set_host` can do its work: no move of a user begins otherwise."""
+        return True
+
+    def set_host(self, user: str, host: str) -> None:
+        """Have everybody outside of this store know which back end keeps the user's mail; the row here says so already.
+
+        No harm if it was so before. For a thread. Raises StoreError UNAVAILABLE, NO_PERMISSION.
+        """
 
     def remove(self, user: str) -> None:
         """Remove a user's row; the store removes the mailboxes. Raises StoreError NO_USER."""

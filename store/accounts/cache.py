@@ -55,6 +55,12 @@ class VerifiedPasswords:
                 if self._until[digest][2] != unless:
                     self._drop(digest)
 
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._until.clear()
+            self._of.clear()
+
     def __len__(self) -> int:
         return len(self._until)
 

@@ -1,9 +1,10 @@
-"""What the built-in directory says of domains, and the secret that it has for itself: rows of `users.db` whose keys no
-user id can have, since they begin with @."""
+"""What the built-in directory says of domains, and what it has for itself, a secret and how often what an outside
+directory said was flushed: rows of `users.db` whose keys no user id can have, since they begin with @."""
 
 import json
 import os
 from collections.abc import Iterator
+from typing import Any
 
 from mboxlist.kv import Txn, transact
 from mboxlist.table import MailboxList
@@ -48,17 +49,37 @@ class DomainRules:
     def secret(self) -> bytes:
         """Octets that are always the same in this store, and that nobody else knows."""
         if not self._secret:
-            data = self._table.get(_SECRET) or transact(self._env, self._make_secret)
+            data = self._table.get(_SECRET)
+            if data is None or "secret" not in json.loads(data):
+                data = transact(self._env, self._make_secret)
             self._env.flush()
             self._secret = bytes.fromhex(json.loads(data)["secret"])
         return self._secret
 
     def _make_secret(self, txn: Txn) -> bytes:
+        values = self._own(txn)
+        if "secret" not in values:
+            values["secret"] = os.urandom(32).hex()
+            self._table.put(_SECRET, json.dumps(values).encode(), txn)
+        return json.dumps(values).encode()
+
+    def _own(self, txn: Txn) -> dict[str, Any]:
         data = self._table.get_to_change(_SECRET, txn)
-        if data is None:
-            data = json.dumps({"secret": os.urandom(32).hex()}).encode()
-            self._table.put(_SECRET, data, txn)
-        return data
+        return {} if data is None else dict(json.loads(data))
+
+    def epoch(self) -> bytes:
+        """Octets that are the same until the next call of `next_epoch` by any process."""
+        return self._table.get(_SECRET) or b""
+
+    def next_epoch(self) -> None:
+        """What is remembered of an outside directory counts for nothing."""
+        def work(txn: Txn) -> None:
+            values = self._own(txn)
+            values["epoch"] = values.get("epoch", 0) + 1
+            self._table.put(_SECRET, json.dumps(values).encode(), txn)
+
+        transact(self._env, work)
+        self._env.flush()
 
 
 def _key(domain: str) -> bytes:

@@ -47,7 +47,11 @@ class Settings:
     proxies: tuple[str, ...] = field(default=(), metadata={
         "help": "user ids as which proxies log in, that may act as any user from login.proxy_networks"})
     proxy_networks: tuple[str, ...] = field(default=(), validator=_networks, metadata={
-        "help": "addresses and networks of these proxies"})
+        "help": "addresses and networks of these proxies; before login they may also say in ID for whom they connect "
+                "(x-originating-ip)"})
+    proxies_use_tls: bool = field(default=False, metadata={
+        "help": "yes: who comes through a proxy counts as under TLS, which the proxy has seen to; proxies are those of "
+                "imap.proxy_networks and pop3.proxy_networks (PROXY header) and of login.proxy_networks (ID)"})
     remember_time: int = field(default=300, validator=ge(0), metadata={
         "help": "how long a password or token that was found right is remembered, as a keyed digest in memory; 0: not",
         "type": "duration"})

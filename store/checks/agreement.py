@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from mboxlist.acl import RIGHTS
 from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.moves import Phase
 from mboxlist.names import SEPARATOR
 from store.accounts.builtin import BuiltinDirectory
 from store.findings import RECONSTRUCT, RESTART, Finding
@@ -22,13 +23,15 @@ def look(store: Store) -> Iterator[Finding]:
     roots = {name: {root for root, _ in partition.quotas.all() if SEPARATOR in root}
              for name, partition in store.partitions.items()}
     known = {mailbox: entry.partition for mailbox, (_, entry) in deleted.items()}
+    coming = store.mailboxes.moves.mailboxes(Phase.COMING, Phase.READY)         # of users who are not here yet
+    gone = {move.user for move in store.mailboxes.moves.all() if move.phase is Phase.GONE}      # what they left goes
     for entry in store.mailboxes.all():
         known[entry.id] = entry.partition
         partition = store.partitions.get(entry.partition)
-        if partition is not None:
+        if partition is not None and entry.name.owner not in gone:
             yield from _look_at_entry(partition, entry, roots[partition.name])
     for mailbox in store.mailboxes.annotations.mailboxes():
-        if mailbox not in known:
+        if mailbox not in known and mailbox not in coming:
             yield Finding("annotations of a mailbox that is not in the list", f"mailbox {mailbox}", RECONSTRUCT)
     for when, entry in deleted.values():
         partition = store.partitions.get(entry.partition)
@@ -38,9 +41,9 @@ def look(store: Store) -> Iterator[Finding]:
     for partition in store.partitions.values():
         for mailbox, state in partition.all_states():
             there = known.get(mailbox)
-            if there is None:
+            if there is None and mailbox not in coming:
                 yield Finding("records of a mailbox that is not in the list", f"mailbox {mailbox}", RESTART)
-            elif there != partition.name and not state.moving and not state.removed:
+            elif there is not None and there != partition.name and not state.moving and not state.removed:
                 yield Finding(f"records of a mailbox that is on {there} by the list",
                               f"mailbox {mailbox} on {partition.name}", RESTART)
 

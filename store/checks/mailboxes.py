@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn
+from mboxlist.moves import Phase
 from store.checks.messages import Messages
 from store.errors import StoreError
 from store.findings import RECONSTRUCT, Finding
@@ -28,15 +29,16 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn) -> It
     yield from unreadable
     uses: dict[str, list[int]] = {}
     states = dict(partition.all_states(txn))
+    coming = store.mailboxes.moves.mailboxes(Phase.COMING)
     for mailbox, state in states.items():
         where = _where(store, mailbox)
         rows, broken = _rows(partition, mailbox, where, txn)
         yield from broken
         messages.count(mailbox, rows, sure=not broken)
-        if (state.moving or state.removed) and not _is_here(store, partition, mailbox):
+        if mailbox in coming or (state.moving or state.removed) and not _is_here(store, partition, mailbox):
             if not state.removed:
                 _charge(uses, state)
-            continue                        # on its way from or to another partition, or being purged
+            continue                        # on its way to or from elsewhere, or being purged
         yield from _look_at_mailbox(state, rows, where, whole=not broken)
         for uid in messages.wrong(rows, partition.heads.sizes(rows, txn)):
             yield Finding(f"UID {uid} is not what is known of its message", where, RECONSTRUCT)

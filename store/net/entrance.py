@@ -31,6 +31,7 @@ from store.accounts.slowdown import SlowDown
 from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError
 from store.net import offload
+from store.net.limits import is_this_host
 from store.net.lines import ConnectionLost
 from store.net.networks import Networks
 from store.net.stream import Stream
@@ -50,13 +51,46 @@ class NotOffered(Exception):
     """There is no such mechanism, here and now."""
 
 
+class Elsewhere(StoreError):
+    """The client has proved to be a user whose mail another back end keeps."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__(Problem.ELSEWHERE, detail=f"the mail of {account.user} is on {account.host}")
+        self.account = account
+
+
+@frozen
+class Behind:
+    """A client for which a proxy asks on a connection of its own: where it is, whether it speaks TLS there, and for how
+    many seconds the proxy has kept it waiting."""
+
+    peer: str
+    secure: bool
+    waited: float = 0.0
+
+
 @frozen
 class Caller:
-    """Who knocks: by which service ("imap", "pop", "lmtp"), and whether `passwords` may be sent on the connection."""
+    """Who knocks: by which service ("imap", "pop", "lmtp"), and whether `passwords` may be sent on the connection.
+
+    `anywhere`: it wants no mail, so that its mail may be on another back end.
+    """
 
     stream: Stream
     service: str
     passwords: bool
+    anywhere: bool = False
+    behind: Behind | None = None
+
+    @property
+    def peer(self) -> str:
+        """Where the client is."""
+        return self.stream.peer if self.behind is None else self.behind.peer
+
+    @property
+    def waited(self) -> float:
+        """Seconds that it has been kept waiting already."""
+        return 0.0 if self.behind is None else self.behind.waited
 
 
 @frozen
@@ -97,6 +131,18 @@ class Entrance:
             store.entrance = cls(store, Settings(slow_first=0))
         return store.entrance
 
+    def is_secure(self, stream: Stream) -> bool:
+        """Whether the client speaks TLS, to us or to the proxy through which it comes."""
+        return stream.secure or bool(stream.proxy and self.settings.proxies_use_tls)
+
+    def is_private(self, stream: Stream) -> bool:
+        """Whether nobody else can read what the client sends."""
+        return self.is_secure(stream) or is_this_host(stream.peer)
+
+    def believes(self, stream: Stream) -> bool:
+        """Whether the peer is a proxy that may say for whom it connects."""
+        return not stream.proxy and stream.peer in self._proxies
+
     def takes_passwords(self, caller: Caller) -> bool:
         """Whether a name and a password are taken without SASL: where PLAIN or LOGIN is."""
         return caller.passwords and not self._offered.isdisjoint(("PLAIN", "LOGIN"))
@@ -117,18 +163,18 @@ class Entrance:
     async def password(self, caller: Caller, user: str, password: Secret) -> Admitted:
         """A name and a password, without SASL.
 
-        Raises StoreError BAD_LOGIN, NOT_AUTHORIZED, LIMIT, UNAVAILABLE; ConnectionLost, Stopping.
+        Raises StoreError BAD_LOGIN, NOT_AUTHORIZED, LIMIT, UNAVAILABLE, Elsewhere; ConnectionLost, Stopping.
         """
         attempt = _Attempt(self, caller)
         with attempt:
             account = await attempt.answer(CheckPassword(user, password))
-            return attempt.admit(Proved(account))
+            return await attempt.admit(Proved(account))
 
     async def authenticate(self, caller: Caller, mechanism: str, initial: Secret | None, talk: Talk) -> Admitted:
         """A SASL exchange, from the initial response if there is one.
 
-        Raises NotOffered, Malformed, StoreError BAD_LOGIN, NOT_AUTHORIZED, LIMIT, UNAVAILABLE; ConnectionLost,
-        Stopping; and what `talk` raises.
+        Raises NotOffered, Malformed, StoreError BAD_LOGIN, NOT_AUTHORIZED, LIMIT, UNAVAILABLE, Elsewhere;
+        ConnectionLost, Stopping; and what `talk` raises.
         """
         offered = self.mechanisms(caller)
         if mechanism not in offered:
@@ -156,7 +202,7 @@ class Entrance:
                     else:
                         step = exchange.send(answer)
             except StopIteration as end:
-                return attempt.admit(end.value)
+                return await attempt.admit(end.value)
             finally:
                 exchange.close()
 
@@ -179,57 +225,60 @@ class Entrance:
         name = self._tokens.remembered(token)
         if not name:
             name = await offload.run(self._store, "tokens", self._tokens.check, token)
-        return self._login_account(name)
+        return await self._login_account(name)
 
-    def find_named(self, names: tuple[str, ...]) -> Account:
-        """The account with one of the names of a certificate. Raises StoreError BAD_LOGIN."""
+    async def find_named(self, names: tuple[str, ...]) -> Account:
+        """The account with one of the names of a certificate. Raises StoreError BAD_LOGIN, UNAVAILABLE."""
         for name in names:
             try:
-                return self._login_account(name)
-            except StoreError:
-                continue
+                return await self._login_account(name)
+            except StoreError as error:
+                if error.problem is not Problem.BAD_LOGIN:
+                    raise
         raise StoreError(Problem.BAD_LOGIN, detail="nobody has the name of the certificate")
 
-    def _login_account(self, name: str) -> Account:
-        directory = self._store.directory
-        found = directory.find(directory.user_id(name))
+    async def _login_account(self, name: str) -> Account:
+        found = await offload.find(self._store, self._store.directory.user_id(name))
         if found is None or not found.status.may_log_in:
             raise StoreError(Problem.BAD_LOGIN)
         return found
 
-    def authorize(self, proved: Proved, caller: Caller) -> Admitted:
-        """The client has proved who it is; whether it may act as it wants to, and use the service.
+    async def authorize(self, proved: Proved, caller: Caller) -> Admitted:
+        """The client has proved who it is; whether it may act as it wants to, and use the service, here.
 
-        Raises StoreError NOT_AUTHORIZED, UNAVAILABLE.
+        Raises StoreError NOT_AUTHORIZED, UNAVAILABLE; Elsewhere.
         """
         account, directory, stream = proved.account, self._store.directory, caller.stream
         own, wanted = account.user, directory.user_id(proved.acts_as) if proved.acts_as else account.user
         subjects = [account]
         if wanted != own:
-            proxy = own in self.settings.proxies and stream.peer in self._proxies
+            proxy = own in self.settings.proxies and (stream.proxy or stream.peer) in self._proxies
             if not proxy and own not in self.settings.administrators:
                 raise StoreError(Problem.NOT_AUTHORIZED, "You may not act as another user", f"{own} as {wanted!r}")
-            found = directory.find(wanted)
+            found = await offload.find(self._store, wanted)
             if found is None or not found.status.may_log_in:
                 raise StoreError(Problem.NOT_AUTHORIZED, "Nobody can act as that user", f"{own} as {wanted!r}")
             account = found
             if proxy and own not in self.settings.administrators:
                 subjects.append(found)          # the proxy lets users in, who may not use what their rules deny
-            log.info("%s: %s acts as %s, from %s", stream.id, own, wanted, stream.peer)
+            log.info("%s: %s acts as %s, from %s", stream.id, own, wanted, caller.peer)
         for subject in subjects:
             self._require_access(subject, caller)
+        if not caller.anywhere and not self._store.is_here(account):
+            raise Elsewhere(account)
         return Admitted(account, own)
 
     def _require_access(self, account: Account, caller: Caller) -> None:
-        stream, own = caller.stream, self._store.directory.access_rules(account)
+        own = self._store.directory.access_rules(account)
+        secure = self.is_secure(caller.stream) if caller.behind is None else caller.behind.secure
         for text in (self.settings.service_access, own or self.settings.access):
             try:
                 rules = Rules.parse(text)
             except BadRule as error:
                 raise StoreError(Problem.UNAVAILABLE, detail=f"access rules of {account.user}: {error}") from None
-            if not rules.allow(caller.service, stream.peer, secure=stream.secure):
+            if not rules.allow(caller.service, caller.peer, secure=secure):
                 raise StoreError(Problem.NOT_AUTHORIZED, "This service is not for you from where you are",
-                                 f"{account.user}: {caller.service} from {stream.peer}")
+                                 f"{account.user}: {caller.service} from {caller.peer}")
 
     def line(self, key: tuple[str, str]) -> "_Line":
         """Those who wait for a turn under that key."""
@@ -306,7 +355,7 @@ class _Attempt:
     _key: tuple[str, str] | None = None         # of the line in which it has its turn
 
     def __attrs_post_init__(self) -> None:
-        self._address = self._entrance.address(self._caller.stream.peer)
+        self._address = self._entrance.address(self._caller.peer)
 
     def __enter__(self) -> None:
         pass
@@ -328,16 +377,16 @@ class _Attempt:
         if key is not None:
             self._entrance.left(key)
 
-    def admit(self, proved: Proved) -> Admitted:
+    async def admit(self, proved: Proved) -> Admitted:
         """The end of a good one. Raises StoreError NOT_AUTHORIZED, UNAVAILABLE."""
         self._entrance.slow.succeeded(self._address, proved.account.user)
-        return self._entrance.authorize(proved, self._caller)
+        return await self._entrance.authorize(proved, self._caller)
 
     async def answer(self, question: Question) -> Any:
         """What the directory says. Raises StoreError, ConnectionLost, Stopping."""
         store = self._entrance.store
         if isinstance(question, FindNamed):
-            return self._entrance.find_named(question.names)
+            return await self._entrance.find_named(question.names)
         if isinstance(question, FindKeys):          # what they tell, anybody may know
             return store.directory.find_keys(question.user, question.mechanism)
         await self._wait(question.user)
@@ -357,9 +406,9 @@ class _Attempt:
         key = entrance.slow.key(self._address, self._user)
         self._key = key
         await entrance.line(key).enter(stream)
-        delay = entrance.slow.delay(self._address, self._user)
-        if delay:
-            log.info("%s: a login from %s waits for %.2f s", stream.id, stream.peer, delay)
+        delay = entrance.slow.delay(self._address, self._user) - self._caller.waited
+        if delay > 0:
+            log.info("%s: a login from %s waits for %.2f s", stream.id, self._caller.peer, delay)
             await stream.pause(delay)
         if stream.lost:
             raise ConnectionLost

@@ -17,7 +17,8 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.python.failure import Failure
 
 from mboxlist.entry import MailboxEntry
-from store import across
+from mboxlist.names import INBOX, MailboxName
+from store import across, hosting
 from store.accounts.base import Account
 from store.copying import copy_messages
 from store.deliver import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
@@ -34,6 +35,7 @@ from store.values import InternalDate, Secret
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Told = TypeVar("Told", bound=Outcome)
 
 EVERYTHING, _, NOTHING = SYNC_LEVELS
 AT_ONCE = 0.01              # seconds in which a transaction must get its locks on the event loop
@@ -176,7 +178,7 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
             moved = {at: _as_it_is_now(store, target, outcomes[at]) for at, target in tried.items()}
             left = {at: target for at, target in moved.items() if target is not None}
             if not left or time.monotonic() > deadline:
-                return [outcomes[at] for at in range(len(targets))]
+                return [_or_elsewhere(store, targets[at].entry, outcomes[at]) for at in range(len(targets))]
             if any(left[at].entry.partition == tried[at].entry.partition for at in left):
                 await _durability(store).threads.pause(across.PAUSE)
     finally:
@@ -200,6 +202,9 @@ async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, Int
                 return await _deliver_all_to(store, store.partition_of(before), arrived)
             except StoreError as refusal:
                 entry = store.mailboxes.find_id(before.id)
+                told = _or_elsewhere(store, before, refusal)
+                if told is not refusal:
+                    raise told from refusal
                 if entry is None or refusal.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
                     raise
                 if time.monotonic() > deadline:
@@ -318,7 +323,20 @@ def _as_it_is_now(store: Store, target: Target, outcome: Outcome) -> Target | No
             Problem.BUSY, Problem.NO_MAILBOX):
         return None
     entry = store.mailboxes.find_id(target.entry.id)
-    return None if entry is None else evolve(target, entry=entry)
+    return None if entry is None or _is_gone(store, entry) else evolve(target, entry=entry)
+
+
+def _is_gone(store: Store, entry: MailboxEntry) -> bool:
+    """Whether its owner has been moved to another back end, perhaps since the mailbox was looked up."""
+    return hosting.is_elsewhere(store, entry.name.owner)
+
+
+def _or_elsewhere(store: Store, entry: MailboxEntry, outcome: Told) -> Told | StoreError:
+    """The outcome for that mailbox. The mail of one who has gone must come again, and will find the right back end."""
+    if isinstance(outcome, StoreError) and outcome.problem in (Problem.BUSY, Problem.NO_MAILBOX) and _is_gone(
+            store, entry):
+        return StoreError(Problem.ELSEWHERE, detail=f"{entry.name.owner} has gone to another back end")
+    return outcome
 
 
 async def _deliver_here(store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
@@ -406,13 +424,32 @@ async def authenticate(store: Store, login: str, password: Secret, kind: str = "
     """The account that logs in. Raises StoreError BAD_LOGIN, UNAVAILABLE. `kind`: of the threads that do it."""
     account = store.directory.remembers(login, password)
     if account is None:
+        if kind == "directory" and store.directory.remote:
+            kind = "remote"                     # there a login waits, and costs no time of a processor
         account = await run(store, kind, store.directory.authenticate, login, password)
     return account
 
 
+async def inbox(store: Store, account: Account) -> MailboxEntry:
+    """The account's INBOX; at its first use it is made in a thread, with what else a new user gets.
+
+    Raises StoreError NO_USER, LIMIT, DISK_FULL.
+    """
+    entry = store.mailboxes.find(MailboxName(account.user, INBOX))
+    return entry if entry is not None else await run(store, "names", store.inbox, account)
+
+
 async def look_up(store: Store, address: str) -> Account | None:
-    """The account that mail to the address is for (the built-in directory answers at once)."""
-    return store.directory.look_up(address)
+    """The account that mail to the address is for (the built-in directory answers at once). Raises StoreError
+    UNAVAILABLE."""
+    known = store.directory.at_once(address)
+    return known.account if known is not None else await run(store, "remote", store.directory.fetch, address)
+
+
+async def find(store: Store, user: str) -> Account | None:
+    """The account of that user id, of which nothing is an alias. Raises StoreError UNAVAILABLE."""
+    found = await look_up(store, user)
+    return found if found is not None and found.user == user else None
 
 
 def now(work: Coroutine[Any, Any, T]) -> T:

@@ -20,8 +20,8 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from store.net import proxy
 from store.net.networks import Networks
+from store.net.proxy import Header, parse
 from store.net.stream import Clock, host
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,17 @@ class Proxied(ProtocolWrapper):
         super().__init__(factory, cast(IProtocol, None))
         self._peer = address
         self._octets = b""
+        self._told = False
         self._timer: Any = None
 
     def makeConnection(self, transport: ITransport) -> None:
         Protocol.makeConnection(self, transport)    # type: ignore[no-untyped-call]
         self._timer = self.factory.clock.callLater(HEADER_TIME, self._refuse, "the PROXY header does not come")
+
+    @property
+    def proxy(self) -> str:
+        """The proxy's own address, if it has told another one."""
+        return host(cast(Any, self.transport).getPeer()) if self._told else ""
 
     def getPeer(self) -> IAddress | None:
         """Where the connection comes from."""
@@ -56,7 +62,7 @@ class Proxied(ProtocolWrapper):
         elif self._timer is not None:
             self._octets += data
             try:
-                header = proxy.parse(self._octets)
+                header = parse(self._octets)
             except ValueError as error:
                 self._refuse(str(error))
             else:
@@ -87,10 +93,11 @@ class Proxied(ProtocolWrapper):
         if self.wrappedProtocol is not None:
             super().connectionLost(reason)          # type: ignore[no-untyped-call]
 
-    def _begin(self, header: proxy.Header) -> None:
+    def _begin(self, header: Header) -> None:
         self._stop_timer()
         rest, self._octets = self._octets[header.length:], b""
         if header.source is not None:
+            self._told = True
             kind: Any = IPv4Address if header.source.address.version == 4 else IPv6Address
             self._peer = kind("TCP", str(header.source.address), header.source.port)
         self.wrappedProtocol = self.factory.wrappedFactory.buildProtocol(self._peer)

@@ -91,6 +91,7 @@ class Stream(TwistedProtocol):
         self._lines, self._since = 0, 0.0               # since when so many lines have come
         self.id = f"{os.getpid():x}-{number:x}"
         self.peer = self.local = ""
+        self.proxy = ""                                 # the proxy that has told us of `peer`
         self.secure = self._handshaking = factory.implicit_tls
         self.stopping = factory.stopping
 
@@ -100,6 +101,10 @@ class Stream(TwistedProtocol):
         """Count the connection, before anything is said. Raises LimitReached, Stopping."""
         if self.stopping:
             raise Stopping
+        self._count()
+        self._since = self._clock.seconds()
+
+    def _count(self) -> None:
         door = self._factory.door
         refused = door.limits.refusal(self.peer)
         if refused:
@@ -109,7 +114,13 @@ class Stream(TwistedProtocol):
                 self.abort()
             raise LimitReached(refused)
         self._admitted = True
-        self._since = self._clock.seconds()
+
+    def introduce(self, peer: str) -> None:
+        """A proxy says who its client is; from now on that one counts in its place. Raises LimitReached."""
+        self._admitted = False
+        self._factory.door.limits.release(self.peer)
+        self.proxy, self.peer = self.peer, peer
+        self._count()
 
     def enter(self, user: str) -> None:
         """The client has proved to be `user`: from now on the limits are wider. Raises LimitReached, Stopping."""
@@ -322,6 +333,7 @@ class Stream(TwistedProtocol):
 
     def connectionMade(self) -> None:
         self._transport = cast(Any, self.transport)
+        self.proxy = getattr(self._transport, "proxy", "")
         self.peer, self.local = host(self._transport.getPeer()), host(self._transport.getHost())
         if hasattr(self._transport, "setTcpNoDelay"):
             self._transport.setTcpNoDelay(True)

@@ -22,7 +22,7 @@ def shared_store():
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         root = Path(folder) / "store"
         Store.make(root)
-        store = Store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20))
+        store = Store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
         yield store
         store.close()
 

@@ -18,7 +18,7 @@ def shared_store():
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
         root = Path(folder) / "store"
         Store.make(root)
-        store = Store(root, Settings(message_limit=400_000, disk_reserve=0))
+        store = Store(root, Settings(message_limit=400_000, disk_reserve=0, special_mailboxes=()))
         yield store
         store.close()
 

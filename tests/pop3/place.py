@@ -21,6 +21,7 @@ from store.expunge import remove
 from store.flags import change_flags
 from store.messagefiles import MessageFile
 from store.net import offload
+from store.settings import Settings as StoreSettings
 from store.store import Store
 from store.uidls import bring
 from store.values import Flag, FlagAction, Flags, InternalDate, Secret
@@ -34,7 +35,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         Store.make(folder)
-        self.store = Store(folder)
+        self.store = Store(folder, StoreSettings(special_mailboxes=()))
         self.clock = Clock()
         self.wires = []
         self._hash = passwords.hash_password(Secret(PASSWORD))
@@ -294,7 +295,7 @@ class Player:
 
         owner, name, failure = {
             "authenticate": (offload, "authenticate", fail_later), "flush": (offload, "flushed", fail_later),
-            "inbox": (self.place.store, "inbox", fail), "open": (self.place.store, "open_mailbox", fail),
+            "inbox": (offload, "inbox", fail), "open": (self.place.store, "open_mailbox", fail),
             "message": (self.place.store, "open_message", fail), "read": (MessageFile, "read", fail),
             "later": (MessageFile, "read", fail_further_on),
             "remove": (update, "remove", fail), "mark": (update, "change_flags", fail),

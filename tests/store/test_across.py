@@ -6,10 +6,11 @@ from attrs import evolve
 
 from mboxlist.names import MailboxName
 from store import across, moving, partitions
-from store.carrying import Carrier, NotCarried, carry_rows
+from store.carrying import Carrier, carry_rows
 from store.errors import Problem, StoreError
 from store.expunge import purge, remove
 from store.flags import change_flags
+from store.landing import Landing, NotCarried
 from store.messagefiles import Staged
 from store.net import offload
 from store.quota import UNLIMITED
@@ -148,15 +149,15 @@ def test_what_was_brought_and_is_purged_meanwhile_is_brought_again(two, monkeypa
 
 def test_what_another_brings_at_the_same_moment_is_there_once(two, monkeypatch):
     deliver(two, BODIES[1], "user/alice/INBOX", trace=TRACE)
-    whole = Carrier._keep
+    whole = Landing.keep
 
     def keep(self):
-        if self._batch:
-            monkeypatch.setattr(Carrier, "_keep", whole)
+        if self.batch:
+            monkeypatch.setattr(Landing, "keep", whole)
             deliver(two, BODIES[1], "user/bob/INBOX", trace=b"Return-Path: <other@example.org>\r\n")
         whole(self)
 
-    monkeypatch.setattr(Carrier, "_keep", keep)
+    monkeypatch.setattr(Landing, "keep", keep)
     assert copy(two, [1]) == [2]
     assert contents(two, THERE)[2][0] == TRACE + BODIES[1]
     files = two.partitions["second"].files
@@ -172,7 +173,7 @@ def test_it_gives_up_when_that_never_ends(two, monkeypatch):
     def never(*arguments):
         raise NotCarried
 
-    monkeypatch.setattr(Carrier, "_hold", never)
+    monkeypatch.setattr(Landing, "hold", never)
     with pytest.raises(StoreError) as refused:
         carry_rows(carrier, [rows])
     assert refused.value.problem is Problem.BUSY

@@ -366,6 +366,6 @@ def test_a_message_that_cannot_be_read_keeps_its_user_where_it_is(two):
 
 
 def test_two_do_not_move_at_the_same_time(two):
-    with moving._alone(two), pytest.raises(StoreError) as refused:
+    with moving.alone(two), pytest.raises(StoreError) as refused:
         moving.move_owner(two, "alice", "second")
     assert refused.value.problem is Problem.BUSY

@@ -224,7 +224,7 @@ def main(names):
         root = Path(folder) / "store"
         Store.make(root)
         certificates = Certificates.from_settings(Tls(), Path(folder) / "tls")
-        store = Store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20))
+        store = Store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
         threads = ReactorThreads(reactor.callFromThread)
         offload.attach(store, threads)
 

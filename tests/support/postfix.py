@@ -132,8 +132,11 @@ class Postfix(Relay):
         shutil.rmtree(self.folder)
 
     def _run(self, what: str) -> None:
-        done = subprocess.run(["postfix", "-c", self.folder / "config", what], timeout=START, check=False,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            done = subprocess.run(["postfix", "-c", self.folder / "config", what], timeout=START, check=False,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except subprocess.TimeoutExpired as error:
+            raise AssertionError(f"postfix {what}: {error.stdout!r}\n{self.log()[-8000:]}") from None
         assert done.returncode == 0, f"postfix {what}: {done.stdout.decode()}\n{self.log()}"
 
     def log(self) -> str:

@@ -21,7 +21,7 @@ RelayFor = Callable[[Server], Relay]
 def make_server(folder: Path, users: Sequence[str]) -> Server:
     """A server that can be asked who is there."""
     server = Server(folder, options={VERIFY: str(free_port())})
-    store = Store(server.root, Settings())
+    store = Store(server.root, Settings(special_mailboxes=()))
     for user in users:
         store.inbox(store.directory.add(user, HASH))        # hashing the password for each takes a while
     store.close()

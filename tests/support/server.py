@@ -14,6 +14,7 @@ from tests.support.ports import free_port
 PROGRAM = Path(sys.executable).with_name("onecopy")
 PASSWORD = "secret"
 START, STOP, COMMAND = 30, 30, 120          # seconds, far more than anything takes
+PROXY = b"PROXY UNKNOWN\r\n"        # where this host is one of a server's proxies
 GREETINGS = {"imap": b"* OK", "pop3": b"+OK", "lmtp": b"220 "}
 
 
@@ -32,7 +33,7 @@ class Server:
             **{f"{name}.address": "127.0.0.1" for name in GREETINGS},
             "imap.port": str(self.imap), "imap.tls_port": str(free_port()),
             "pop3.port": str(self.pop3), "pop3.tls_port": str(free_port()),
-            "lmtp.port": str(self.lmtp), **(options or {})}
+            "lmtp.port": str(self.lmtp), "store.special_mailboxes": "", **(options or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self.command("init")
         if users:
@@ -96,10 +97,10 @@ class Server:
     def answers(self) -> None:
         """Wait until all three servers have greeted. Raises AssertionError with the log."""
         for name, greeting in GREETINGS.items():
-            port = getattr(self, name)
+            port, header = getattr(self, name), PROXY if f"{name}.proxy_networks" in self.options else b""
             try:
-                wait.until(lambda port=port, greeting=greeting: _greets(port, greeting), f"{name} greets",
-                           pid=self.pid, limit=START)
+                wait.until(lambda port=port, greeting=greeting, header=header: _greets(port, greeting, header),
+                           f"{name} greets", pid=self.pid, limit=START)
             except AssertionError as error:
                 self.kill()
                 raise AssertionError(f"{error}\n{self.said()}") from None
@@ -153,9 +154,10 @@ class Server:
         return total
 
 
-def _greets(port: int, greeting: bytes) -> bool:
+def _greets(port: int, greeting: bytes, header: bytes) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), START) as connection:
+            connection.sendall(header)
             return connection.recv(len(greeting), socket.MSG_WAITALL) == greeting
     except (ConnectionRefusedError, ConnectionResetError):
         return False

@@ -18,7 +18,7 @@ from store.settings import Settings
 from store.store import Store
 from store.txn import state_key
 
-QUIET = Settings(cache=8 << 20, disk_reserve=0, database_locks=200_000)
+QUIET = Settings(cache=8 << 20, disk_reserve=0, database_locks=200_000, special_mailboxes=())
 LOSSES = ("message-missing", "message-octets", "message-cut", "message-long", "message-other")
 
 

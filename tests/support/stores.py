@@ -14,7 +14,7 @@ from store.values import Flags, InternalDate, Secret
 
 PASSWORD = b"secret"
 HASH = hash_password(Secret(PASSWORD))
-SMALL = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000)
+SMALL = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, special_mailboxes=())
 
 
 def make_store(root: Path, users: Iterable[str] = ("alice", "bob"), settings: Settings = SMALL) -> Store:

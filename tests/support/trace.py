@@ -5,7 +5,7 @@ import re
 _FIELD = rb"(?:[^\r\n]*\r\n(?:[ \t][^\r\n]*\r\n)*)"
 _OURS = re.compile(rb"Return-Path: <([^\r\n]*)>\r\nReceived: from " + _FIELD)
 _RELAYS = re.compile(
-    rb"Received: from client\.example\.org \(unknown \[127\.0\.0\.1\]\)\r\n"
+    rb"Received: from client\.example\.org \(unknown \[127\.0\.0\.\d+\]\)\r\n"
     rb"\tby relay\.example\.org \(Postfix\) with (?:UTF8SMTP|ESMTP) id \w+;?(?:\r\n\tfor <[^\r\n]*>;)? ?" + _FIELD
     + rb"|Received: from \[127\.0\.0\.1\] \(helo=client\.example\.org\)\r\n"
     rb"\tby relay\.example\.org with (?:utf8)?esmtp \(Exim [\d.]+\)\r\n" + _FIELD

@@ -14,6 +14,7 @@ def bare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("ONECOPY_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("ONECOPY_STORE_SPECIAL_MAILBOXES", "")
     return Program(tmp_path / "store", capsys, monkeypatch)
 
 

@@ -67,8 +67,17 @@ def directory(store: Store) -> BuiltinDirectory:
 
 
 def account(store: Store, address: str) -> Account:
-    """The account of a user id or address. Raises StoreError NO_USER."""
+    """The account of a user id or address; an outside directory is asked, if it answers.
+
+    Raises StoreError NO_USER, UNAVAILABLE.
+    """
     found = store.directory.look_up(address)
+    if store.directory.remote:
+        try:
+            found = store.directory.fetch(address) or found     # of who is gone there the mail may be here still
+        except StoreError:
+            if found is None:
+                raise
     if found is None:
         raise StoreError(Problem.NO_USER, f"There is no user {address}")
     return found

@@ -1,4 +1,4 @@
-"""onecopy partition add|list|drain|remove, user move"""
+"""onecopy partition add|list|drain|remove"""
 
 import contextlib
 import sys
@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from store import partitions
-from store.carrying import in_threads
+from store.landing import in_threads
 from store.moving import Moved, move_owner, owners_on
 from store.store import Store
-from tools.commands import Invocation, Parsers, account, each
+from tools.commands import Invocation, Parsers, each
 from tools.errors import Failure
 from tools.output import print_json, print_table
 
@@ -34,9 +34,6 @@ def add(parser: Parsers) -> None:
     made = parser("partition remove", remove, "remove a partition without mailboxes, while no server runs")
     made.add_argument("name", metavar="NAME")
     made.add_argument("--yes", action="store_true", help="do not ask")
-    made = parser("user move", move_users, "move users' mail to another partition, while they use it")
-    made.add_argument("users", nargs="+", metavar="USER")
-    made.add_argument("--to", metavar="PARTITION", required=True)
 
 
 def add_partition(invocation: Invocation) -> int:
@@ -72,7 +69,7 @@ def drain(invocation: Invocation) -> int:
             raise Failure(f"new users come to {name}: set store.default_partition to another first")
         if name == to:
             raise Failure(f"{name} cannot be drained to itself")
-        return _move(store, owners_on(store, name), lambda: to or partitions.roomiest(store, name).name)
+        return move_owners(store, owners_on(store, name), lambda: to or partitions.roomiest(store, name).name)
 
 
 def remove(invocation: Invocation) -> int:
@@ -83,20 +80,10 @@ def remove(invocation: Invocation) -> int:
     return 0
 
 
-def move_users(invocation: Invocation) -> int:
-    """onecopy user move"""
-    arguments = invocation.arguments
-    with invocation.store() as store:
-        partitions.named(store, arguments.to)
-        owners: list[str] = []
-        status = each(arguments.users, lambda user: owners.append(account(store, user).user))
-        return max(status, _move(store, owners, lambda: str(arguments.to)))
-
-
-def _move(store: Store, owners: Sequence[str], to: Callable[[], str]) -> int:
-    """Move them one after the other; the refusals are printed, and the status is 1 if there were any."""
+def move_owners(store: Store, owners: Sequence[str], to: Callable[[], str]) -> int:
+    """Move them to partitions, one after the other; the refusals are printed, and the status is 1 if there were any."""
     shown = {owner or PUBLIC: owner for owner in owners}
-    with _progress(len(shown)) as tell:
+    with progress(len(shown)) as tell:
         def work(name: str) -> None:
             done = move_owner(store, shown[name], partitions.named(store, to()).name, side_by_side=in_threads,
                               told=lambda so_far: tell(name, so_far))
@@ -107,7 +94,7 @@ def _move(store: Store, owners: Sequence[str], to: Callable[[], str]) -> int:
 
 
 @contextlib.contextmanager
-def _progress(users: int) -> Iterator[Callable[[str, Moved], None]]:
+def progress(users: int) -> Iterator[Callable[[str, Moved], None]]:
     """A line on standard error while a person watches."""
     if not sys.stderr.isatty():
         yield lambda name, so_far: None

@@ -2,6 +2,7 @@
 
 import argparse
 import getpass
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,11 +20,14 @@ from store.users import forget_user, remove_user, restore_user
 from store.users import rename_user as rename
 from store.values import Secret
 from tools.commands import Invocation, Parsers, account, directory, each
+from tools.commands.origins import is_outside, know, origins
 from tools.commands.quotas import limits
 from tools.errors import Failure
 from tools.output import print_facts, print_json, print_table, when
 
 LONGEST_PASSWORD = 1024
+LONGEST_HOST = 253
+_HOST = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z_.-]*[0-9A-Za-z])?")
 
 
 def add(parser: Parsers) -> None:
@@ -33,13 +37,15 @@ def add(parser: Parsers) -> None:
     made.add_argument("--partition", metavar="NAME", help="where their mail will be (store.default_partition)")
     made.add_argument("--alias", dest="aliases", action="append", default=[], metavar="ADDRESS",
                       help="one more address, to get mail by, not to log in; for one user; can be repeated")
+    made.add_argument("--host", type=_host, metavar="NAME",
+                      help="the back end that keeps their mail; default: there is only this one")
     _password_options(made)
     made = parser("user list", list_users, "list the users")
     made.add_argument("--json", action="store_true")
     made = parser("user show", show_user, "show what a user has and may")
     made.add_argument("user", metavar="USER")
     made.add_argument("--json", action="store_true")
-    made = parser("user set", set_user, "change a user's password, status, groups, aliases or access")
+    made = parser("user set", set_user, "change a user's password, status, groups, aliases, access or host")
     made.add_argument("user", metavar="USER")
     made.add_argument("--status", choices=[status.value for status in Status if status is not Status.REMOVED])
     groups = made.add_mutually_exclusive_group()
@@ -51,6 +57,10 @@ def add(parser: Parsers) -> None:
                          help="have this further address and no other, to get mail by, not to log in; can be repeated")
     aliases.add_argument("--no-aliases", dest="aliases", action="store_const", const=[], help="have no further address")
     _access_options(made, "the user")
+    hosts = made.add_mutually_exclusive_group()
+    hosts.add_argument("--host", type=_host, metavar="NAME",
+                       help="the back end that keeps the user's mail from now on; no mail is moved")
+    hosts.add_argument("--no-host", dest="host", action="store_const", const="", help="there is only this back end")
     made.add_argument("--password", action="store_true", help="ask for a new password")
     _password_options(made)
     made = parser("user domain", set_domain, "show or change what holds for a domain's users who have nothing else")
@@ -83,6 +93,13 @@ def _rules(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("there are no rules; give --no-access-rules to have none")
     return text.strip()
+
+
+def _host(text: str) -> str:
+    """The name of a back end as the directory has it."""
+    if len(text) > LONGEST_HOST or not _HOST.fullmatch(text):
+        raise argparse.ArgumentTypeError("not the name of a host")
+    return text.lower()
 
 
 def _password_options(parser: argparse.ArgumentParser) -> None:
@@ -120,11 +137,15 @@ def _password(line: bytes) -> Secret:
 
 
 def add_user(store: Store, address: str, password_hash: str, partition: str | None = None,
-             aliases: Iterable[str] = ()) -> Account:
-    """Make a user with an INBOX. Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE."""
+             aliases: Iterable[str] = (), host: str = "") -> Account:
+    """Make a user, with an INBOX if its mail is kept here.
+
+    Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE.
+    """
     partition = partitions.for_new_mail(store) if partition is None else partitions.named(store, partition).name
-    made = directory(store).add(address, password_hash, partition=partition, aliases=aliases)
-    store.inbox(made)
+    made = directory(store).add(address, password_hash, partition=partition, aliases=aliases, host=host)
+    if store.is_here(made):
+        store.inbox(made)
     return made
 
 
@@ -135,11 +156,20 @@ def add_users(invocation: Invocation) -> int:
         raise Failure("an alias is an address of one user: add the users one by one")
     password = read_password(invocation)
     with invocation.store() as store:
+        for user in arguments.users:
+            _require_ours(store, user)
         return each(arguments.users, lambda user: _added(store, user, _hashed(invocation, password), arguments))
 
 
+def _require_ours(store: Store, address: str) -> None:
+    """Raises Failure for a user about whom an outside directory decides: it would say otherwise at the next look."""
+    user = store.directory.user_id(address)
+    if is_outside(store, user):
+        raise Failure(f"{user} is kept in an outside directory: change it there (or name it in directory.local)")
+
+
 def _added(store: Store, user: str, password_hash: str, arguments: argparse.Namespace) -> None:
-    add_user(store, user, password_hash, arguments.partition, arguments.aliases)
+    add_user(store, user, password_hash, arguments.partition, arguments.aliases, arguments.host or "")
 
 
 def _hashed(invocation: Invocation, password: Secret) -> str:
@@ -152,12 +182,13 @@ def list_users(invocation: Invocation) -> int:
     """onecopy user list"""
     with invocation.store() as store:
         rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
+                 **({"host": user.host} if user.host else {}),
                  "groups": list(user.groups), "aliases": list(user.aliases), **_removal(store, user)}
                 for user in directory(store).all()]
     if invocation.arguments.json:
         print_json(rows)
     else:
-        columns = [name for name in ("groups", "aliases", "kept_until") if any(row.get(name) for row in rows)]
+        columns = [name for name in ("host", "groups", "aliases", "kept_until") if any(row.get(name) for row in rows)]
         print_table(rows, ("user", "status", "partition", *columns))
     return 0
 
@@ -172,17 +203,21 @@ def _removal(store: Store, user: Account) -> dict[str, object]:
 def show_user(invocation: Invocation) -> int:
     """onecopy user show"""
     with invocation.store() as store:
-        user = account(store, invocation.arguments.user)
+        known = know(store, invocation.arguments.user)
+        user = known.account
         use = store.quota(user.user)
         facts: dict[str, object] = {
             "user": user.user, "status": user.status.value, **_removal(store, user), "partition": user.partition,
             "groups": list(user.groups), "aliases": list(user.aliases),
-            **({"access": user.access} if user.access else {}), "mailboxes": len(store.names(user.user)),
+            **({"access": user.access} if user.access else {}), **({"host": user.host} if user.host else {}),
+            "mailboxes": len(store.names(user.user)),
             "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
+        said = origins(store, known, invocation.config.settings("login", LoginSettings), use)
+    facts = {**facts, **({"problem": known.problem} if known.problem else {})}
     if invocation.arguments.json:
-        print_json(facts)
+        print_json({**facts, "origins": said})
     else:
-        print_facts(facts)
+        print_facts(facts, said)
     return 0
 
 
@@ -192,15 +227,17 @@ def set_user(invocation: Invocation) -> int:
     password_hash = None
     if arguments.password or arguments.password_file is not None or arguments.password_stdin:
         password_hash = _hashed(invocation, read_password(invocation))
-    elif all(each is None for each in (arguments.status, arguments.groups, arguments.aliases, arguments.access)):
+    elif all(each is None for each in (arguments.status, arguments.groups, arguments.aliases, arguments.access,
+                                       arguments.host)):
         raise Failure("nothing to change: give --status, --group, --no-groups, --alias, --no-aliases, --access, "
-                      "--no-access-rules, --password, --password-file or --password-stdin")
+                      "--no-access-rules, --host, --no-host, --password, --password-file or --password-stdin")
     groups = None if arguments.groups is None else _groups(arguments.groups)
     with invocation.store() as store:
         user = account(store, arguments.user)
+        _require_ours(store, user.user)
         directory(store).change(user.user, password_hash=password_hash, groups=groups, aliases=arguments.aliases,
                                 status=Status(arguments.status) if arguments.status else None,
-                                access=arguments.access)
+                                access=arguments.access, host=arguments.host)
     return 0
 
 
@@ -241,6 +278,9 @@ def remove_users(invocation: Invocation) -> int:
     """onecopy user remove"""
     users = invocation.arguments.users
     with invocation.store() as store:
+        if not invocation.arguments.now:
+            for user in users:
+                _require_ours(store, user)
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?")
         work = forget_user if invocation.arguments.now else remove_user
         return each(users, lambda user: work(store, _own_name(store, user)))

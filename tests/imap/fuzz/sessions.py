@@ -164,7 +164,8 @@ class Target:
         root = Path(self._folder.name) / "store"
         Store.make(root)
         passwords._LOG_N = 10           # a third of the time would go into these otherwise
-        self._played = Played(Store(root, StoreSettings(message_limit=100_000, disk_reserve=0, cache=4 << 20)),
+        self._played = Played(Store(root, StoreSettings(
+            message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=())),
                               passwords.hash_password(Secret(b"secret")))
         logging.getLogger().setLevel(logging.DEBUG)
 

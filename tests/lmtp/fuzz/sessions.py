@@ -257,7 +257,8 @@ class Target:
         self._folder = tempfile.TemporaryDirectory(prefix="onecopy-fuzz-")
         root = Path(self._folder.name) / "store"
         Store.make(root)
-        self._played = Played(Store(root, StoreSettings(message_limit=MESSAGE_LIMIT, disk_reserve=0)))
+        self._played = Played(Store(root, StoreSettings(
+            message_limit=MESSAGE_LIMIT, disk_reserve=0, special_mailboxes=())))
         passwords._LOG_N = 10           # a tenth of the time would go into these otherwise
         self._played.prepare()
         logging.getLogger().setLevel(logging.DEBUG)

@@ -29,7 +29,8 @@ from tests.support.messages import make
 from tests.support.stores import HASH, deliver, make_store
 from tools.spark.reading import ALL, Wanted, batches, roots, tasks
 
-QUIET = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, default_domain="example.org")
+QUIET = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, default_domain="example.org",
+                 special_mailboxes=())
 LOCAL, CLUSTER = "local[2]", "cluster"
 
 

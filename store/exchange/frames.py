@@ -1,0 +1,132 @@
+"""What back ends say to each other, octet by octet. Pure: it knows neither sockets nor stores.
+
+A message is 8 octets, the lengths of what follows, both big-endian: fields, a JSON object in UTF-8, and octets, which
+mean what the fields say. Both lengths have a limit, and each field is looked at when it is used, so that whatever comes
+in is a message or raises BadMessage.
+"""
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from attrs import field, frozen
+
+VERSION = 1                 # of the language; both sides must speak the same
+FIELDS = 1 << 20            # octets of the fields of a message, at most
+OCTETS = 1 << 20            # and of the octets behind them
+PIECE = 256 << 10           # octets of a long text that one message takes
+_LENGTHS = struct.Struct(">II")
+_NUMBERS = 1 << 63
+
+
+class BadMessage(Exception):
+    """What came is not a message of this language, or not one that can come now."""
+
+
+class Ended(Exception):
+    """The other side has closed the connection, or it was lost."""
+
+
+class Wire(Protocol):
+    """A connection: blocking, with a time limit of its own."""
+
+    def read(self, count: int) -> bytes:
+        """Up to that many octets; b"" at the end. Raises OSError."""
+
+    def write(self, data: bytes) -> None:
+        """Send it all. Raises OSError."""
+
+    def limit(self, seconds: float) -> None:
+        """How long one wait for the other side may take from now on."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+@frozen
+class Message:
+    """See the module's text."""
+
+    fields: Mapping[str, Any]
+    octets: bytes = field(default=b"", repr=False)
+
+    def text(self, name: str, most: int = 1000) -> str:
+        """A text. Raises BadMessage."""
+        return _text(self.fields.get(name), most, name)
+
+    def texts(self, name: str, most: int) -> list[str]:
+        """A list of so many texts at most. Raises BadMessage."""
+        return [_text(each, 10_000, name) for each in self.list(name, most)]
+
+    def number(self, name: str, least: int = 0, most: int = _NUMBERS) -> int:
+        """A whole number. Raises BadMessage."""
+        return whole(self.fields.get(name), name, least, most)
+
+    def truth(self, name: str) -> bool:
+        """True or false. Raises BadMessage."""
+        value = self.fields.get(name)
+        if not isinstance(value, bool):
+            raise BadMessage(f"{name} is not true or false")
+        return value
+
+    def numbers(self, name: str, most: int) -> list[int]:
+        """A list of so many numbers at most. Raises BadMessage."""
+        return [whole(each, name) for each in self.list(name, most)]
+
+    def list(self, name: str, most: int) -> list[Any]:
+        """A list of that length at most. Raises BadMessage."""
+        value = self.fields.get(name)
+        if not isinstance(value, list) or len(value) > most:
+            raise BadMessage(f"{name} is not a list, or too long")
+        return value
+
+
+def whole(value: object, name: str, least: int = 0, most: int = _NUMBERS) -> int:
+    """The value, if it is a number in that range. Raises BadMessage."""
+    if type(value) is not int or not least <= value < most:
+        raise BadMessage(f"{name} is not a number, or out of range")
+    return value
+
+
+def _text(value: object, most: int, name: str) -> str:
+    if not isinstance(value, str) or len(value) > most:
+        raise BadMessage(f"{name} is not a text, or too long")
+    try:
+        value.encode()              # JSON can hold half of a surrogate pair
+    except UnicodeEncodeError:
+        raise BadMessage(f"{name} is not a text") from None
+    return value
+
+
+def encode(fields: Mapping[str, Any], octets: bytes = b"") -> bytes:
+    """The octets of a message. Raises ValueError when it is too long."""
+    said = json.dumps(fields, separators=(",", ":")).encode()
+    if len(said) > FIELDS or len(octets) > OCTETS:
+        raise ValueError(f"a message of {len(said)} and {len(octets)} octets is too long")
+    return b"".join((_LENGTHS.pack(len(said), len(octets)), said, octets))
+
+
+def receive(read: Callable[[int], bytes], fields: int = FIELDS, octets: int = OCTETS) -> Message:
+    """The next message, with these limits. Raises BadMessage, Ended, and what `read` raises."""
+    said, more = _LENGTHS.unpack(_exactly(read, _LENGTHS.size))
+    if said > fields or more > octets:
+        raise BadMessage("a message is too long")
+    try:
+        values = json.loads(_exactly(read, said))
+    except (ValueError, RecursionError):
+        raise BadMessage("the fields of a message cannot be read") from None
+    if not isinstance(values, dict):
+        raise BadMessage("the fields of a message are no object")
+    return Message(values, _exactly(read, more))
+
+
+def _exactly(read: Callable[[int], bytes], count: int) -> bytes:
+    pieces: list[bytes] = []
+    while count:
+        piece = read(count)
+        if not piece:
+            raise Ended
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,190 @@
+"""Message files that come to a partition, whoever brings them: put on disk and on record many at a time, one copy each.
+
+A file that has been brought is on disk, on record, and waits for the purge until records refer to it. So bringing them
+can be cut off at any time, and need not be done again.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from attrs import define, evolve, field, frozen
+
+from mboxlist.entry import MailboxId
+from store.index import Rows, chunk_key, decode, take
+from store.messagefiles import Staged
+from store.partition import Partition
+from store.refs import MessageRecord, tally
+from store.settings import SYNC_LEVELS
+from store.txn import WriteTxn
+
+log = logging.getLogger(__name__)
+
+SIDE_BY_SIDE = 8
+FILES, OCTETS = 64, 32 << 20        # message files, and what they have, that are synced and put on record together
+
+Message = tuple[bytes, int]         # digest, and the octets at the head of the file that are not the message's
+SideBySide = Callable[[list[Callable[[], None]]], None]
+
+
+class NotCarried(Exception):
+    """A file is no longer on the partition as it was: bring it once more."""
+
+
+@frozen
+class Carried:
+    """What a message is on the partition that it came to: these fields of its records there."""
+
+    mid: bytes
+    serial: int
+    skip: int
+
+
+def one_by_one(work: list[Callable[[], None]]) -> None:
+    """Where there are no threads to share the work."""
+    for each in work:
+        each()
+
+
+def in_threads(work: list[Callable[[], None]]) -> None:
+    """Several at the same time; raises what one of them raised."""
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        for each in [pool.submit(one) for one in work]:
+            each.result()
+
+
+@define(eq=False)
+class Landing:
+    """Files on their way to a partition. `octets` and `files` are how much has come, `side_by_side` see `Threads`."""
+
+    target: Partition
+    side_by_side: SideBySide = one_by_one
+    octets: int = 0
+    files: int = 0
+    batch: dict[bytes, Staged] = field(factory=dict, init=False)
+
+    def add(self, staged: Staged) -> None:
+        """A file that has come whole; `keep` is to follow. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        self.batch[staged.mid] = staged
+
+    def keep_if_full(self) -> None:
+        """The same as `keep` when there is enough to be worth a sync."""
+        if len(self.batch) >= FILES or sum(staged.size for staged in self.batch.values()) >= OCTETS:
+            self.keep()
+
+    def keep(self) -> None:
+        """Have what has come on disk, and on record. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        batch = [staged for _, staged in sorted(self.batch.items())]
+        if not batch:
+            return
+        if self.target.settings.sync == SYNC_LEVELS[-1]:
+            for staged in batch:
+                staged.spill()
+                staged.on_disk = True
+        else:
+            self.side_by_side([staged.sync for staged in batch])
+            self.target.files.sync_names()
+        now = int(time.time())
+
+        def work(txn: WriteTxn) -> list[Staged]:
+            ours = []
+            for staged in batch:
+                if usable(self.target, staged.mid, txn) is None:
+                    record = MessageRecord(staged.serial, 0, staged.size, staged.trace, now)
+                    txn.refs.park(staged.mid, record, txn.handle)
+                    self.target.write_cached(staged.serial, staged.cached, txn.handle)
+                    ours.append(staged)
+            return ours
+
+        for staged in self.target.transact(work):
+            staged.committed = True
+        self.target.flush()
+        for staged in batch:
+            if staged.committed:
+                staged.close()
+                _place(staged)
+                self.octets += staged.size
+                self.files += 1
+            else:
+                staged.abort()      # another process brought the same; what this one found is looked at by `hold`
+        self.batch.clear()
+
+    def drop(self) -> None:
+        """Forget what has come and is not on record."""
+        for staged in self.batch.values():
+            if not staged.committed:
+                staged.abort()
+        self.batch.clear()
+
+    def hold(self, found: Mapping[Message, Carried], wanted: Mapping[Message, int]) -> None:
+        """See that what nothing refers to yet is not purged too early. Raises NotCarried."""
+        last: dict[bytes, tuple[int, int]] = {}
+        for message, carried in found.items():
+            when = max(wanted[message], last.get(carried.mid, (0, 0))[1])
+            last[carried.mid] = carried.serial, when
+
+        def work(txn: WriteTxn) -> None:
+            for mid, (serial, when) in sorted(last.items()):
+                record = usable(self.target, mid, txn)
+                if record is None or record.serial != serial:
+                    raise NotCarried
+                if not record.references and record.released < when:
+                    txn.refs.park(mid, evolve(record, released=when), txn.handle)
+
+        mids = sorted(last)
+        if any((record := self.target.refs.find(mid)) is None or record.serial != last[mid][0]
+               or not record.references and record.released < last[mid][1] for mid in mids):
+            self.target.transact(work)
+
+
+def usable(partition: Partition, mid: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:
+    """What the partition knows of that content, if it has its file; within a transaction it stays so."""
+    record = partition.refs.find(mid) if txn is None else txn.refs.find_to_change(mid, txn.handle)
+    if record is not None and not record.references and partition.files.locate(mid, record.serial) is None:
+        return None
+    return record
+
+
+def head_of(partition: Partition, mid: bytes, record: MessageRecord) -> bytes:
+    """The trace header at the head of a message file. Raises StoreError CORRUPT, UNAVAILABLE."""
+    with partition.files.open(mid, record.serial, 0, record.trace) as file:
+        return file.read(0, record.trace)
+
+
+def refer(txn: WriteTxn, mailbox: MailboxId, rows: Rows) -> None:
+    """Count the references of translated records. Raises NotCarried when a file is no longer as it was."""
+    serials = dict(zip(rows["mid"].tolist(), rows["serial"].tolist(), strict=True))
+    for mid, count, check in tally(mailbox, rows):
+        record = usable(txn.partition, mid, txn)
+        if record is None or record.serial != serials[mid]:
+            raise NotCarried
+        txn.refs.add(mid, count, check, txn.handle)
+
+
+def write_chunks(txn: WriteTxn, mailbox: MailboxId, chunks: dict[int, Rows]) -> None:
+    """Have these chunks with these records, and count their references. Raises NotCarried."""
+    for number, rows in chunks.items():
+        value = txn.partition.index.get_to_change(chunk_key(mailbox, number), txn.handle)
+        old = decode(value) if value is not None else rows[:0]
+        refer(txn, mailbox, _without(rows, old))
+        gone = _without(old, rows)
+        for mid, count, check in tally(mailbox, gone):
+            txn.refs.release(mid, count, check, txn.handle)
+        if value is not None or len(rows):
+            txn.put_chunk(mailbox, number, rows)
+
+
+def _without(rows: Rows, others: Rows) -> Rows:
+    """Those that are not among the others, by UID and message."""
+    known = set(zip(others["uid"].tolist(), others["mid"].tolist(), strict=True))
+    uses = zip(rows["uid"].tolist(), rows["mid"].tolist(), strict=True)
+    return take(rows, np.array([use not in known for use in uses], np.bool_))
+
+
+def _place(staged: Staged) -> None:
+    try:
+        staged.place()
+    except OSError:
+        log.exception("message %s keeps its name in staging", staged.mid.hex())

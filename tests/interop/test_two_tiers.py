@@ -1,0 +1,274 @@
+"""The two tiers as we ship them, each part a real one: LDAP twice, Postfix, nginx, a front, two back ends. Mail takes
+the ways that it takes in a deployment, and none is lost whichever part stops.
+"""
+
+import imaplib
+import os
+import poplib
+import re
+import smtplib
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.conftest import MEMORY
+from tests.support import clients, messages, trace
+from tests.support.relay import DOMAIN
+from tests.support.server import PASSWORD, Server
+from tests.support.two_tiers import HOSTS, INSIDE, OUTSIDE, TwoTiers, user
+from tests.support.two_tiers_load import STRANGER, WAIT, Load, fetchmail, mbsync
+
+CROWD = [f"load{number}" for number in range(8)]        # by turns on the first back end and on the second
+EACH = int(os.environ.get("STORM", "1"))                # how often each part stops
+
+QUICK = {f"directory.{name}": "1s" for name in ("search_time", "bind_time", "connect_time")} | {
+    "directory.retry_first": "200ms", "directory.retry_longest": "1s", "directory.cache_time": "1s"}
+ODD = 'all of "\\{}%&+=; grün'
+MESSAGE = b"From: x@example.com\r\nSubject: hello\r\n\r\nHello.\r\n"
+USERS = "".join([
+    user("ann", f"mailHost: {HOSTS[0]}", "mailAlternateAddress: ann.smith@example.org"),
+    user("ben", f"mailHost: {HOSTS[1]}"),
+    user("cat", f"mailHost: {HOSTS[1]}", "mailAlternateAddress: info@example.net"),
+    user("dora"),                                       # where the domain's users are
+    user("off", f"mailHost: {HOSTS[1]}", "mailUserStatus: disabled"),
+    user("held", f"mailHost: {HOSTS[0]}", "mailUserStatus: hold"),
+    user("oda", f"mailHost: {HOSTS[1]}", "mailAllowedServiceAccess: +imaps,pops:127.0.0.0/8").replace(
+        f"userPassword: {PASSWORD}", f"userPassword:: {b64encode(ODD.encode()).decode()}"),
+    *(user(name, f"mailHost: {HOSTS[number % 2]}") for number, name in enumerate(CROWD))])
+
+@pytest.fixture(scope="module")
+def tiers() -> Iterator[TwoTiers]:
+    with TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        with TwoTiers(Path(folder), USERS, QUICK) as made:
+            yield made
+            for server in made.servers:
+                assert server.stop() == 0
+                said = server.log.read_text(errors="replace")
+                assert "Traceback" not in said, said[said.index("Traceback"):][:4000]
+                assert "between us" not in said and ODD not in said
+                server.check()
+
+
+def address(name: str) -> str:
+    return f"{name}@{DOMAIN}"
+
+
+def below(found: list[bytes], sender: str) -> list[bytes]:
+    """Messages without what relays and the store have put before them."""
+    return [trace.below(octets, sender, relayed=True) for octets in found]
+
+
+# How mail flows (the four ways of Sun's guide)
+
+def test_the_four_flows(tiers: TwoTiers) -> None:
+    """A user to users on both back ends and outside; the world to users; and users fetch it, by IMAP and POP3."""
+    sent, received = messages.make(8, 1, 3000), messages.make(8, 2, 70_000)
+    before = [len(server.messages) for server in tiers.back_ends]
+    assert tiers.submit(address("ann"), [address("ben"), address("cat"), address("dora"), STRANGER], sent) == {}
+    assert tiers.submit(STRANGER, [address("ann.smith"), address("ben"), "info@example.net"], received,
+                        source=OUTSIDE) == {}
+    tiers.relay.empty(WAIT)
+    # Each back end has both messages, once, for however many of its users.
+    assert [len(server.messages) - least for server, least in zip(tiers.back_ends, before, strict=True)] == [2, 2]
+    assert below(mbsync(tiers, "dora"), address("ann")) == [sent]
+    assert below(mbsync(tiers, "ann"), STRANGER) == [received]
+    for who in ("ben", "cat"):
+        found = (fetchmail if who == "ben" else mbsync)(tiers, who)
+        assert len(found) == 2
+        assert {octets[octets.index(messages.mark(8, number)):] == part[part.index(messages.mark(8, number)):]
+                for number, part in ((1, sent), (2, received))
+                for octets in found if messages.mark(8, number) in octets} == {True}
+    client = tiers.imap("ben")
+    assert client.select() == ("OK", [b"0"])            # fetchmail has taken them
+    client.logout()
+    tiers.relay.until(lambda: len(tiers.outside.taken()) == 1, "the world has its copy", WAIT)
+    assert messages.mark(8, 1).replace(b"\r\n", b"\n") in tiers.outside.taken()[0]
+
+
+def test_a_sub_address(tiers: TwoTiers) -> None:
+    """It names a mailbox of the user's, wherever that is."""
+    client = tiers.imap("cat")
+    client.create("Lists")
+    assert tiers.submit(STRANGER, [address("cat+Lists")], b"Subject: to a list\r\n\r\nx\r\n", source=OUTSIDE) == {}
+    tiers.relay.empty(WAIT)
+    assert client.select("Lists") == ("OK", [b"1"])
+    client.logout()
+
+
+def test_who_is_refused(tiers: TwoTiers) -> None:
+    """Before anything is queued: unknown users, and those whose status says so, by the policy of the front; without it
+    by the tables. Nobody outside can send through us."""
+    asked = {name: tiers.submit(STRANGER, [name], b"Subject: no\r\n\r\nno\r\n", source=OUTSIDE)[name]
+             for name in (address("nobody"), address("off"), address("held"), "x@other.example", "nobody@example.net")}
+    assert asked[address("nobody")] == (550, asked[address("nobody")][1]) and b"5.1.1" in asked[address("nobody")][1]
+    assert asked[address("off")][0] == 550 and b"5.2.1" in asked[address("off")][1]
+    assert asked[address("held")][0] == 450 and b"4.2.1" in asked[address("held")][1]
+    assert asked["x@other.example"][0] == 454
+    assert asked["nobody@example.net"][0] == 550
+    tiers.front.stop()
+    try:
+        refused = tiers.submit(STRANGER, [address("nobody"), address("ann")], b"Subject: one\r\n\r\none\r\n",
+                               source=OUTSIDE)
+        assert {name: code for name, (code, _) in refused.items()} == {address("nobody"): 550}
+        tiers.relay.empty(WAIT)
+    finally:
+        tiers.front.launch()
+        tiers.ready(tiers.front)
+
+
+# Clients and the proxy
+
+def new(server: Server, before: str) -> str:
+    """What it has logged since."""
+    return server.log.read_text().removeprefix(before)
+
+
+def test_each_door(tiers: TwoTiers) -> None:
+    """IMAP and POP3, with STARTTLS and under TLS: to the right back end, which hears where the client is."""
+    before = [server.log.read_text() for server in tiers.back_ends]
+    for who, at in (("ann", 0), ("ben", 1)):
+        for door in ("starttls", "tls"):
+            client = tiers.imap_client(door)
+            client.login(who, PASSWORD)
+            client.append("INBOX", "", "", MESSAGE)
+            client.select()
+            assert client.fetch("*", "(BODY.PEEK[])")[1][0][1] == MESSAGE       # type: ignore[index]
+            client.logout()
+            pop3 = tiers.pop3_client(door)
+            pop3.user(who)
+            pop3.pass_(PASSWORD)
+            assert pop3.retr(pop3.stat()[0])[1] == MESSAGE.split(b"\r\n")[:-1]
+            pop3.quit()
+        said = [new(server, text) for server, text in zip(tiers.back_ends, before, strict=True)]
+        assert said[at].count(f"{who} logged in from {INSIDE}") == 2
+        assert f"{who} " not in said[1 - at]
+
+
+def test_each_mechanism(tiers: TwoTiers) -> None:
+    """A password of odd octets, by LOGIN with literals, PLAIN with an initial response or without, LOGIN of SASL; and
+    rules of access that want TLS, which only the proxy sees."""
+    client = tiers.imap_client("tls")
+    for line in (b"a LOGIN {3}\r\n", b"oda {%d}\r\n" % len(ODD.encode()), ODD.encode() + b"\r\n"):
+        client.send(line)
+        said = client.readline()
+    assert said.startswith(b"a OK [CAPABILITY ") and b"QRESYNC" in said
+    client.shutdown()
+    client = tiers.imap_client("starttls")
+    client.authenticate("PLAIN", lambda _: f"\0oda\0{ODD}".encode())
+    client.logout()
+    pop3 = tiers.pop3_client("tls")
+    pop3.user("oda")
+    pop3.pass_(ODD)
+    pop3.quit()
+    for url, mechanism in ((f"imaps://localhost:{tiers.nginx.imaps}/", "PLAIN"),
+                           (f"imaps://localhost:{tiers.nginx.imaps}/", "LOGIN"),
+                           (f"pop3s://localhost:{tiers.nginx.pop3s}/", "PLAIN")):
+        told = clients.run(["curl", "--silent", "--show-error", "--verbose", "--sasl-ir", "--cacert",
+                            str(tiers.authority.file), "--login-options", f"AUTH={mechanism}", "--user", f"oda:{ODD}",
+                            url], tiers.folder)
+        assert re.search(rf"> (\S+ AUTHENTICATE|AUTH) {mechanism} \S", told), told
+
+
+def test_a_wrong_password_and_then_the_right_one(tiers: TwoTiers) -> None:
+    client = tiers.imap_client("tls")
+    with pytest.raises(imaplib.IMAP4.error, match=r"\[AUTHENTICATIONFAILED\] The user name or the password is wrong"):
+        client.login("ben", "guess")
+    client.login("ben", PASSWORD)
+    client.logout()
+    pop3 = tiers.pop3_client("tls")
+    pop3.user("nobody")
+    with pytest.raises(poplib.error_proto, match=r"\[AUTH\] The user name or the password is wrong"):
+        pop3.pass_("guess")
+    pop3.user("ann")
+    pop3.pass_(PASSWORD)
+    pop3.quit()
+
+
+def test_after_too_many_the_connection_ends(tiers: TwoTiers) -> None:
+    client = tiers.imap_client("tls")
+    for _ in range(3):
+        with pytest.raises(imaplib.IMAP4.error, match="AUTHENTICATIONFAILED"):
+            client.login("ann", "guess")
+    with pytest.raises((imaplib.IMAP4.abort, OSError)):
+        client.login("ann", PASSWORD)
+
+
+def test_no_password_in_the_clear(tiers: TwoTiers) -> None:
+    """nginx itself says no, before it asks anybody."""
+    before = tiers.front.log.read_text()
+    with pytest.raises(imaplib.IMAP4.error):
+        tiers.imap_client("clear").login("ann", PASSWORD)
+    with pytest.raises(poplib.error_proto):
+        tiers.pop3_client("clear").user("ann")
+    assert new(tiers.front, before) == ""
+
+
+def test_who_is_not_there_cannot_come_in(tiers: TwoTiers) -> None:
+    """An empty password above all, which a directory may take for no password at all (RFC 4513 §5.1.2)."""
+    for who, password in (("ann", ""), ("off", PASSWORD), ("held", PASSWORD), ("nobody", PASSWORD), ("*", PASSWORD),
+                          ("ann)(uid=*", PASSWORD), ("oda", PASSWORD)):
+        with pytest.raises((imaplib.IMAP4.error, OSError)):
+            tiers.imap_client("tls").login(who, password)
+
+
+def test_mail_goes_on_while_a_client_listens(tiers: TwoTiers) -> None:
+    client = tiers.imap("dora")
+    client.select()
+    client.send(b"i IDLE\r\n")
+    assert client.readline().startswith(b"+")
+    assert tiers.submit(STRANGER, [address("dora")], MESSAGE, source=OUTSIDE) == {}
+    assert re.fullmatch(rb"\* \d+ (EXISTS|RECENT)\r\n", client.readline())
+    client.shutdown()
+
+
+def test_mail_that_comes_to_the_wrong_back_end(tiers: TwoTiers) -> None:
+    """Nobody sends it on, so it cannot go in circles; whoever looks into the log sees where it belongs."""
+    before = tiers.back_ends[0].log.read_text()
+    with smtplib.LMTP(HOSTS[0], int(tiers.back_ends[0].options["lmtp.port"]), "relay.example.org") as lmtp:
+        lmtp.ehlo()
+        lmtp.mail(STRANGER)
+        assert lmtp.rcpt(address("ben"))[0] == 450
+    assert HOSTS[1] in new(tiers.back_ends[0], before)
+
+
+# Each part stops
+
+@pytest.mark.parametrize("seed", [8])
+def test_each_part_stops_under_load(tiers: TwoTiers, seed: int) -> None:
+    """Mail is late, never lost; a client is cut off or asked to come again, and never told that its password is wrong
+    or that a message has gone."""
+    first, second = tiers.back_ends
+    parts: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "the provider is killed": (tiers.provider.kill, tiers.provider.start),
+        "the replica hangs": (tiers.replica.hang, tiers.replica.resume),
+        "the first back end is stopped": (first.stop, lambda: (first.launch(), tiers.ready(first))),
+        "the second back end is killed": (second.kill, lambda: (second.launch(), tiers.ready(second))),
+        "Postfix is stopped": (tiers.relay.stop, tiers.relay.start),
+        "nginx is stopped": (tiers.nginx.stop, tiers.nginx.start),
+        "the front is killed": (tiers.front.kill, lambda: (tiers.front.launch(), tiers.ready(tiers.front)))}
+    order = [name for name in parts for _ in range(EACH)]
+    Random(seed).shuffle(order)
+    flowing = {f"{what} {number}": 1 for what in ("sent to", "read from") for number in (0, 1)}
+    with Load(tiers, CROWD) as load:
+        load.more(**flowing)
+        for name in order:
+            stop, start = parts[name]
+            stop()
+            load.more(**{"tried to send": 5, "tried to read": 5})
+            start()
+            load.more(**flowing)
+            assert not load.wrong, (name, load.wrong)
+    assert not load.wrong
+    tiers.relay.flush()
+    tiers.relay.empty(WAIT)
+    assert sum(map(len, load.taken.values())) > 20
+    for name in CROWD:
+        found = Counter(int(text) for text in load.numbers(name).values())
+        assert load.taken[name] <= set(found), f"{name}: {load.taken[name] - set(found)} is lost"
+        # A relay that stops, or hears no answer, sends again what has come: lmtp.duplicate_window sees to that.
+        assert set(found.values()) == {1}

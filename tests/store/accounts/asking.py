@@ -1,0 +1,32 @@
+"""All searches for an address, as a profile wants them, at a real server."""
+
+from store.accounts.ldapmap import Entry, Found, Here, MapSettings, Profile, Search
+from store.accounts.ldappool import Servers
+
+
+class Asking:
+    """What the servers have for an address; two entries for it are a mistake of the test."""
+
+    def __init__(self, servers: Servers, settings: MapSettings) -> None:
+        self.servers = servers
+        self.profile = Profile.of(settings, "example.org")
+
+    def __call__(self, address: str, here: Here) -> Found | None:
+        profile, parts = self.profile, self.profile.whole(address)
+        assert parts is not None
+        domain = self._one(profile.domain_search(parts[1]))
+        user = self._one(profile.user_search(address, domain))
+        if user is None:
+            return None
+        search = profile.group_search(user, domain)
+        return profile.account(user, domain, here, self._entries(search) if search is not None else ())
+
+    def _entries(self, search: Search) -> list[Entry]:
+        answer = self.servers.search(search.base, search.filter, search.attributes,
+                                     scope="subtree" if search.below else "base", may_lack=True, most=100)
+        return [Entry.of(entry.dn, entry.values) for entry in answer.entries]
+
+    def _one(self, search: Search | None) -> Entry | None:
+        found = [] if search is None else self._entries(search)
+        assert len(found) < 2
+        return found[0] if found else None

@@ -1,0 +1,330 @@
+"""Users moved from one back end to another, both in this process."""
+
+import pytest
+from attrs import evolve
+
+from mboxlist.kv import transact
+from mboxlist.names import MailboxName
+from store import hosting, partitions
+from store.agreeing import hold, moves_no_more
+from store.check import check
+from store.copying import copy_messages
+from store.deliver import Target
+from store.errors import Problem, StoreError
+from store.exchange import leaving
+from store.exchange.departure import Departure
+from store.exchange.leaving import send
+from store.expunge import remove
+from store.flags import change_flags
+from store.moving import move_owner
+from store.net import offload
+from store.removal import deleted_messages, undelete_mailbox, undelete_messages
+from store.rights import annotate, set_acl
+from store.store import Store
+from store.uidls import bring
+from store.users import forget_user
+from store.values import Flag, FlagAction, Flags, InternalDate
+from tests.support.exchange import ONE, TWO, Line, two_back_ends
+from tests.support.stores import deliver
+
+BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
+TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
+
+
+@pytest.fixture
+def ends(tmp_path):
+    """Two back ends, on the first of which are alice and bob; nothing may be wrong with either in the end."""
+    with two_back_ends(tmp_path) as (one, two):
+        yield one, two
+        for store in (one, two):
+            assert check(store) == []
+
+
+def name(path: str = "INBOX", user: str = "alice") -> MailboxName:
+    return MailboxName(user, path)
+
+
+def move(user: str, source: Store, target: Store):
+    line = Line(target, source.settings.host)
+    try:
+        return send(source, user, target.settings.host, line.connect)
+    finally:
+        line.ended()
+
+
+def everything(store: Store, user: str = "alice") -> dict:
+    """All that a client, an administrator or an `undelete` can know of a user's mailboxes. No ids, and no epochs."""
+    found = {}
+    for removed, entry in [*((0, entry) for entry in store.names(user)),
+                           *(item for item in store.mailboxes.deleted.all() if item[1].name.owner == user)]:
+        partition = store.partition_of(entry)
+        state = dict(partition.all_states())[entry.id]
+        rows = partition.transact(lambda txn, entry=entry: txn.load(entry.id))
+        messages = []
+        for row in rows:
+            with partition.open_message(row) as file:
+                cached, = store.cached(evolve(entry, partition=partition.name), rows[rows["uid"] == row["uid"]])
+                messages.append((*(int(row[field]) for field in (
+                    "uid", "flags", "zone", "keywords", "modseq", "received", "size", "saved")),
+                    file.read(0, file.size), cached.envelope, cached.bodystructure))
+        own = {(number, reader): flags.tobytes() for number, reader, flags in partition.readers.all(entry.id)}
+        gone = sorted((item.when, item.keywords, item.rows["uid"].tolist(), item.rows["flags"].tolist())
+                      for item in partition.removed.all() if item.mailbox == entry.id)
+        notes = sorted(store.mailboxes.annotations.of(entry.id))
+        found[str(entry.name), removed] = (
+            entry.uidvalidity, entry.created, entry.special_use, entry.acl, state.uidvalidity, state.uidnext,
+            state.highestmodseq, state.changed, state.recent, state.messages, state.unseen, state.deleted, state.octets,
+            state.log_since, state.logged, state.removed, state.quota_root, state.keywords, messages, own, gone, notes,
+            partition.vanished.all(entry.id), partition.uidls.of(entry.id))
+    row = store.directory.user(user)
+    account = evolve(row.account, host="", partition="")
+    roots = {root: evolve(use, discount=0) for partition in store.partitions.values()
+             for root, use in partition.quotas.all() if root == user or root.startswith(user + "/")}
+    return {"mailboxes": found, "subscriptions": store.subscriptions(user), "row": evolve(row, account=account),
+            "quota": roots}
+
+
+def fill(store: Store) -> None:
+    """Everything that a user can have."""
+    for body in BODIES:
+        deliver(store, body, "user/alice/INBOX", "user/bob/INBOX", trace=TRACE, header=b"Delivered-To: {}\r\n",
+                received=InternalDate(1_700_000_000, 90))
+    deliver(store, BODIES[2], "user/alice/INBOX")                   # shown without the trace header
+    inbox = store.entry(name())
+    archive = store.create_mailbox(name("Archive"), special_use="\\Archive")
+    store.create_mailbox(name("Archive/2026"))
+    store.create_mailbox(name("Gone"))
+    change_flags(store, inbox, [2, 3], FlagAction.ADD, Flags(Flag.SEEN, ("$Junk", "later")))
+    copy_messages(store, inbox, archive, [1, 2, 3])
+    deliver(store, BODIES[1], "user/alice/Gone")
+    remove(store, inbox, [5])
+    bring(store, inbox, {1: b"from-elsewhere-1", 3: b"from-elsewhere-3"})
+    store.delete_mailbox(name("Gone"))
+    set_acl(store, name(), "bob", "lrswi")
+    change_flags(store, store.entry(name()), [1, 4], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
+    annotate(store, inbox, "/shared/comment", b"\x00\xff all")
+    annotate(store, inbox, "/private/comment", b"bob's", "bob")
+    store.subscribe("alice", "INBOX")
+    store.subscribe("alice", "user/bob/INBOX")
+    store.set_quota("alice", 1_000_000, 500)
+    store.set_quota("alice/Archive", 100_000)
+    store.claim_recent(store.entry(name("Archive")))
+    store.directory.change("alice", aliases=["al@example.org"], groups=["staff"])
+
+
+def test_everything_comes_along_and_back(ends):
+    one, two = ends
+    fill(one)
+    before = everything(one)
+    done = move("alice", one, two)
+    assert everything(two) == before
+    assert one.names("alice") == [] and one.subscriptions("alice") == []
+    assert (one.directory.find("alice").host, two.directory.find("alice").host) == (TWO, TWO)
+    assert two.directory.look_up("al@example.org").user == "alice"
+    assert list(one.mailboxes.moves.all()) == list(two.mailboxes.moves.all()) == []
+    assert (done.moved.mailboxes, done.moved.files) == (4, 6)
+    assert check(one) == check(two) == []
+    assert sorted(item.uid for item in deleted_messages(two, two.entry(name()))) == [5]
+    assert undelete_messages(two, two.entry(name())) == [8]
+    undelete_mailbox(two, name("Gone"))
+    before = everything(two)
+    assert move("alice", two, one).moved.files == 0             # they wait for the purge there, or bob has them
+    assert everything(one) == before
+    assert (one.directory.find("alice").host, two.directory.find("alice").host) == (ONE, ONE)
+
+
+def test_there_is_one_copy_of_each_message_there(ends):
+    one, two = ends
+    for body in BODIES[:3]:
+        deliver(one, body, "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
+    assert move("alice", one, two).moved.files == 3
+    assert move("bob", one, two).moved.files == 0
+    assert sorted(record.references for _, record in two.partitions["primary"].refs.all()) == [2, 2, 2]
+    assert len([path for path in (two.root / "partitions/primary/messages").glob("?/??/*")]) == 3
+
+
+@pytest.mark.parametrize("there", [b"", TRACE, TRACE.replace(b"one", b"two"), b"Return-Path: <b@example.org>\r\n"])
+@pytest.mark.parametrize("here", [b"", TRACE])
+def test_octets_stay_whatever_trace_header_the_content_has_there(ends, here, there):
+    one, two = ends
+    two.inbox(two.directory.add("carol", "*", host=TWO))
+    deliver(two, BODIES[3], "user/carol/INBOX", trace=there)
+    deliver(one, BODIES[3], "user/alice/INBOX", trace=here)
+    deliver(one, BODIES[3], "user/alice/INBOX")
+    before, hers = everything(one), everything(two, "carol")
+    move("alice", one, two)
+    assert everything(two) == before and everything(two, "carol") == hers
+    assert len(list(two.partitions["primary"].refs.all())) == (1 if here in (b"", there) else 2)
+
+
+def test_from_several_partitions_to_one(ends):
+    one, two = ends
+    partitions.add(one, "second")
+    deliver(one, BODIES[3], "user/alice/INBOX", trace=TRACE)
+    move_owner(one, "bob", "second")
+    transact(one.mailboxes.env, lambda txn: one.directory.place("alice", "second", txn))
+    one.create_mailbox(name("There"))
+    deliver(one, BODIES[3], "user/alice/There", trace=TRACE)
+    before = everything(one)
+    before["quota"]["alice"] = evolve(before["quota"]["alice"], octets=2 * before["quota"]["alice"].octets, messages=2)
+    move("alice", one, two)
+    assert everything(two) == before
+    assert {entry.partition for entry in two.names("alice")} == {"primary"}
+
+
+def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
+    one, two = ends
+    deliver(one, BODIES[1], "user/alice/INBOX")
+    bring_, said = Departure._bring, []
+
+    def bring(self):
+        said.append(len(self._held))
+        if len(said) < 3:
+            for _ in range(201):                        # too many for the last pass
+                deliver(one, b"Subject: pass %d\r\n\r\n" % len(said), "user/alice/INBOX")
+            remove(one, one.entry(name()), [len(said)])
+            one.create_mailbox(name(f"new{len(said)}"))
+        return bring_(self)
+
+    monkeypatch.setattr(Departure, "_bring", bring)
+    move("alice", one, two)
+    monkeypatch.undo()
+    assert said[0] == said[1] == 0
+    mailbox = two.open_mailbox(two.entry(name()))
+    assert mailbox.uids.tolist() == list(range(3, 404))
+    assert [entry.name.path for entry in two.names("alice")] == ["INBOX", "new1", "new2"]
+
+
+def test_what_the_list_says_may_change_until_the_end(ends, monkeypatch):
+    one, two = ends
+    deliver(one, BODIES[1], "user/alice/INBOX")
+    describe, rounds = Departure._describe, []
+
+    def change(self, snapshot):
+        describe(self, snapshot)
+        rounds.append(1)
+        if len(rounds) == 1:
+            one.create_mailbox(name("made late"))
+        elif len(rounds) == 2:
+            one.subscribe("alice", "made late")
+        elif len(rounds) == 3:
+            annotate(one, one.entry(name()), "/shared/comment", b"late")
+
+    monkeypatch.setattr(Departure, "_describe", change)
+    move("alice", one, two)
+    assert len(rounds) == 4
+    assert [entry.name.path for entry in two.names("alice")] == ["INBOX", "made late"]
+    assert two.subscriptions("alice") == ["made late"]
+    assert [value for _, _, value in two.mailboxes.annotations.of(two.entry(name()).id)] == [b"late"]
+
+
+def test_nobody_writes_to_what_has_gone(ends):
+    one, two = ends
+    inbox = one.entry(name())
+    move("alice", one, two)
+    for work in (lambda: one.create_mailbox(name("x")), lambda: one.subscribe("alice", "x"),
+                 lambda: one.inbox(one.directory.find("alice"))):
+        with pytest.raises(StoreError) as refused:
+            work()
+        assert refused.value.problem is Problem.ELSEWHERE
+    with pytest.raises(StoreError) as refused:
+        change_flags(one, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN))
+    assert refused.value.problem is Problem.NO_MAILBOX
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_mail_on_its_way_to_who_has_gone_must_come_again(ends, held):
+    """It had been taken at RCPT: a refusal for good would lose it."""
+    one, two = ends
+    entries = [one.entry(name()), one.entry(name(user="bob"))]
+    staged = [one.stage(entries[0]) for _ in range(2)]
+    for each in staged:
+        each.write(BODIES[1])
+    if held:
+        transact(one.mailboxes.env, lambda txn: hosting.set_row_host(one, "alice", TWO, txn))
+        one.partitions["primary"].transact(lambda txn: hold(txn, [entries[0].id]))
+    else:
+        move("alice", one, two)
+    found = offload.now(offload.deliver(one, staged[0], [Target(entry) for entry in entries]))
+    assert found[0].problem is Problem.ELSEWHERE and found[1].uid == 1
+    with pytest.raises(StoreError) as refused:
+        offload.now(offload.deliver_all(one, [(staged[1], Target(entries[0]), None)]))
+    assert refused.value.problem is Problem.ELSEWHERE
+    if held:
+        transact(one.mailboxes.env, lambda txn: hosting.set_row_host(one, "alice", ONE, txn))
+        one.partitions["primary"].transact(lambda txn: moves_no_more(txn, entries[0].id))
+
+
+def test_a_move_is_not_begun_while_another_is_not_finished(ends, monkeypatch):
+    one, two = ends
+    monkeypatch.setattr(leaving, "clear", lambda store, move: (_ for _ in ()).throw(StoreError(Problem.DISK_FULL)))
+    monkeypatch.setattr(leaving, "TRIES", 0)
+    with pytest.raises(StoreError, match="do it again"):
+        move("alice", one, two)
+    monkeypatch.undo()
+    with pytest.raises(StoreError) as refused:          # it has been told nothing of what the first one still has
+        move("alice", two, one)
+    assert refused.value.problem is Problem.BUSY
+    assert [each.user for each in leaving.unfinished(one)] == ["alice"]
+    move("alice", one, two)
+    move("alice", two, one)
+    assert one.is_here(one.directory.find("alice"))
+
+
+def test_a_user_can_be_removed_whom_one_who_is_elsewhere_has_granted_rights(ends):
+    one, _ = ends
+    set_acl(one, name(), "bob", "lrs")
+    one.directory.change("alice", host=TWO)
+    forget_user(one, "bob")
+    assert one.entry(name()).acl == {} and one.directory.find("bob") is None
+    one.directory.change("alice", host=ONE)
+
+
+def test_who_cannot_be_moved(ends):
+    one, two = ends
+    two.inbox(two.directory.add("bob", "*"))
+    cases = {"nobody": Problem.NO_USER, "bob": Problem.USER_EXISTS}
+    for user, problem in cases.items():
+        with pytest.raises(StoreError) as refused:
+            move(user, one, two)
+        assert refused.value.problem is problem
+    two.directory.add("carol", "*", aliases=["al@example.org"])
+    one.directory.change("alice", aliases=["al@example.org"])
+    with pytest.raises(StoreError) as refused:
+        move("alice", one, two)
+    assert refused.value.problem is Problem.USER_EXISTS
+    assert one.is_here(one.directory.find("alice"))
+    deliver(one, BODIES[1], "user/alice/INBOX")                     # and the mailboxes have been let go
+    assert two.names("alice") == [] and list(two.mailboxes.moves.all()) == []
+
+
+def test_a_message_that_cannot_be_read_keeps_its_user_where_it_is(ends):
+    one, two = ends
+    deliver(one, BODIES[3], "user/alice/INBOX")
+    row = one.open_mailbox(one.entry(name())).rows[0]
+    path = one.partitions["primary"].files.locate(bytes(row["mid"]), int(row["serial"]))
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + b"y")
+    with pytest.raises(StoreError) as refused:
+        move("alice", one, two)
+    assert refused.value.problem is Problem.CORRUPT
+    assert one.is_here(one.directory.find("alice")) and two.directory.find("alice") is None
+    deliver(one, BODIES[1], "user/alice/INBOX")
+    path.write_bytes(good)
+    move("alice", one, two)
+    assert two.status(two.entry(name())).messages == 2
+
+
+def test_what_would_be_moved_can_be_counted(ends):
+    one, two = ends
+    fill(one)
+    before = everything(one)
+    line = Line(two, ONE)
+    peer = line.connect()
+    counted = Departure(one, "alice", TWO, peer).count()
+    peer.close()
+    line.ended()
+    assert counted[:3] == (4, 10, 6)
+    assert everything(one) == before and two.directory.find("alice") is None
+    assert list(two.mailboxes.moves.all()) == [] and list(two.partitions["primary"].refs.all()) == []
+    assert move("alice", one, two).moved.files == counted[2]

@@ -1,0 +1,76 @@
+"""What is configured for back ends to speak to each other; and moves that housekeeping finishes."""
+
+from pathlib import Path
+
+import pytest
+
+from store.errors import Problem, StoreError
+from store.exchange import leaving
+from store.exchange.leaving import send
+from tests.support.exchange import ONE, TWO, Line, two_back_ends
+from tools import config
+from tools.errors import Failure
+from tools.exchange import Place, of_worker, task
+
+SECRET = "0123456789abcdef01234567"
+
+
+def place(folder: Path, host: str = ONE, secret: str | None = SECRET, **options: str) -> Place:
+    given = {"root": str(folder), **{f"exchange.{name}": value for name, value in options.items()}}
+    if secret is not None:
+        (folder / "secret").write_text(secret + "\n")
+        given["exchange.secret"] = str(folder / "secret")
+    return Place.of(config.load(given, {}, None), host)
+
+
+def test_where_the_others_are(tmp_path):
+    found = place(tmp_path, peers=f"{TWO.upper()}=127.0.0.1:2525, three = [::1]:99")
+    assert found.secret == SECRET.encode()
+    assert [(each.host, each.address, each.port) for each in found.peers.values()] == [
+        (TWO, "127.0.0.1", 2525), ("three", "::1", 99)]
+
+
+@pytest.mark.parametrize(("said", "options"), [
+    ("store.host is not set", {"host": ""}), ("exchange.secret is not set", {"secret": None}),
+    ("at least 24 octets", {"secret": SECRET[1:]}), ("is not host=address:port", {"peers": "two"}),
+    ("is not host=address:port", {"peers": "two=127.0.0.1"}), ("is not host=address:port", {"peers": "two=:25"}),
+    ("is not host=address:port", {"peers": "two=a:0"}), ("is not host=address:port", {"peers": "=a:25"})])
+def test_what_cannot_be(tmp_path, said, options):
+    with pytest.raises(Failure, match=said):
+        place(tmp_path, **options)
+
+
+def test_who_cannot_be_reached(tmp_path):
+    found = place(tmp_path, peers=f"{TWO}=127.0.0.1:1")
+    for host, problem in ((TWO, Problem.UNAVAILABLE), ("three", Problem.NO_PERMISSION)):
+        with pytest.raises(StoreError) as refused:
+            found.connect(host)
+        assert refused.value.problem is problem and host in refused.value.public
+
+
+def test_a_back_end_that_is_alone_serves_no_others(tmp_path):
+    assert of_worker(config.load({"root": str(tmp_path)}, {}, None), None, []) == (None, [])
+
+
+def test_housekeeping_finishes_what_was_cut_off(tmp_path, monkeypatch):
+    with two_back_ends(tmp_path) as (one, two):
+        line = Line(two, ONE)
+        with monkeypatch.context() as patch:
+            patch.setattr(leaving, "finish", lambda *arguments: None)
+            send(one, "alice", TWO, line.connect)
+        assert one.names("alice") and not two.names("alice")
+
+        class There:
+            def connect(self, host):
+                assert host == TWO
+                return line.connect()
+
+        work = task(There())
+        users = list(work.items(one))
+        with leaving.alone(one):
+            work.work(one, "alice")                     # somebody is at it
+        assert users == list(work.items(one)) == ["alice"]
+        work.work(one, "alice")
+        line.ended()
+        assert list(work.items(one)) == [] and not one.names("alice")
+        assert [entry.name.path for entry in two.names("alice")] == ["INBOX"]

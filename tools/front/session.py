@@ -1,0 +1,242 @@
+"""What nginx's mail proxy asks of each login (`auth_http`): may this client in, and where does its mail lie?
+
+The password is checked by the entrance as that of any login, for the client's own address: what slows guessing down,
+the rules of access and the memory of good passwords are those of all servers. The proxy waits out a penalty for us
+(Auth-Wait), which then counts as waited for, once. The user's own password opens the back end, too.
+"""
+
+import hmac
+import ipaddress
+import logging
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from urllib.parse import unquote_to_bytes
+
+from attrs import define, field, frozen
+
+import imap.refusals
+import pop3.refusals
+from store.accounts.base import Account
+from store.errors import Problem, StoreError
+from store.net.entrance import Behind, Caller, Entrance
+from store.net.limits import is_this_host
+from store.net.lines import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.networks import Networks
+from store.net.stream import Stream
+from store.store import Store
+from store.values import Secret
+from tools.front import http
+from tools.front.hosts import Hosts, Unknown, parse_server
+from tools.front.http import BadRequest, Request, answer
+from tools.front.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SERVICES = {"imap": "imap", "pop3": "pop", "smtp": "smtp"}      # nginx's words, and those of the rules of access
+LONGEST_NAME, LONGEST_PASSWORD = 1024, 1024                     # octets
+MOST_PENALTIES = 10_000     # that are remembered; who is forgotten waits again
+
+
+@define(eq=False)
+class Penalties:
+    """What clients were told to wait at the proxy. It counts once, and only as far as it has passed."""
+
+    _clock: Callable[[], float]
+    _told: "OrderedDict[tuple[str, str], tuple[float, float]]" = field(factory=OrderedDict, init=False)
+
+    def tell(self, peer: str, user: str, seconds: float) -> None:
+        """The proxy keeps the client waiting."""
+        self._told[peer, user] = self._clock(), seconds
+        self._told.move_to_end((peer, user))
+        if len(self._told) > MOST_PENALTIES:
+            self._told.popitem(last=False)
+
+    def served(self, peer: str, user: str) -> float:
+        """Seconds that a client has waited for the attempt that it makes now."""
+        when, seconds = self._told.pop((peer, user), (0.0, 0.0))
+        return min(seconds, self._clock() - when)
+
+
+@frozen(eq=False)
+class Listener:
+    """What all sessions of a process share. `secret`: what proxies must send, if anything."""
+
+    store: Store
+    settings: Settings
+    clock: Callable[[], float]
+    hosts: Hosts
+    penalties: Penalties
+    secret: bytes
+    networks: Networks
+
+
+@frozen
+class Question:
+    """What counts of a proxy's request."""
+
+    protocol: str
+    method: str
+    user: bytes
+    password: Secret
+    peer: str                   # of the client
+    secure: bool
+    attempt: int
+
+    @classmethod
+    def parse(cls, request: Request) -> "Question":
+        """Raises BadRequest."""
+        fields = request.fields
+        protocol = fields.get("auth-protocol", "")
+        if protocol not in SERVICES:
+            raise BadRequest("Auth-Protocol is none of imap, pop3, smtp")
+        try:
+            peer = str(ipaddress.ip_address(fields.get("client-ip", "")))
+        except ValueError:
+            raise BadRequest("Client-IP is no address") from None
+        attempt = fields.get("auth-login-attempt", "1")
+        if not (attempt.isascii() and attempt.isdigit() and len(attempt) < 10):
+            raise BadRequest("Auth-Login-Attempt is no number")
+        user = unquote_to_bytes(fields.get("auth-user", "").encode("latin-1"))
+        password = Secret(unquote_to_bytes(fields.get("auth-pass", "").encode("latin-1")))
+        return cls(protocol, fields.get("auth-method", "").lower(), user, password, peer,
+                   fields.get("auth-ssl", "").lower() == "on", int(attempt))
+
+
+class Session:
+    """One connection of a proxy, which asks once."""
+
+    def __init__(self, stream: Stream, listener: Listener) -> None:
+        self._stream = stream
+        self._listener = listener
+        self._settings = listener.settings
+
+    async def run(self) -> None:
+        """Read the question, and answer it. Raises ConnectionLost, TimedOut, LimitReached, Stopping."""
+        stream = self._stream
+        if stream.peer not in self._listener.networks:
+            log.warning("%s: %s may not ask who logs in and is turned away", stream.id, stream.peer)
+            stream.write(answer(403))
+            return
+        stream.admit()
+        try:
+            stream.write(await self._answer(await self._request()))
+        except BadRequest as problem:
+            log.warning("%s: %s is not understood: %s", stream.id, stream.peer, problem)
+            stream.write(answer(400))
+        except Stopping:
+            stream.write(answer(503))
+        except (ConnectionLost, TimedOut, LimitReached):
+            raise
+        except Exception:
+            log.exception("%s: a login could not be looked at", stream.id)
+            stream.write(answer(503))
+
+    async def _request(self) -> Request:
+        clock, octets = self._listener.clock, 0
+        lines: list[bytes] = []
+        deadline = clock() + self._settings.request_time
+        while True:
+            try:
+                line = await self._stream.line(http.LINE_LIMIT, max(0.0, deadline - clock()))
+            except LineTooLong:
+                raise BadRequest("a line is too long") from None
+            if not line:
+                return http.parse(lines)
+            lines.append(line)
+            octets += len(line)
+            if len(lines) > http.LINES_LIMIT or octets > http.REQUEST_LIMIT:
+                raise BadRequest("too many lines")
+
+    async def _answer(self, request: Request) -> bytes:
+        """Raises BadRequest, ConnectionLost, Stopping."""
+        if request.method != "GET":
+            return answer(405, [("Allow", "GET")])
+        secret = self._listener.secret
+        if secret and not hmac.compare_digest(request.fields.get("auth-key", "").encode("latin-1"), secret):
+            log.warning("%s: %s does not know the secret and is turned away", self._stream.id, self._stream.peer)
+            return answer(403)
+        question = Question.parse(request)
+        user = _name(question.user)
+        try:
+            account = await self._log_in(question, user)
+            address, port = await self._place(question.protocol, account)
+        except StoreError as error:
+            return self._refusal(question, user, error)
+        log.info("%s: %s (%s) from %s goes to %s port %d", self._stream.id, account.user, question.protocol,
+                 question.peer, address, port)
+        return answer(200, [("Auth-Status", "OK"), ("Auth-Server", address), ("Auth-Port", str(port))])
+
+    async def _log_in(self, question: Question, user: str) -> Account:
+        """Raises StoreError, ConnectionLost, Stopping."""
+        listener = self._listener
+        entrance = Entrance.of(listener.store)
+        private = question.secure or self._settings.plaintext_login or is_this_host(question.peer)
+        waited = listener.penalties.served(question.peer, listener.store.directory.user_id(user) if user else "")
+        behind = Behind(question.peer, question.secure, waited)
+        caller = Caller(self._stream, SERVICES[question.protocol], private, anywhere=True, behind=behind)
+        if question.method != "plain":          # what others send instead of the password, no back end could take
+            raise StoreError(Problem.NOT_AUTHORIZED, "Log in by LOGIN or PLAIN", f"method {question.method!r}")
+        if not entrance.takes_passwords(caller):
+            raise StoreError(Problem.NOT_AUTHORIZED, "Passwords are taken only under TLS")
+        if not user or not 0 < len(question.password.reveal()) <= LONGEST_PASSWORD:
+            raise StoreError(Problem.BAD_LOGIN)
+        return (await entrance.password(caller, user, question.password)).account
+
+    async def _place(self, protocol: str, account: Account) -> tuple[str, int]:
+        """Where the proxy is to connect for that account. Raises StoreError UNAVAILABLE, NOT_AUTHORIZED."""
+        settings = self._settings
+        if protocol == "smtp":
+            if not settings.smtp_server:
+                raise StoreError(Problem.UNAVAILABLE, detail="front.smtp_server is not set")
+            return parse_server(settings.smtp_server)
+        name = account.host or settings.default_host
+        if not name:
+            raise StoreError(Problem.UNAVAILABLE, detail=f"no back end has {account.user}: set front.default_host")
+        try:
+            place = await self._listener.hosts.find(name)
+        except Unknown as error:
+            raise StoreError(Problem.UNAVAILABLE, detail=f"{account.user}: {error}") from None
+        return place.address, place.ports.get(protocol, getattr(settings, f"{protocol}_port"))
+
+    def _refusal(self, question: Question, user: str, error: StoreError) -> bytes:
+        """The words and the code are those that a back end would say."""
+        at_fault = error.problem in imap.refusals.OUR_FAULT
+        log.log(logging.ERROR if at_fault else logging.WARNING, "%s: a login (%s) from %s failed: %s", self._stream.id,
+                question.protocol, question.peer, error)
+        fields = [("Auth-Status", _words(question.protocol, error))]
+        if question.protocol == "smtp":
+            fields.append(("Auth-Error-Code", "454 4.7.0" if at_fault else "535 5.7.8"))
+        if not at_fault and question.attempt < self._settings.login_attempts:
+            fields.append(("Auth-Wait", str(self._penalty(question.peer, user))))
+        return answer(200, fields)
+
+    def _penalty(self, peer: str, user: str) -> int:
+        """Seconds after which the client may try again; it is told so. Without one, the proxy ends the connection."""
+        listener = self._listener
+        entrance = Entrance.of(listener.store)
+        name = listener.store.directory.user_id(user) if user else ""
+        delay = math.ceil(entrance.slow.delay(entrance.address(peer), name))
+        if delay:
+            listener.penalties.tell(peer, name, delay)
+        return max(1, delay)
+
+
+def _name(octets: bytes) -> str:
+    """The login name; "" for what cannot be one."""
+    try:
+        name = octets.decode()
+    except UnicodeDecodeError:
+        return ""
+    return name if len(octets) <= LONGEST_NAME and name.isprintable() else ""
+
+
+def _words(protocol: str, error: StoreError) -> str:
+    """What the proxy says after NO, -ERR, or the code of SMTP."""
+    text = "The user name or the password is wrong" if error.problem is Problem.BAD_LOGIN else error.public
+    text = text[:1].upper() + text[1:]
+    if protocol == "imap":
+        return f"[{imap.refusals.code(error).decode('ascii')}] {text}"
+    if protocol == "pop3" and (code := pop3.refusals.CODES[error.problem]):
+        return f"[{code}] {text}"
+    return text
