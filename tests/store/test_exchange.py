@@ -232,6 +232,29 @@ def test_nobody_writes_to_what_has_gone(ends):
     assert refused.value.problem is Problem.NO_MAILBOX
 
 
+def test_nobody_writes_at_the_end_and_everybody_may_read(ends, monkeypatch):
+    one, two = ends
+    deliver(one, BODIES[1], "user/alice/INBOX")
+    describe, said = Departure._describe, []
+    monkeypatch.setattr("store.across.PATIENCE", 0)
+
+    def write(self, snapshot):
+        describe(self, snapshot)
+        inbox = one.entry(name())
+        said.append(deliver(one, BODIES[2], "user/alice/INBOX")[0].problem)
+        for work in (lambda: change_flags(one, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN)),
+                     lambda: remove(one, inbox, [1]), lambda: copy_messages(one, inbox, inbox, [1])):
+            with pytest.raises(StoreError) as refused:
+                work()
+            said.append(refused.value.problem)
+        assert one.open_mailbox(inbox).uids.tolist() == [1]
+
+    monkeypatch.setattr(Departure, "_describe", write)
+    move("alice", one, two)
+    assert said == [Problem.BUSY] * 4
+    assert two.open_mailbox(two.entry(name())).uids.tolist() == [1]
+
+
 @pytest.mark.parametrize("held", [False, True])
 def test_mail_on_its_way_to_who_has_gone_must_come_again(ends, held):
     """It had been taken at RCPT: a refusal for good would lose it."""

@@ -172,9 +172,10 @@ def _without_epoch(found: dict) -> dict:
 EVERY = os.environ.get("MOVE_CRASHES") == "all"
 
 
-@pytest.mark.parametrize(("which", "first"), [(0, 26), (1, 18)], ids=["the one that a user leaves", "the other one"])
-def test_either_side_dies_at_any_step(tmp_path, monkeypatch, which, first):
-    """From `first` on, which is shortly before the copy is `ready`, every third step; MOVE_CRASHES=all tries all."""
+@pytest.mark.parametrize(("which", "first", "each"), [(0, 26, 3), (1, 25, 1)],
+                         ids=["the one that a user leaves", "the other one"])
+def test_either_side_dies_at_any_step(tmp_path, monkeypatch, which, first, each):
+    """From `first` on, which is shortly before the copy is `ready`, some; MOVE_CRASHES=all tries all."""
     at, died = 1 if EVERY else first, True
     while died:
         folder = tmp_path / str(at)
@@ -182,8 +183,8 @@ def test_either_side_dies_at_any_step(tmp_path, monkeypatch, which, first):
         steps, died = play(folder, monkeypatch, which, at)
         shutil.rmtree(folder)
         assert len(steps) == at or not died
-        at += 1 if EVERY else 3
-    assert at > first + 10 and {"flush", "transaction"} <= set(steps)
+        at += 1 if EVERY else each
+    assert at > first + 6 and {"flush", "transaction"} <= set(steps)
 
 
 def test_when_the_other_one_has_lost_the_copy_ours_stays(tmp_path, monkeypatch):

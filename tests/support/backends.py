@@ -1,12 +1,15 @@
 """Back ends that move users to each other: real processes on loopback, and what keeps them busy meanwhile."""
 
 import contextlib
+import io
+import os
 import re
 import socket
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from unittest import mock
 
 from attrs import define, field
 
@@ -14,13 +17,32 @@ from tests.support.imap import Imap, Refused
 from tests.support.lmtp import Lmtp
 from tests.support.ports import free_port
 from tests.support.server import Server
+from tools import cli
 
 HOSTS = ("one.example.org", "two.example.org")
 LIMIT = 120.0               # seconds that a thread may take to see that it is to end
 MESSAGE_ID = re.compile(rb"^Message-ID: <(\S+)>\r?$", re.MULTILINE)
 
 
-def two_servers(folder: Path, users: Sequence[str], options: Mapping[str, str] | None = None) -> tuple[Server, Server]:
+class BackEnd(Server):
+    """A server whose commands run in this process: each start of the program takes longer than what it does here."""
+
+    def command(self, *arguments: str, status: int = 0, octets: bytes = b"") -> str:
+        """What `onecopy` prints."""
+        out, error, umask = io.StringIO(), io.StringIO(), os.umask(0o077)
+        try:
+            with (mock.patch.dict(os.environ, self.environment(), clear=True),
+                  mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(octets))),
+                  contextlib.redirect_stdout(out), contextlib.redirect_stderr(error)):
+                found = cli.main(list(arguments))
+        finally:
+            os.umask(umask)
+        assert found == status, f"onecopy {' '.join(arguments)}: {found}\n{out.getvalue()}{error.getvalue()}"
+        return out.getvalue()
+
+
+def two_servers(folder: Path, users: Sequence[str], options: Mapping[str, str] | None = None
+                ) -> tuple[BackEnd, BackEnd]:
     """Not started yet. The users are on the first; the other one knows them from its own directory."""
     secret = folder / "secret"
     secret.write_text("0123456789abcdef0123456789abcdef\n")
@@ -29,7 +51,7 @@ def two_servers(folder: Path, users: Sequence[str], options: Mapping[str, str] |
     for number, host in enumerate(HOSTS):
         there = folder / host
         there.mkdir()
-        made.append(Server(there, (), {
+        made.append(BackEnd(there, (), {
             "store.host": host, "exchange.address": "127.0.0.1", "exchange.port": str(ports[number]),
             "exchange.peers": f"{HOSTS[1 - number]}=127.0.0.1:{ports[1 - number]}", "exchange.secret": str(secret),
             "store.cache": "16M", **(options or {})}))
