@@ -120,8 +120,8 @@ def test_other_tools_are_ended_and_those_that_come_wait(tmp_path: Path) -> None:
         before = wait.tree(server.pid)[1:]
         other, victim = inside(server, "onecopy check"), inside(server, NAME, USERS[0])
         victim.kill()
+        assert other.wait(LIMIT) == -signal.SIGTERM         # whoever comes before that is one of those that are ended
         server.command("deliver", *USERS[:2], octets=messages.make(1, 0, 2048))
-        assert other.wait(LIMIT) == -signal.SIGTERM
         for worker in before:
             wait.gone(worker, "a worker", limit=LIMIT)
         server.answers()

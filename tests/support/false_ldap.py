@@ -97,7 +97,7 @@ class FalseLdap:
                         return
                     for piece in [answer] if isinstance(answer, bytes) else answer:
                         connection.sendall(piece)
-            except OSError:
+            except (OSError, IndexError):       # what is too short is no request, but the start of a handshake
                 return
             finally:
                 with self._lock:

@@ -20,13 +20,14 @@ import pop3.settings
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
+from store.accounts.passwords import hash_password
 from store.accounts.settings import Settings as LoginSettings
 from store.net.doors import Door
 from store.net.entrance import Entrance
 from store.settings import Settings
 from store.store import Store
+from store.values import Secret
 from tests.conftest import MEMORY
-from tests.pop3.place import cheap_hash
 from tests.support.program import Program
 from tests.support.wire import Wire
 
@@ -42,7 +43,7 @@ class BackEnd:
         Store.make(folder)
         self.store = Store(folder, Settings(host=HERE, disk_reserve=0))
         self.directory: BuiltinDirectory = self.store.directory      # type: ignore[assignment]
-        hashed = cheap_hash(b"secret")
+        hashed = hash_password(Secret(b"secret"))
         for user, host in (("alice", HERE.upper()), ("bob", "There.Example.ORG"), ("carol@example.net", THERE),
                            ("dora", ""), ("proxy", THERE), ("relay", THERE)):
             self.directory.add(user, hashed, host=host, aliases=[f"{user.partition('@')[0]}.alias"])
@@ -79,7 +80,7 @@ def shared() -> Iterator[BackEnd]:
 
 @pytest.fixture
 def back_end(shared: BackEnd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[BackEnd]:
-    monkeypatch.setattr("store.accounts.builtin.NOBODY", cheap_hash(b"nobody"))
+    monkeypatch.setattr("store.accounts.builtin.NOBODY", hash_password(Secret(b"nobody")))
     caplog.set_level(logging.INFO)
     shared.begin()
     yield shared

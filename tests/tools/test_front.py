@@ -16,12 +16,13 @@ from twisted.internet.task import Clock
 
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
+from store.accounts.passwords import hash_password
 from store.accounts.settings import Settings as LoginSettings
 from store.net import offload
 from store.net.entrance import Entrance
 from store.store import Store
+from store.values import Secret
 from tests.conftest import MEMORY
-from tests.pop3.place import cheap_hash
 from tests.support.wire import Wire
 from tools.errors import Failure
 from tools.front import protocol
@@ -44,7 +45,7 @@ class Front:
         Store.make(folder)
         self.store = Store(folder)
         self.directory: BuiltinDirectory = self.store.directory      # type: ignore[assignment]
-        hashed = cheap_hash(PASSWORD.encode())
+        hashed = hash_password(Secret(PASSWORD.encode()))
         for user, host in (("alice", "one.example.org"), ("bob", "TWO.example.org"), ("carol", ""),
                            ("dora@example.net", "six.example.org"), ("erin", "nowhere.example.org")):
             self.directory.add(user, hashed, host=host)
@@ -110,7 +111,7 @@ def made() -> Iterator[Front]:
 
 @pytest.fixture
 def front(made: Front, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[Front]:
-    monkeypatch.setattr("store.accounts.builtin.NOBODY", cheap_hash(b"nobody"))
+    monkeypatch.setattr("store.accounts.builtin.NOBODY", hash_password(Secret(b"nobody")))
     made.patch = monkeypatch
     made.begin()
     caplog.set_level(logging.DEBUG)
@@ -141,10 +142,10 @@ def test_other_ports(front: Front) -> None:
 
 @pytest.mark.parametrize("password", ["100% sure", "a+b c", "%41", "pässwörd", "\x01\x7f", "ends in %", "x" * 1024])
 def test_a_password_of_any_octets(front: Front, password: str) -> None:
-    front.directory.change("carol", password_hash=cheap_hash(password.encode()), host="10.9.9.9")
+    front.directory.change("carol", password_hash=hash_password(Secret(password.encode())), host="10.9.9.9")
     assert admitted(front.ask("carol", password)) == ("10.9.9.9", "143")
     assert front.ask("carol", password + "x")["Auth-Status"] == WRONG
-    front.directory.change("carol", password_hash=cheap_hash(PASSWORD.encode()), host="")
+    front.directory.change("carol", password_hash=hash_password(Secret(PASSWORD.encode())), host="")
 
 
 def test_who_is_unknown_is_told_from_no_wrong_password(front: Front) -> None:

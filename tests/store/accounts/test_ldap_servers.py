@@ -260,12 +260,17 @@ def drip(octets: bytes) -> Iterator[bytes]:
         yield bytes([octet])
 
 
+def half(number: int) -> Iterator[bytes]:
+    yield message(number, result(DONE, 0))[:5]
+    raise ConnectionResetError
+
+
 WRONG: dict[str, object] = {
     "it closes": lambda number: None,
     "silence": lambda number: b"",
     "another protocol": lambda number: b"HTTP/1.1 400 Bad Request\r\n\r\n",
     "half an answer": lambda number: message(number, result(DONE, 0))[:5],
-    "half an answer, then the end": lambda number: (piece for piece in (message(number, result(DONE, 0))[:5], 1 // 0)),
+    "half an answer, then the end": half,
     "the number of no request": lambda number: message(number + 1, result(DONE, 0)),
     "a negative number": lambda number: tlv(0x30, tlv(2, b"\xff"), result(DONE, 0)),
     "a number of nine octets": lambda number: tlv(0x30, tlv(2, b"\1" * 9), result(DONE, 0)),
