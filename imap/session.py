@@ -263,6 +263,11 @@ class Session:
         return bool(self.store.settings.host) and self.settings.referrals
 
     @property
+    def refers_logins(self) -> bool:
+        """Whether they hear where their own mail is: not behind a proxy, which finds that by itself."""
+        return self.refers and not self.stream.proxy
+
+    @property
     def administrator(self) -> bool:
         """Whether the user may do what concerns others: set limits (RFC 9208 §4.1.3)."""
         return self.account is not None and self.account.user in self.settings.administrators
@@ -272,7 +277,8 @@ class Session:
         return responses.capability_code(capabilities(
             logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
             append_limit=self.store.settings.message_limit, administrator=self.administrator,
-            refers=self.refers, mechanisms=() if self.account is not None else self.entrance.mechanisms(self.caller)))
+            refers=self.refers_logins,
+            mechanisms=() if self.account is not None else self.entrance.mechanisms(self.caller)))
 
     def log_in(self, account: Account) -> None:
         """The client has proved who it is."""

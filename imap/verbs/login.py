@@ -68,7 +68,7 @@ def _needs_privacy() -> Refused:
 
 
 def _failed(session: Session, error: StoreError) -> Reply:
-    if isinstance(error, Elsewhere) and session.refers:
+    if isinstance(error, Elsewhere) and session.refers_logins:
         log.info("%s: %s", session.stream.id, error)
         return Reply("Your mail is on another server", referrals.to_home(error.account), responses.NO)
     if error.problem not in (Problem.BAD_LOGIN, Problem.NOT_AUTHORIZED):

@@ -147,6 +147,15 @@ def test_the_capability(back_end: BackEnd, monkeypatch: pytest.MonkeyPatch) -> N
     assert b"LOGIN-REFERRALS" not in said(back_end.imap(), "t CAPABILITY")
 
 
+def test_no_referral_of_a_login_through_a_proxy(back_end: BackEnd) -> None:
+    """The client cannot reach the other back end; it comes to the right one when it tries again (RFC 5530 §3)."""
+    wire = back_end.imap()
+    wire.protocol.proxy = "10.0.0.1"
+    assert b"LOGIN-REFERRALS" not in said(wire, "t CAPABILITY")
+    assert said(wire, "t LOGIN bob secret").startswith(b"t NO [UNAVAILABLE] ")
+    assert b"LOGIN-REFERRALS" not in said(wire, "t LOGIN alice secret")
+
+
 @pytest.mark.parametrize("command", [
     'SELECT "user/bob/Team Work"', 'EXAMINE "user/bob/Team Work"', 'STATUS "user/bob/Team Work" (MESSAGES)',
     'GETACL "user/bob/Team Work"', 'DELETE "user/bob/Team Work"',
