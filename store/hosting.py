@@ -30,7 +30,8 @@ def require_name(store: "Store") -> str:
     directory = rows(store)
     outside = type(directory) is not BuiltinDirectory
     if outside and type(directory).set_host is BuiltinDirectory.set_host or not directory.may_set_hosts():
-        raise StoreError(Problem.NO_PERMISSION, "The directory cannot be told which back end keeps a user's mail")
+        raise StoreError(Problem.NO_PERMISSION, "The directory cannot be told which back end keeps a user's mail: "
+                                                f"see directory.write_dn on {store.settings.host}")
     return store.settings.host
 
 

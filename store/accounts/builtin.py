@@ -226,6 +226,12 @@ class BuiltinDirectory:
         """Whether `set_host` can do its work: no move of a user begins otherwise."""
         return True
 
+    def try_set_host(self, user: str) -> None:
+        """Make sure that `set_host` would do its work for that user, changing nothing. For a thread.
+
+        Raises StoreError UNAVAILABLE, NO_PERMISSION with what is wrong, for administrators to read.
+        """
+
     def set_host(self, user: str, host: str) -> None:
         """Have everybody outside of this store know which back end keeps the user's mail; the row here says so already.
 

@@ -255,8 +255,16 @@ class LdapDirectory(Mirror):
         """Whether there is somebody as whom to write, and an attribute to write."""
         return self._writing is not None and bool(self.profile.schema.user["host"])
 
+    def try_set_host(self, user: str) -> None:
+        """See BuiltinDirectory: the entry gets the host that it has; without one, this back end."""
+        self._write_host(user, "")
+
     def set_host(self, user: str, host: str) -> None:
         """Have the directory say which back end keeps the user's mail; see BuiltinDirectory."""
+        self._write_host(user, host)
+
+    def _write_host(self, user: str, host: str) -> None:
+        """`host`: empty, the one that it has."""
         if user in self.local:
             return
         if self._writing is None or not self.may_set_hosts():
@@ -264,7 +272,14 @@ class LdapDirectory(Mirror):
         found = self._entry(user)
         if found is None:
             raise StoreError(Problem.UNAVAILABLE, f"{user} is not in the directory")
-        self._writing.replace(found[0].dn, self.profile.schema.user["host"][0], host)
+        attribute = self.profile.schema.user["host"][0]
+        try:
+            hosts = [host.encode()] if host else list(self._original(found[0]).values.get(attribute.lower(), ()))
+            self._writing.replace(found[0].dn, attribute, hosts or [self.here().host.encode()])
+        except (StoreError, BadEntry) as error:
+            why = error.detail if isinstance(error, StoreError) else str(error)
+            raise StoreError(Problem.UNAVAILABLE, f"The directory cannot be told of a move (directory.write_dn, "
+                                                  f"directory.write_uris): {why}") from error
         self.drop(user)
 
     # What has been said

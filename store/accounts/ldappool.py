@@ -183,7 +183,8 @@ class Servers:
                 raise
             if code != SUCCESS:
                 connection.close()
-                raise Refused(f"{self._settings.bind_dn} (directory.bind_dn) is not let in: result code {code}")
+                raise Refused(f"{self._settings.bind_dn} (directory.bind_dn or write_dn) is not let in: result code "
+                              f"{code}")
         return connection
 
     def _connect(self, server: _Server) -> Connection:
@@ -225,12 +226,12 @@ class Servers:
 
         return self._ask(work, enough=lambda right: right or not of_all)
 
-    def replace(self, dn: str, attribute: str, value: str) -> None:
-        """Have the attribute of that entry have that value and no other. Raises StoreError UNAVAILABLE."""
+    def replace(self, dn: str, attribute: str, values: Sequence[bytes]) -> None:
+        """Have the attribute of that entry have those values and no others. Raises StoreError UNAVAILABLE."""
         def work(server: _Server) -> None:
             connection = self._as_service(server)
             try:
-                connection.replace(dn, attribute, value, self._settings.bind_time)
+                connection.replace(dn, attribute, values, self._settings.bind_time)
             finally:
                 connection.close()
 

@@ -253,10 +253,10 @@ class Connection:
             self._refuse(code, f"search below {base}: {text}")
         return Answer(tuple(entries), code != SIZE_LIMIT, tuple(referrals), code == REFERRAL)
 
-    def replace(self, dn: str, attribute: str, value: str, seconds: float) -> None:
-        """Have the attribute of that entry have that value and no other. Raises Broken, Refused."""
+    def replace(self, dn: str, attribute: str, values: Sequence[bytes], seconds: float) -> None:
+        """Have the attribute of that entry have those values and no others. Raises Broken, Refused."""
         self._until(self._clock() + seconds, lambda: self._ldap.modify(
-            dn, {attribute: [(ldap3.MODIFY_REPLACE, [value])]}), "modifyResponse")
+            dn, {attribute: [(ldap3.MODIFY_REPLACE, list(values))]}), "modifyResponse")
         code, text = self._result()
         if code != SUCCESS:
             self._refuse(code, f"change of {dn}: {text}")

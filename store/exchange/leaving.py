@@ -74,6 +74,7 @@ def send(store: "Store", user: str, host: str, connect: Callable[[], Peer], told
                 finish(store, old, peer)
             return Gone(Moved(), 0.0)
         require_movable(store, user, host)
+        hosting.rows(store).try_set_host(user)      # once the user has gone it would be too late to find out
         with closing(connect()) as peer:
             departure = Departure(store, user, host, peer, told)
             move = departure.run()

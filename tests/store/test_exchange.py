@@ -6,6 +6,7 @@ from attrs import evolve
 from mboxlist.kv import transact
 from mboxlist.names import MailboxName
 from store import hosting, partitions
+from store.accounts.builtin import BuiltinDirectory
 from store.agreeing import hold, moves_no_more
 from store.check import check
 from store.copying import copy_messages
@@ -292,6 +293,33 @@ def test_a_move_is_not_begun_while_another_is_not_finished(ends, monkeypatch):
     move("alice", one, two)
     move("alice", two, one)
     assert one.is_here(one.directory.find("alice"))
+
+
+def test_a_directory_that_cannot_be_told(ends, monkeypatch):
+    """Nobody moves if that is known before; if not, the user is nowhere else until it can."""
+    one, two = ends
+    monkeypatch.setattr(leaving, "TRIES", 0)
+
+    def refuse(*arguments):
+        raise StoreError(Problem.UNAVAILABLE, "The directory is closed")
+
+    deliver(one, BODIES[1], "user/alice/INBOX")
+    before = everything(one)
+    with monkeypatch.context() as patch:
+        patch.setattr(BuiltinDirectory, "try_set_host", refuse)
+        with pytest.raises(StoreError, match="^The directory is closed$"):
+            move("alice", one, two)
+    assert one.directory.find("alice").host == ONE and everything(one) == before
+    assert two.directory.find("alice") is None
+    assert [*one.mailboxes.moves.all(), *two.mailboxes.moves.all()] == []
+    with monkeypatch.context() as patch:
+        patch.setattr(BuiltinDirectory, "set_host", refuse)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="The directory is closed"):
+                move("alice", one, two)
+            assert everything(one) == before and not two.names("alice")
+    move("alice", one, two)
+    assert everything(two) == before and not one.names("alice")
 
 
 def test_a_user_can_be_removed_whom_one_who_is_elsewhere_has_granted_rights(ends):

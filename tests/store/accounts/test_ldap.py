@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -383,6 +384,12 @@ def test_the_directory_is_told_of_a_move(writing: tuple[Store, LdapDirectory, Cl
     assert "departmentNumber: two.example.org\n" in slapd.search("(uid=mover)", "departmentNumber")
     clock.now += 901
     assert directory.fetch("mover") is not None and host(directory) == "two.example.org"
+    directory.try_set_host("mover")
+    assert "departmentNumber: two.example.org\n" in slapd.search("(uid=mover)", "departmentNumber")
+    if not slapd.search("(uid=hostless)", "1.1"):
+        slapd.add(person("hostless"))
+    directory.try_set_host("hostless")                          # as good as what it had
+    assert f"departmentNumber: {HERE}\n" in slapd.search("(uid=hostless)", "departmentNumber")
     with pytest.raises(StoreError) as refused:
         directory.set_host("nobody", HERE)
     assert refused.value.problem is Problem.UNAVAILABLE
@@ -390,8 +397,21 @@ def test_the_directory_is_told_of_a_move(writing: tuple[Store, LdapDirectory, Cl
 
 def test_no_move_begins_where_the_directory_cannot_be_told(directory: LdapDirectory) -> None:
     assert not directory.may_set_hosts()
-    with pytest.raises(StoreError):
-        directory.set_host("alice", HERE)
+    for refused in (partial(directory.set_host, "alice", HERE), partial(directory.try_set_host, "alice")):
+        with pytest.raises(StoreError, match="directory.write_dn"):
+            refused()
+
+
+def test_who_may_not_write_is_told_before_a_move(tmp_path: Path, slapd: Slapd) -> None:
+    """RFC 4511 A.2: insufficientAccessRights is 50."""
+    reading = settings_for(tmp_path, slapd)
+    settings = evolve(reading, write_dn=SERVICE, write_password_file=reading.bind_password_file)
+    store, directory = open_store(tmp_path / "store", settings, HERE, MAP, Clock())
+    with pytest.raises(StoreError, match=r"directory\.write_dn.*\(50\)") as refused:
+        directory.try_set_host("other")
+    assert refused.value.problem is Problem.UNAVAILABLE
+    assert "departmentNumber: two.example.org\n" in slapd.search("(uid=other)", "departmentNumber")
+    store.close()
 
 
 @pytest.mark.parametrize(("row", "phase", "says"), [
