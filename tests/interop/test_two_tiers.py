@@ -17,17 +17,20 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.conftest import MEMORY
-from tests.support import clients, messages, trace
+from tests.support import clients, command, messages, trace, wait
 from tests.support.relay import DOMAIN
 from tests.support.server import PASSWORD, Server
+from tests.support.slapd import BASE
 from tests.support.two_tiers import HOSTS, INSIDE, OUTSIDE, TwoTiers, user
-from tests.support.two_tiers_load import STRANGER, WAIT, Load, fetchmail, mbsync
+from tests.support.two_tiers_load import FOR_NOW, STRANGER, WAIT, Load, contents, fetchmail, mbsync
 
 CROWD = [f"load{number}" for number in range(8)]        # by turns on the first back end and on the second
+MOVERS = [f"mover{number}" for number in range(3)]
 EACH = int(os.environ.get("STORM", "1"))                # how often each part stops
 
 QUICK = {f"directory.{name}": "1s" for name in ("search_time", "bind_time", "connect_time")} | {
-    "directory.retry_first": "200ms", "directory.retry_longest": "1s", "directory.cache_time": "1s"}
+    "directory.retry_first": "200ms", "directory.retry_longest": "1s", "directory.cache_time": "1s",
+    "directory.cache_host_time": "1s"}
 ODD = 'all of "\\{}%&+=; grün'
 MESSAGE = b"From: x@example.com\r\nSubject: hello\r\n\r\nHello.\r\n"
 USERS = "".join([
@@ -39,7 +42,10 @@ USERS = "".join([
     user("held", f"mailHost: {HOSTS[0]}", "mailUserStatus: hold"),
     user("oda", f"mailHost: {HOSTS[1]}", "mailAllowedServiceAccess: +imaps,pops:127.0.0.0/8").replace(
         f"userPassword: {PASSWORD}", f"userPassword:: {b64encode(ODD.encode()).decode()}"),
-    *(user(name, f"mailHost: {HOSTS[number % 2]}") for number, name in enumerate(CROWD))])
+    *(user(name, f"mailHost: {HOSTS[number % 2]}") for number, name in enumerate(CROWD)),
+    *(user(name, f"mailHost: {HOSTS[0]}") for name in MOVERS[:-1]),
+    user(MOVERS[-1]),                                   # likewise where the domain's users are, until moved
+    user("stays", f"mailHost: {HOSTS[0]}")])
 
 @pytest.fixture(scope="module")
 def tiers() -> Iterator[TwoTiers]:
@@ -234,6 +240,102 @@ def test_mail_that_comes_to_the_wrong_back_end(tiers: TwoTiers) -> None:
         lmtp.mail(STRANGER)
         assert lmtp.rcpt(address("ben"))[0] == 450
     assert HOSTS[1] in new(tiers.back_ends[0], before)
+
+
+# Users move from one back end to the other
+
+def test_users_move_while_mail_arrives(tiers: TwoTiers) -> None:
+    """There and back, with a client connected and mail under way all the time: the directory says so, and proxy and
+    relay find the way; nothing is lost, doubled, or another than it was."""
+    who = MOVERS[0]
+    client = tiers.imap(who)
+    for name in ("Archive", "Archive/2026"):
+        client.create(name)
+    client.subscribe("Archive/2026")
+    for number, flags in enumerate((r"\Seen \Answered", "$Later", r"\Flagged $Later Work")):
+        client.append("Archive", flags, f'"0{number + 1}-Feb-2020 10:11:12 +0130"', messages.make(9, number, 2000))
+    client.select("Archive")
+    client.copy("2:3", "INBOX")
+    client.copy("1", "Archive/2026")
+    client.store("1", "+FLAGS", r"(\Deleted)")
+    client.expunge()
+    client.logout()
+    before = contents(tiers, who)
+    with Load(tiers, MOVERS, pairs=1) as load:
+        for source, target in ((0, 1), (1, 0)):
+            load.more(**{"sent to 0": 2, "read from 0": 2})
+            listener = tiers.imap(who)
+            listener.select()
+            listener.send(b"i IDLE\r\n")
+            log, relayed = tiers.back_ends[target].log.read_text(), tiers.relay.log()
+            said = tiers.back_ends[source].command("user", "move", *MOVERS, "--to", HOSTS[target])
+            assert said.count("mailboxes") == len(MOVERS), said
+            heard = list(iter(listener.readline, b""))
+            assert re.match(rb"\* BYE .*UNAVAILABLE", heard[-1]), heard
+            listener.shutdown()
+            for slapd in (tiers.provider, tiers.replica):
+                for name in MOVERS:
+                    slapd.copied(f"(&(uid={name})(mailHost={HOSTS[target]}))")
+            wait.until(lambda: logged_in(tiers, who), f"{who} gets in", pid=tiers.front.pid, limit=WAIT, step=0.1)
+            assert f"{who} logged in from {INSIDE}" in new(tiers.back_ends[target], log)
+            tiers.relay.until(lambda target=target, relayed=relayed: all(               # type: ignore[misc]
+                re.search(rf"to=<{name}@example.org>, relay={re.escape(HOSTS[target])}\[.*status=sent",
+                          tiers.relay.log().removeprefix(relayed)) for name in MOVERS), "mail goes there", WAIT)
+            load.more(**{"sent to 0": 2, "read from 0": 2})
+            assert not load.wrong, load.wrong
+    assert not load.wrong, load.wrong
+    tiers.relay.flush()
+    tiers.relay.empty(WAIT)
+    for name in MOVERS:
+        arrived = Counter(int(text) for text in load.numbers(name).values() if text.isdigit())
+        assert set(arrived) == load.taken[name] and set(arrived.values()) == {1}, name
+    after = contents(tiers, who)
+    validity, inbox = after.pop("INBOX")
+    was, old = before.pop("INBOX")
+    assert after == before
+    assert validity == was and {uid: inbox[uid] for uid in old} == old
+    client = tiers.imap(who)
+    assert [line.rpartition(b" ")[2] for line in client.lsub()[1]] == [b"Archive/2026"]     # type: ignore[union-attr]
+    client.logout()
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    ({"write_dn": ""}, "see directory.write_dn"),
+    ({"write_dn": f"cn=onecopy,ou=services,{BASE}", "write_password_file": "{folder}/service"},
+     "insufficientAccessRights"),
+    ({"write_password_file": "{folder}/service"}, f"cn=onecopy-move,ou=services,{BASE} .* is not let in"),
+    ({"write_uris": "{replica}"}, "referral"),
+    ({"write_uris": "ldap://127.0.0.1:1"}, "no server of the directory answers")],
+    ids=["nobody may", "no right", "wrong password", "a replica", "nowhere"])
+def test_no_move_without_the_directory(tiers: TwoTiers, change: dict[str, str], why: str) -> None:
+    """What is wrong is said before anything is moved, and the client notices nothing."""
+    first, second = tiers.back_ends
+    client, log = tiers.imap("stays"), second.log.read_text()
+    client.append("INBOX", "", "", MESSAGE)
+    found = client.select()
+    options = {f"ONECOPY_DIRECTORY_{name.upper()}": value.format(folder=tiers.folder, replica=tiers.replica.uri)
+               for name, value in change.items()}
+    status, out, error = command.run(["user", "move", "stays", "--to", HOSTS[1]], first.environment() | options, b"",
+                                     WAIT)
+    assert (status, out) == (1, "")
+    assert re.search(f"^onecopy: stays: The directory cannot be told .*{why}", error, re.MULTILINE), error
+    assert "stays" not in new(second, log)
+    assert f"mailHost: {HOSTS[0]}\n" in tiers.provider.search("(uid=stays)", "mailHost")
+    assert tiers.submit(STRANGER, [address("stays")], MESSAGE, source=OUTSIDE) == {}
+    tiers.relay.empty(WAIT)
+    assert client.noop()[0] == "OK"
+    assert int(client.response("EXISTS")[1][-1]) == int(found[1][0]) + 1          # type: ignore[arg-type]
+    client.logout()
+
+
+def logged_in(tiers: TwoTiers, who: str) -> bool:
+    """Whether the user gets in; if not, only for now."""
+    try:
+        tiers.imap(who).logout()
+    except imaplib.IMAP4.error as error:
+        assert FOR_NOW.search(str(error)) or isinstance(error, imaplib.IMAP4.abort), error
+        return False
+    return True
 
 
 # Each part stops

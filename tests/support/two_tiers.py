@@ -51,6 +51,12 @@ objectClass: simpleSecurityObject
 cn: onecopy
 userPassword: secret
 
+dn: cn=onecopy-move,ou=services,{BASE}
+objectClass: applicationProcess
+objectClass: simpleSecurityObject
+cn: onecopy-move
+userPassword: secret of moves
+
 dn: cn=postfix,ou=services,{BASE}
 objectClass: applicationProcess
 objectClass: simpleSecurityObject
@@ -161,15 +167,21 @@ class TwoTiers:
         self.replica = Slapd(folder / "replica", certificate=self.authority.server(), schemas=schemas, rules=rules,
                              provider=self.provider)
         (folder / "service").write_text("secret\n")
+        (folder / "service-move").write_text("secret of moves\n")
         (folder / "secret").write_text("between us\n")
-        lmtp, imap, pop3, policy, front = (free_port() for _ in range(5))
+        (folder / "secret-exchange").write_text("between us, the back ends\n")
+        lmtp, imap, pop3, policy, front, exchange = (free_port() for _ in range(6))
         # Each asks another server first.
         asked = [self.provider.uri, self.replica.uri]
         self.back_ends = [self._server(host, [*asked[number:], *asked[:number]], {
             **{f"{name}.address": host for name in ("imap", "pop3", "lmtp")}, "imap.port": str(imap),
             "pop3.port": str(pop3), "lmtp.port": str(lmtp), "imap.tls_port": "0", "pop3.tls_port": "0",
             "imap.proxy_networks": "127.0.0.1", "pop3.proxy_networks": "127.0.0.1", "login.proxies_use_tls": "yes",
-            "lmtp.duplicate_window": "1h", **options})
+            "lmtp.duplicate_window": "1h", "exchange.address": host, "exchange.port": str(exchange),
+            "exchange.peers": ",".join(f"{other}={other}:{exchange}" for other in HOSTS if other != host),
+            "exchange.secret": str(folder / "secret-exchange"), "directory.write_uris": self.provider.uri,
+            "directory.write_dn": f"cn=onecopy-move,ou=services,{BASE}",
+            "directory.write_password_file": str(folder / "service-move"), **options})
             for number, host in enumerate(HOSTS)]
         self.front = self._server(FRONT, asked, {
             "front.address": FRONT, "front.port": str(front), "front.imap_port": str(imap),

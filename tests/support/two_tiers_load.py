@@ -18,7 +18,7 @@ MESSAGE = b"Subject: load\r\nMessage-ID: <%d@elsewhere.example>\r\nX-Number: %d\
 STRANGER = "eve@elsewhere.example"
 
 # By whom a login may be refused while something is away; nginx itself says "internal server error".
-_FOR_NOW = re.compile(r"\[UNAVAILABLE\]|internal server error|\[LIMIT\]", re.IGNORECASE)
+FOR_NOW = re.compile(r"\[UNAVAILABLE\]|internal server error|\[LIMIT\]", re.IGNORECASE)
 
 
 def mbsync(tiers: TwoTiers, who: str) -> list[bytes]:
@@ -71,10 +71,27 @@ poll localhost service {tiers.nginx.pop3s} protocol POP3 auth password uidl no d
     return [path.read_bytes().replace(b"\n", b"\r\n") for path in (home / "new").iterdir()]
 
 
+def contents(tiers: TwoTiers, who: str) -> dict[str, tuple[bytes, dict[int, tuple[bytes, bytes]]]]:
+    """All of a user's mailboxes: UIDVALIDITY; and by UID flags, internal date and MODSEQ, and octets."""
+    client, found = tiers.imap(who), {}
+    for line in client.list()[1]:
+        name = line.decode().rpartition(' "/" ')[2].strip('"')          # type: ignore[union-attr]
+        client.select(name, readonly=True)
+        validity = client.response("UIDVALIDITY")[1][0]
+        messages = {}
+        for part in client.uid("FETCH", "1:*", "(FLAGS INTERNALDATE MODSEQ BODY.PEEK[])")[1]:
+            if isinstance(part, tuple):
+                said = re.sub(rb" \\Recent|\\Recent ?", b"", part[0].partition(b" ")[2])
+                messages[int(re.search(rb"UID (\d+)", said)[1])] = said, part[1]       # type: ignore[index]
+        found[name] = validity, messages
+    client.logout()
+    return found
+
+
 class Load:
     """Mail that is sent, and clients that read, from threads; `wrong` is what must not happen."""
 
-    def __init__(self, tiers: TwoTiers, crowd: Sequence[str]) -> None:
+    def __init__(self, tiers: TwoTiers, crowd: Sequence[str], pairs: int = 2) -> None:
         self.tiers = tiers
         self.crowd = crowd          # by turns on the first back end and on the second
         self.taken: dict[str, set[int]] = {name: set() for name in crowd}      # by whom, messages that were accepted
@@ -85,7 +102,7 @@ class Load:
         self._stop = Event()
         self._seen: dict[str, dict[int, bytes]] = {name: {} for name in crowd}
         self._threads = [Thread(target=self._forever, args=(work, Random(number)), daemon=True)
-                         for number, work in enumerate((self._send, self._send, self._read, self._read))]
+                         for number, work in enumerate([self._send, self._read] * pairs)]
 
     def __enter__(self) -> "Load":
         for thread in self._threads:
@@ -148,7 +165,7 @@ class Load:
             self._count("tried to read")
             self._stop.wait(0.05)
         except imaplib.IMAP4.error as error:
-            if not _FOR_NOW.search(str(error)):
+            if not FOR_NOW.search(str(error)):
                 self.wrong.append(f"{name}: {error}")
             self._count("tried to read")
             self._stop.wait(0.05)
@@ -163,11 +180,13 @@ class Load:
             self._count("tried to read", f"read from {self.crowd.index(name) % 2}")
 
     def numbers(self, name: str) -> dict[int, bytes]:
-        """The messages of a user, by UID."""
+        """The messages of a user, by UID. Raises OSError, imaplib.IMAP4.error."""
         client = self.tiers.imap(name)
         try:
             client.select(readonly=True)
-            said = client.uid("FETCH", "1:*", "(UID BODY.PEEK[HEADER.FIELDS (X-Number)])")[1]
+            done, said = client.uid("FETCH", "1:*", "(UID BODY.PEEK[HEADER.FIELDS (X-Number)])")
+            if done != "OK":
+                raise imaplib.IMAP4.error(repr(said))
         finally:
             client.shutdown()
         return {int(re.search(rb"UID (\d+)", part[0])[1]): part[1].partition(b":")[2].strip()     # type: ignore[index]
