@@ -424,8 +424,13 @@ class Session:
             return
         if view.read_only:
             view.add_recent(first)
-        else:
+            return
+        try:
             view.add_recent(*self.store.claim_recent(view.mailbox.entry))
+        except StoreError as error:                 # while it is moved: others may be told of these, too
+            if error.problem is not Problem.BUSY:
+                raise
+            view.add_recent(first, view.mailbox.state.uidnext)
 
     # News
 

@@ -22,6 +22,7 @@ from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
 from store.accounts.passwords import hash_password
 from store.accounts.settings import Settings as LoginSettings
+from store.agreeing import hold, moves_no_more
 from store.net.doors import Door
 from store.net.entrance import Entrance
 from store.settings import Settings
@@ -29,6 +30,7 @@ from store.store import Store
 from store.values import Secret
 from tests.conftest import MEMORY
 from tests.support.program import Program
+from tests.support.stores import deliver
 from tests.support.wire import Wire
 
 HERE, THERE = "here.example.org", "there.example.org"
@@ -154,6 +156,22 @@ def test_no_referral_of_a_login_through_a_proxy(back_end: BackEnd) -> None:
     assert b"LOGIN-REFERRALS" not in said(wire, "t CAPABILITY")
     assert said(wire, "t LOGIN bob secret").startswith(b"t NO [UNAVAILABLE] ")
     assert b"LOGIN-REFERRALS" not in said(wire, "t LOGIN alice secret")
+
+
+def test_who_listens_while_a_mailbox_is_held(back_end: BackEnd) -> None:
+    """At the end of a move nobody may write; what came just before is told all the same, and IDLE goes on."""
+    store = back_end.store
+    wire = back_end.imap()
+    said(wire, "t LOGIN alice secret")
+    before = int(re.search(rb"\* (\d+) EXISTS", said(wire, "t SELECT INBOX"))[1])      # type: ignore[index]
+    said(wire, "t IDLE")
+    deliver(store, b"Subject: x\r\n\r\nx\r\n", "user/alice/INBOX")
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    store.partition_of(entry).transact(lambda txn: hold(txn, [entry.id]))
+    back_end.clock.advance(0)
+    assert re.fullmatch(rb"\* %d EXISTS\r\n\* \d+ RECENT\r\n" % (before + 1), wire.received())
+    assert said(wire, "DONE").startswith(b"t OK ")
+    store.partition_of(entry).transact(lambda txn: moves_no_more(txn, entry.id))
 
 
 @pytest.mark.parametrize("command", [
