@@ -91,7 +91,7 @@ def contents(tiers: TwoTiers, who: str) -> dict[str, tuple[bytes, dict[int, tupl
 class Load:
     """Mail that is sent, and clients that read, from threads; `wrong` is what must not happen."""
 
-    def __init__(self, tiers: TwoTiers, crowd: Sequence[str], pairs: int = 2) -> None:
+    def __init__(self, tiers: TwoTiers, crowd: Sequence[str], *, gentle: bool = False) -> None:
         self.tiers = tiers
         self.crowd = crowd          # by turns on the first back end and on the second
         self.taken: dict[str, set[int]] = {name: set() for name in crowd}      # by whom, messages that were accepted
@@ -102,7 +102,8 @@ class Load:
         self._stop = Event()
         self._seen: dict[str, dict[int, bytes]] = {name: {} for name in crowd}
         self._threads = [Thread(target=self._forever, args=(work, Random(number)), daemon=True)
-                         for number, work in enumerate([self._send, self._read] * pairs)]
+                         for number, work in enumerate([self._send, self._read] * (1 if gentle else 2))]
+        self._pause = 0.1 if gentle else 0.0
 
     def __enter__(self) -> "Load":
         for thread in self._threads:
@@ -131,6 +132,7 @@ class Load:
         while not self._stop.is_set():
             try:
                 work(random)
+                self._stop.wait(self._pause)
             except Exception as error:
                 self.wrong.append(f"{work.__name__}: {error!r}")
                 self._count("tried to send", "tried to read")
