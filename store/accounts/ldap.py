@@ -155,7 +155,7 @@ class LdapDirectory(Mirror):
         name = self.user_id(address)
         self._domains.clear()
         found = None if name == NO_USER_ID else self._sure_entry(name)
-        return None if found is None else self._read(name, *found)
+        return None if found is None else self._read(name, *found)[0]
 
     def authenticate(self, login: str, password: Secret) -> Account:
         """The account that logs in; see Directory. Raises StoreError BAD_LOGIN, UNAVAILABLE.
@@ -286,12 +286,12 @@ class LdapDirectory(Mirror):
 
     def _learnt(self, name: str, epoch: bytes, entry: Entry, domain: Entry | None) -> _Answer:
         """The account of an entry, mirrored and remembered. Raises StoreError UNAVAILABLE."""
-        found = self._read(name, entry, domain)
+        found, host = self._read(name, entry, domain)
         before = self._known.get(name)
         if found.warnings and (before is None or before.warnings != found.warnings):
             for warning in found.warnings:
                 log.warning("directory: %s: %s", found.account.user, warning)
-        account = self.mirror(found.account)
+        account = self.mirror(found.account, host)
         identity = f"{entry.dn} {[sorted(entry.values.get(name.lower(), ())) for name in _IDENTITY]}"
         answer = _Answer(account, found.logins, identity, found.warnings)
         if self.domains.epoch() == epoch:
@@ -302,7 +302,8 @@ class LdapDirectory(Mirror):
             self.settled(evolve(found, account=account))
         return answer
 
-    def _read(self, name: str, entry: Entry, domain: Entry | None) -> Found:
+    def _read(self, name: str, entry: Entry, domain: Entry | None) -> tuple[Found, str]:
+        """What is said of the user, and the host that the row has named meanwhile; that one counts during a move."""
         profile = self.profile
         try:
             user, _ = profile.user_id(entry, domain)
@@ -317,10 +318,14 @@ class LdapDirectory(Mirror):
             groups = self._groups(search, entry) if search is not None else ()
             before = self.find(user)
             found = profile.account(entry, domain, self.here(), groups, before=before)
-            if before is not None and self._writing is not None and before.host != found.account.host:
+            if before is None:
+                return found, ""
+            if self._moves.find(user) is not None:
+                return evolve(found, account=evolve(found.account, host=before.host)), before.host
+            if self._writing is not None and before.host != found.account.host:
                 entry = self._original(entry)
                 found = profile.account(entry, domain, self.here(), groups, before=before)
-            return found
+            return found, before.host
         except BadEntry as error:
             raise not_understood(name, error) from None
 

@@ -65,8 +65,12 @@ class Mirror(BuiltinDirectory):
             raise StoreError(Problem.NO_PERMISSION, f"The directory says what there is to say about {user}; only those "
                                                     "of directory.local are kept here")
 
-    def mirror(self, account: Account) -> Account:
-        """Have the row say the same, if there is one or is to be one; what it says then."""
+    def mirror(self, account: Account, host: str | None = None) -> Account:
+        """Have the row say the same, if there is one or is to be one; what it says then.
+
+        `host`: what the row named when the answer came. If that is another by now the user has moved, and the answer is
+        older.
+        """
         for _ in range(_TRIES):
             row = self.user(account.user)
             if row is None and not self.is_here(account):
@@ -75,8 +79,8 @@ class Mirror(BuiltinDirectory):
                 return row.account              # a renaming is under way
             before = None if row is None else row.account
             if before is not None:
-                host = before.host if self._moves.find(account.user) is not None else account.host
-                account = evolve(account, partition=before.partition, host=host)
+                moved = self._moves.find(account.user) is not None or host not in (None, before.host)
+                account = evolve(account, partition=before.partition, host=before.host if moved else account.host)
             wanted = mirrored(before, account, time.time())
             try:
                 if row is None:

@@ -451,6 +451,25 @@ def test_a_move_while_the_answer_is_on_its_way(writing: tuple[Store, LdapDirecto
     assert host(directory) == "two.example.org"
 
 
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_whole_move_while_the_answer_is_on_its_way(writing: tuple[Store, LdapDirectory, Clock], begun: bool,
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory has said that the user is here; when that is written the user is somewhere else for good."""
+    store, directory, clock = writing
+    mirror = directory.mirror
+    if begun:
+        set_row(store, directory, "two.example.org", Move("mover", "1", Phase.GONE, "two.example.org"))
+
+    def late(*arguments: Any) -> object:
+        set_row(store, directory, "two.example.org", None)
+        return mirror(*arguments)
+
+    monkeypatch.setattr(directory, "mirror", late)
+    clock.now += 901
+    account = directory.fetch("mover")
+    assert account is not None and account.host == host(directory) == "two.example.org"
+
+
 def test_where_the_mail_is_a_replica_is_not_believed(writing: tuple[Store, LdapDirectory, Clock], slapd: Slapd,
                                                      tmp_path: Path) -> None:
     """It may be behind, and bring back a user who has gone."""
