@@ -70,7 +70,8 @@ class Unit:
             {"what": "log, a delivery", "value": round(self.log_delivery), "unit": "octets"},
             {"what": "log, a flag changed", "value": round(self.log_change), "unit": "octets"},
             {"what": "recovery", "value": round(self.recovery_rate / (1 << 20), 1), "unit": "MiB of log a second"},
-            {"what": f"opening a store of {MEASURED_USERS} users that was closed well", "value": round(self.open_time, 2), "unit": "s"}]
+            {"what": f"opening a store of {MEASURED_USERS} users that was closed well",
+             "value": round(self.open_time, 2), "unit": "s"}]
 
 
 def projected(load: Load, unit: Unit, back_ends: int) -> dict[str, object]:
