@@ -31,15 +31,20 @@ class Ledger:
         with self._lock:
             number = len(self._deliveries)
             self._deliveries[number] = [set(recipients)]
-        self.sent[number] = messages.make(self.seed, number, size)
+        octets = messages.make(self.seed, number, size)
+        with self._lock:
+            self.sent[number] = octets
         return number
 
     def again(self, users: Sequence[str]) -> tuple[int, list[str]]:
-        """The latest message, and those of `users` who have not been sent it yet: they get it too."""
+        """The latest message, and those of `users` who have not been sent it yet: they get it too; nobody before the
+        first."""
         with self._lock:
-            number = max(self.sent, default=-1)
-            others = sorted(set(users).difference(*self._deliveries.get(number, ())))
-            if number >= 0 and others:
+            if not self.sent:
+                return -1, []
+            number = max(self.sent)
+            others = sorted(set(users).difference(*self._deliveries[number]))
+            if others:
                 self._deliveries[number].append(set(others))
             return number, others
 

@@ -161,6 +161,7 @@ class Load:
 
     def _read(self, random: Random) -> None:
         name = random.choice(self.crowd)
+        before = self._seen[name]               # what had been seen when this look began: others look meanwhile
         try:
             found = self.numbers(name)
         except imaplib.IMAP4.abort:             # the connection was dropped
@@ -175,10 +176,11 @@ class Load:
             self._count("tried to read")
             self._stop.wait(0.05)
         else:
-            for uid, text in self._seen[name].items():
+            for uid, text in before.items():
                 if found.get(uid) != text:
                     self.wrong.append(f"{name}: UID {uid} was {text!r} and is {found.get(uid)!r}")
-            self._seen[name] = found
+            with self._changed:
+                self._seen[name] = self._seen[name] | found
             self._count("tried to read", f"read from {self.crowd.index(name) % 2}")
 
     def numbers(self, name: str) -> dict[int, bytes]:
