@@ -3,8 +3,11 @@
 import secrets
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
+from typing import cast
 
 from mboxlist.annotations import Annotations
 from mboxlist.deleted import DeletedMailboxes
@@ -62,6 +65,13 @@ class MailboxList:
     def all(self, txn: Txn = None) -> Iterator[MailboxEntry]:
         """Every mailbox, in order of name."""
         return self._scan("", txn)
+
+    def some_after(self, name: MailboxName | None, most: int) -> list[MailboxEntry]:
+        """The next ones in order of name after that one (None: the first ones): who walks through all of them keeps no
+        cursor open."""
+        scan = self._mailboxes.scan(_key(name) + b"\x00" if name else b"\x01")
+        with closing(cast("Generator[tuple[bytes, bytes], None, None]", scan)) as rows:
+            return [MailboxEntry.from_bytes(_name(key), data) for key, data in islice(rows, most)]
 
     def next_identity(self, txn: Txn) -> tuple[MailboxId, int]:
         """A new mailbox id and UIDVALIDITY, both greater than any given before (RFC 3501 §2.3.1.1)."""
