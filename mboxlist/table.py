@@ -35,6 +35,7 @@ class MailboxList:
         self.env = Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken)
         self.users = self.env.table("users.db", page=4096)
         self.aliases = self.env.table("aliases.db", page=4096)         # of the users
+        self.forgotten = self.env.table("forgotten.db", page=4096)     # users who can be had back
         self.deleted = DeletedMailboxes(self.env.table("deleted.db", page=4096))
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
         self._mailboxes = self.env.table("mailboxes.db", page=4096)

@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Env, transact
-from store import discounts, domains, notices, partitions, portable, reconcile, removal, users
+from store import discounts, domains, forgotten, notices, partitions, portable, reconcile, removal, users
 from store.expiry.rounds import Rounds
 from store.expunge import due, purge_one
 from store.recount import repair_damaged
@@ -197,6 +197,7 @@ def one_process(store: Store) -> list[Task]:
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
             Task("arrivals", ARRIVALS_INTERVAL, _arrivals, _forget_arrivals, limited=True),
             Task("users", USERS_INTERVAL, users.due, _forget_user),
+            Task("forgotten", USERS_INTERVAL, forgotten.due, forgotten.drop),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
             Task("reconcile", portable.INTERVAL, reconcile.steps, reconcile.take_step, limited=True)]
 

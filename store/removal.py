@@ -70,13 +70,15 @@ def bury(txn: WriteTxn, mailbox: MailboxId, when: int) -> None:
     txn.set_state(mailbox, state, evolve(state, removed=when, moving=False, highestmodseq=state.highestmodseq + 1))
 
 
-def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName | None = None) -> MailboxEntry:
-    """Bring back the mailbox that was last deleted under that name, as `new_name` or as it was.
+def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName | None = None,
+                     mailbox: MailboxId | None = None) -> MailboxEntry:
+    """Bring back the mailbox that was last deleted under that name, or that one of them, as `new_name` or as it was.
 
     UIDs and flags are as before, under a new UIDVALIDITY, since another mailbox may have had the name meanwhile. Quota
     does not keep it from coming back. Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, NO_USER, NO_PERMISSION.
     """
-    found = max(((when, entry.id, entry) for when, entry in store.mailboxes.deleted.all() if entry.name == name),
+    found = max(((when, entry.id, entry) for when, entry in store.mailboxes.deleted.all()
+                 if entry.name == name and mailbox in (None, entry.id)),
                 default=None, key=lambda item: item[:2])
     target = new_name or name
     if found is None:
