@@ -3,8 +3,11 @@
 import secrets
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
+from typing import cast
 
 from mboxlist.annotations import Annotations
 from mboxlist.deleted import DeletedMailboxes
@@ -32,6 +35,7 @@ class MailboxList:
         self.env = Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken)
         self.users = self.env.table("users.db", page=4096)
         self.aliases = self.env.table("aliases.db", page=4096)         # of the users
+        self.forgotten = self.env.table("forgotten.db", page=4096)     # users who can be had back
         self.deleted = DeletedMailboxes(self.env.table("deleted.db", page=4096))
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
         self._mailboxes = self.env.table("mailboxes.db", page=4096)
@@ -62,6 +66,13 @@ class MailboxList:
     def all(self, txn: Txn = None) -> Iterator[MailboxEntry]:
         """Every mailbox, in order of name."""
         return self._scan("", txn)
+
+    def some_after(self, name: MailboxName | None, most: int) -> list[MailboxEntry]:
+        """The next ones in order of name after that one (None: the first ones): who walks through all of them keeps no
+        cursor open."""
+        scan = self._mailboxes.scan(_key(name) + b"\x00" if name else b"\x01")
+        with closing(cast("Generator[tuple[bytes, bytes], None, None]", scan)) as rows:
+            return [MailboxEntry.from_bytes(_name(key), data) for key, data in islice(rows, most)]
 
     def next_identity(self, txn: Txn) -> tuple[MailboxId, int]:
         """A new mailbox id and UIDVALIDITY, both greater than any given before (RFC 3501 §2.3.1.1)."""

@@ -1,7 +1,7 @@
 """COPY and MOVE: records that refer to the same message files (RFC 3501 §6.4.7, RFC 6851)."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 def copy_messages(store: "Store", source: MailboxEntry, target: MailboxEntry,
                   uids: Iterable[int] | NDArray[np.uint32], *, remove: bool = False, reader: str = "",
-                  progress: Progress | None = None) -> list[int]:
+                  progress: Progress | None = None, guard: Callable[[MailboxState], None] = lambda source: None
+                  ) -> list[int]:
     """Copy (with `remove`, move) all of `uids` or none; the new UIDs in ascending order of the old ones.
 
     Flags are copied as the `reader` sees them (`Store.private_bits`), those that it may set in the target.
-    Both mailboxes are on this partition; no file is touched. Not flushed yet.
+    Both mailboxes are on this partition; no file is touched. Not flushed yet. `guard` gets the source's figures, and
+    raises what keeps the messages where they are.
     Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT; Abandoned, and then none are copied.
     """
     wanted = sorted_uids(uids)
@@ -41,6 +43,7 @@ def copy_messages(store: "Store", source: MailboxEntry, target: MailboxEntry,
         counted = progress or Progress()
         counted.total = counted.done = 0
         states = {entry_id: txn.state(entry_id) for entry_id in sorted({source.id, target.id})}
+        guard(states[source.id])
         rows = txn.rows_of(source.id, wanted)
         if len(rows) != len(wanted):
             raise StoreError(Problem.GONE)

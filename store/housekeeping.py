@@ -14,7 +14,8 @@ from attrs import define, field, frozen
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Env, transact
-from store import discounts, domains, notices, partitions, portable, reconcile, users
+from store import discounts, domains, forgotten, notices, partitions, portable, reconcile, removal, users
+from store.expiry.rounds import Rounds
 from store.expunge import due, purge_one
 from store.recount import repair_damaged
 from store.store import Store
@@ -26,6 +27,8 @@ MOST_BAD = 10_000           # items that failed that a task remembers
 DEADLOCK_INTERVAL = FLUSH_INTERVAL = 1
 SETTLE_INTERVAL = 5         # seconds; how long a message file keeps its staged name beside its own
 PURGE_INTERVAL = 60
+MAILBOXES_INTERVAL = 600
+EXPIRE_INTERVAL = 30        # between two looks at the clock
 NOTICES_INTERVAL = 300
 REPAIR_INTERVAL = 2
 PARTITIONS_INTERVAL = 5
@@ -190,8 +193,11 @@ def one_process(store: Store) -> list[Task]:
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
             Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
             Task("purge", PURGE_INTERVAL, _due, _purge, limited=True),
+            Task("mailboxes", MAILBOXES_INTERVAL, removal.due_mailboxes, removal.purge_mailbox, limited=True),
+            Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
             Task("arrivals", ARRIVALS_INTERVAL, _arrivals, _forget_arrivals, limited=True),
             Task("users", USERS_INTERVAL, users.due, _forget_user),
+            Task("forgotten", USERS_INTERVAL, forgotten.due, forgotten.drop),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
             Task("reconcile", portable.INTERVAL, reconcile.steps, reconcile.take_step, limited=True)]
 

@@ -70,13 +70,15 @@ def bury(txn: WriteTxn, mailbox: MailboxId, when: int) -> None:
     txn.set_state(mailbox, state, evolve(state, removed=when, moving=False, highestmodseq=state.highestmodseq + 1))
 
 
-def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName | None = None) -> MailboxEntry:
-    """Bring back the mailbox that was last deleted under that name, as `new_name` or as it was.
+def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName | None = None,
+                     mailbox: MailboxId | None = None) -> MailboxEntry:
+    """Bring back the mailbox that was last deleted under that name, or that one of them, as `new_name` or as it was.
 
     UIDs and flags are as before, under a new UIDVALIDITY, since another mailbox may have had the name meanwhile. Quota
     does not keep it from coming back. Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, NO_USER, NO_PERMISSION.
     """
-    found = max(((when, entry.id, entry) for when, entry in store.mailboxes.deleted.all() if entry.name == name),
+    found = max(((when, entry.id, entry) for when, entry in store.mailboxes.deleted.all()
+                 if entry.name == name and mailbox in (None, entry.id)),
                 default=None, key=lambda item: item[:2])
     target = new_name or name
     if found is None:
@@ -198,13 +200,22 @@ def purge_mailboxes(store: "Store", now: float | None = None) -> int:
 
     Each leaves the list of those that can be brought back first, so that nobody brings back what is being destroyed.
     """
+    return sum(purge_mailbox(store, mailbox) for mailbox in due_mailboxes(store, now))
+
+
+def due_mailboxes(store: "Store", now: float | None = None) -> list[MailboxId]:
+    """Those mailboxes."""
     until = int(time.time() if now is None else now) - store.settings.purge_delay
-    due = [(when, entry) for when, entry in store.mailboxes.deleted.all() if when <= until]
-    return sum(_purge_mailbox(store, when, entry) for when, entry in due)
+    return [entry.id for when, entry in store.mailboxes.deleted.all() if when <= until]
 
 
-def _purge_mailbox(store: "Store", when: int, entry: MailboxEntry) -> bool:
-    """A snapshot has the mailbox, so the message files are released as of the newest one."""
+def purge_mailbox(store: "Store", mailbox: MailboxId) -> int:
+    """Destroy one; 1 if it was there. A snapshot has the mailbox, so the message files are released as of the newest
+    one."""
+    found = store.mailboxes.deleted.find(mailbox)
+    if found is None:
+        return 0
+    when, entry = found
     partition = store.partitions.get(entry.partition)
 
     def forget(txn: Txn) -> bool:
@@ -217,14 +228,14 @@ def _purge_mailbox(store: "Store", when: int, entry: MailboxEntry) -> bool:
         partition.transact(lambda txn: _doom(txn, entry.id))
         partition.flush()
     if not transact(store.mailboxes.env, forget):
-        return False
+        return 0
     store.mailboxes.env.flush()
     if partition is not None:
         destroy(partition, entry.id, max(when, *partition.snapshots(), 0))
         partition.flush()
     store.mailboxes.noticed(entry)
     log.info("purged %s, which was deleted", entry.name)
-    return True
+    return 1
 
 
 def _doom(txn: WriteTxn, mailbox: MailboxId) -> None:

@@ -1,5 +1,6 @@
 """What an administrator can choose about the store."""
 
+import re
 from pathlib import Path
 
 from attrs import field, frozen
@@ -31,6 +32,22 @@ def _lower(value: str) -> str:
 def _per_cent(settings: "Settings", attribute: object, value: int) -> None:
     if not 0 <= value <= 100:
         raise ValueError("must be between 0 and 100")
+
+
+def schedule(text: str) -> tuple[str, int]:
+    """("at", seconds after midnight), ("every", seconds) or ("never", 0), of 03:30, 6h, never. Raises ValueError."""
+    text = text.strip().lower()
+    if text in ("never", "off", ""):
+        return "never", 0
+    if match := re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", text):
+        return "at", int(match[1]) * 3600 + int(match[2]) * 60
+    if (match := re.fullmatch(r"([0-9]{1,6})([mhd])", text)) and int(match[1]):
+        return "every", int(match[1]) * {"m": 60, "h": 3600, "d": 86400}[match[2]]
+    raise ValueError("neither a time of day (03:30), nor a time between (30m, 6h, 1d), nor never")
+
+
+def _schedule(settings: "Settings", attribute: object, value: str) -> None:
+    schedule(value)
 
 
 def special_names(values: tuple[str, ...]) -> dict[str, str]:
@@ -89,6 +106,16 @@ class Settings:
                 "within a second); none (for imports and tests)"})
     purge_delay: int = field(default=7 * 86400, metadata={
         "help": "how long a message that is in no mailbox any more is kept", "type": "duration"})
+    expire_rules: Path | None = field(default=None, metadata={
+        "help": "file with rules for the whole store that say which messages go by themselves"})
+    expire_exclude: Path | None = field(default=None, metadata={
+        "help": "file with user ids, one in a line, in whose mailboxes nothing goes by itself"})
+    expire_schedule: str = field(default="03:30", validator=_schedule, metadata={
+        "help": "when messages go by rules: a time of day (03:30), a time between two rounds (6h), or never"})
+    expire_trash: int = field(default=30 * 86400, metadata={
+        "help": "how long messages stay in a mailbox with special use \\Trash; 0: for ever", "type": "duration"})
+    expire_junk: int = field(default=30 * 86400, metadata={
+        "help": "the same for \\Junk", "type": "duration"})
     private_flags: str = field(default="seen", validator=_known_flags, metadata={
         "help": "flags that each reader of a shared mailbox has of its own: seen, answered, flagged, draft"})
     disk_reserve: int = field(default=32 << 20, metadata={

@@ -71,11 +71,15 @@ def due(store: "Store", now: float | None = None) -> Iterator[str]:
 
 
 def forget_user(store: "Store", user: str) -> None:
-    """Delete the user's mailboxes, and forget the user. Raises StoreError NO_USER.
+    """Delete the user's mailboxes, and forget the user, who can be had back while the mailboxes can (`forgotten`).
+
+    Raises StoreError NO_USER.
 
     Cut off in the middle it leaves a removed user, of whom it takes the rest when it is done again.
     """
     remove_user(store, user)
+    from store.forgotten import remember  # here: it has users restored
+    remember(store, user)
     store.remove_user(user)
 
     def work(txn: Txn) -> None:

@@ -19,11 +19,13 @@ from tools.commands import (
     checking,
     configuration,
     directories,
+    expire,
     generate,
     mailboxes,
     messages,
     moving,
     partitions,
+    purge,
     purging,
     quotas,
     reconstruct,
@@ -38,8 +40,10 @@ from tools.commands import (
 )
 from tools.errors import Failure
 
-GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, uidls, partitions, moving,
-          quotas, accounting, report, checking, reconstruct, relink, spark, generate, configuration)
+GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, purge, uidls, partitions,
+          moving, quotas, accounting, expire, report, checking, reconstruct, relink, spark, generate, configuration)
+
+_USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
@@ -94,6 +98,8 @@ def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> In
 
     `defaults`: by option, stand in the place of the built-in ones.
     """
+    if words and words[0] in _USUAL and not {*words[1:2]} & {*expire.NAMES, "-h", "--help"}:
+        words = [words[0], _USUAL[words[0]], *words[1:]]
     tree = _Tree(words)
     for group in GROUPS:
         group.add(tree)

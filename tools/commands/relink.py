@@ -5,16 +5,26 @@ from typing import Any
 
 import attrs
 
+from store.rejoin import SMALLEST, Rejoined, figures, rejoin
 from store.relink import Relinked, relink
+from store.store import Store
+from tools import config
 from tools.commands import Invocation, Parsers, spark
+from tools.errors import Failure
 from tools.output import print_facts, print_json, print_table
+from tools.progress import bar
 
 
 def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("relink", relink_store, "make one file of message files that are equal octet for octet, also on "
-                  "several partitions of one file system; exit status 1 if --check finds some")
-    made.add_argument("--check", action="store_true", help="only say what there is")
+                  "several partitions of one file system, and of those that differ only in the fields at their heads; "
+                  "what messages show stays as it is. Exit status 1 if --check finds some")
+    made.add_argument("--check", "--dry-run", action="store_true", help="only say what there is")
+    made.add_argument("--equal", action="store_true", help="only files that are equal octet for octet")
+    made.add_argument("--partition", metavar="NAME", help="of the others, only those on this partition")
+    made.add_argument("--smallest", type=_size, default=SMALLEST, metavar="OCTETS",
+                      help=f"what a message has to have below its head to be joined with others ({SMALLEST})")
     made.add_argument("--json", action="store_true")
     made = parser("spark sharing", show_sharing, "what lies on several partitions and back ends, what it costs, and "
                   "whose move would save most")
@@ -29,23 +39,52 @@ def relink_store(invocation: Invocation) -> int:
     """onecopy relink"""
     arguments, found = invocation.arguments, dict[str, Relinked]()
     with invocation.store() as store:
+        if arguments.partition is not None and arguments.partition not in store.partitions:
+            raise Failure(f"there is no partition {arguments.partition}")
+        before = {name: figures(partition) for name, partition in store.partitions.items()}
         for double, done in relink(store, change=not arguments.check):
-            figures = found.setdefault(double.why, Relinked())
-            figures.doubles += done
-            figures.octets += double.octets if done else 0
-            figures.skipped += not done
+            one = found.setdefault(double.why, Relinked())
+            one.doubles += done
+            one.octets += double.octets if done else 0
+            one.skipped += not done
+        rows = [_rejoined(store, arguments, name, before[name]) for name in sorted(store.partitions)]
     doubles, octets = (sum(getattr(each, name) for each in found.values()) for name in ("doubles", "octets"))
     if arguments.json:
         print_json({"doubles": doubles, "octets": octets,
-                    "by": {why: attrs.asdict(each) for why, each in found.items()}})
+                    "by": {why: attrs.asdict(each) for why, each in found.items()}, "partitions": rows})
     else:
-        texts = {"partition": "also on another partition", "trace": "also as a content with its trace header",
-                 "staging": "left in staging/"}
-        for why, each in found.items():
-            print(f"{texts[why]}: {each.doubles} files, {each.octets} octets"
-                  + (f"; {each.skipped} were left" if each.skipped else ""))
+        _print_relinked(arguments, found, rows)
         print(f"{doubles} files, {octets} octets {'could be' if arguments.check else 'were'} saved")
-    return int(bool(arguments.check and doubles))
+    return int(bool(arguments.check and (doubles or any(row["contents"] for row in rows))))
+
+
+def _rejoined(store: Store, arguments: Any, name: str, before: tuple[int, int]) -> dict[str, Any]:
+    """Join what differs at its head alone; the figures of a partition before and after."""
+    partition, done = store.partitions[name], Rejoined()
+    if not arguments.equal and arguments.partition in (None, name):
+        with bar(f"relink {name}") as tell:
+            done = rejoin(store, partition, change=not arguments.check, smallest=arguments.smallest, tell=tell)
+    after = figures(partition)
+    if arguments.check:
+        after = before[0] - done.files + done.made, before[1] - done.octets + done.written
+    return {"partition": name, "files_before": before[0], "octets_before": before[1], "files_after": after[0],
+            "octets_after": after[1], "saved": before[1] - after[1], "contents": done.contents,
+            "records": done.records, "left": dict(done.left)}
+
+
+def _print_relinked(arguments: Any, found: dict[str, Relinked], rows: list[dict[str, Any]]) -> None:
+    texts = {"partition": "also on another partition", "trace": "also as a content with its trace header",
+             "staging": "left in staging/"}
+    for why, each in found.items():
+        print(f"{texts[why]}: {each.doubles} files, {each.octets} octets"
+              + (f"; {each.skipped} were left" if each.skipped else ""))
+    if arguments.equal:
+        return
+    print_table(rows, ("partition", "files_before", "octets_before", "files_after", "octets_after", "saved",
+                       "contents", "records"))
+    for row in rows:
+        for why, count in row["left"].items():
+            print(f"{row['partition']}: {count} were left: {why}")
 
 
 def show_sharing(invocation: Invocation) -> int:
@@ -82,6 +121,13 @@ def _print(found: Any) -> None:
                      "files": found.near["files"], "octets too many": found.near["cost"]})
         if found.near["largest"]:
             print_table(found.near["largest"], ("store", "partition", "files", "octets", "cost", "digests"))
+
+
+def _size(text: str) -> int:
+    try:
+        return config.size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def _number(text: str) -> int:

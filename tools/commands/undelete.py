@@ -1,10 +1,15 @@
-"""onecopy undelete, mailbox undelete"""
+"""onecopy undelete, mailbox undelete, user undelete"""
 
 import argparse
 from datetime import datetime
 
+from attrs import asdict
+
+from mboxlist.names import PUBLIC
+from store.errors import Problem, StoreError
+from store.forgotten import undelete_user
 from store.removal import deleted_messages, undelete_mailbox, undelete_messages
-from tools.commands import Invocation, Parsers, mailbox, mailbox_name, owner
+from tools.commands import Invocation, Parsers, directory, each, mailbox, mailbox_name, owner
 from tools.errors import Failure
 from tools.output import print_json, print_table, when
 
@@ -15,13 +20,21 @@ def add(parser: Parsers) -> None:
     made.add_argument("user", metavar="USER", help="public/ for a public mailbox")
     made.add_argument("mailbox", metavar="MAILBOX")
     made.add_argument("--as", dest="name", metavar="NAME", help="under another name")
+    made.add_argument("--dry-run", action="store_true", help="only say what would be brought back")
+    made.add_argument("--json", action="store_true")
+    made = parser("user undelete", undelete_users, "bring back users who were removed, also those who have been "
+                  "forgotten (store.user_delay) as long as their mailboxes are kept: account, mailboxes, "
+                  "subscriptions, limits, and rights to others' mailboxes")
+    made.add_argument("users", nargs="+", metavar="USER")
+    made.add_argument("--dry-run", action="store_true", help="only say what would be brought back")
+    made.add_argument("--json", action="store_true")
     made = parser("undelete", undelete_expunged, "bring back messages that were expunged from a mailbox")
     made.add_argument("user", metavar="USER")
     made.add_argument("mailbox", metavar="MAILBOX")
     made.add_argument("--since", type=_time, default=0, metavar="TIME",
                       help="expunged since then: 2026-01-31, 2026-01-31T12:00, with or without a zone")
     made.add_argument("--uid", type=int, nargs="+", metavar="UID", help="only those that had these UIDs")
-    made.add_argument("--list", action="store_true", help="only say what there is")
+    made.add_argument("--list", "--dry-run", action="store_true", help="only say what there is")
     made.add_argument("--json", action="store_true")
 
 
@@ -39,8 +52,37 @@ def undelete(invocation: Invocation) -> int:
     with invocation.store() as store:
         user = owner(store, arguments.user)
         name = mailbox_name(user, arguments.mailbox)
-        undelete_mailbox(store, name, new_name=mailbox_name(user, arguments.name) if arguments.name else None)
+        found = max(((deleted, entry.id, entry) for deleted, entry in store.mailboxes.deleted.all()
+                     if entry.name == name), default=None, key=lambda item: item[:2])
+        if found is None:
+            raise StoreError(Problem.NO_MAILBOX, f"There is no deleted mailbox {arguments.mailbox} of {user or PUBLIC}")
+        new = mailbox_name(user, arguments.name) if arguments.name else name
+        if not arguments.dry_run:
+            undelete_mailbox(store, name, new_name=new)
+        elif store.mailboxes.find(new) is not None:
+            raise StoreError(Problem.MAILBOX_EXISTS)
+    facts = {"mailbox": str(new), "deleted": when(found[0]), "dry_run": arguments.dry_run}
+    if arguments.json:
+        print_json(facts)
+    elif arguments.dry_run:
+        print(f"{new}, deleted {facts['deleted']}, would come back")
     return 0
+
+
+def undelete_users(invocation: Invocation) -> int:
+    """onecopy user undelete"""
+    arguments, rows = invocation.arguments, list[dict[str, object]]()
+    with invocation.store() as store:
+        def bring(text: str) -> None:
+            back = undelete_user(store, directory(store).user_id(text), change=not arguments.dry_run)
+            rows.append(asdict(back))
+
+        status = each(arguments.users, bring)
+    if arguments.json:
+        print_json({"dry_run": arguments.dry_run, "users": rows})
+    elif rows:
+        print_table(rows, ("user", "mailboxes", "subscriptions", "granted", "problems"))
+    return status or int(any(row["problems"] for row in rows))
 
 
 def undelete_expunged(invocation: Invocation) -> int:

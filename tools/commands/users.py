@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
-from store import partitions
+from store import forgotten, partitions
 from store.accounts.access import BadRule, Rules
 from store.accounts.addresses import canonical_domain
 from store.accounts.base import Account, Status
@@ -41,6 +41,8 @@ def add(parser: Parsers) -> None:
                       help="the back end that keeps their mail; default: there is only this one")
     _password_options(made)
     made = parser("user list", list_users, "list the users")
+    made.add_argument("--removed", action="store_true",
+                      help="those who were removed and can be brought back, and until when (onecopy user undelete)")
     made.add_argument("--json", action="store_true")
     made = parser("user show", show_user, "show what a user has and may")
     made.add_argument("user", metavar="USER")
@@ -180,6 +182,8 @@ def _hashed(invocation: Invocation, password: Secret) -> str:
 
 def list_users(invocation: Invocation) -> int:
     """onecopy user list"""
+    if invocation.arguments.removed:
+        return _list_removed(invocation)
     with invocation.store() as store:
         rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
                  **({"host": user.host} if user.host else {}),
@@ -190,6 +194,22 @@ def list_users(invocation: Invocation) -> int:
     else:
         columns = [name for name in ("host", "groups", "aliases", "kept_until") if any(row.get(name) for row in rows)]
         print_table(rows, ("user", "status", "partition", *columns))
+    return 0
+
+
+def _list_removed(invocation: Invocation) -> int:
+    """Removed ones, and those who are forgotten and of whom the mailboxes are still there."""
+    with invocation.store() as store:
+        kept = {record.user: record for record in forgotten.everyone(store)}
+        rows = [{"user": user.user, "mailboxes": len(store.names(user.user)), "removed": when(user.removed),
+                 **_removal(store, user)} for user in directory(store).all() if user.status is Status.REMOVED]
+        rows += [{"user": record.user, "mailboxes": len(record.mailboxes), "removed": when(record.removed),
+                  "kept_until": when(record.when + store.settings.purge_delay)}
+                 for record in kept.values() if directory(store).user(record.user) is None]
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, ("user", "mailboxes", "removed", "kept_until"))
     return 0
 
 
