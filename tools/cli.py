@@ -18,7 +18,9 @@ from tools.commands import (
     accounting,
     checking,
     configuration,
+    connections,
     directories,
+    explain,
     generate,
     mailboxes,
     messages,
@@ -32,6 +34,7 @@ from tools.commands import (
     serving,
     sharing,
     spark,
+    stats,
     uidls,
     undelete,
     users,
@@ -39,7 +42,8 @@ from tools.commands import (
 from tools.errors import Failure
 
 GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, uidls, partitions, moving,
-          quotas, accounting, report, checking, reconstruct, relink, spark, generate, configuration)
+          quotas, accounting, report, checking, reconstruct, relink, spark, generate, configuration, connections, stats,
+          explain)
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
