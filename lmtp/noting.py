@@ -47,6 +47,7 @@ def refused(journal: Journal, envelope: Envelope, addresses: Sequence[str], repl
 def message(journal: Journal, envelope: Envelope, staged: Staged, mailboxes: Sequence[MailboxId],
             addresses: Sequence[str], replies: Sequence[Reply], outcomes: Mapping[MailboxId, Outcome]) -> None:
     """A message has been delivered, or not, to each of its recipients: these three have a place for each."""
+    journal.counted["messages"] += 1
     for mailbox, reply in zip(mailboxes, replies, strict=True):
         outcome = outcomes[mailbox]
         if isinstance(outcome, StoreError):

@@ -28,14 +28,13 @@ Facts = Callable[[], Mapping[str, Any]]
 
 
 class Journal:
-    """Notes nothing: for processes that deliver no mail. `counted` is how many of each kind there were."""
+    """Notes nothing: for processes that deliver no mail. `counted` is what they and others count of it."""
 
     def __init__(self) -> None:
         self.counted: Counter[str] = Counter()
 
     def note(self, kind: str, facts: Facts) -> None:
         """Something has been decided; `facts` makes what is to be known of it, later and in a thread."""
-        self.counted[kind] += 1
 
     def write(self) -> None:
         """Write what has been noted. For a thread."""
@@ -60,7 +59,6 @@ class FileJournal(Journal):
         self._began = 0.0
 
     def note(self, kind: str, facts: Facts) -> None:
-        self.counted[kind] += 1
         if len(self._waiting) < MOST_WAITING:
             self._waiting.append((self._clock(), kind, facts))
         else:

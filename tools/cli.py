@@ -20,9 +20,10 @@ from tools.commands import (
     configuration,
     connections,
     directories,
-    explain,
+    explaining,
     generate,
     mailboxes,
+    manuals,
     messages,
     moving,
     partitions,
@@ -40,10 +41,11 @@ from tools.commands import (
     users,
 )
 from tools.errors import Failure
+from tools.tree import Node, explain, read
 
 GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, uidls, partitions, moving,
           quotas, accounting, report, checking, reconstruct, relink, spark, generate, configuration, connections, stats,
-          explain)
+          explaining, manuals)
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
@@ -61,6 +63,7 @@ class _Tree:
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = frozenset(words)
+        self.parsers: list[argparse.ArgumentParser] = []
         self.top = _Parser("onecopy", description="A single-copy mail message store.", allow_abbrev=False)
         self.top.add_argument("--version", action="version", version=f"onecopy {version('onecopy')}")
         self._shown, self._hidden = _options(shown=True), _options(shown=False)
@@ -75,6 +78,7 @@ class _Tree:
             own, help=help, description=help, allow_abbrev=False,
             parents=[self._shown if settings else self._hidden] if own in self._words else [])
         parser.set_defaults(command=command, program=parser.prog)
+        self.parsers.append(parser)
         return parser
 
 
@@ -98,11 +102,22 @@ def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> In
 
     `defaults`: by option, stand in the place of the built-in ones.
     """
-    tree = _Tree(words)
-    for group in GROUPS:
-        group.add(tree)
-    arguments = tree.top.parse_args(words)
+    arguments = _grown(words).top.parse_args(words)
     return Invocation(arguments, config.load(given(arguments), os.environ, arguments.config, defaults or {}))
+
+
+def _grown(words: Sequence[str]) -> _Tree:
+    made = _Tree(words)
+    for group in GROUPS:
+        group.add(made)
+    for parser in made.parsers:
+        explain(parser)
+    return made
+
+
+def tree() -> Node:
+    """All commands, without the options of the configuration."""
+    return read(_grown(()).top)
 
 
 def given(arguments: argparse.Namespace) -> dict[str, str]:

@@ -212,13 +212,14 @@ def _root_row(root: explaining.Root, origin: str) -> dict[str, Any]:
 def _print_quota(found: explaining.Quota, origin: str) -> None:
     for root in found.roots:
         row = _root_row(root, origin if root.root == found.user else "")
-        limit = "no limit" if root.octet_limit is None else readable(root.octet_limit)
-        print_facts({"root": root.root, "mail": root.verdict if root.verdict.startswith("refused") else "is taken",
-                     "used": f"{readable(root.charged)} of {limit}" + (
-                         f" ({root.per_cent} %)" if root.per_cent is not None else ""),
-                     "messages": f"{root.use.messages} of {root.message_limit or 'any number'}",
-                     "limit_from": row["origin"], "first_refused": row["refused_since"],
-                     "refused_for_good_from": row["refused_for_good_from"]})
+        most = f"limit {root.message_limit}" if root.message_limit else "no limit"
+        limit = "no limit" if root.octet_limit is None else f"limit {readable(root.octet_limit)}"
+        facts = {"root": root.root, "mail": root.verdict if root.verdict.startswith("refused") else "is taken",
+                 "used": f"{readable(root.charged)}, {limit}", "per_cent": root.per_cent,
+                 "messages": f"{root.use.messages}, {most}",
+                 "limit_from": row["origin"], "first_refused": row["refused_since"],
+                 "refused_for_good_from": row["refused_for_good_from"]}
+        print_facts({name: value for name, value in facts.items() if value is not None})
         if root.verdict == "refused for now" and root.refused_for_good:
             print(f"what comes is refused with 452 4.2.2, and the relay tries again; in "
                   f"{span(root.refused_for_good - time.time())} it will be refused with 552 5.2.2 and go back")
