@@ -75,6 +75,7 @@ class Session:
         self.view: View | None = None
         self.tag = b""                          # of the command being carried out
         self.failed_logins = 0
+        self.client = ""                        # what the client says it is (RFC 2971), for administrators
         self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self.reading = Reading(stream, self.settings, self.clock)
@@ -104,7 +105,8 @@ class Session:
             while self.state is not State.LOGOUT:
                 await self._command()
         except Stopping:
-            self.stream.write(responses.bye("The server is going down", b"UNAVAILABLE"))
+            own = self.stream.farewell
+            self.stream.write(responses.bye(own or "The server is going down", b"" if own else b"UNAVAILABLE"))
         except TimedOut:
             self.stream.write(responses.bye("Idle for too long"))
         except LimitReached as limit:
@@ -223,6 +225,12 @@ class Session:
         self._bad_commands += 1
         if self._bad_commands >= self.settings.bad_commands:
             raise Farewell("Too many bad commands")
+
+    def describe(self) -> dict[str, str]:
+        """See `stream.Described`."""
+        mailbox = "" if self.view is None else str(self.view.mailbox.entry.name)
+        state = "idling" if self._listening else self.state.name.lower().replace("_", " ")
+        return {"state": state, "mailbox": mailbox, "client": self.client}
 
     # Who is there
 

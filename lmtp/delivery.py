@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 
 from attrs import define, field
 
-from lmtp import replies
+from lmtp import noting, replies
+from lmtp.noting import why
 from lmtp.receiving import Incoming, failure
 from lmtp.recipients import Recipients
 from lmtp.refusals import refusal
@@ -31,17 +32,19 @@ log = logging.getLogger(__name__)
 
 @define(eq=False)
 class Delivery:
-    """What MAIL began. `guaranteed`: it came to the listener whose mail ignores quota."""
+    """What MAIL began. `guaranteed`: it came to the listener whose mail ignores quota; `peer`: from whom."""
 
     store: Store
     settings: Settings
     mail: Mail = Mail(None)
     guaranteed: bool = False
+    peer: str = ""
     incoming: Incoming | None = field(default=None, init=False)
     _id: str = field(default="", init=False)
     _recipients: Recipients = field(init=False)
     _targets: dict[MailboxId, Target] = field(factory=dict, init=False)         # each mailbox once: one copy in each
-    _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted
+    _accepted: list[MailboxId] = field(factory=list, init=False)                # one for each RCPT that was accepted,
+    _addresses: list[str] = field(factory=list, init=False)                     # and what it named
 
     @_recipients.default
     def _of_the_sender(self) -> Recipients:
@@ -50,9 +53,9 @@ class Delivery:
     async def recipient(self, rcpt: Rcpt) -> Reply:
         """Take one more recipient, or say why not."""
         if len(self._accepted) >= self.settings.recipient_limit:
-            return replies.TOO_MANY_RECIPIENTS
+            return self._noted(rcpt, replies.TOO_MANY_RECIPIENTS, "lmtp.recipient_limit")
         if not (self.mail.utf8 or rcpt.recipient.is_ascii):
-            return replies.NOT_ASCII
+            return self._noted(rcpt, replies.NOT_ASCII, "an address outside ASCII, without SMTPUTF8")
         try:
             ignore_quota = self.guaranteed or rcpt.ignore_quota
             entry = await self._recipients.find(rcpt.recipient, ignore_quota=ignore_quota)
@@ -65,9 +68,14 @@ class Delivery:
         except StoreError as error:
             if error.problem is Problem.ELSEWHERE:      # the relay asks the wrong one: its maps are old, or not right
                 log.warning("recipient <%s>: %s", rcpt.recipient, error)
-            return refusal(error)
+            return self._noted(rcpt, refusal(error), why(error))
         self._accepted.append(entry.id)
+        self._addresses.append(str(rcpt.recipient))
         return replies.RECIPIENT_OK
+
+    def _noted(self, rcpt: Rcpt, reply: Reply, reason: str) -> Reply:
+        noting.recipient(self.store.journal, self.peer, self.mail.sender, rcpt.recipient, reply, reason)
+        return reply
 
     def _target(self, entry: MailboxEntry, rcpt: Rcpt, ignore_quota: bool) -> Target:
         header = f"Delivered-To: {rcpt.recipient}\r\n".encode() if self.settings.delivered_to else b""
@@ -101,12 +109,12 @@ class Delivery:
         incoming, self.incoming = self.incoming, None
         if incoming is None or incoming.staged is None:
             refused = replies.LOCAL_ERROR if incoming is None or incoming.refused is None else incoming.refused
-            return [refused] * len(self._accepted)
+            return self._all_refused(refused, "it could not be received")
         staged = incoming.staged
         try:
             outcomes = await offload.deliver(self.store, staged, tuple(self._targets.values()))
         except Exception as error:
-            return [failure(f"message {self._id} could not be delivered", error)] * len(self._accepted)
+            return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
         if log.isEnabledFor(logging.INFO):
             log.info("message %s from <%s>, %d octets, %s: %s", self._id, self.mail.sender or "", staged.size,
                      staged.mid.hex(), self._told(outcomes))
@@ -114,7 +122,18 @@ class Delivery:
         answers = {mailbox: refusal(outcome) if isinstance(outcome, StoreError) else
                    taken if isinstance(outcome, Delivered) else known
                    for mailbox, outcome in zip(self._targets, outcomes, strict=True)}
-        return [answers[mailbox] for mailbox in self._accepted]
+        found = [answers[mailbox] for mailbox in self._accepted]
+        noting.message(self.store.journal, self._envelope, staged, self._accepted, self._addresses, found,
+                       dict(zip(self._targets, outcomes, strict=True)))
+        return found
+
+    @property
+    def _envelope(self) -> noting.Envelope:
+        return noting.Envelope(self._id, self.peer, self.mail.sender)
+
+    def _all_refused(self, reply: Reply, reason: str) -> list[Reply]:
+        noting.refused(self.store.journal, self._envelope, self._addresses, reply, reason)
+        return [reply] * len(self._accepted)
 
     def _told(self, outcomes: Sequence[Outcome]) -> str:
         """For the log: who got it, under which UID, and who did not."""

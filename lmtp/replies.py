@@ -131,6 +131,11 @@ def limit_reached(text: str) -> Reply:
     return Reply(421, "", (f"{text}, try again later",))
 
 
+def ended(text: str) -> Reply:
+    """An administrator ends the connection."""
+    return Reply(421, "4.3.2", (text,))
+
+
 def challenge(octets: bytes) -> bytes:
     """What AUTH asks the client (RFC 4954 §4); it may be longer than a reply."""
     return b"334 " + base64.b64encode(octets) + b"\r\n"

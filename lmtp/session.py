@@ -6,7 +6,7 @@ from typing import Any
 
 from attrs import frozen
 
-from lmtp import replies
+from lmtp import noting, replies
 from lmtp.access import Access, Standing
 from lmtp.authentication import log_in, mechanisms
 from lmtp.delivery import Delivery
@@ -102,10 +102,14 @@ class Session:
         except TimedOut:
             self._say(replies.TOO_SLOW)
         except Stopping:
-            self._say(replies.STOPPING)
+            self._say(replies.ended(self._stream.farewell) if self._stream.farewell else replies.STOPPING)
         except Farewell as last:
             log.warning("%s: ended: %s", self._stream.id, last.reply)
             self._say(last.reply)
+
+    def describe(self) -> dict[str, str]:
+        """See `stream.Described`."""
+        return {"state": self._state.name.lower(), "user": self._user, "client": self._client}
 
     async def _greet(self) -> None:
         """The greeting, or a refusal. Raises ConnectionLost, TimedOut."""
@@ -115,6 +119,8 @@ class Session:
         lost = self._stream.secure and self._standing is Standing.STRANGER and not self._listener.access.auth_users
         if lost or self._standing is Standing.REFUSED:
             log.warning("%s: %s may not deliver and is turned away", self._stream.id, self._peer)
+            noting.refused(self._listener.store.journal, noting.Envelope("", self._peer, None), (), replies.REFUSED,
+                           "the client may not deliver here: lmtp.networks")
             self._say(replies.REFUSED)
             self._open = False
         else:
@@ -211,9 +217,13 @@ class Session:
             self._refuse(replies.PROVE_YOURSELF)
             return
         if command.size > self._listener.store.settings.message_limit:
+            envelope = noting.Envelope("", self._peer, command.sender)
+            noting.refused(self._listener.store.journal, envelope, (), replies.TOO_BIG,
+                           f"{command.size} octets are announced, store.message_limit is "
+                           f"{self._listener.store.settings.message_limit}")
             self._say(replies.TOO_BIG)          # RFC 1870 §6.1
             return
-        self._delivery = Delivery(self._listener.store, self._settings, command, self._listener.guaranteed)
+        self._delivery = Delivery(self._listener.store, self._settings, command, self._listener.guaranteed, self._peer)
         self._state = State.SENDER
         self._say(replies.SENDER_OK)
 

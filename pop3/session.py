@@ -102,12 +102,18 @@ class Session:
                 await self._output.relieve()
                 await self._stream.breathe()
         except Stopping:
-            self._say(replies.STOPPING)
+            own = self._stream.farewell
+            self._say(refused(own, "SYS/TEMP") if own else replies.STOPPING)
         except LimitReached as limit:
             self._say(replies.limit_reached(limit.public))
         except Farewell as last:
             log.info("%s: turned away: %s", self._stream.id, last.reply.decode("ascii").rstrip())
             self._say(last.reply)
+
+    def describe(self) -> dict[str, str]:
+        """See `stream.Described`."""
+        return {"state": self._state.name.lower(), "mailbox": "" if self._maildrop is None else
+                str(self._maildrop.mailbox.entry.name)}
 
     async def _command(self) -> None:
         """Read one command and answer it."""

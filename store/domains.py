@@ -53,6 +53,10 @@ class Domains:
         self._settings = settings
         self.refresh()
 
+    def follow(self, settings: Settings) -> None:
+        """Have these settings from now on."""
+        self._settings = settings
+
     def refresh(self) -> None:
         """Read the limits, and sum up the domains that were asked for. For a thread, if there are many users."""
         found: dict[str, Total] = {}

@@ -117,6 +117,10 @@ class QuotaTable:
     def __init__(self, table: Table, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
         self._table = table
+        self.follow(settings)
+
+    def follow(self, settings: Settings) -> None:
+        """Have these settings from now on."""
         self._settings = settings
         self._fair = settings.quota_charge == "fair"
         self._enforced = settings.quota_enforce

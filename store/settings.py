@@ -146,6 +146,11 @@ class Settings:
     index_rate: int = field(default=32 << 20, metadata={
         "help": "octets of store.idx written in a second; more only where a mailbox would be a minute behind; "
                 "0: no limit", "type": "size"})
+    journal_size: int = field(default=64 << 20, metadata={
+        "help": "octets that each process may keep in journal/ of what became of which message, for `onecopy explain "
+                "message`; 0: nothing is noted", "type": "size"})
+    journal_time: int = field(default=14 * 86400, metadata={
+        "help": "how long that is kept", "type": "duration"})
     housekeeping_rate: int = field(default=2000, metadata={
         "help": "messages or mailboxes a second that each long task of housekeeping works on at most; 0: no limit"})
 

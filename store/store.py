@@ -27,6 +27,7 @@ from store.columns import Columns
 from store.domains import Domains
 from store.errors import Problem, StoreError
 from store.index import Rows
+from store.journal import Journal
 from store.mailbox import Mailbox, MailboxState
 from store.messagefiles import MessageFile, Staged, disk_problem
 from store.partition import Partition
@@ -63,6 +64,7 @@ class Store:
         self.columns = Columns()
         self.durability: object | None = None       # set by net.offload
         self.entrance: object | None = None         # set by net.entrance
+        self.journal = Journal()                    # says nothing, until there is another
         self.joining = threading.Lock()             # of a partition that another process has added
         self._broken = broken
         if not (root / "mboxlist").is_dir():
@@ -98,6 +100,15 @@ class Store:
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions`. Raises NeedsRecovery, OSError, StoreError."""
         return Partition(folder, self.settings, self.news, recover=recover, broken=self._broken)
+
+    def follow(self, settings: Settings) -> None:
+        """Have these settings from now on, where they differ in no more than what can change in an open store: see
+        RELOADED of tools/reloadable.py."""
+        self.settings = settings
+        self.domains.follow(settings)
+        for partition in self.partitions.values():
+            partition.settings = settings
+            partition.quotas.follow(settings)
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -18,10 +18,13 @@ from tools.commands import (
     accounting,
     checking,
     configuration,
+    connections,
     directories,
     expire,
+    explaining,
     generate,
     mailboxes,
+    manuals,
     messages,
     moving,
     partitions,
@@ -34,14 +37,17 @@ from tools.commands import (
     serving,
     sharing,
     spark,
+    stats,
     uidls,
     undelete,
     users,
 )
 from tools.errors import Failure
+from tools.tree import Node, explain, read
 
 GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, purge, uidls, partitions,
-          moving, quotas, accounting, expire, report, checking, reconstruct, relink, spark, generate, configuration)
+          moving, quotas, accounting, expire, report, checking, reconstruct, relink, spark, generate, configuration,
+          connections, stats, explaining, manuals)
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
@@ -61,6 +67,7 @@ class _Tree:
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = frozenset(words)
+        self.parsers: list[argparse.ArgumentParser] = []
         self.top = _Parser("onecopy", description="A single-copy mail message store.", allow_abbrev=False)
         self.top.add_argument("--version", action="version", version=f"onecopy {version('onecopy')}")
         self._shown, self._hidden = _options(shown=True), _options(shown=False)
@@ -75,6 +82,7 @@ class _Tree:
             own, help=help, description=help, allow_abbrev=False,
             parents=[self._shown if settings else self._hidden] if own in self._words else [])
         parser.set_defaults(command=command, program=parser.prog)
+        self.parsers.append(parser)
         return parser
 
 
@@ -100,11 +108,22 @@ def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> In
     """
     if words and words[0] in _USUAL and not {*words[1:2]} & {*expire.NAMES, "-h", "--help"}:
         words = [words[0], _USUAL[words[0]], *words[1:]]
-    tree = _Tree(words)
-    for group in GROUPS:
-        group.add(tree)
-    arguments = tree.top.parse_args(words)
+    arguments = _grown(words).top.parse_args(words)
     return Invocation(arguments, config.load(given(arguments), os.environ, arguments.config, defaults or {}))
+
+
+def _grown(words: Sequence[str]) -> _Tree:
+    made = _Tree(words)
+    for group in GROUPS:
+        group.add(made)
+    for parser in made.parsers:
+        explain(parser)
+    return made
+
+
+def tree() -> Node:
+    """All commands, without the options of the configuration."""
+    return read(_grown(()).top)
 
 
 def given(arguments: argparse.Namespace) -> dict[str, str]:

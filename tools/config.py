@@ -7,14 +7,14 @@ does not tell: "size" (64M), "duration" (30m), "mode" (0660).
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 import attrs
-from attrs import frozen
+from attrs import field, frozen
 
 import imap.settings
 import lmtp.settings
@@ -225,6 +225,11 @@ class Config:
     values: Mapping[str, object]
     origins: Mapping[str, str]
     file: Path | None = None
+    _again: "Callable[[], Config] | None" = field(default=None, eq=False, repr=False)
+
+    def again(self) -> "Config":
+        """What the same sources say now. Raises Failure."""
+        return self if self._again is None else self._again()
 
     @property
     def root(self) -> Path:
@@ -273,7 +278,7 @@ def load(given: Mapping[str, str], environment: Mapping[str, str], file: Path | 
         take(names[variable], environment[variable], variable)
     for name, text in given.items():
         take(name, text, options[name].flag)
-    return Config(values, origins, path)
+    return Config(values, origins, path, partial(load, given, environment, file, defaults))
 
 
 def _file(named: Path | None, environment: Mapping[str, str]) -> Path | None:
@@ -303,5 +308,5 @@ def _read_file(path: Path) -> dict[str, object]:
             found[section] = content
     unknown = sorted(found.keys() - table().keys())
     if unknown:
-        raise Failure(f"{path}: {unknown[0]}: there is no such option")
+        raise Failure(f"{path}: {', '.join(unknown)}: there is no such option")
     return found

@@ -42,6 +42,11 @@ class Housekeeping:
             if call.active():
                 call.cancel()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether no more is begun."""
+        return self._stopped
+
     def status(self) -> list[Status]:
         """How the tasks stand."""
         return [each.status() for each in self._rounds.values()]

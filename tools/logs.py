@@ -26,6 +26,12 @@ class Line(logging.Formatter):
         return text if text.isprintable() else "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
 
+def set_level(level: str) -> None:
+    """Log what is of that level or above."""
+    logging.getLogger().setLevel(level.upper())
+    logging.getLogger("twisted").setLevel(max(logging.WARNING, logging.getLogger().level))
+
+
 def configure(settings: Log) -> None:
     """Send all that is logged, by Twisted too, where the settings say. Raises Failure."""
     out: logging.Handler = logging.StreamHandler(sys.stderr)
@@ -35,8 +41,8 @@ def configure(settings: Log) -> None:
         except OSError as error:
             raise Failure(f"cannot write the log: {settings.file}: {error.strerror}") from None
     out.setFormatter(Line())
-    logging.basicConfig(level=settings.level.upper(), handlers=[out], force=True)
-    logging.getLogger("twisted").setLevel(max(logging.WARNING, logging.getLogger().level))
+    logging.basicConfig(handlers=[out], force=True)
+    set_level(settings.level)
     logging.raiseExceptions = False
     logging.logThreads = logging.logMultiprocessing = False     # these and the next cost more than all else, and
     logging._srcfile = None                                     # our lines do not show them

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 from attrs import define, field
@@ -58,19 +58,32 @@ class Server:
     certificates: Mapping[str, Certificates]
     counts: Counts | None = None
     ports: list[Any] = field(factory=list, init=False)
-    factories: list[StreamFactory] = field(factory=list, init=False)
-    _doors: dict[str, Door] = field(factory=dict, init=False)
+    kinds: dict[tuple[str, bool, Purpose], StreamFactory] = field(factory=dict, init=False)
+    doors: dict[str, Door] = field(factory=dict, init=False)
+
+    @property
+    def factories(self) -> list[StreamFactory]:
+        """Those that connections come to."""
+        return list(self.kinds.values())
 
     def listen(self, sockets: Sequence[Listening]) -> None:
         """Begin to serve on these sockets."""
-        factories: dict[tuple[str, bool, Purpose], StreamFactory] = {}
         for listening in sockets:
             kind = (listening.server, listening.tls, listening.purpose)
-            if kind not in factories:
-                factories[kind] = self._factory(*kind)
-            self.ports.append(self._port(listening, factories[kind]))
+            if kind not in self.kinds:
+                self.kinds[kind] = self._factory(*kind)
+            self.ports.append(self._port(listening, self.kinds[kind]))
             listening.socket.listen(BACKLOG)            # Twisted has set it to less
-        self.factories = list(factories.values())
+
+    def follow(self, config: Config, sections: Collection[str]) -> None:
+        """Have connections that come from now on obey this configuration, as far as those sections differ from what was
+        before. Raises Failure."""
+        self.config = config
+        for kind, factory in self.kinds.items():
+            if kind[0] in sections:
+                factory.start = self._factory(*kind).start
+                if kind[0] in SETTINGS:
+                    factory.door.follow(self._settings(kind[0]))
 
     def _factory(self, server: str, tls: bool, purpose: Purpose) -> StreamFactory:
         if server == "front":
@@ -91,9 +104,9 @@ class Server:
 
     def _door(self, server: str) -> Door:
         """The one of all listeners of that server."""
-        if server not in self._doors:
-            self._doors[server] = Door.from_settings(server, self._settings(server), self.counts)
-        return self._doors[server]
+        if server not in self.doors:
+            self.doors[server] = Door.from_settings(server, self._settings(server), self.counts)
+        return self.doors[server]
 
     def _settings(self, server: str) -> DoorSettings:
         return self.config.settings(server, SETTINGS[server])

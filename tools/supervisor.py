@@ -21,12 +21,12 @@ from store import presence
 from store.errors import StoreError
 from store.net import counts
 from store.net.counts import Place
-from tools import clearing, sockets
+from tools import clearing, logs, reloadable, sockets
 from tools.config import Config
 from tools.errors import Failure
 from tools.forking import Child
 from tools.orders import HELD_BACK, READY, Orders
-from tools.settings import Tls, Workers
+from tools.settings import Log, Tls, Workers
 from tools.sockets import BESIDE, EXCHANGE, SERVERS, Listening
 from tools.tickets import TicketKeys
 
@@ -198,12 +198,22 @@ class Supervisor:
             if number in (signal.SIGTERM, signal.SIGINT):
                 raise _Stopped
             if number == signal.SIGHUP:
+                self._reload()
                 for process in self._processes.values():
                     process.send_signal(signal.SIGHUP)
             if number == signal.SIGUSR1 and not self._draining:
                 if not self._up:
                     raise _Stopped
                 self._drain()
+
+    def _reload(self) -> None:
+        """Processes that are started from now on have what those that run take over, and nothing else."""
+        try:
+            self.config = reloadable.joined(self.config, self.config.again())
+        except Failure as error:
+            log.error("the configuration is not taken over: %s", error)
+        else:
+            logs.set_level(self.config.settings("log", Log).level)
 
     def _drain(self) -> None:
         """Have those that serve let nobody new in; when the last of them has ended, the server stops."""

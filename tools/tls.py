@@ -110,6 +110,15 @@ class Certificates:
         """Read the files again. Raises Failure; the old ones stay in use then. May be called in a thread."""
         self._generation = self._read()
 
+    def follow(self, settings: Tls) -> None:
+        """The same with other settings. Raises Failure; the old ones hold then. May be called in a thread."""
+        before, self._settings = self._settings, settings
+        try:
+            self._generation = self._read()
+        except Failure:
+            self._settings = before
+            raise
+
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """The TLS side of one connection."""
         connection = SSL.Connection(self._tickets.current(), None)
@@ -184,6 +193,13 @@ def _pairs(folder: Path | None) -> Iterator[tuple[Path, Path]]:
             yield path, key if key.exists() else path
         elif (path / "fullchain.pem").exists():
             yield path / "fullchain.pem", path / "privkey.pem"
+
+
+def ends(settings: Tls, folder: Path) -> Iterator[tuple[Path, datetime]]:
+    """Each certificate that is shown to clients, and when it ends. Raises Failure."""
+    for path in (settings.certificate or folder / CERTIFICATE, *(path for path, _ in _pairs(settings.certificates))):
+        for certificate in x509.load_pem_x509_certificates(path.read_bytes()):
+            yield path, certificate.not_valid_after_utc
 
 
 def _host_names(file: Path) -> tuple[str, ...]:

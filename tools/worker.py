@@ -21,6 +21,7 @@ from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
 from store.store import Store
 from tools import exchange
+from tools.asked import Asked
 from tools.config import Config
 from tools.errors import Failure
 from tools.housekeeping import Housekeeping, tasks
@@ -80,6 +81,7 @@ def _serve(orders: Orders, opened: Store, certificates: Mapping[str, Certificate
     others, more = exchange.of_worker(orders.config, opened, called) if orders.keeper else (None, [])
     server = Server(reactor, opened, orders.config, certificates, Counts.at(orders.counts))
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=orders.keeper), *more])
+    asked = Asked(orders, server, certificates, threads, housekeeping, reactor)
 
     failed: list[Exception] = []
 
@@ -90,6 +92,7 @@ def _serve(orders: Orders, opened: Store, certificates: Mapping[str, Certificate
             if others is not None:
                 others.start(called)
             housekeeping.start()
+            asked.start()
             os.write(1, READY)
         except Exception as error:              # Twisted would log it and go on without
             failed.append(error)
@@ -104,6 +107,7 @@ def _serve(orders: Orders, opened: Store, certificates: Mapping[str, Certificate
         stopping = True
         log.debug("stopping")
         housekeeping.stop()
+        asked.stop()
         ending = threads.run("files", others.stop) if others is not None else None
         try:
             await server.stop(orders.config.settings("workers", Workers).stop_time)
@@ -117,19 +121,12 @@ def _serve(orders: Orders, opened: Store, certificates: Mapping[str, Certificate
         await server.drain(orders.config.settings("workers", Workers).drain_time, lambda: stopping)
         await end()
 
-    async def reload() -> None:
-        try:
-            for each in certificates.values():
-                await threads.run("files", each.reload)
-            log.info("certificates read again")
-        except Failure as error:
-            log.error("%s", error)
-
-    _on_signals({signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: reload})
+    _on_signals({signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
     reactor.callWhenRunning(begin)
     reactor.run(installSignalHandlers=False)
     threads.stop()
     news.stop()
+    opened.journal.close()
     if failed:
         raise failed[0]
 

@@ -16,6 +16,7 @@ from store.net.lines import LineTooLong
 
 log = logging.getLogger(__name__)
 
+CLIENT_LIMIT = 60               # octets that are kept of each thing that a client says of itself
 ORIGIN = b"x-originating-ip"    # no RFC has it, proxies send it
 
 
@@ -46,11 +47,19 @@ async def starttls(session: Session, command: StartTls) -> Reply:
 
 
 async def identify(session: Session, command: Id) -> Reply:
-    """Who we are. What the client says of itself is not kept: it may be anything. Proxies say for whom they connect."""
+    """Who we are. What the client says of itself may be anything, and is only shown to administrators. Proxies say for
+    whom they connect."""
+    said = {name.lower(): value for name, value in command.pairs}
+    session.client = " ".join(_shown(value) for value in (said.get(b"name"), said.get(b"version")) if value)
     if session.state is State.NOT_AUTHENTICATED and session.entrance.believes(session.stream):
         _believe(session, command)
     session.stream.write(responses.server_id(_IDENTITY))
     return Reply("ID completed")
+
+
+def _shown(value: bytes) -> str:
+    text = value[:CLIENT_LIMIT].decode("utf-8", "replace")
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _believe(session: Session, command: Id) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections import Counter
 from pathlib import Path
 
 from attrs import Attribute, define, field, frozen
@@ -62,6 +63,7 @@ class Door:
     command_rate: float = math.inf
     draining: bool = False
     refused: set[object] = field(factory=set, init=False)
+    counted: "Counter[str]" = field(factory=Counter, init=False)        # what has come since the start
     _told: float = field(default=-math.inf, init=False)     # when the log was last told of one of them,
     _untold: int = field(default=0, init=False)             # and of how many it was not
 
@@ -74,6 +76,13 @@ class Door:
             return cls(limits)
         limits.per_user = settings.connections_per_user
         return cls(limits, settings.early_octets, settings.command_rate or math.inf)
+
+    def follow(self, settings: DoorSettings) -> None:
+        """Have the limits of these settings from now on; what is open stays."""
+        self.limits.total, self.limits.per_address = settings.connections, settings.connections_per_address
+        if isinstance(settings, LoginDoorSettings):
+            self.limits.per_user = settings.connections_per_user
+            self.early_octets, self.command_rate = settings.early_octets, settings.command_rate or math.inf
 
     @classmethod
     def open_to_all(cls) -> "Door":

@@ -114,6 +114,7 @@ class Entrance:
     _proxies: Networks = field(init=False)
     _offered: frozenset[str] = field(init=False)
     address: Callable[[str], str] = field(init=False)
+    failed: int = field(default=0, init=False)      # logins since the start
 
     def __attrs_post_init__(self) -> None:
         settings = self.settings
@@ -123,6 +124,13 @@ class Entrance:
         self._offered = frozenset(name.upper() for name in settings.mechanisms)
         self.address = lru_cache(maxsize=10_000)(self._address)
         self._store.directory.remember_for(settings.remember_time)
+
+    def follow(self, settings: Settings) -> None:
+        """Have these settings from now on. What is remembered of failed logins stays."""
+        slow = self.slow
+        self.settings = settings
+        self.__attrs_post_init__()
+        self.slow, self.slow.scale = slow, settings.scale
 
     @classmethod
     def of(cls, store: Store) -> "Entrance":
@@ -369,6 +377,7 @@ class _Attempt:
         """It has failed, though the client may yet have something to say."""
         if error.problem is Problem.BAD_LOGIN and not self._counted:
             self._counted = True
+            self._entrance.failed += 1
             self._entrance.slow.failed(self._address, self._user)
 
     def pass_on(self) -> None:

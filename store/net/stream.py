@@ -8,8 +8,8 @@ session next waits, so the answers to pipelined commands share a packet.
 import itertools
 import logging
 import os
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast, runtime_checkable
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred
@@ -55,6 +55,14 @@ class Session(Protocol):
         """Talk until the conversation is over."""
 
 
+@runtime_checkable
+class Described(Protocol):
+    """A session that tells those who ask about connections what it is at."""
+
+    def describe(self) -> Mapping[str, str]:
+        """By name: state, user, mailbox, client, as far as there is something to say."""
+
+
 class Tls(Protocol):
     """Beside what Twisted wants of it to begin TLS."""
 
@@ -91,7 +99,12 @@ class Stream(TwistedProtocol):
         self._user: str | None = None                   # and as this user's
         self._early = factory.door.early_octets         # how much of that is left; 0: no limit (any more)
         self._lines, self._since = 0, 0.0               # since when so many lines have come
-        self.id = f"{os.getpid():x}-{number:x}"
+        self._session: Session | None = None
+        self.began = self.heard = self._clock.seconds() # when it was made, and when octets came last
+        self.entered_at = 0.0                           # when somebody logged in
+        self.received = self.sent = 0                   # octets, under TLS those within
+        self.farewell = ""                              # what to say at a stop that is meant for this one alone
+        self.number, self.id = number, f"{os.getpid():x}-{number:x}"
         self.peer = self.local = ""
         self.proxy = ""                                 # the proxy that has told us of `peer`
         self.secure = self._handshaking = factory.implicit_tls
@@ -109,6 +122,7 @@ class Stream(TwistedProtocol):
     def _count(self) -> None:
         door = self._factory.door
         refused = door.limits.refusal(self.peer)
+        door.counted["connections turned away" if refused else "connections"] += 1
         if refused:
             door.tell(self._clock.seconds(), self.id, self.peer, refused)
             door.refused.add(self)
@@ -131,7 +145,8 @@ class Stream(TwistedProtocol):
         if not self._factory.door.limits.admit_user(user):
             log.warning("%s: %s is turned away: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
             raise LimitReached(TOO_MANY_OF_USER)
-        self._user, self._early = user, 0
+        self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
+        self._factory.door.counted["logins"] += 1
 
     def leave(self) -> None:
         """Nobody is logged in any more."""
@@ -141,6 +156,15 @@ class Stream(TwistedProtocol):
             self._early = self._factory.door.early_octets
             if self._factory.door.draining:
                 self.stop()
+
+    @property
+    def user(self) -> str:
+        """Who is logged in; "" for nobody."""
+        return self._user or ""
+
+    def describe(self) -> Mapping[str, str]:
+        """What its session says of itself."""
+        return self._session.describe() if isinstance(self._session, Described) else {}
 
     @property
     def entered(self) -> bool:
@@ -345,6 +369,8 @@ class Stream(TwistedProtocol):
         self._running.go_on()
 
     def dataReceived(self, data: bytes) -> None:
+        self.received += len(data)
+        self.heard = self._clock.seconds()
         if self._early:
             self._early = self._early - len(data) or -1     # below 0: `_more` tells, when what is whole has been read
         self._input += data
@@ -398,11 +424,17 @@ class Stream(TwistedProtocol):
         if self._idle:
             self._break(Stopping())
 
+    def dismiss(self, farewell: str) -> None:
+        """An administrator ends this connection: as at a stop, in other words."""
+        self.farewell = farewell
+        self.stop()
+
     # Inside
 
     async def _converse(self) -> None:
+        self._session = self._factory.start(self)
         try:
-            await self._factory.start(self).run()
+            await self._session.run()
         except (ConnectionLost, TimedOut, Stopping, LimitReached) as reason:
             log.debug("%s ended: %s", self.id, type(reason).__name__)
         self.close()
@@ -462,6 +494,7 @@ class Stream(TwistedProtocol):
         if self._output:
             data = b"".join(self._output) if len(self._output) > 1 else self._output[0]
             self._output.clear()
+            self.sent += len(data)
             if not self._lost and not self._closing:
                 rest = send_now(self._transport, data)
                 if rest:

@@ -1,0 +1,95 @@
+"""What became of messages and recipients, noted in the store's journal for those who ask later (`explain message`)."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from attrs import frozen
+
+from lmtp.paths import Address
+from lmtp.replies import Reply
+from mboxlist.entry import MailboxId
+from store.deliver import Delivered, Duplicate, Outcome
+from store.errors import StoreError
+from store.journal import Journal, short
+from store.messagefiles import Staged
+
+
+@frozen
+class Envelope:
+    """From whom a message is. `id`: its name in the log and in replies; `sender` is None for <>."""
+
+    id: str
+    peer: str
+    sender: Address | None
+
+
+def why(error: Exception) -> str:
+    """The reason of a refusal, for administrators."""
+    if not isinstance(error, StoreError):
+        return "an error of this server, see the log"
+    return f"{error.public}: {error.detail}" if error.detail else error.public
+
+
+def recipient(journal: Journal, peer: str, sender: Address | None, address: Address, reply: Reply, reason: str) -> None:
+    """A RCPT is refused."""
+    _count(journal, reply)
+    journal.note("recipient", partial(_recipient, peer, sender, address, reply, reason))
+
+
+def refused(journal: Journal, envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str) -> None:
+    """A message is refused for all who it is for."""
+    for _ in addresses or ("",):
+        _count(journal, reply)
+    journal.note("refused", partial(_refused, envelope, tuple(addresses), reply, reason))
+
+
+def message(journal: Journal, envelope: Envelope, staged: Staged, mailboxes: Sequence[MailboxId],
+            addresses: Sequence[str], replies: Sequence[Reply], outcomes: Mapping[MailboxId, Outcome]) -> None:
+    """A message has been delivered, or not, to each of its recipients: these three have a place for each."""
+    journal.counted["messages"] += 1
+    for mailbox, reply in zip(mailboxes, replies, strict=True):
+        outcome = outcomes[mailbox]
+        if isinstance(outcome, StoreError):
+            _count(journal, reply)
+        else:
+            journal.counted["delivered" if isinstance(outcome, Delivered) else "duplicates"] += 1
+    journal.note("message", partial(
+        _message, envelope, staged.message_id, staged.mid, staged.size, tuple(mailboxes), tuple(addresses),
+        tuple(replies), outcomes))
+
+
+def _count(journal: Journal, reply: Reply) -> None:
+    journal.counted["refused for good" if reply.code >= 500 else "refused for now"] += 1
+
+
+def _recipient(peer: str, sender: Address | None, address: Address, reply: Reply, reason: str) -> dict[str, Any]:
+    return {"peer": peer, "from": short(str(sender or "")), "to": [_refusal(str(address), reply, reason)]}
+
+
+def _refused(envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str) -> dict[str, Any]:
+    return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),
+            "to": [_refusal(address, reply, reason) for address in addresses or ("",)]}
+
+
+def _refusal(address: str, reply: Reply, reason: str) -> dict[str, Any]:
+    return {"recipient": short(address), "reply": str(reply), "why": short(reason)}
+
+
+def _message(envelope: Envelope, message_id: bytes, mid: bytes, size: int, mailboxes: Sequence[MailboxId],
+             addresses: Sequence[str], replies: Sequence[Reply], outcomes: Mapping[MailboxId, Outcome]
+             ) -> dict[str, Any]:
+    to = []
+    for mailbox, address, reply in zip(mailboxes, addresses, replies, strict=True):
+        outcome = outcomes[mailbox]
+        if isinstance(outcome, StoreError):
+            to.append(_refusal(address, reply, why(outcome)))
+        elif isinstance(outcome, Delivered):
+            to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
+                       "mailbox_id": mailbox, "uid": outcome.uid})
+        else:
+            assert isinstance(outcome, Duplicate)
+            to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
+                       "mailbox_id": mailbox, "why": "it had come before (lmtp.duplicate_window)"})
+    return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),
+            "message_id": short(message_id.decode("utf-8", "replace")), "mid": mid.hex(), "size": size, "to": to}

@@ -1,0 +1,127 @@
+"""onecopy connections"""
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from store.net.networks import Networks
+from tools.asking import ask_one, ask_pages, require_server
+from tools.commands import Invocation, Parsers
+from tools.config import duration
+from tools.errors import Failure
+from tools.output import print_json, print_table, when
+
+PROTOCOLS = ("imap", "pop3", "lmtp", "front", "verification")
+PIECE = 500             # ids that are named in one request
+COLUMNS = ("id", "protocol", "user", "address", "proxy", "tls", "client", "since", "logged_in", "idle", "state",
+           "mailbox", "received", "sent", "process")
+OPTIONAL = ("proxy", "client")      # columns that are left out where nobody has anything in them
+
+
+def add(parser: Parsers) -> None:
+    """Make the parser."""
+    made = parser("connections", connections, "list who is connected to the running server, or end connections; exit "
+                                              "status 1 if no server runs")
+    made.add_argument("ids", nargs="*", metavar="ID", help="only these connections; the ids are those of the log, too")
+    made.add_argument("--user", metavar="USER", help="only those of that user")
+    made.add_argument("--address", type=_networks, metavar="ADDRESS",
+                      help="only those from that address or network (192.0.2.0/24), or through a proxy there")
+    made.add_argument("--protocol", choices=PROTOCOLS, help="only those of that protocol")
+    made.add_argument("--mailbox", metavar="NAME", help="only those that have that mailbox selected, by its full name "
+                                                        "(user/alice/Work)")
+    made.add_argument("--idle", type=_duration, metavar="TIME",
+                      help="only those from which nothing has come for so long (30m)")
+    made.add_argument("--end", action="store_true",
+                      help="end them: the client is told so (BYE, -ERR, 421); who is in the middle of a command is cut "
+                           "off after 5 s; what was answered for is kept")
+    made.add_argument("--all", action="store_true", help="with --end and without any filter: all of them")
+    made.add_argument("--dry-run", action="store_true", help="with --end: only show which would be ended")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+    made.add_argument("--json", action="store_true")
+
+
+def _networks(text: str) -> Networks:
+    try:
+        return Networks.parse([text])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _duration(text: str) -> float:
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def connections(invocation: Invocation) -> int:
+    """onecopy connections"""
+    arguments, root = invocation.arguments, invocation.config.root
+    filtered = any((arguments.ids, arguments.user, arguments.address, arguments.protocol, arguments.mailbox,
+                    arguments.idle is not None))
+    if arguments.end and not (filtered or arguments.all):
+        raise Failure("which connections? Name ids or a filter, or give --all")
+    if arguments.dry_run and not arguments.end:
+        raise Failure("--dry-run is for --end")
+    require_server(root)
+    domain = str(invocation.config.values["store.default_domain"])
+    rows = [row for row in ask_pages(root, "connections") if _matches(row, arguments, domain)]
+    rows.sort(key=lambda row: row["since"])
+    if not arguments.end or arguments.dry_run:
+        _print(rows, json=arguments.json)
+        return 0
+    if rows:
+        invocation.confirm(f"End {len(rows)} connections?")
+    ended = _end(invocation, rows)
+    if arguments.json:
+        print_json({"ended": ended})
+    else:
+        print(f"{len(ended)} connections are ended" + (
+            f"; {len(rows) - len(ended)} had ended before" if len(rows) > len(ended) else ""))
+    return 0
+
+
+def _matches(row: dict[str, Any], wanted: Any, domain: str) -> bool:
+    return all((
+        not wanted.ids or row["id"] in wanted.ids,
+        not wanted.user or row["user"] == wanted.user.lower().removesuffix(f"@{domain}"),
+        not wanted.address or row["address"] in wanted.address or row["proxy"] in wanted.address,
+        not wanted.protocol or row["protocol"] == wanted.protocol,
+        not wanted.mailbox or row["mailbox"] == wanted.mailbox,
+        wanted.idle is None or row["idle"] >= wanted.idle))
+
+
+def _end(invocation: Invocation, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The ids of those that are ended."""
+    by_process: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        by_process[row["process"]].append(row["id"])
+    ended: list[str] = []
+    for process, ids in by_process.items():
+        for at in range(0, len(ids), PIECE):
+            answer = ask_one(invocation.config.root, process, "end", ids=ids[at:at + PIECE])
+            ended += answer["ended"] if answer else []
+    return ended
+
+
+def _print(rows: list[dict[str, Any]], *, json: bool) -> None:
+    if json:
+        print_json([{**row, "since": when(row["since"]), "idle": round(row["idle"], 1), "logged_in": (
+            None if row["logged_in"] is None else when(row["logged_in"]))} for row in rows])
+        return
+    now = time.time()
+    shown = [{**row, "since": span(now - row["since"]), "idle": span(row["idle"]), "logged_in": (
+        None if row["logged_in"] is None else span(now - row["logged_in"])),
+        **{name: row[name] or None for name in ("user", "proxy", "client", "mailbox")}} for row in rows]
+    print_table(shown, [name for name in COLUMNS if name not in OPTIONAL or any(row[name] for row in rows)])
+
+
+def span(seconds: float) -> str:
+    """A span of time for a person: 12s, 5m, 3h 20m, 2d 4h."""
+    left = max(0, int(seconds))
+    parts = [(left // 86400, "d"), (left // 3600 % 24, "h"), (left // 60 % 60, "m"), (left % 60, "s")]
+    while len(parts) > 1 and not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{amount}{unit}" for amount, unit in parts[:2] if amount) or "0s"
