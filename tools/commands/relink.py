@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from store.rejoin import SMALLEST, Rejoined, figures, rejoin
+from store.joining import SMALLEST, Joined, figures, join
 from store.relink import Relinked, relink
 from store.store import Store
 from tools import config
@@ -47,7 +47,7 @@ def relink_store(invocation: Invocation) -> int:
             one.doubles += done
             one.octets += double.octets if done else 0
             one.skipped += not done
-        rows = [_rejoined(store, arguments, name, before[name]) for name in sorted(store.partitions)]
+        rows = [_joined(store, arguments, name, before[name]) for name in sorted(store.partitions)]
     doubles, octets = (sum(getattr(each, name) for each in found.values()) for name in ("doubles", "octets"))
     if arguments.json:
         print_json({"doubles": doubles, "octets": octets,
@@ -58,12 +58,12 @@ def relink_store(invocation: Invocation) -> int:
     return int(bool(arguments.check and (doubles or any(row["contents"] for row in rows))))
 
 
-def _rejoined(store: Store, arguments: Any, name: str, before: tuple[int, int]) -> dict[str, Any]:
+def _joined(store: Store, arguments: Any, name: str, before: tuple[int, int]) -> dict[str, Any]:
     """Join what differs at its head alone; the figures of a partition before and after."""
-    partition, done = store.partitions[name], Rejoined()
+    partition, done = store.partitions[name], Joined()
     if not arguments.equal and arguments.partition in (None, name):
         with bar(f"relink {name}") as tell:
-            done = rejoin(store, partition, change=not arguments.check, smallest=arguments.smallest, tell=tell)
+            done = join(store, partition, change=not arguments.check, smallest=arguments.smallest, tell=tell)
     after = figures(partition)
     if arguments.check:
         after = before[0] - done.files + done.made, before[1] - done.octets + done.written

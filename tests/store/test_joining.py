@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import rejoin, scrub
+from store import joining, scrub
 from store.check import check
 from store.copying import copy_messages
 from store.expunge import remove
@@ -39,7 +39,7 @@ def texts(store):
 
 
 def run(store, **options):
-    return rejoin.rejoin(store, store.partitions["primary"], **options)
+    return joining.join(store, store.partitions["primary"], **options)
 
 
 def in_use(store):
@@ -175,8 +175,8 @@ def test_cut_off_anywhere_and_done_again(tmp_path, monkeypatch, seed):
             raise Stop
         return work(self, *words, **options)
 
-    monkeypatch.setattr(rejoin, "BATCH", 2)
-    monkeypatch.setattr(rejoin, "PIECE", chance.choice((1, 2, 100)))
+    monkeypatch.setattr(joining, "BATCH", 2)
+    monkeypatch.setattr(joining, "PIECE", chance.choice((1, 2, 100)))
     monkeypatch.setattr(type(partition), "transact", transact)
     with pytest.raises(Stop):
         run(store)
@@ -196,12 +196,12 @@ def texts_without_modseqs(store):
 
 def test_heads():
     head = b"Return-Path: <>\r\nReceived: a\r\n\tb\r\nX-Spam: no\r\n"
-    assert rejoin.head_length(head + BELOW) == len(head)
-    assert rejoin.head_length(BELOW) == 0
-    assert rejoin.head_length(head + b"content-transfer-encoding: base64\r\n") == len(head)
-    assert rejoin.head_length(head + b"\r\nbody") is None
-    assert rejoin.head_length(head) is None
-    assert rejoin.head_length(b"X-Long: " + b"x" * rejoin.HEAD_LIMIT + b"\r\n" + BELOW) is None
+    assert joining.head_length(head + BELOW) == len(head)
+    assert joining.head_length(BELOW) == 0
+    assert joining.head_length(head + b"content-transfer-encoding: base64\r\n") == len(head)
+    assert joining.head_length(head + b"\r\nbody") is None
+    assert joining.head_length(head) is None
+    assert joining.head_length(b"X-Long: " + b"x" * joining.HEAD_LIMIT + b"\r\n" + BELOW) is None
 
 
 def test_the_new_file_is_named_by_its_digest(store):

@@ -65,7 +65,7 @@ class Group:
 
 
 @define
-class Rejoined:
+class Joined:
     """What was done on a partition: contents, and files that nothing refers to any more, with their octets; `made`
     and `written` are new files and their octets; records that refer to other files now; why files stayed, and how
     many."""
@@ -157,10 +157,10 @@ def figures(partition: Partition) -> tuple[int, int]:
     return len(seen), sum(seen.values())
 
 
-def rejoin(store: "Store", partition: Partition, *, change: bool = True, smallest: int = SMALLEST,
-           tell: Callable[[int], None] = lambda done: None) -> Rejoined:
+def join(store: "Store", partition: Partition, *, change: bool = True, smallest: int = SMALLEST,
+           tell: Callable[[int], None] = lambda done: None) -> Joined:
     """Find such files on a partition, and join them. For a thread. Raises StoreError DISK_FULL, UNAVAILABLE."""
-    done = Rejoined()
+    done = Joined()
     piece: list[Group] = []
     for group in groups(partition, smallest, tell):
         done.contents += 1
@@ -192,7 +192,7 @@ class _Way:
     head: bytes             # of the old one
 
 
-def _join(store: "Store", partition: Partition, piece: list[Group], done: Rejoined) -> None:
+def _join(store: "Store", partition: Partition, piece: list[Group], done: Joined) -> None:
     ways = _bring(partition, piece, done)
     for entry in [entry for entry in _all(store) if entry.partition == partition.name]:
         try:
@@ -220,7 +220,7 @@ def _all(store: "Store") -> Iterator[MailboxEntry]:
         entry = found[-1]
 
 
-def _bring(partition: Partition, piece: list[Group], done: Rejoined) -> dict[bytes, _Way]:
+def _bring(partition: Partition, piece: list[Group], done: Joined) -> dict[bytes, _Way]:
     """Have the contents as files, which wait for the purge; where the records of each old file are to go."""
     landing, good = Landing(partition), list[Group]()
     try:
