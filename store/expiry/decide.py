@@ -6,7 +6,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from store.expiry.rules import Action, Rule, Test
+from store.expiry.rules import Action, How, Rule
 from store.index import Rows
 
 DAY = 86400
@@ -44,7 +44,7 @@ def decide(rules: Sequence[Rule], rows: Rows, now: float, having: Having) -> lis
 def hits(rule: Rule, rows: Rows, now: float, having: Having) -> Mask:
     """The messages that the rule is about."""
     flags = rows["flags"]
-    needed, enough, saving = (np.uint16(rule.with_test(test)) for test in (Test.AND, Test.OR, Test.NOT))
+    needed, enough, saving = (np.uint16(rule.with_test(test)) for test in (How.AND, How.OR, How.NOT))
     found = _by_limits(rule, rows, now) if rule.has_limits else np.full(len(rows), bool(rule.headers or needed))
     found &= flags & needed == needed
     spared = flags & saving != 0

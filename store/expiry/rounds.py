@@ -106,7 +106,7 @@ def following(text: str, record: Record, now: float) -> float | None:
     if record.running or (record.began or record.since) and is_due(text, record, now):
         return now
     if kind == "every":
-        return max(record.began, record.since or now) + seconds
+        return (max(record.began, record.since) or now) + seconds
     then = time.localtime(now)
     return next(at for days in (0, 1, 2) if (at := time.mktime((
         then.tm_year, then.tm_mon, then.tm_mday + days, seconds // 3600, seconds % 3600 // 60, 0, 0, 0, -1))) > now)

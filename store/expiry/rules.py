@@ -37,7 +37,7 @@ class Action(Enum):
     FILEINTO = "fileinto"
 
 
-class Test(Enum):
+class How(Enum):
     """How a flag counts: it must be there as well, it is enough, or it must not be there."""
 
     AND = "and"
@@ -65,7 +65,7 @@ class Rule:
     size: int | None = None             # octets of a message that is not too large yet
     size_days: int = 0                  # how long one that is may stay
     headers: tuple[tuple[str, str], ...] = ()
-    flags: tuple[tuple[Flag, Test], ...] = ()
+    flags: tuple[tuple[Flag, How], ...] = ()
     exclusive: bool = False
     action: Action = Action.DISCARD
     target: str = ""
@@ -78,9 +78,9 @@ class Rule:
     @property
     def hits_something(self) -> bool:
         """Whether there is a message that it could hit."""
-        return self.has_limits or bool(self.headers) or any(test is not Test.NOT for _, test in self.flags)
+        return self.has_limits or bool(self.headers) or any(test is not How.NOT for _, test in self.flags)
 
-    def with_test(self, test: Test) -> Flag:
+    def with_test(self, test: How) -> Flag:
         """The flags that count so."""
         found = Flag(0)
         for flag, how in self.flags:
@@ -183,7 +183,7 @@ def _number(attribute: str, most: int, rule: Rule, value: str) -> Rule:
 
 def _flag(flag: Flag, rule: Rule, value: str) -> Rule:
     try:
-        return evolve(rule, flags=(*rule.flags, (flag, Test(value.lower()))))
+        return evolve(rule, flags=(*rule.flags, (flag, How(value.lower()))))
     except ValueError:
         raise ValueError("none of and, or, not") from None
 
@@ -205,8 +205,6 @@ def _action(rule: Rule, value: str) -> Rule:
 
 
 def _header(name: str, rule: Rule, value: str) -> Rule:
-    if not _FIELD.fullmatch(name):
-        raise ValueError("not the name of a header field")
     if len(rule.headers) >= MAX_HEADERS:
         raise ValueError("too many header fields")
     return evolve(rule, headers=(*rule.headers, (name, value)))
@@ -225,9 +223,11 @@ _ATTRIBUTES: dict[str, Callable[[Rule, str], Rule]] = {
 
 @define
 class _Draft:
-    """A rule that is being read: where each attribute of it stands (line, column of its value)."""
+    """A rule that is being read: where each attribute of it stands (line, column of its value). `faulty`: a line of it
+    is wrong, and so there is no telling what it would be as a whole."""
 
     rule: Rule
+    faulty: bool = False
     places: dict[str, tuple[int, int]] = field(factory=dict)
 
 
@@ -241,7 +241,8 @@ def parse(text: str, everywhere: bool = False) -> tuple[tuple[Rule, ...], tuple[
         if line.strip() and not line.lstrip().startswith("#"):
             _read_line(number, line, drafts, faults)
     for draft in drafts.values():
-        faults += _look_over(draft, everywhere)
+        if not draft.faulty:
+            faults += _look_over(draft, everywhere)
     return tuple(draft.rule for draft in drafts.values()), tuple(sorted(faults, key=lambda one: (one.line, one.column)))
 
 
@@ -252,7 +253,7 @@ def _read_line(number: int, line: str, drafts: dict[str, _Draft], faults: list[F
         faults.append(Fault(number, start, "no colon: a line is Name.attribute: value"))
         return
     words = key.strip().split(".")
-    unnamed = words[0].lower() in (*_ATTRIBUTES, _HEADER)
+    unnamed = len(words) == 1 or words[0].lower() == _HEADER
     name = UNNAMED if unnamed else words[0]
     attribute, *rest = words if unnamed else words[1:] or [""]
     at = start if unnamed else start + len(words[0]) + 1
@@ -266,9 +267,10 @@ def _read_line(number: int, line: str, drafts: dict[str, _Draft], faults: list[F
     draft = drafts.setdefault(name, _Draft(Rule(name, number)))
     attribute = attribute.lower()
     change = _ATTRIBUTES.get(attribute) if not rest else None
-    if rest and attribute == _HEADER:
+    if attribute == _HEADER and _FIELD.fullmatch(".".join(rest)):
         change = partial(_header, ".".join(rest))
     if change is None:
+        draft.faulty = True
         faults.append(Fault(number, at, f"{_short('.'.join((attribute, *rest)))} is not an attribute"))
         return
     place = ".".join((attribute, *rest)).lower()
@@ -282,6 +284,7 @@ def _read_line(number: int, line: str, drafts: dict[str, _Draft], faults: list[F
             raise ValueError("there is no value")
         draft.rule = change(draft.rule, value)
     except ValueError as problem:
+        draft.faulty = True
         faults.append(Fault(number, column, f"{_short(value)}: {problem}" if value else str(problem)))
 
 
@@ -301,16 +304,8 @@ def _look_over(draft: _Draft, everywhere: bool) -> Iterable[Fault]:
         yield Fault(*places["regexp"], "there is no folderpattern")
     if "messagesizedays" in places and "messagesize" not in places:
         yield Fault(*places["messagesizedays"], "there is no messagesize")
-    # An exclusive rule that hits nothing keeps all messages: but not one whose limits could not be read.
-    if not rule.hits_something and not (rule.exclusive and places.keys() <= _NO_LIMITS):
-        if not places.keys() & _CRITERIA and not any(place.startswith(_HEADER) for place in places):
-            yield Fault(rule.line, 1, f"{rule.name} does not say which messages go")
-        elif all(test is Test.NOT for _, test in rule.flags) and rule.flags:
-            yield Fault(rule.line, 1, f"{rule.name} only says which messages stay")
-
-
-_NO_LIMITS = {"folderpattern", "regexp", "specialuse", "exclusive", "action"}
-_CRITERIA = {*_ATTRIBUTES} - _NO_LIMITS
+    if not rule.hits_something and (rule.flags or not rule.exclusive):      # an exclusive one keeps all messages
+        yield Fault(rule.line, 1, f"{rule.name} does not say which messages go")
 
 
 def _short(text: str) -> str:

@@ -144,14 +144,16 @@ def _once(store: "Store", mailbox: Mailbox, rules: Sequence[Applied], plan: Plan
             done.count(one.key, rows)
             continue
         work = _discard if one.rule.action is Action.DISCARD else _file
-        for start in range(0, len(rows), BATCH):
+        at = 0
+        while at < len(rows):
             if left <= 0:
                 done.more = True
                 return
-            piece = rows[start:start + min(BATCH, left)]
+            piece = rows[at:at + min(BATCH, left)]
             if not work(store, mailbox, one, piece, changed, done):
                 break
             done.count(one.key, piece)
+            at += len(piece)
             left -= len(piece)
 
 
