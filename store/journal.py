@@ -83,8 +83,8 @@ class FileJournal(Journal):
         now = self._clock()
         if self._file is None or self._size >= size // FILES or now - self._began >= seconds / FILES:
             self.close_file()
-            self._open(now)
             self._remove_old(size, now - seconds)
+            self._open(now)
         lines = "".join(f"{json.dumps({'time': round(when, 3), 'kind': kind, **facts()}, ensure_ascii=False)}\n"
                         for when, kind, facts in noted).encode("utf-8", "replace")
         self._file.write(lines)
@@ -103,7 +103,7 @@ class FileJournal(Journal):
                 path.unlink(missing_ok=True)
         own = sorted(self._folder.glob(f"{self._name}.*{ENDING}"), reverse=True)
         kept = 0
-        for path in own[1:]:
+        for path in own:
             kept += path.stat().st_size
             if kept > size - size // FILES:
                 path.unlink(missing_ok=True)
