@@ -227,7 +227,7 @@ class Session:
             raise Farewell("Too many bad commands")
 
     def describe(self) -> dict[str, str]:
-        """See `stream.Described`."""
+        """See `Stream.describe`."""
         mailbox = "" if self.view is None else str(self.view.mailbox.entry.name)
         state = "idling" if self._listening else self.state.name.lower().replace("_", " ")
         return {"state": state, "mailbox": mailbox, "client": self.client}

@@ -132,7 +132,7 @@ class Delivery:
         return noting.Envelope(self._id, self.peer, self.mail.sender)
 
     def _all_refused(self, reply: Reply, reason: str) -> list[Reply]:
-        noting.refused(self.store.journal, self._envelope, self._addresses, reply, reason)
+        noting.refused(self.store.journal, self._envelope, tuple(self._addresses), reply, reason)
         return [reply] * len(self._accepted)
 
     def _told(self, outcomes: Sequence[Outcome]) -> str:

@@ -33,62 +33,56 @@ def why(error: Exception) -> str:
 
 def recipient(journal: Journal, peer: str, sender: Address | None, address: Address, reply: Reply, reason: str) -> None:
     """A RCPT is refused."""
-    _count(journal, reply)
-    journal.note("recipient", partial(_recipient, peer, sender, address, reply, reason))
+    journal.note("recipient", partial(_recipient, journal, peer, sender, address, reply, reason))
 
 
 def refused(journal: Journal, envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str) -> None:
     """A message is refused for all who it is for."""
-    for _ in addresses or ("",):
-        _count(journal, reply)
-    journal.note("refused", partial(_refused, envelope, tuple(addresses), reply, reason))
+    journal.note("refused", partial(_refused, journal, envelope, tuple(addresses), reply, reason))
 
 
 def message(journal: Journal, envelope: Envelope, staged: Staged, mailboxes: Sequence[MailboxId],
             addresses: Sequence[str], replies: Sequence[Reply], outcomes: Mapping[MailboxId, Outcome]) -> None:
-    """A message has been delivered, or not, to each of its recipients: these three have a place for each."""
-    journal.counted["messages"] += 1
-    for mailbox, reply in zip(mailboxes, replies, strict=True):
-        outcome = outcomes[mailbox]
-        if isinstance(outcome, StoreError):
-            _count(journal, reply)
-        else:
-            journal.counted["delivered" if isinstance(outcome, Delivered) else "duplicates"] += 1
-    journal.note("message", partial(
-        _message, envelope, staged.message_id, staged.mid, staged.size, tuple(mailboxes), tuple(addresses),
-        tuple(replies), outcomes))
+    """A message has been delivered, or not, to each of its recipients: three of these have a place for each. None of
+    them is changed afterwards."""
+    journal.note("message", partial(_message, journal, envelope, staged.message_id, staged.mid, staged.size, mailboxes,
+                                    addresses, replies, outcomes))
 
 
-def _count(journal: Journal, reply: Reply) -> None:
-    journal.counted["refused for good" if reply.code >= 500 else "refused for now"] += 1
+# The rest runs when the journal is written: what it costs, no delivery waits for.
+
+def _recipient(journal: Journal, peer: str, sender: Address | None, address: Address, reply: Reply, reason: str
+               ) -> dict[str, Any]:
+    return {"peer": peer, "from": short(str(sender or "")), "to": [_refusal(journal, str(address), reply, reason)]}
 
 
-def _recipient(peer: str, sender: Address | None, address: Address, reply: Reply, reason: str) -> dict[str, Any]:
-    return {"peer": peer, "from": short(str(sender or "")), "to": [_refusal(str(address), reply, reason)]}
-
-
-def _refused(envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str) -> dict[str, Any]:
+def _refused(journal: Journal, envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str
+             ) -> dict[str, Any]:
     return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),
-            "to": [_refusal(address, reply, reason) for address in addresses or ("",)]}
+            "to": [_refusal(journal, address, reply, reason) for address in addresses or ("",)]}
 
 
-def _refusal(address: str, reply: Reply, reason: str) -> dict[str, Any]:
+def _refusal(journal: Journal, address: str, reply: Reply, reason: str) -> dict[str, Any]:
+    journal.counted["refused for good" if reply.code >= 500 else "refused for now"] += 1
     return {"recipient": short(address), "reply": str(reply), "why": short(reason)}
 
 
-def _message(envelope: Envelope, message_id: bytes, mid: bytes, size: int, mailboxes: Sequence[MailboxId],
-             addresses: Sequence[str], replies: Sequence[Reply], outcomes: Mapping[MailboxId, Outcome]
-             ) -> dict[str, Any]:
+def _message(journal: Journal, envelope: Envelope, message_id: bytes, mid: bytes, size: int,
+             mailboxes: Sequence[MailboxId], addresses: Sequence[str], replies: Sequence[Reply],
+             outcomes: Mapping[MailboxId, Outcome]) -> dict[str, Any]:
     to = []
+    journal.counted["messages"] += 1
     for mailbox, address, reply in zip(mailboxes, addresses, replies, strict=True):
         outcome = outcomes[mailbox]
         if isinstance(outcome, StoreError):
-            to.append(_refusal(address, reply, why(outcome)))
+            to.append(_refusal(journal, address, reply, why(outcome)))
         elif isinstance(outcome, Delivered):
+            journal.counted["delivered"] += 1
             to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
                        "mailbox_id": mailbox, "uid": outcome.uid})
         else:
             assert isinstance(outcome, Duplicate)
+            journal.counted["duplicates"] += 1
             to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
                        "mailbox_id": mailbox, "why": "it had come before (lmtp.duplicate_window)"})
     return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),

@@ -108,7 +108,7 @@ class Session:
             self._say(last.reply)
 
     def describe(self) -> dict[str, str]:
-        """See `stream.Described`."""
+        """See `Stream.describe`."""
         return {"state": self._state.name.lower(), "user": self._user, "client": self._client}
 
     async def _greet(self) -> None:

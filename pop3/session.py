@@ -111,7 +111,7 @@ class Session:
             self._say(last.reply)
 
     def describe(self) -> dict[str, str]:
-        """See `stream.Described`."""
+        """See `Stream.describe`."""
         return {"state": self._state.name.lower(), "mailbox": "" if self._maildrop is None else
                 str(self._maildrop.mailbox.entry.name)}
 

@@ -28,7 +28,7 @@ Facts = Callable[[], Mapping[str, Any]]
 
 
 class Journal:
-    """Notes nothing: for processes that deliver no mail. `counted` is what they and others count of it."""
+    """Notes nothing: for processes that deliver no mail. `counted` is what those who note count when it is written."""
 
     def __init__(self) -> None:
         self.counted: Counter[str] = Counter()
@@ -69,24 +69,24 @@ class FileJournal(Journal):
             return
         noted = [self._waiting.popleft() for _ in range(len(self._waiting))]
         size, seconds = self._limits()
+        lines = [{"time": round(when, 3), "kind": kind, **facts()} for when, kind, facts in noted]
         if not size:
             self.close_file()
             return
         try:
-            self._write(noted, size, seconds)
+            self._write(lines, size, seconds)
         except OSError as error:
             self.counted["not noted"] += len(noted)
             self.close_file()
             log.warning("journal: %s", error)
 
-    def _write(self, noted: list[tuple[float, str, Facts]], size: int, seconds: int) -> None:
+    def _write(self, noted: list[dict[str, Any]], size: int, seconds: int) -> None:
         now = self._clock()
         if self._file is None or self._size >= size // FILES or now - self._began >= seconds / FILES:
             self.close_file()
-            self._open(now)
             self._remove_old(size, now - seconds)
-        lines = "".join(f"{json.dumps({'time': round(when, 3), 'kind': kind, **facts()}, ensure_ascii=False)}\n"
-                        for when, kind, facts in noted).encode("utf-8", "replace")
+            self._open(now)
+        lines = "".join(f"{json.dumps(facts, ensure_ascii=False)}\n" for facts in noted).encode("utf-8", "replace")
         self._file.write(lines)
         self._size += len(lines)
 
@@ -103,7 +103,7 @@ class FileJournal(Journal):
                 path.unlink(missing_ok=True)
         own = sorted(self._folder.glob(f"{self._name}.*{ENDING}"), reverse=True)
         kept = 0
-        for path in own[1:]:
+        for path in own:
             kept += path.stat().st_size
             if kept > size - size // FILES:
                 path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ import heapq
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any
 
 from attrs import define
@@ -15,8 +15,8 @@ from tools.sockets import Purpose
 
 log = logging.getLogger(__name__)
 
-PAGE = 500              # connections that are told at a time: some milliseconds of work
-MOST_IDS = 1000         # that can be named in one request
+PAGE = 200              # connections that are told at a time: some milliseconds of work
+MOST_IDS = 100          # that can be named in one request
 FAREWELL = "An administrator has ended this connection"
 PATIENCE = 5.0          # seconds after which a session that has not ended by itself is cut off
 
@@ -32,10 +32,12 @@ class Connections:
     def tell(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """A page: what comes behind the connection with the number `after`."""
         after = int(request.get("after", 0))
-        found = heapq.nsmallest(PAGE + 1, ((stream.number, label, stream) for label, stream in self._all()
-                                           if stream.number > after), key=itemgetter(0))
-        return {"rows": [self._row(label, stream) for _, label, stream in found[:PAGE]],
-                "next": found[PAGE - 1][0] if len(found) > PAGE else None}
+        labels: dict[Stream, str] = {}
+        for label, factory in self._kinds():                # the whole of it for each page, so no more than needs be
+            labels |= dict.fromkeys([stream for stream in factory.streams if stream.number > after], label)
+        found = heapq.nsmallest(PAGE + 1, labels, key=attrgetter("number"))
+        return {"rows": [self._row(labels[stream], stream) for stream in found[:PAGE]],
+                "next": found[PAGE - 1].number if len(found) > PAGE else None}
 
     def end(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """End the connections with these ids: the client is told when it is between two commands, or else it is cut

@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
 from twisted.internet import tcp
 from twisted.internet.defer import Deferred
@@ -53,14 +53,6 @@ class Session(Protocol):
 
     async def run(self) -> None:
         """Talk until the conversation is over."""
-
-
-@runtime_checkable
-class Described(Protocol):
-    """A session that tells those who ask about connections what it is at."""
-
-    def describe(self) -> Mapping[str, str]:
-        """By name: state, user, mailbox, client, as far as there is something to say."""
 
 
 class Tls(Protocol):
@@ -163,8 +155,9 @@ class Stream(TwistedProtocol):
         return self._user or ""
 
     def describe(self) -> Mapping[str, str]:
-        """What its session says of itself."""
-        return self._session.describe() if isinstance(self._session, Described) else {}
+        """What its session says of itself by a method of that name: state, user, mailbox, client."""
+        tell: Callable[[], Mapping[str, str]] | None = getattr(self._session, "describe", None)
+        return tell() if tell is not None else {}
 
     @property
     def entered(self) -> bool:

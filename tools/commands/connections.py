@@ -14,7 +14,7 @@ from tools.errors import Failure
 from tools.output import print_json, print_table, when
 
 PROTOCOLS = ("imap", "pop3", "lmtp", "front", "verification")
-PIECE = 500             # ids that are named in one request
+PIECE = 100             # ids that are named in one request
 COLUMNS = ("id", "protocol", "user", "address", "proxy", "tls", "client", "since", "logged_in", "idle", "state",
            "mailbox", "received", "sent", "process")
 OPTIONAL = ("proxy", "client")      # columns that are left out where nobody has anything in them

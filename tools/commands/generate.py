@@ -14,8 +14,8 @@ def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("spark generate", generate, "make a store with invented mail, the same for the same seed")
     made.add_argument("folder", type=Path, metavar="ROOT", help="where the store is to be")
-    made.add_argument("--messages", type=_number, required=True, metavar="N")
-    made.add_argument("--users", type=_number, required=True, metavar="N")
+    made.add_argument("--messages", type=_number, required=True, metavar="N", help="message files")
+    made.add_argument("--users", type=_number, required=True, metavar="N", help="users, each with mailboxes")
     made.add_argument("--references", type=_number, default=20, metavar="N",
                       help="records that refer to a message, on the average (20)")
     made.add_argument("--seed", type=_seed, default=1, metavar="N", help="another one makes another store (1)")

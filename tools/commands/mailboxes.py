@@ -18,7 +18,7 @@ def add(parser: Parsers) -> None:
     made = parser("mailbox create", create, "make mailboxes")
     made.add_argument("user", metavar="USER", help=OWNER_HELP)
     made.add_argument("mailboxes", nargs="+", metavar="MAILBOX", help="as the user's client names it: Archive/2026")
-    made.add_argument("--special-use", choices=SPECIAL_USES)
+    made.add_argument("--special-use", choices=SPECIAL_USES, help="what clients are told that it is for")
     made = parser("mailbox list", list_mailboxes, "list the mailboxes of one user or of all")
     made.add_argument("user", metavar="USER", nargs="?", help=OWNER_HELP)
     made.add_argument("--deleted", action="store_true", help="those that were deleted and can be brought back")

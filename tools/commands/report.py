@@ -43,7 +43,7 @@ def add(parser: Parsers) -> None:
                   "exit status 1 if the sums are not the octets of the message files")
     form = made.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true")
-    form.add_argument("--csv", action="store_true")
+    form.add_argument("--csv", action="store_true", help="print comma-separated values, for spreadsheets")
     made.add_argument("--by", choices=LEVELS, default="users", help="what a line of the table or of --csv is (users)")
     made.add_argument("--html", type=Path, metavar="FILE", help="a page with charts, which needs no other file")
     made.add_argument("--parquet", type=Path, metavar="DIR", help="the lists as Parquet files, beside earlier ones")

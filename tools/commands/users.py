@@ -49,7 +49,8 @@ def add(parser: Parsers) -> None:
     made.add_argument("--json", action="store_true")
     made = parser("user set", set_user, "change a user's password, status, groups, aliases, access or host")
     made.add_argument("user", metavar="USER")
-    made.add_argument("--status", choices=[status.value for status in Status if status is not Status.REMOVED])
+    made.add_argument("--status", choices=[status.value for status in Status if status is not Status.REMOVED],
+                      help="whether the user can log in, and what becomes of mail that comes")
     groups = made.add_mutually_exclusive_group()
     groups.add_argument("--group", dest="groups", action="append", metavar="NAME",
                         help="be in this group (group:NAME in access control lists) and in no other; can be repeated")

@@ -1,0 +1,124 @@
+"""What became of messages is noted at no cost to deliveries, bounded in size and age, and found again."""
+
+import json
+import os
+import time
+
+import pytest
+
+from store.journal import ENDING, FILES, FOLDER, MOST_WAITING, FileJournal, Journal, read
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = float(int(time.time()))      # of which the files have their dates
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+def make(root, clock, *, size=1 << 20, seconds=86400, name="lmtp-1"):
+    return FileJournal(root, name, lambda: (size, seconds), clock)
+
+
+def test_what_is_noted_is_found(tmp_path, clock):
+    began = clock.now
+    first, second = make(tmp_path, clock), make(tmp_path, clock, name="lmtp-2")
+    first.note("message", lambda: {"from": "ä@example.org", "message_id": "<1@example.org>"})
+    clock.now += 60
+    second.note("refused", lambda: {"from": ""})
+    assert list(read(tmp_path)) == []                       # nothing is written by the one who notes
+    first.write()
+    second.write()
+    assert [(each["kind"], each["time"]) for each in read(tmp_path)] == [
+        ("message", began), ("refused", began + 60)]
+    assert [each["from"] for each in read(tmp_path, marks=("1@example.org",))] == ["ä@example.org"]
+    os.utime(next((tmp_path / FOLDER).glob("lmtp-2.*")), (began + 60, began + 60))
+    assert [each["kind"] for each in read(tmp_path, since=began + 1)] == ["refused"]
+
+
+def test_facts_are_made_when_they_are_written(tmp_path, clock):
+    made = []
+    journal = make(tmp_path, clock)
+    journal.note("message", lambda: made.append(1) or {})
+    assert not made
+    journal.write()
+    assert made == [1]
+
+
+def test_one_that_cannot_be_noted_keeps_no_mail_waiting(tmp_path, clock):
+    journal = make(tmp_path, clock)
+    (tmp_path / FOLDER).write_text("in the way")
+    journal.note("message", dict)
+    journal.write()
+    assert journal.counted["not noted"] == 1
+    (tmp_path / FOLDER).unlink()
+    journal.note("message", dict)
+    journal.write()
+    assert len(list(read(tmp_path))) == 1
+
+
+def test_memory_is_bounded(tmp_path, clock):
+    journal = make(tmp_path, clock)
+    for _ in range(MOST_WAITING + 7):
+        journal.note("message", dict)
+    assert journal.counted["not noted"] == 7
+    journal.write()
+    assert sum(1 for _ in read(tmp_path)) == MOST_WAITING
+
+
+def test_size_and_age_are_bounded(tmp_path, clock):
+    size, line = 40_000, 1000
+    journal = make(tmp_path, clock, size=size)
+    other = make(tmp_path, clock, name="imap-1")            # of a process that has ended long ago
+    other.note("message", dict)
+    other.close()
+    os.utime(next((tmp_path / FOLDER).glob("imap-1.*")), (clock.now, clock.now))
+    for number in range(200):
+        clock.now += 1
+        journal.note("message", lambda number=number: {"number": number, "fill": "x" * line})
+        journal.write()
+        assert sum(path.stat().st_size for path in (tmp_path / FOLDER).glob("lmtp-1.*")) < size + size // FILES + line
+    kept = [each["number"] for each in read(tmp_path) if "number" in each]
+    assert kept == list(range(kept[0], 200)) and 20 < len(kept) < 60         # the latest, without a gap
+    clock.now += 2 * 86400
+    for path in (tmp_path / FOLDER).glob(f"*{ENDING}"):
+        os.utime(path, (clock.now - 2 * 86400, clock.now - 2 * 86400))
+    journal.note("message", lambda: {"number": 200})
+    journal.write()
+    assert [each["number"] for each in read(tmp_path)] == [200]
+
+
+def test_torn_and_damaged_lines_are_passed_over(tmp_path, clock):
+    journal = make(tmp_path, clock)
+    for number in range(3):
+        journal.note("message", lambda number=number: {"number": number})
+    journal.write()
+    path, = (tmp_path / FOLDER).iterdir()
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"\xff\xfe{\n[1]\n{}\n" + lines[1] + lines[2][:20])
+    assert [each["number"] for each in read(tmp_path)] == [0, 1]
+
+
+def test_nothing_is_noted_where_that_is_not_wanted(tmp_path, clock):
+    Journal().note("message", lambda: 1 / 0)
+    journal = make(tmp_path, clock, size=0)
+    journal.note("message", lambda: journal.counted.update(messages=1) or {})
+    journal.close()
+    assert journal.counted["messages"] == 1                 # what is counted is counted all the same
+    assert not (tmp_path / FOLDER).exists()
+
+
+def test_lines_are_json_on_one_line(tmp_path, clock):
+    journal = make(tmp_path, clock)
+    journal.note("message", lambda: {"message_id": "<a\nb\u2028@example.org>"})
+    journal.close()
+    path, = (tmp_path / FOLDER).iterdir()
+    line, = path.read_bytes().split(b"\n")[:-1]
+    assert json.loads(line)["message_id"] == "<a\nb\u2028@example.org>"
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,146 @@
+"""What holds for every command, read from the parsers themselves, so that new ones are held to it."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools import cli, manual
+from tools.tree import Node, placeholder, shown
+
+TOP = cli.tree()
+COMMANDS = {node.name: node for node in TOP.walk()}
+
+# Commands that print no data, so that there is nothing to be put into JSON.
+NO_JSON = {
+    "init": "says nothing", "serve": "serves", "drain": "says nothing",
+    "user add": "says nothing", "user set": "says nothing", "user rename": "says nothing",
+    "user remove": "says nothing", "user restore": "says nothing", "user move": "prints progress",
+    "directory flush": "says nothing",
+    "mailbox create": "says nothing", "mailbox rename": "says nothing", "mailbox delete": "says nothing",
+    "mailbox undelete": "says nothing",
+    "hashdir": "prints one word",
+    "partition add": "says nothing", "partition drain": "prints progress", "partition remove": "says nothing",
+    "spark shell": "is a Python prompt",
+    "man": "prints pages", "completion": "prints a script",
+}
+
+# The last words of commands that change nothing in a store, and single commands that do not.
+READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats"})
+READ_ONLY = frozenset({
+    "path", "hashdir", "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
+    "spark sql", "spark shell", "spark export", "config show"})
+
+# Commands that change something and have no --dry-run.
+ONE_THING = "does the one thing that its arguments name, and can be undone by another"
+NO_DRY_RUN = {
+    "init": "makes an empty store, and nothing where there is one", "serve": "serves", "drain": "ends the server",
+    "user add": ONE_THING, "user set": ONE_THING, "user domain": ONE_THING, "user rename": ONE_THING,
+    "user remove": "asks, and can be undone for store.user_delay", "user restore": ONE_THING,
+    "directory flush": "forgets what is asked again", "mailbox create": ONE_THING, "mailbox rename": ONE_THING,
+    "mailbox delete": "can be undone until the purge", "mailbox acl": ONE_THING, "mailbox undelete": ONE_THING,
+    "deliver": "delivers one message", "undelete": "lists, unless it is told which messages", "uidl import": ONE_THING,
+    "partition add": ONE_THING, "partition drain": "can be left off and undone",
+    "partition remove": "refuses unless it is empty",
+    "quota set": ONE_THING, "quota remove": ONE_THING, "scrub": "reports, unless it is told to --sweep",
+    "reconstruct": "has --check", "relink": "has --check", "spark generate": "makes a new store",
+}
+
+
+def options(node: Node) -> set[str]:
+    return {name for action in node.actions for name in action.option_strings}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_argument_has_help(name: str) -> None:
+    node = COMMANDS[name]
+    assert node.help and not node.help.endswith("."), "a help is no sentence"
+    assert [action.dest for action in node.actions if not shown(action).strip()] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_data_can_be_had_as_json(name: str) -> None:
+    assert ("--json" in options(COMMANDS[name])) != (name in NO_JSON)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_changes_can_be_tried(name: str) -> None:
+    reads = name in READ_ONLY or name.split()[-1] in READING
+    assert "--dry-run" in options(COMMANDS[name]) or reads or name in NO_DRY_RUN
+
+
+def test_the_tables_name_no_command_that_is_gone() -> None:
+    assert (NO_JSON.keys() | NO_DRY_RUN.keys() | READ_ONLY) - COMMANDS.keys() == set()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_wrong_use_is_said_in_one_line(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.main([*name.split(), "--no-such-option", "--root", str(tmp_path / "none")]) == 2
+    out, error = capsys.readouterr()
+    line, = error.splitlines()
+    assert out == "" and line.startswith("onecopy: ") and "Traceback" not in line
+
+
+@pytest.mark.parametrize("name", [name for name, node in COMMANDS.items() if any(
+    not action.option_strings and action.nargs in (None, "+") for action in node.actions)])
+def test_a_missing_argument_is_named(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.main([*name.split(), "--root", str(tmp_path / "none")]) == 2
+    line, = capsys.readouterr().err.splitlines()
+    missing = next(placeholder(action) for action in COMMANDS[name].actions
+                   if not action.option_strings and action.nargs in (None, "+"))
+    assert missing in line
+
+
+# Man pages
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("man")
+    assert cli.main(["man", "--to", str(folder)]) == 0
+    return folder
+
+
+def rendered(page: Path) -> str:
+    """As a reader sees it, without what man does with the words at the ends of lines."""
+    done = subprocess.run(["mandoc", "-T", "utf8", "-O", "width=1000", page], capture_output=True, check=True)
+    bare = subprocess.run(["col", "-b"], input=done.stdout, capture_output=True, check=True).stdout
+    return " ".join(bare.decode().replace("‐", "-").split())
+
+
+def test_pages_are_good_roff(written: Path) -> None:
+    pages = sorted(written.glob("man?/*"))
+    assert len(pages) == len(TOP.below) + 2
+    lint = subprocess.run(["mandoc", "-T", "lint", "-W", "warning", *pages], capture_output=True, check=False)
+    assert (lint.returncode, lint.stdout) == (0, b"")
+    warned = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", written / "man1" / "onecopy.1"],
+                            capture_output=True, check=True)
+    assert warned.stderr == b""
+
+
+def test_pages_have_every_command_option_and_help(written: Path) -> None:
+    overview = rendered(written / "man1" / "onecopy.1")
+    for node in COMMANDS.values():
+        assert f"onecopy {node.name} " in overview
+        page = rendered(written / "man1" / f"onecopy-{node.words[0]}.1")
+        for action in node.actions:
+            for name in action.option_strings or [placeholder(action)]:
+                assert name in page, (node.name, name)
+            words = " ".join(shown(action).split())
+            assert words[1:] in page, (node.name, words)
+
+
+def test_the_page_of_the_file_has_every_option_with_its_default(written: Path) -> None:
+    from tools import config
+    page = rendered(written / "man5" / "onecopy.toml.5")
+    for option in config.table().values():
+        help = " ".join(option.help.split())
+        assert option.variable in page and option.flag in page and help[1:] in page, option.name
+        if default := option.show(option.default):
+            assert f"Default: {default}." in page, option.name
+
+
+def test_words_that_roff_would_take_for_its_own_are_shown(tmp_path: Path) -> None:
+    page = tmp_path / "x.1"
+    page.write_text('.TH X 1 2026-01-01\n.SH NAME\nx \\- y\n.SH Z\n' + manual.text(r".it's a \fBquote\fR, `--a-b`")
+                    + "\n")
+    assert r".it's a \fBquote\fR, `--a-b`" in rendered(page)
