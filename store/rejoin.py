@@ -1,7 +1,8 @@
 """A partition whose databases are gone or damaged, made anew from its `messages/` and `users/`, and from the list of
 mailboxes, while the rest of the store is in use.
 
-    partitions/P/index.damaged-<time>/      what was there is set aside, and never used again
+    partitions/P/index.damaged-<time>/      what was there is set aside; if it can be opened, each `store.idx` of which
+                                            it has a newer state is written first
     partitions/P/rebuild/P/                 while it is there nobody opens the partition: `index/` grows in it, beside
                                             links to the partition's other folders
     partitions/P/index/                     in the end it gets its place, with one rename, and the partition is joined
@@ -28,11 +29,13 @@ from attrs import define, evolve, field, frozen
 
 from mboxlist.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import transact
+from mboxlist.kv import Failure, NeedsRecovery, transact
 from store import partitions, portable, quotaroots, removal
 from store.changes import News
 from store.errors import Problem, StoreError
 from store.findings import RESTORE, Finding
+from store.idxfile import read_head
+from store.mailbox import MODSEQ_SKIP, MailboxState
 from store.messagefiles import disk_problem, sync_file_system
 from store.partition import Partition
 from store.partitions import REBUILD
@@ -77,8 +80,12 @@ def rejoin(root: Path, name: str, settings: Settings, open_store: Open, *, resta
                     if name not in store.partitions:
                         partitions.put_in_use(store, name, _agree)
                 return Rebuilt()
-            _set_aside(root, folder, restart)
             done = Rebuilt()
+            _left_alone(root, folder, restart)
+            if (folder / "index").is_dir():
+                with open_store() as store:
+                    _write_what_it_knows(store, folder, done)
+            _set_aside(folder)
             rejoining = _Rejoining(folder, settings, done, progress)
             rejoining.look()
             with open_store() as store:
@@ -104,15 +111,12 @@ def _nobody_else(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _set_aside(root: Path, folder: Path, restart: Callable[[], None]) -> None:
-    """Nobody has the partition open, nor opens it from here on; what is left of its databases has another name.
-
-    Raises StoreError UNAVAILABLE.
-    """
+def _left_alone(root: Path, folder: Path, restart: Callable[[], None]) -> None:
+    """Nobody has the partition open, nor opens it from here on. Raises StoreError UNAVAILABLE."""
     (folder / REBUILD).mkdir(mode=0o700, exist_ok=True)         # whoever opens the store from now on leaves it out
     sync_folder(folder)
     deadline, asked = time.monotonic() + LEAVE, False
-    while not _try_to_set_aside(root, folder):
+    while not _try_to_unlist(root, folder.name):
         if not asked:
             restart()
             asked = True
@@ -122,24 +126,66 @@ def _set_aside(root: Path, folder: Path, restart: Callable[[], None]) -> None:
         time.sleep(STEP)
 
 
-def _try_to_set_aside(root: Path, folder: Path) -> bool:
+def _try_to_unlist(root: Path, name: str) -> bool:
     (root / "run").mkdir(mode=0o700, exist_ok=True)
     door = os.open(root / "run" / "door.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(door, fcntl.LOCK_EX)                        # nobody comes in meanwhile
-        living, dead = look(root / "run")
-        if (living or dead) and folder.name in (partitions.listed(root) or ()):
-            if living:
-                return False
-            partitions.unlist(root, folder.name)
-        index = folder / "index"
-        if index.exists():
-            index.rename(folder / f"index.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-            sync_folder(folder)
-        partitions.unlist(root, folder.name)
+        if look(root / "run")[0] and name in (partitions.listed(root) or ()):
+            return False
+        partitions.unlist(root, name)
         return True
     finally:
         os.close(door)
+
+
+def _set_aside(folder: Path) -> None:
+    """What is left of its databases gets another name."""
+    index = folder / "index"
+    if index.exists():
+        index.rename(folder / f"index.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        sync_folder(folder)
+
+
+def _write_what_it_knows(store: Store, folder: Path, done: Rebuilt) -> None:
+    """Before the databases are given up: write each `store.idx` of which they have a newer state that is whole.
+
+    A mailbox whose records do not agree with its figures may be damaged: its file stays as it is.
+    """
+    try:
+        partition = store.open_partition(folder, recover=True)
+    except (Failure, NeedsRecovery, StoreError, OSError) as error:
+        log.warning("the databases of partition %s cannot be opened: %s", folder.name, error)
+        return
+    before = store.partitions
+    store.partitions = {**before, folder.name: partition}
+    partition.domains = store.domains
+    try:
+        partition.unwritten.changed.update(mailbox for mailbox, state in list(partition.all_states())
+                                           if _is_newer(store, partition, mailbox, state))
+        portable.write_round(store, partition, hurry=True)
+    except (Failure, StoreError, OSError) as error:
+        log.warning("the databases of partition %s cannot be read to their end: %s", folder.name, error)
+    finally:
+        store.partitions = before
+        with contextlib.suppress(Failure, StoreError, OSError):
+            partition.close(clean=True)
+
+
+def _is_newer(store: Store, partition: Partition, mailbox: MailboxId, state: MailboxState) -> bool:
+    """Whether the databases know more of the mailbox than its `store.idx`, and are whole there."""
+    try:
+        found = portable.picture(store, partition, mailbox)
+    except StoreError:
+        return False
+    if found is None or len(found[1].rows) != state.messages or state.moving:
+        return False
+    try:
+        head = read_head(found[0])
+    except StoreError:
+        return True
+    behind = state.epoch - head.epoch
+    return head.id != mailbox or state.highestmodseq > head.highestmodseq + behind * MODSEQ_SKIP
 
 
 @frozen
