@@ -259,6 +259,8 @@ class _Rejoining:
         if entry is None or entry.partition != self.folder.name or (
                 entry.uidvalidity != head.uidvalidity and not deleted):
             return None
+        if head.store != mailboxes.identity and entry.name.owner != source.name.owner:
+            return None                                 # the same id of another list
         return _Wanted(_named(source, entry, deleted[0] if deleted else 0), entry, True)
 
     def _unknown(self, store: Store, source: Source) -> _Wanted | None:
