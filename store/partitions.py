@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 from store.partition import Partition
 from store.settings import LEAST_USED
+from store.userarea import EPOCH
 
 if TYPE_CHECKING:
     from store.store import Store
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _PARTS = ("index", "messages", "staging", "users")
+REBUILD = "rebuild"             # a folder in a partition whose databases are being made anew: see `rejoin`
 
 
 @frozen
@@ -48,17 +50,29 @@ class Figures:
 def open_all(store: "Store", *, recover: bool) -> dict[str, Partition]:
     """All that are there; `recover` is for the first process. One whose volume is missing is left out, and reported."""
     folder = store.root / "partitions"
-    names = _listed(store.root)
+    names = listed(store.root)
     if recover or names is None:
         names = sorted(path.name for path in folder.iterdir() if _NAME.fullmatch(path.name))
-    missing = [name for name in names if not (folder / name / "index").is_dir()]
+    new = not store.mailboxes.last_identity()[0]        # the list has never had a mailbox: all databases are to be made
+    missing = [name for name in names if not is_whole(folder / name) and not (new and _has_index(folder / name))]
     for name in missing:
-        log.error("partition %s is not there (%s): its mailboxes cannot be used until the store is opened anew", name,
-                  os.path.realpath(folder / name))
+        log.error("partition %s is not there (%s), or has no databases: its mailboxes cannot be used until the store "
+                  "is opened anew, or onecopy reconstruct --partition %s has made them", name,
+                  os.path.realpath(folder / name), name)
     found = {name: store.open_partition(folder / name, recover=recover) for name in names if name not in missing}
     if recover:
         _write_list(store.root, list(found))
     return found
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a partition has its databases, unless it was never in use, and they are not being made anew."""
+    return _has_index(folder) and not (folder / REBUILD).is_dir() and (
+        any((folder / "index").glob("*.db")) or not (folder / "users" / EPOCH).exists())
+
+
+def _has_index(folder: Path) -> bool:
+    return (folder / "index").is_dir()
 
 
 def join(store: "Store", name: str) -> Partition:
@@ -67,7 +81,7 @@ def join(store: "Store", name: str) -> Partition:
         known = store.partitions.get(name)
         if known is not None:
             return known
-        if name not in (_listed(store.root) or ()):
+        if name not in (listed(store.root) or ()):
             raise StoreError(Problem.UNAVAILABLE, detail=f"there is no partition {name}")
         partition = store.open_partition(store.root / "partitions" / name, recover=False)
         partition.domains = store.domains
@@ -78,7 +92,7 @@ def join(store: "Store", name: str) -> Partition:
 
 def added(store: "Store") -> list[str]:
     """Those that this process has not joined yet."""
-    return [name for name in _listed(store.root) or () if name not in store.partitions]
+    return [name for name in listed(store.root) or () if name not in store.partitions]
 
 
 def add(store: "Store", name: str, folder: Path | None = None) -> Partition:
@@ -90,14 +104,14 @@ def add(store: "Store", name: str, folder: Path | None = None) -> Partition:
         raise StoreError(Problem.BAD_NAME, f"{name} cannot name a partition: letters, digits, - and _, not too many")
     link = store.root / "partitions" / name
     with _locked(store.root):
-        if name in store.partitions or name in (_listed(store.root) or ()):
+        if name in store.partitions or name in (listed(store.root) or ()):
             raise StoreError(Problem.STORE_IN_USE, f"There is a partition {name} already")
         if not (link.is_symlink() or link.exists()):
             _make(store, name, folder)
         elif folder is not None:
             raise StoreError(Problem.STORE_IN_USE, f"There is a {link} already")
         _begin(store, link)
-        _write_list(store.root, [*(_listed(store.root) or store.partitions), name])
+        _write_list(store.root, [*(listed(store.root) or store.partitions), name])
     return join(store, name)
 
 
@@ -123,11 +137,29 @@ def _make(store: "Store", name: str, folder: Path | None) -> None:
     sync_folder(link.parent)
 
 
-def _begin(store: "Store", folder: Path) -> None:
+def put_in_use(store: "Store", name: str, settle: Callable[["Store", Partition], None]) -> None:
+    """Have a partition in use whose databases have been made anew, once `settle` has done what only can be done while
+    nobody has it."""
+    with _locked(store.root):
+        _begin(store, store.root / "partitions" / name, settle)
+        _write_list(store.root, sorted({*(listed(store.root) or store.partitions), name}))
+
+
+def unlist(root: Path, name: str) -> None:
+    """No process opens the partition any more. For who has shut the door."""
+    names = listed(root)
+    if names is not None and name in names:
+        _write_list(root, [other for other in names if other != name])
+
+
+def _begin(store: "Store", folder: Path, settle: Callable[["Store", Partition], None] = lambda store, partition: None
+           ) -> None:
     """Recover it, as the first process does, since nobody else has it yet. It counts as in use from here on."""
     partition = store.open_partition(folder, recover=True)
-    source = next(iter(store.partitions.values()))
-    partition.transact(lambda txn: partition.quotas.take_domains(source.quotas, txn.handle))
+    source = next(iter(store.partitions.values()), None)
+    if source is not None:
+        partition.transact(lambda txn: partition.quotas.take_domains(source.quotas, txn.handle))
+    settle(store, partition)
     partition.close(clean=False)
 
 
@@ -228,7 +260,8 @@ def _remove_parts(place: Path) -> None:
 
 # run/partitions
 
-def _listed(root: Path) -> list[str] | None:
+def listed(root: Path) -> list[str] | None:
+    """The names in `run/partitions`; None when no process has opened the store yet."""
     try:
         return (root / "run" / "partitions").read_text().split()
     except FileNotFoundError:

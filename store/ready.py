@@ -38,11 +38,12 @@ def refuse_databases(environments: Iterable[Path]) -> None:
             raise StoreError(Problem.STORE_IN_USE, f"There are databases in {folder}: move them away first")
 
 
-def make_folders(folder: Path) -> None:
+def make_folders(folder: Path, *, without: Sequence[str] = ()) -> None:
     """Those of a partition that are not there."""
     folders = [f"messages/{first}/{second:02x}" for first in "0123456789abcdef" for second in range(256)]
     for each in ("index", "users", "staging", *folders):
-        (folder / each).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if each not in without:
+            (folder / each).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def _link(path: Path, copy: Path) -> bool:

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 from base64 import b64decode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +24,9 @@ from mboxlist.acl import AclProblem, parse_identifier, parse_rights
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import Failure, Txn, salvage, transact
 from mboxlist.names import PUBLIC, SEPARATOR, NameProblem, legal_owner
+from mboxlist.table import MailboxList
 from store import idxfile, portable
-from store.accounts.base import Account, Status
+from store.accounts.base import Account, Directory, Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
 from store.findings import RECONSTRUCT, RESTORE, Finding
@@ -49,11 +50,18 @@ from store.values import Flag
 
 log = logging.getLogger(__name__)
 
+UNKNOWN_FILE = "nothing is known of this file"
 NO_PASSWORD = "*"           # a hash that fits no password
 PIECE = 500                 # message files, or references, of one transaction
 CHUNKS = 32                 # chunks of records of one transaction
 _UIDS = (1 << 32) - 1
 _MODSEQS = 1 << 62
+
+Progress = Callable[[str, int, int], None]      # what is done, how much of it, out of how much
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """Nobody watches."""
 
 
 @define
@@ -66,8 +74,8 @@ class Rebuilt:
     findings: list[Finding] = field(factory=list)
 
 
-def rebuild(root: Path, into: Path | None = None, settings: Settings | None = None, *, users: Iterable[User] = ()
-            ) -> Rebuilt:
+def rebuild(root: Path, into: Path | None = None, settings: Settings | None = None, *, users: Iterable[User] = (),
+            progress: Progress = silent) -> Rebuilt:
     """Make the databases of the store in `root` anew, or those of a new store `into` which message files are linked or
     copied. No process may have the store open. `users` are rows for the built-in directory.
 
@@ -86,7 +94,7 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
         found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
         store = Store(target, settings)
         try:
-            _Rebuilding(store, choose(found, done.findings), adopted, done).run(list(users))
+            Rebuilding(store, choose(found, done.findings), adopted, done, progress).run(list(users))
             if target == root:
                 remove_old_files(store, found)
         finally:
@@ -122,41 +130,47 @@ def remove_old_files(store: Store, found: Sequence[Source]) -> None:
 # Mailboxes and messages
 
 @define(eq=False)
-class _Rebuilding:
-    """Fills an empty store."""
+class Rebuilding:
+    """Fills an empty store; `rejoin` has one that fills a partition of a store in use."""
 
     store: Store
     found: list[Source]
     adopted: dict[str, list[list[Path]]]
     done: Rebuilt
+    progress: Progress = silent
     _damaged: set[bytes] = field(factory=set)       # message files that were looked at, and are not to be used
 
     def run(self, users: Sequence[User]) -> None:
         """Do all of it. Raises StoreError DISK_FULL, UNAVAILABLE."""
         store = self.store
-        add_users(store, self.found, users, self.done.findings)
+        add_users(store.directory, self.found, users, self.done.findings)
         last_id = max((source.head.id for source in self.found), default=0)
         validity = max((source.head.uidvalidity for source in self.found), default=0)
         transact(store.mailboxes.env, lambda txn: store.mailboxes.skip_identities(MailboxId(last_id), validity, txn))
         for partition in store.partitions.values():
             here = [source for source in self.found if source.partition == partition.name]
-            self._damaged.clear()
-            epoch = max([read_epoch(partition.folder), *(source.head.epoch for source in here)])
-            partition.skip_to(epoch + 1, max(map(_last_serial, here), default=0) + SERIALS)
-            set_limits(partition, limits_of(self.found, partition.name))
-            for source in here:
-                self._mailbox(partition, source)
-            drop_names(partition, self.adopted.get(partition.name, []))
-            self._report_unclaimed(partition)
-            partition.flush()
+            self.fill(partition, here)
         store.mailboxes.env.flush()
         self._write_files()
+
+    def fill(self, partition: Partition, here: Sequence[Source]) -> None:
+        """Have an empty partition these mailboxes, with their messages. Flushed."""
+        self._damaged.clear()
+        epoch = max([read_epoch(partition.folder), *(source.head.epoch for source in here)])
+        partition.skip_to(epoch + 1, max(map(_last_serial, here), default=0) + SERIALS)
+        set_limits(partition, limits_of(self.found, partition.name))
+        for number, source in enumerate(here, 1):
+            self._mailbox(partition, source)
+            self.progress("mailboxes", number, len(here))
+        drop_names(partition, self.adopted.get(partition.name, []))
+        self._report_unclaimed(partition)
+        partition.flush()
 
     def _mailbox(self, partition: Partition, source: Source) -> None:
         """One mailbox with its messages; what it has not is in the findings."""
         left = idxfile.read_what_is_left(source.path)
         rows = self._usable(partition, source, _with_heads(partition, left))
-        entry = self._entry(source)
+        entry = self.entry_of(source)
         state = figures_of(partition, source, entry, rows)
         for at in range(0, len(rows), PIECE):
             marks = tally(entry.id, rows[at:at + PIECE])
@@ -170,11 +184,12 @@ class _Rebuilding:
         partition.transact(lambda txn: self._figures(txn, source, entry, state, left))
         uidls = of_rows(left.uidls, rows)
         partition.transact(lambda txn: txn.partition.uidls.put(entry.id, uidls, txn.handle))
-        transact(self.store.mailboxes.env, lambda txn: self._list(source, entry, txn))
+        self.enlist(source, entry)
         self.done.mailboxes += 1
         self.done.records += len(rows)
 
-    def _entry(self, source: Source) -> MailboxEntry:
+    def entry_of(self, source: Source) -> MailboxEntry:
+        """Its row in the list."""
         head, list_of_all = source.head, self.store.mailboxes
         validity = head.uidvalidity or transact(list_of_all.env, list_of_all.next_identity)[1]
         created = head.created or int(time.time())
@@ -190,19 +205,9 @@ class _Rebuilding:
             if reader < len(source.head.readers) and is_owner(source.head.readers[reader]):
                 txn.put_own(entry.id, int(item["chunk"]), source.head.readers[reader], item["own"])
 
-    def _list(self, source: Source, entry: MailboxEntry, txn: Txn) -> None:
-        mailboxes, head = self.store.mailboxes, source.head
-        for name, values in head.annotations.items():
-            for user, value in values.items():
-                with contextlib.suppress(ValueError):       # what nobody could have set
-                    mailboxes.annotations.set(entry.id, name, b64decode(value), txn, user)
-        if head.removed:
-            mailboxes.deleted.add(entry, head.removed, txn)
-            return
-        mailboxes.write(entry, txn)
-        if entry.name.is_inbox():
-            for name in head.subscriptions:
-                mailboxes.subscriptions.add(entry.name.owner, name, txn)
+    def enlist(self, source: Source, entry: MailboxEntry) -> None:
+        """Its records are there: have it in the list."""
+        transact(self.store.mailboxes.env, lambda txn: enlist(self.store.mailboxes, source, entry, txn))
 
     def _usable(self, partition: Partition, source: Source, rows: Rows) -> Rows:
         """The records whose message files are there, whole; the files are known to the partition then."""
@@ -275,7 +280,7 @@ class _Rebuilding:
             except ValueError:
                 known = False
             if not known:
-                self.done.findings.append(Finding("nothing is known of this file", str(path), RECONSTRUCT))
+                self.done.findings.append(Finding(UNKNOWN_FILE, str(path), RECONSTRUCT))
 
     def _write_files(self) -> None:
         """Write every `store.idx` as it is now."""
@@ -284,9 +289,24 @@ class _Rebuilding:
             portable.write_round(self.store, partition, hurry=True)
 
 
-def add_users(store: Store, found: Iterable[Source], users: Iterable[User], findings: list[Finding]) -> None:
+def enlist(mailboxes: MailboxList, source: Source, entry: MailboxEntry, txn: Txn) -> None:
+    """Have a mailbox in the list with what its `store.idx` says beside its records."""
+    head = source.head
+    for name, values in head.annotations.items():
+        for user, value in values.items():
+            with contextlib.suppress(ValueError):       # what nobody could have set
+                mailboxes.annotations.set(entry.id, name, b64decode(value), txn, user)
+    if head.removed:
+        mailboxes.deleted.add(entry, head.removed, txn)
+        return
+    mailboxes.write(entry, txn)
+    if entry.name.is_inbox():
+        for name in head.subscriptions:
+            mailboxes.subscriptions.add(entry.name.owner, name, txn)
+
+
+def add_users(directory: Directory, found: Iterable[Source], users: Iterable[User], findings: list[Finding]) -> None:
     """Those that the caller brings, and an inactive one for each other owner of a mailbox; who is there stays."""
-    directory = store.directory
     if not isinstance(directory, BuiltinDirectory):
         return
     mailboxes = sorted((source for source in found if source.name.owner and not source.head.removed),

@@ -1,7 +1,7 @@
 """Figures that are sums of others, counted anew: of mailboxes, quota roots and message files, all from the records."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,10 +41,10 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
     A mailbox is held still while it is counted; all mailboxes' figures when a quota root seems to have a wrong use; and
     the partition as a whole when a message file seems to have a wrong count. Raises StoreError BUSY, CORRUPT.
     """
-    done = _rebuild_rights(store) + _settle_aliases(store)
+    done = rebuild_rights(store) + settle_aliases(store)
     for mailbox in [mailbox for mailbox, _ in partition.all_states()]:
         done += _mend_mailbox(store, partition, mailbox)
-    done += _recount_quota(partition)
+    done += recount_quota(partition)
     done += recount_references(partition)
     done += _recount_purge(partition)
     done += _rebuild_cached(partition)
@@ -55,7 +55,7 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
 def recount_some(store: "Store", partition: Partition, mailboxes: Iterable[MailboxId]) -> list[Correction]:
     """The same for these mailboxes alone, and for what is counted over all of them, quota and references."""
     done = [correction for mailbox in mailboxes for correction in _mend_mailbox(store, partition, mailbox)]
-    done += _recount_quota(partition) + recount_references(partition)
+    done += recount_quota(partition) + recount_references(partition)
     partition.flush()
     return done
 
@@ -80,7 +80,7 @@ def repair_damaged(store: "Store", partition: Partition, mailbox: MailboxId) -> 
     return True
 
 
-def _rebuild_rights(store: "Store") -> list[Correction]:
+def rebuild_rights(store: "Store") -> list[Correction]:
     """Have the table of rights say what the list says."""
     listed = store.mailboxes
 
@@ -95,7 +95,15 @@ def _rebuild_rights(store: "Store") -> list[Correction]:
     return done
 
 
-def _settle_aliases(store: "Store") -> list[Correction]:
+def wrong_rights(store: "Store") -> list[Correction]:
+    """What `rebuild_rights` would put right."""
+    listed = store.mailboxes
+    entries = list(listed.all())
+    wrong = {name for _, name, _ in listed.granted.differences(entries, None)}
+    return [Correction("the table of rights does not agree with its ACL", name) for name in sorted(wrong)]
+
+
+def settle_aliases(store: "Store") -> list[Correction]:
     """Have the table of aliases say what the users' rows say."""
     if not isinstance(store.directory, BuiltinDirectory):
         return []
@@ -154,14 +162,20 @@ def _correct(txn: WriteTxn, state: MailboxState, rows: Rows) -> NDArray[np.bool_
 
 # Quota
 
-def _recount_quota(partition: Partition) -> list[Correction]:
-    if not any(True for _ in _wrong_uses(partition, None)):
+def recount_quota(partition: Partition, wanted: Callable[[str], bool] = lambda root: True, *, change: bool = True
+                  ) -> list[Correction]:
+    """Have each quota root use what its mailboxes have, or those roots that are `wanted`; without `change` only say
+    which do not."""
+    if not any(wanted(root) for root, _, _ in _wrong_uses(partition, None)):
         return []
 
     def work(txn: Txn) -> list[Correction]:
         done = []
         for root, octets, messages in list(_wrong_uses(partition, txn)):
-            partition.quotas.charge(root, octets, messages, txn, enforce=False)
+            if not wanted(root):
+                continue
+            if change:
+                partition.quotas.charge(root, octets, messages, txn, enforce=False)
             done.append(Correction(f"the quota's use was wrong by {-octets} octets, {-messages} messages",
                                    f"quota root {root}"))
         return done

@@ -110,7 +110,7 @@ def choose(found: Iterable[Source], findings: list[Finding]) -> list[Source]:
         if not head.removed:
             name = source.name
             if name in names:
-                name = _free(name, source.head.id)
+                name = free_name(name, source.head.id)
                 findings.append(Finding(f"another mailbox has this name, too: this one is {name} now", str(source.name),
                                         "mailbox rename"))
                 source = evolve(source, name=name)
@@ -120,7 +120,7 @@ def choose(found: Iterable[Source], findings: list[Finding]) -> list[Source]:
     return sorted(chosen, key=lambda source: source.head.id)
 
 
-def _free(name: MailboxName, mailbox: int) -> MailboxName:
+def free_name(name: MailboxName, mailbox: int) -> MailboxName:
     """A name beside it that no other mailbox has."""
     levels = name.path.split(SEPARATOR)
     return MailboxName(name.owner, SEPARATOR.join([*levels[:-1], f"{levels[-1][:50]} ({mailbox})"]))

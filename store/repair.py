@@ -20,6 +20,7 @@ from attrs import evolve, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store import idxfile
+from store.dates import HEAD, arrived
 from store.errors import Problem, StoreError
 from store.evidence import Chunk, Evidence, broken_chunks, gather
 from store.heads import LOST, renumbered
@@ -28,7 +29,7 @@ from store.mailbox import MailboxState
 from store.portable import right_place, whereabouts
 from store.refs import MessageRecord
 from store.txn import WriteTxn
-from store.values import Flag
+from store.values import Flag, InternalDate
 
 if TYPE_CHECKING:
     from store.store import Store
@@ -231,15 +232,19 @@ class _Salvage:
         if abs(int(made["zone"][0])) > _ZONE:
             made["zone"] = 0
         if row is None or not 0 <= made["received"][0] < _LATEST:
-            made["received"] = self._arrived(mid, record)
+            date = self._arrived(mid, record)
+            made["received"], made["zone"] = date.seconds, date.zone
         if row is None:
             made["saved"] = made["received"]
         return made[0]
 
-    def _arrived(self, mid: bytes, record: MessageRecord) -> int:
-        """When the message file was written: Unix time."""
+    def _arrived(self, mid: bytes, record: MessageRecord) -> InternalDate:
+        """When the message came, as its file says."""
         path = self._txn.partition.files.locate(mid, record.serial)
-        return int(path.stat().st_mtime) if path is not None else 0
+        if path is None:
+            return InternalDate(0, 0)
+        with path.open("rb") as file:
+            return arrived(file.read(HEAD), path.stat().st_mtime)
 
 
 def fit(row: Any, record: MessageRecord, txn: WriteTxn) -> None:

@@ -118,6 +118,9 @@ class Settings:
         "help": "the same for \\Junk", "type": "duration"})
     private_flags: str = field(default="seen", validator=_known_flags, metadata={
         "help": "flags that each reader of a shared mailbox has of its own: seen, answered, flagged, draft"})
+    lost_mailbox: str = field(default="public/Lost", metadata={
+        "help": "where onecopy reconstruct puts message files to which nothing refers, in a mailbox below it for each "
+                "partition; or user/postmaster/Lost; empty: they stay where they are, and are reported"})
     disk_reserve: int = field(default=32 << 20, metadata={
         "help": "octets that must stay free on a partition; below, new mail is refused for now", "type": "size"})
     disk_threshold: int = field(default=99, validator=_per_cent, metadata={

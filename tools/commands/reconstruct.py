@@ -14,17 +14,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mboxlist.entry import MailboxId
 from mboxlist.names import OTHERS, PUBLIC, MailboxName, NameProblem
-from store import portable, rebuild
+from store import portable, rebuild, relist
 from store.accounts.builtin import User
 from store.check import check
 from store.errors import Problem, StoreError
 from store.findings import RECONSTRUCT, Finding
 from store.ready import make_folders
 from store.recount import recount, recount_some
-from store.repair import Correction
 from store.settings import Settings
 from store.store import Store
-from tools.commands import Invocation, Parsers, account
+from tools.commands import Invocation, Parsers, account, rebuilding
+from tools.commands.rebuilding import Result
 from tools.errors import Failure
 from tools.output import print_json
 
@@ -39,18 +39,33 @@ SHOWN = 50                  # lines of each kind that are printed; --json has al
 def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("reconstruct", reconstruct, "make whole again what is damaged: indexes, counts, quota, store.idx; "
-                  "and when the databases are lost, all of them; exit status 1 if something is left")
+                  "and when databases are lost, those of a partition beside a running server, or all of them; exit "
+                  "status 1 if something is left")
     what = made.add_mutually_exclusive_group()
     what.add_argument("what", nargs="?", metavar="USER|MAILBOX", help="a user's mailboxes; or a mailbox and those "
                       "below it, as user/alice/Archive or public/news")
     what.add_argument("--all", action="store_true", help="the whole store")
-    what.add_argument("--partition", metavar="NAME", help="this partition alone")
-    made.add_argument("--check", action="store_true", help="only say what is wrong; exit status 1 if something is")
+    what.add_argument("--partition", metavar="NAME", help="this partition alone; when its databases are lost, also "
+                      "beside a running server, which takes it up by itself")
+    what.add_argument("--mboxlist", action="store_true", help="the list of mailboxes, when it alone is lost")
+    made.add_argument("--check", "--dry-run", action="store_true", help="only say what is wrong; exit status 1 if "
+                      "something is")
+    made.add_argument("--force", action="store_true", help="take nothing on trust: a partition's databases, or the "
+                      "list, are set aside and made anew; of mailboxes all cache records and store.idx are, and every "
+                      "message file is compared with its digest")
+    parts = made.add_argument_group("parts", "in the place of all that can be wrong")
+    parts.add_argument("--cache", action="store_true", help="what is remembered of messages (ENVELOPE, "
+                       "BODYSTRUCTURE), made anew from the message files")
+    parts.add_argument("--uid", type=rebuilding.uid_set, metavar="SET", help="with --cache and a mailbox: only of "
+                       "these UIDs, such as 1:9,12")
+    parts.add_argument("--quota", action="store_true", help="what quota roots use")
+    parts.add_argument("--rights", action="store_true", help="the tables by which shared mailboxes and aliases are "
+                       "looked up")
     made.add_argument("--plan", type=Path, metavar="DIR", help="read every message and store.idx, and write to DIR "
                       "what the store should be; nothing is changed")
     made.add_argument("--apply", type=Path, metavar="DIR", help="do what such a plan says")
     made.add_argument("--users", type=Path, metavar="FILE", help="a users.db with the accounts, when the databases are "
-                      "lost")
+                      "lost; default: one that was set aside, or that of the newest snapshot")
     made.add_argument("--engine", choices=ENGINES, help="what reads the messages: this process, or Spark (local)")
     made.add_argument("--json", action="store_true")
     group = made.add_argument_group("Spark")
@@ -59,44 +74,44 @@ def add(parser: Parsers) -> None:
     group.add_argument("--spark", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's own")
 
 
-@attrs.define
-class Result:
-    """What was done, or is to be done; what was left as it is; and what cannot be repaired here."""
-
-    mailboxes: int = 0
-    records: int = 0
-    messages: int = 0
-    corrections: list[Correction] = attrs.field(factory=list)
-    left: list[Finding] = attrs.field(factory=list)
-    findings: list[Finding] = attrs.field(factory=list)
-
-
 def reconstruct(invocation: Invocation) -> int:
     """onecopy reconstruct"""
     arguments, root = invocation.arguments, invocation.config.root
-    if not (arguments.what or arguments.all or arguments.partition or arguments.plan or arguments.apply):
-        raise Failure("what is to be reconstructed? A user, a mailbox, --partition NAME or --all")
+    parts = arguments.cache or arguments.quota or arguments.rights
+    if not (arguments.what or arguments.all or arguments.partition or arguments.plan or arguments.apply
+            or arguments.mboxlist or arguments.quota or arguments.rights):
+        raise Failure("what is to be reconstructed? A user, a mailbox, --partition NAME, --mboxlist or --all")
+    if arguments.uid and not (arguments.cache and arguments.what):
+        raise Failure("--uid is for --cache and a mailbox")
+    if parts and (arguments.plan or arguments.apply or arguments.engine or arguments.mboxlist):
+        raise Failure("--cache, --quota and --rights need no plan, and are not for the list")
     if arguments.apply and (arguments.plan or arguments.engine or arguments.partition):
         raise Failure("a plan that is applied is as it is: --plan, --engine and --partition are for making one")
     down = not any((root / "mboxlist").glob("*.db"))
     if down and not (root / "partitions").is_dir():
         raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
-    if down and (arguments.what or arguments.partition and not arguments.plan):
-        raise Failure("the databases are lost: only all of them can be made anew (--all)")
+    if down and (arguments.what or parts or arguments.partition and not arguments.plan):
+        raise Failure("the databases are lost: only all of them can be made anew (--all), or the list (--mboxlist)")
     with contextlib.ExitStack() as stack:
         if arguments.plan:
             result = _make_plan(invocation, arguments.plan, stack)
         elif arguments.apply:
             result = _apply(invocation, arguments.apply, down)
+        elif arguments.mboxlist or down and arguments.all and relist.only_list_is_lost(root):
+            result = rebuilding.make_list(invocation, _users(invocation), force=arguments.force)
         elif arguments.engine == "spark" or down and arguments.check:
             folder = Path(tempfile.mkdtemp(prefix=".plan-", dir=root))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             planned = _make_plan(invocation, folder, stack)
             result = planned if down and arguments.check else _apply(invocation, folder, down)
+            if not arguments.check and not arguments.partition:
+                rebuilding.take_in_all(invocation, result)
         elif down:
             result = _rebuild(invocation)
+        elif parts:
+            result = _parts(invocation)
         else:
-            result = _repair(invocation)
+            result = _partitions(invocation) or _repair(invocation)
     _print(result, invocation)
     return 1 if result.left or result.findings or arguments.check and result.corrections else 0
 
@@ -180,8 +195,59 @@ def _plans() -> _Plans:
 # Without one
 
 def _rebuild(invocation: Invocation) -> Result:
-    done = rebuild.rebuild(invocation.config.root, settings=_settings(invocation), users=_users(invocation))
-    return Result(done.mailboxes, done.records, done.messages, findings=done.findings)
+    result = Result()
+    with _bar(invocation) as progress:
+        result.add(rebuild.rebuild(invocation.config.root, settings=_settings(invocation), users=_users(invocation),
+                                   progress=progress))
+    rebuilding.take_in_all(invocation, result)
+    return result
+
+
+def _partitions(invocation: Invocation) -> Result | None:
+    """Make anew the databases of partitions that have lost theirs; None when that was not what was asked for."""
+    arguments, root = invocation.arguments, invocation.config.root
+    names = [name for name in rebuilding.lost_partitions(root) if arguments.all or arguments.partition == name]
+    if arguments.partition and not names and (arguments.force or rebuilding.unlisted(invocation, arguments.partition)):
+        names = [arguments.partition]
+    if not names:
+        return None
+    result = Result()
+    for name in names:
+        with _bar(invocation) as progress:
+            done = rebuilding.make_partition(invocation, name, progress, force=arguments.force)
+        for field in attrs.fields(Result):
+            setattr(result, field.name, getattr(result, field.name) + getattr(done, field.name))
+    return result
+
+
+def _parts(invocation: Invocation) -> Result:
+    """Cache records, quotas, or tables of rights alone."""
+    arguments, result = invocation.arguments, Result()
+    change = not arguments.check
+    with invocation.store() as store, _bar(invocation) as progress:
+        scope = [entry for _, mailbox in _scope(store, invocation) if (entry := store.mailboxes.find_id(
+            MailboxId(mailbox))) is not None and entry.partition in store.partitions] if arguments.cache else []
+        result.mailboxes = len(scope)
+        if arguments.cache:
+            rebuilding.recache(store, scope, result, invocation, progress)
+        if arguments.quota:
+            rebuilding.recount_quotas(store, result, _owner(store, invocation), arguments.partition, change=change)
+        if arguments.rights:
+            rebuilding.recount_rights(store, result, change=change)
+    return result
+
+
+def _owner(store: Store, invocation: Invocation) -> str | None:
+    """Whose the mailboxes are that are meant; None for all."""
+    what = invocation.arguments.what
+    if what is None:
+        return None
+    if not what.startswith((OTHERS, PUBLIC)):
+        return account(store, what).user
+    try:
+        return MailboxName.parse(what).owner
+    except NameProblem as error:
+        raise Failure(f"{what}: {error}") from None
 
 
 def _repair(invocation: Invocation) -> Result:
@@ -197,6 +263,11 @@ def _repair(invocation: Invocation) -> Result:
             result.left = _repairable(store, {mailbox for _, mailbox in scope} if arguments.what else None,
                                       arguments.partition)
             return result
+        entries = [entry for _, mailbox in scope if (entry := store.mailboxes.find_id(MailboxId(mailbox))) is not None
+                   and entry.partition in store.partitions] if arguments.what else []
+        if arguments.force and (arguments.what or arguments.all):
+            with _bar(invocation) as progress:
+                rebuilding.recache(store, entries or list(store.mailboxes.all()), result, invocation, progress)
         for name, partition in sorted(store.partitions.items()):
             here = [MailboxId(mailbox) for place, mailbox in scope if place == name]
             if arguments.what:
@@ -204,8 +275,10 @@ def _repair(invocation: Invocation) -> Result:
             elif arguments.partition in (None, name):
                 make_folders(partition.folder)
                 result.corrections += recount(store, partition)
+                rebuilding.take_in_lost(store, partition, result)
             partition.unwritten.changed.update(here)
             portable.write_round(store, partition, hurry=True)
+        result.findings += rebuilding.missing_files(store, entries)
     return result
 
 
@@ -260,7 +333,7 @@ def _users(invocation: Invocation) -> list[User]:
     """The accounts of a users.db that has lost its environment. Raises Failure."""
     table = invocation.arguments.users
     if table is None:
-        return []
+        return rebuilding.kept_accounts(invocation.config.root)
     if not table.is_file():
         raise Failure(f"there is no file {table}")
     return rebuild.salvage_users(table)

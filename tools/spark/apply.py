@@ -167,7 +167,7 @@ class _Loading:
 
     def run(self, store: Store, users: Sequence[User]) -> None:
         """Fill the store. Raises StoreError DISK_FULL, UNAVAILABLE, BadPlan."""
-        add_users(store, self.sources, users, self.done.findings)
+        add_users(store.directory, self.sources, users, self.done.findings)
         never_again(store, max((source.head.id for source in self.sources), default=0),
                     max((source.head.uidvalidity for source in self.sources), default=0))
         for partition in store.partitions.values():

@@ -1,0 +1,187 @@
+"""Commands of administrators, killed at random moments and run again: the work is done, and done once.
+
+KILLS=20 tries so many moments of each command.
+"""
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from mboxlist.kv import transact
+from mboxlist.names import MailboxName
+from store import partitions
+from store.copying import copy_messages
+from store.expunge import remove
+from store.flags import change_flags
+from store.index import chunk_key
+from store.messagefiles import MessageFiles
+from store.rights import set_acl
+from store.store import Store
+from store.uidls import bring
+from store.values import Flag, FlagAction, Flags
+from tests.conftest import MEMORY
+from tests.support import killing
+from tests.support.killing import kill_and_repeat
+from tests.support.stores import SMALL, deliver, make_store
+from tests.support.whole import lose_databases
+
+ALICE, BOB = MailboxName("alice", "INBOX"), MailboxName("bob", "INBOX")
+ARCHIVE = MailboxName("alice", "Archive")
+
+
+CONTENTS = [b"Subject: %d\r\n\r\n%d\r\n" % (number, number) for number in range(12)]
+_HASHED = sorted({f"{name[0]}/{name[1:3]}" for name in (hashlib.blake2b(content, digest_size=32).hexdigest()
+                                                        for content in CONTENTS)})
+
+
+@pytest.fixture(scope="module")
+def start():
+    """A store with two partitions; alice and bob share messages, some of which have been changed and expunged. It has
+    few folders: there are many copies of it."""
+    with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MessageFiles, "folders", lambda self: (f"{self.folder}/{each}" for each in _HASHED))
+        fill(Path(folder) / "start" / "store")
+        yield Path(folder) / "start"
+
+
+def fill(root):
+    store = make_store(root, ("alice", "bob"))
+    partitions.add(store, "second", None)
+    for path in ("Archive", "Archive/2026", "Work"):
+        store.create_mailbox(MailboxName("alice", path))
+    for number, content in enumerate(CONTENTS):
+        deliver(store, content, str(ALICE), str(BOB),
+                flags=Flags(Flag.SEEN if number % 2 else Flag(0), ("todo",) if number % 3 else ()),
+                header=b"Delivered-To: {}\r\n" if number > 9 else b"")
+    copy_messages(store, store.entry(ALICE), store.entry(ARCHIVE), [1, 2, 3])
+    copy_messages(store, store.entry(ALICE), store.entry(MailboxName("alice", "Archive/2026")), [4])
+    change_flags(store, store.entry(ALICE), [2, 5], FlagAction.ADD, Flags(Flag.FLAGGED))
+    remove(store, store.entry(ALICE), [7, 8])
+    set_acl(store, ARCHIVE, "bob", "lr")
+    bring(store, store.entry(BOB), {1: b"first", 3: b"third"})
+    store.set_quota("alice", 10_000_000)
+    store.set_quota("alice/Archive", 5_000_000)
+    store.subscribe("alice", "Archive")
+    store.close()
+
+
+def everything(store, here=None):
+    """What users and administrators see, without UIDNEXT and MODSEQs: each death has them skip ahead."""
+    boxes = {}
+    for entry in list(store.mailboxes.all()):
+        picture = store.open_mailbox(entry)
+        rows = [(int(row["uid"]), int(row["flags"]), int(row["keywords"]), int(row["received"]), int(row["size"]),
+                 store.open_message(picture.entry, row).read(0, int(row["size"]))) for row in picture.rows]
+        boxes[str(entry.name)] = (entry.partition, entry.uidvalidity, dict(entry.acl), picture.state.keywords,
+                                  store.uidls(entry), rows)
+    uses = {root: (use.octets, use.messages, use.octet_limit) for partition in store.partitions.values()
+            for root, use in partition.quotas.all()}
+    files = {name: sorted((mid.hex(), record.references) for mid, record in partition.refs.all() if record.references)
+             for name, partition in store.partitions.items()}
+    deleted = sorted(str(entry.name) for _, entry in store.mailboxes.deleted.all())
+    return boxes, uses, files, deleted, store.subscriptions("alice"), sorted(map(str, store.directory.all()))
+
+
+def test_what_is_counted(start, tmp_path):
+    """A command that does nothing to mail has few moments, one that moves it many; the same run has the same."""
+    with killing._copy(start, tmp_path) as here:
+        few = killing.run(here, ["user", "list"])
+        many = killing.run(here, ["user", "move", "alice", "--to", "second"])
+        assert few.status == many.status == 0 and 0 < few.moments < many.moments
+        dead = killing.run(here, ["user", "move", "alice", "--to", "primary"], at=many.moments // 2)
+        assert dead.status == -9 and dead.moments == 0
+
+
+def gone(store, here=None):
+    """What is left of removed users and mailboxes; which of several deaths made it wait for the purge is no matter."""
+    boxes, uses, files, deleted, subscribed, users = everything(store)
+    return boxes, {root: use for root, use in uses.items() if use[0] or use[1]}, files, deleted, subscribed, users
+
+
+DONE = (0, 1, 2)            # the work may have been done when it died: then it says that there is nothing to do
+COMMANDS = {
+    "user move": (["user", "move", "alice", "--to", "second"], {}),
+    "user remove": (["user", "remove", "alice", "--now", "--yes"], {"look": gone, "statuses": DONE}),
+    "user rename": (["user", "rename", "alice", "zoe"], {"look": gone, "statuses": DONE}),
+    "mailbox rename": (["mailbox", "rename", "alice", "Archive", "Old"], {"statuses": DONE}),
+    "mailbox delete": (["mailbox", "delete", "alice", "Archive", "Work", "--yes"], {"look": gone, "statuses": DONE}),
+    "quota set": (["quota", "set", "alice/Archive", "--octets", "7M"], {}),
+    "quota remove": (["quota", "remove", "alice/Archive"], {"statuses": DONE}),
+    "partition add": (["partition", "add", "third"], {"statuses": DONE}),
+    "partition remove": (["partition", "remove", "second", "--yes"], {"statuses": DONE}),
+    "uidl import": (["uidl", "import", "alice", "-"], {"octets": b"1 one\n2 two\n3 three\n9 nine\n"}),
+    "relink": (["relink"], {}),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands(start, tmp_path, name):
+    words, rest = COMMANDS[name]
+    kill_and_repeat(start, tmp_path, *words, **{"look": everything, "kills": 1, "seed": len(name), **rest})
+
+
+# Reconstruct
+
+@pytest.fixture
+def broken(start, tmp_path):
+    """A copy of the store, to be damaged."""
+    with killing._copy(start, tmp_path) as here:
+        yield here
+
+
+def spoil(here, work):
+    store = Store(here / "store", SMALL)
+    work(store, store.partitions["primary"])
+    store.close()
+
+
+def spoil_chunk(store, partition):
+    key = chunk_key(store.entry(ALICE).id, 0)
+    partition.transact(lambda txn: partition.index.put(key, partition.index.get(key, txn.handle)[:-8] + bytes(8),
+                                                       txn.handle))
+
+
+def spoil_much(store, partition):
+    """A chunk, a quota, references, a cache record, the table of rights."""
+    spoil_chunk(store, partition)
+    partition.transact(lambda txn: txn.charge_root("bob", 77, 1, enforce=False))
+    mid, record = next(iter(list(partition.refs.all())))
+    partition.transact(lambda txn: txn.refs.write(mid, evolve(record, references=9), txn.handle))
+    partition.transact(lambda txn: partition.forget_cached(record.serial, txn.handle))
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.granted.rebuild([], txn))
+
+
+def lose_index(here, name):
+    shutil.rmtree(here / "store" / "partitions" / name / "index")
+
+
+def lose_all(here):
+    shutil.copy(here / "store" / "mboxlist" / "users.db", here / "users.db")
+    lose_databases(here / "store")
+
+
+FORMS = {
+    "all": (["reconstruct", "--all"], lambda here: spoil(here, spoil_much)),
+    "mailbox": (["reconstruct", "user/alice/INBOX"], lambda here: spoil(here, spoil_chunk)),
+    "cache": (["reconstruct", "alice", "--cache", "--uid", "1:20"], lambda here: None),
+    "rights": (["reconstruct", "--quota", "--rights"], lambda here: spoil(here, lambda store, partition: transact(
+        store.mailboxes.env, lambda txn: store.mailboxes.granted.rebuild([], txn)))),
+    "partition": (["reconstruct", "--partition", "primary"], lambda here: lose_index(here, "primary")),
+    "partition by force": (["reconstruct", "--partition", "primary", "--force"], lambda here: None),
+    "mboxlist": (["reconstruct", "--mboxlist", "--force"], lambda here: None),
+    "everything": (["reconstruct", "--all", "--users", killing.HERE + "/users.db"], lose_all),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_reconstruct(broken, tmp_path, form):
+    words, damage = FORMS[form]
+    damage(broken)
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    kill_and_repeat(broken, folder, *words, look=everything, kills=2 if "part" in form else 1, statuses=(0, 1),
+                    seed=len(form))

@@ -1,0 +1,219 @@
+"""Parts of onecopy reconstruct: a partition or the list of mailboxes alone, and what can be made anew of a store that
+is whole otherwise: cache records, quotas, the rights look-up."""
+
+import argparse
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from attrs import define, field
+
+from imap.wire.grammar import SyntaxProblem
+from imap.wire.numbers import parse_number_set
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import PUBLIC, SEPARATOR
+from store import anew, lost, partitions, rebuild, recount, rejoin, relist
+from store.accounts.builtin import User
+from store.errors import Problem, StoreError
+from store.findings import RECONSTRUCT, Finding
+from store.partition import Partition, snapshot_time
+from store.presence import Presence, server
+from store.repair import Correction
+from store.settings import Settings
+from store.store import Store
+from tools.commands import Invocation
+from tools.errors import Failure
+from tools.opening import open_store
+
+RANGES = 10_000             # of a set of UIDs
+
+Progress = Callable[[str, int, int], None]      # what is done, how much of it, out of how much
+
+
+@define
+class Result:
+    """What was done, or is to be done; what was left as it is; and what cannot be repaired here."""
+
+    mailboxes: int = 0
+    records: int = 0
+    messages: int = 0
+    corrections: list[Correction] = field(factory=list)
+    left: list[Finding] = field(factory=list)
+    findings: list[Finding] = field(factory=list)
+
+    def add(self, done: rebuild.Rebuilt) -> None:
+        """What a rebuild has made."""
+        self.mailboxes += done.mailboxes
+        self.records += done.records
+        self.messages += done.messages
+        self.findings += done.findings
+
+
+def uid_set(text: str) -> Callable[[int], bool]:
+    """Whether a UID is in a set as IMAP has them (RFC 3501 §9, sequence-set)."""
+    try:
+        numbers = parse_number_set(text.encode("ascii"), RANGES)
+    except (SyntaxProblem, UnicodeError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no set of UIDs, such as 1:9,12") from None
+    ranges = numbers.resolve((1 << 32) - 1)
+    return lambda uid: any(first <= uid <= last for first, last in ranges)
+
+
+# Partitions and the list
+
+def lost_partitions(root: Path) -> list[str]:
+    """Those that have message files and no databases."""
+    folder = root / "partitions"
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [name for name in names if rejoin.is_lost(root, name)]
+
+
+def unlisted(invocation: Invocation, name: str) -> bool:
+    """Whether the partition is whole, and the processes in the store do not know of it."""
+    known = partitions.listed(invocation.config.root)
+    return known is not None and name not in known and partitions.is_whole(
+        invocation.config.root / "partitions" / name) and server(invocation.config.root / "run" / "server.pid") != 0
+
+
+def make_partition(invocation: Invocation, name: str, progress: Progress, *, force: bool = False) -> Result:
+    """A partition's databases made anew, beside a running server. Raises StoreError, Failure."""
+    root, result = invocation.config.root, Result()
+    if invocation.arguments.check:
+        result.left.append(Finding("it has no databases" if rejoin.is_lost(root, name) else
+                                   "its databases would be made anew", f"partition {name}", RECONSTRUCT))
+        return result
+    if rejoin.is_lost(root, name) and not (root / "mboxlist").is_dir():
+        raise Failure("the list of mailboxes is lost, too: make everything anew (--all)")
+    settings = invocation.config.settings("store", Settings)
+    result.add(rejoin.rejoin(root, name, settings, invocation.store, restart=partial(_restart, root), force=force,
+                             progress=progress))
+    with invocation.store() as store:
+        take_in_lost(store, store.partition(name), result)
+    return result
+
+
+def _restart(root: Path) -> None:
+    """Have a server's processes begin anew: when a process dies in the store its supervisor starts all of them again,
+    and clients see a dropped connection. A command that has the store open must end by itself."""
+    if not server(root / "run" / "server.pid"):
+        return
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            Presence(root / "run", "onecopy reconstruct, which wants all to begin anew").settled()
+        os._exit(1)
+    os.waitpid(child, 0)
+
+
+def take_in_lost(store: Store, partition: Partition, result: Result, *, change: bool = True) -> None:
+    """Message files that nothing claims go to the administrator's mailbox; it is no fault that they were there."""
+    taken = lost.take_in(store, partition, change=change)
+    result.corrections += taken.corrections
+    result.left += taken.left
+    known = {correction.where.removeprefix("message ") for correction in taken.corrections}
+    result.findings = [finding for finding in result.findings
+                       if not (finding.what == rebuild.UNKNOWN_FILE and Path(finding.where).name in known)]
+
+
+def take_in_all(invocation: Invocation, result: Result) -> None:
+    """The same for a store that was made anew."""
+    with invocation.store() as store:
+        for _, partition in sorted(store.partitions.items()):
+            take_in_lost(store, partition, result)
+
+
+def make_list(invocation: Invocation, users: list[User], *, force: bool) -> Result:
+    """The list of mailboxes made anew, while nobody is in the store. Raises StoreError, Failure."""
+    root, result = invocation.config.root, Result()
+    aside = root / "mboxlist"
+    if any(aside.glob("*.db")):
+        if not force:
+            raise Failure("there is a list of mailboxes; with --force it is set aside, and made anew")
+        if invocation.arguments.check:
+            return Result(left=[Finding("it would be made anew", str(aside), RECONSTRUCT)])
+        if server(root / "run" / "server.pid"):
+            raise StoreError(Problem.STORE_IN_USE, "Stop the server first: nobody can do without the list")
+        aside.rename(root / f"mboxlist.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        users = users or kept_accounts(root)
+    if not relist.only_list_is_lost(root):
+        raise Failure("partitions have no databases, either: make everything anew (--all)")
+    if invocation.arguments.check:
+        return Result(left=[Finding("it is lost", str(aside), RECONSTRUCT)])
+    result.add(relist.relist(root, invocation.config.settings("store", Settings), users=users))
+    open_store(invocation.config, invocation.arguments.program).close()         # which settles what differs
+    return result
+
+
+def kept_accounts(root: Path) -> list[User]:
+    """The accounts that are in a list that was set aside, or else in the newest snapshot that has any."""
+    aside = sorted(root.glob("mboxlist.damaged-*/users.db"), reverse=True)
+    taken = [path for path in root.glob("snapshots/*/mboxlist/users.db")
+             if snapshot_time(path.parent.parent.name) is not None]
+    for table in [*aside, *sorted(taken, reverse=True)]:
+        users = rebuild.salvage_users(table)
+        if users:
+            return users
+    return []
+
+
+# Parts of what is whole otherwise
+
+def recache(store: Store, entries: list[MailboxEntry], result: Result, invocation: Invocation, progress: Progress
+            ) -> None:
+    """Cache records of these mailboxes' messages, or of some UIDs, from their files. Raises StoreError."""
+    arguments = invocation.arguments
+    found = anew.messages_of(store, entries, arguments.uid)
+    total, done = sum(map(len, found.values())), 0
+
+    def tell(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("messages", done, total)
+
+    result.messages = total
+    for name, mids in sorted(found.items()):
+        for item in anew.recache(store.partitions[name], mids, change=not arguments.check, verify=arguments.force,
+                                 tell=tell):
+            if isinstance(item, Finding):
+                result.findings.append(item)
+            elif arguments.check:
+                result.left.append(Finding(item.what, item.where, RECONSTRUCT))
+            else:
+                result.corrections.append(item)
+
+
+def recount_quotas(store: Store, result: Result, owner: str | None, partition: str | None, *, change: bool) -> None:
+    """Quota use, as the figures of mailboxes sum up; of all, or of one owner's roots. Raises StoreError."""
+    for name, place in sorted(store.partitions.items()):
+        if partition in (None, name):
+            told = recount.recount_quota(place, _roots_of(owner), change=change)
+            if change:
+                result.corrections += told
+                place.flush()
+            else:
+                result.left += [Finding(each.what, each.where, RECONSTRUCT) for each in told]
+
+
+def _roots_of(owner: str | None) -> Callable[[str], bool]:
+    if owner is None:
+        return lambda root: True
+    if not owner:
+        return lambda root: root.startswith(PUBLIC)
+    return lambda root: root.partition(SEPARATOR)[0] == owner
+
+
+def recount_rights(store: Store, result: Result, *, change: bool) -> None:
+    """The tables by which rights and aliases are looked up. Raises StoreError."""
+    if change:
+        result.corrections += recount.rebuild_rights(store) + recount.settle_aliases(store)
+    else:
+        result.left += [Finding(each.what, each.where, RECONSTRUCT) for each in recount.wrong_rights(store)]
+
+
+def missing_files(store: Store, entries: list[MailboxEntry]) -> list[Finding]:
+    """The message files of these mailboxes that are not there, or not as long as they were. Raises StoreError."""
+    return [finding for name, mids in sorted(anew.messages_of(store, entries).items())
+            for finding in anew.look_at_files(store.partitions[name], mids)]
