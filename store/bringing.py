@@ -28,6 +28,7 @@ from store.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
 
 PIECE = 2000                # records that one transaction adds
+TOGETHER = 256              # message files that are put on disk at a time
 FLAGS = sum(flag.value for flag in Flag)
 
 Key = tuple[bytes, int, int, int]       # what makes two records the same message: digest, date, zone, own header fields
@@ -43,7 +44,7 @@ class Contents:
     _whole: dict[bytes, bytes] = field(factory=dict, init=False)    # of contents that are here behind another header
 
     def __attrs_post_init__(self) -> None:
-        self._landing = Landing(self.partition, self.side_by_side)
+        self._landing = Landing(self.partition, self.side_by_side, most=TOGETHER)
 
     @property
     def files(self) -> int:
@@ -98,6 +99,11 @@ class Contents:
     def keep(self) -> None:
         """Have on disk, and on record, what has come. Raises StoreError DISK_FULL, UNAVAILABLE."""
         self._landing.keep()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `keep` is due."""
+        return bool(self._landing.batch)
 
     def drop(self) -> None:
         """Forget what has come since."""

@@ -71,10 +71,7 @@ class Nursery:
         """A mailbox to be filled. Raises StoreError MAILBOX_EXISTS, DISK_FULL."""
         if self.store.mailboxes.find(wanted.name) is not None:
             raise StoreError(Problem.MAILBOX_EXISTS)
-        state = evolve(MailboxState.new(1, self.partition.epoch, ""), moving=True, removed=removal.DOOMED)
-        mailbox = self._next_id()
-        self.partition.transact(lambda txn: txn.set_state(mailbox, None, state))
-        return Filling(self.partition, wanted, mailbox)
+        return Filling(self.partition, wanted, self._next_id())
 
     def _next_id(self) -> MailboxId:
         if not self._ids:
@@ -128,6 +125,7 @@ class Filling:
     wanted: Wanted
     mailbox: MailboxId
     _last: int = field(default=0, init=False)
+    _begun: bool = field(default=False, init=False)     # the partition has it
 
     def add(self, rows: Rows) -> None:
         """More records, of `Contents.translated` or `bringing.new_rows`: those without a UID, or with one that does not
@@ -147,16 +145,21 @@ class Filling:
                 self.partition.transact(lambda txn, some=rows[at:at + PIECE]: self._put(txn, some))   # type: ignore[misc]
             except NotCarried:
                 raise StoreError(Problem.BUSY, detail="message files went while they were being brought") from None
+            self._begun = True
 
     def _put(self, txn: WriteTxn, rows: Rows) -> None:
-        before = txn.any_state(self.mailbox)
-        if before is None:
-            raise StoreError(Problem.NO_MAILBOX)
+        before = self._state(txn)
         txn.append(self.mailbox, rows)
         after = figures(before, rows)
         highest = max(before.highestmodseq, int(rows["modseq"].max()))
         txn.set_state(self.mailbox, None, evolve(after, uidnext=int(rows["uid"][-1]) + 1, highestmodseq=highest))
         refer(txn, self.mailbox, rows)
+
+    def _state(self, txn: WriteTxn) -> MailboxState:
+        state = txn.any_state(self.mailbox)
+        if state is None and self._begun:
+            raise StoreError(Problem.NO_MAILBOX)
+        return state or evolve(MailboxState.new(1, txn.partition.epoch, ""), moving=True, removed=removal.DOOMED)
 
     def finish(self, own: Iterable[tuple[int, str, "np.ndarray"]] = (), uidls: Mapping[int, bytes] | None = None
                ) -> None:
@@ -165,9 +168,7 @@ class Filling:
         flags = list(own)
 
         def work(txn: WriteTxn) -> None:
-            state = txn.any_state(self.mailbox)
-            if state is None:
-                raise StoreError(Problem.NO_MAILBOX)
+            state = self._state(txn)
             highest = min(max(state.highestmodseq, self.wanted.highestmodseq), MODSEQS)
             uidnext = min(max(state.uidnext, self.wanted.uidnext), MAX_UID)
             for number, reader, chunk in flags:

@@ -6,13 +6,15 @@
     partitions/P/messages/3/fa/<digest>     a message file, before the first mailbox that needs it
     partitions/P/users/.../store.idx        a mailbox: see `store.idxfile`
     catalogue.jsonl         every mailbox that there is, and the archive that has it; which message files there are
-    totals.json             the last one: sums, and a digest of all before it
+    totals.json             the last one: sums, and a digest over those of all members before it
 
 The names are those of a store's own files. So what any tar unpacks is a user area and message files from which `onecopy
 reconstruct --all` makes a store.
 """
 
+import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -83,8 +85,8 @@ class Manifest:
 @frozen
 class Totals:
     """Sums over an archive. `catalogue` is where in the file the frame with the catalogue begins; `digest` is that of
-    all octets of the tar before the totals; `complete`: everything in the scope is in this archive or in those that it
-    continues."""
+    a line with the name, and one with size and digest, of each member before; `complete`: everything in the scope is in
+    this archive or in those that it continues."""
 
     messages: int = 0
     octets: int = 0
@@ -314,3 +316,12 @@ def parse_name(name: str) -> tuple[str, str, bytes] | None:
         return None
     return (partition, kind, mid) if kind == "messages" and len(mid) == 32 else None
 
+
+@contextlib.contextmanager
+def in_memory() -> Iterator[Path]:
+    """A file that is nowhere on disk."""
+    handle = os.memfd_create("onecopy")
+    try:
+        yield Path(f"/proc/self/fd/{handle}")
+    finally:
+        os.close(handle)

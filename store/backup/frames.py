@@ -63,7 +63,6 @@ class FrameWriter:
     level: int = 3
     offset: int = 0
     packed: int = 0
-    digest: "blake2b" = field(factory=lambda: blake2b(digest_size=32))
     _held: list[bytes] = field(factory=list)
     _octets: int = 0
     _first: int = _NOWHERE
@@ -77,7 +76,6 @@ class FrameWriter:
 
     def write(self, data: bytes) -> None:
         """More of the tar."""
-        self.digest.update(data)
         while data:
             some, data = data[:LARGEST - self._octets], data[LARGEST - self._octets:]
             self._held.append(some)

@@ -128,7 +128,7 @@ class Making:
         tar.add_octets(CATALOGUE, b"".join(self.catalogue.lines()), mtime=self.manifest.time)
         frames.begin(fresh=True)
         self.totals = evolve(self.totals, members=tar.count, catalogue=where, complete=complete,
-                             digest=frames.digest.hexdigest())
+                             digest=tar.all.hexdigest())
         tar.add_octets(TOTALS, self.totals.to_bytes(), mtime=self.manifest.time)
         tar.end()
 
@@ -208,9 +208,10 @@ class Making:
                                               readers=[]))
 
     def _listed(self, head: Head) -> Listed:
-        facts = evolve(head, epoch=0, written=0, store="", recent=1, readers=[], records=0, uidnext=1, highestmodseq=1)
+        facts = json.dumps([head.owner, head.created, head.special_use, head.quota_root, head.limits, head.acl,
+                            head.annotations, head.keywords, head.subscriptions]).encode()
         return Listed(head.name, head.id, head.partition, head.uidvalidity, head.uidnext, head.highestmodseq,
-                      head.records, blake2b(facts.to_bytes(), digest_size=16).hexdigest(), self.manifest.id)
+                      head.records, blake2b(facts, digest_size=16).hexdigest(), self.manifest.id)
 
     def _mailbox(self, tar: MemberWriter, entry: MailboxEntry) -> None:
         if self.previous is not None:

@@ -43,7 +43,7 @@ class MemberWriter:
 
     frames: FrameWriter
     count: int = 0
-    octets: int = 0
+    all: "blake2b" = field(factory=lambda: blake2b(digest_size=32))     # of names, sizes and digests so far
 
     def add(self, name: str, size: int, data: Iterable[bytes], said: Mapping[str, str], *, mtime: int = 0,
             fresh: bool = False) -> None:
@@ -58,7 +58,7 @@ class MemberWriter:
             raise ValueError(f"{name} has {size - left} octets, and should have {size}")
         self.frames.write(_ZEROS[:-size % RECORD])
         self.count += 1
-        self.octets += size
+        self.all.update(_line(name, size, said))
 
     def add_octets(self, name: str, data: bytes, *, mtime: int = 0, fresh: bool = False, **said: str) -> None:
         """A member that is in memory."""
@@ -68,6 +68,10 @@ class MemberWriter:
         """No more comes."""
         self.frames.write(_ZEROS * 2)
         self.frames.flush()
+
+
+def _line(name: str, size: int, said: Mapping[str, str]) -> bytes:
+    return f"{name}\n{size} {said.get('digest', '')}\n".encode()
 
 
 def heading(name: str, size: int, said: Mapping[str, str], mtime: int) -> bytes:
@@ -115,7 +119,7 @@ class Member:
     size: int
     said: Mapping[str, str]
     offset: int
-    before: "blake2b"               # of all octets of the tar before its headers
+    before: "blake2b"               # of names, sizes and digests of all members before it
     take: Callable[[int], bytes] = field(repr=False)
     left: int = 0                   # octets that have not been taken
 
@@ -141,12 +145,12 @@ class MemberReader:
     _piece: Piece = field(factory=lambda: Piece(0, b""))
     _next: Piece | None = None
     _at: int = 0                    # in the piece
-    _digest: "blake2b" = field(factory=lambda: blake2b(digest_size=32))
+    _all: "blake2b" = field(factory=lambda: blake2b(digest_size=32))
 
     def all(self) -> Iterator[Member | Lost]:
         """Every member that can be read, at least in part, and every stretch of octets that cannot."""
         more: dict[str, str] = {}
-        before, start = self._digest.copy(), self.offset
+        start = self.offset
         while True:
             try:
                 block = self._take(RECORD)
@@ -160,21 +164,22 @@ class MemberReader:
                     more = _parse_records(self._take(size + -size % RECORD)[:size])
                     continue
                 yield from self._member(more.get("path", name), int(more.get("size", size)),
-                                        _words(more.get("comment", "")), start, before)
+                                        _words(more.get("comment", "")), start)
             except _End:
                 return
             except (_Gap, ValueError):
                 yield from self._resume()
-            more, before, start = {}, self._digest.copy(), self.offset
+            more, start = {}, self.offset
 
     @property
     def offset(self) -> int:
         """Where in the tar it is."""
         return self._piece.offset + self._at
 
-    def _member(self, name: str, size: int, said: Mapping[str, str], start: int, before: "blake2b"
-                ) -> Iterator[Member]:
+    def _member(self, name: str, size: int, said: Mapping[str, str], start: int) -> Iterator[Member]:
+        before = self._all.copy()
         member = Member(name, size, said, start, before, lambda count: self._part(member, count), size)
+        self._all.update(_line(name, size, said))
         yield member
         while member.left:
             taken = self._take(min(member.left, BLOCK))
@@ -211,7 +216,6 @@ class MemberReader:
             found = b"".join(parts)
         else:
             self._at += count
-        self._digest.update(found)
         return found
 
     def _coming(self) -> Piece | None:

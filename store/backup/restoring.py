@@ -22,7 +22,7 @@ from store import idxfile, partitions, quotaroots
 from store.accounts.base import Account, Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.backup import accounts
-from store.backup.archive import ACCOUNTS, LIMITS, TOTALS, Archive, Catalogue, parse_name
+from store.backup.archive import ACCOUNTS, LIMITS, TOTALS, Archive, Catalogue, in_memory, parse_name
 from store.backup.members import Cut, Lost, Member
 from store.bringing import Contents, add, lacking
 from store.carrying import Carrier, carry_rows
@@ -37,7 +37,8 @@ from store.rebuild import NO_PASSWORD, acl_of
 if TYPE_CHECKING:
     from store.store import Store
 
-TOGETHER = 64               # mailboxes that are published at a time
+TOGETHER = 256              # mailboxes that are made, and published, at a time,
+OCTETS = 32 << 20           # or fewer, when their records have so much
 SHOWN = 20                  # UIDs of lost messages that one line names
 
 
@@ -102,6 +103,7 @@ class Restoring:
     _contents: dict[str, Contents] = field(factory=dict, init=False)
     _nurseries: dict[str, Nursery] = field(factory=dict, init=False)
     _waiting: dict[str, list[Filling]] = field(factory=dict, init=False)
+    _ready: list[tuple[str, Remains]] = field(factory=list, init=False)
     _names: set[str] = field(factory=set, init=False)               # mailboxes that have been dealt with
     _damaged: set[str] = field(factory=set, init=False)             # messages of which a copy was damaged, by digest
     _owners: set[str] = field(factory=set, init=False)
@@ -187,11 +189,12 @@ class Restoring:
             elif place[1] == "messages":
                 self._land(place[0], place[2], member)
             else:
-                with tempfile.NamedTemporaryFile(prefix="onecopy-") as spool:
-                    left = self._index(member, Path(spool.name))
-                    if left is not None and left.head is not None and self._is_wanted(at, member.name, left.head.name):
-                        self._mailbox(place[0], left)
+                with in_memory() as path:
+                    left = self._index(member, path)
+                if left is not None and left.head is not None and self._is_wanted(at, member.name, left.head.name):
+                    self._soon(place[0], left)
             self.told(self._counted())
+        self._now()
 
     def _chosen(self) -> None:
         """What is named: the mailboxes first, then the messages that they need, then both together."""
@@ -239,12 +242,12 @@ class Restoring:
                 place = parse_name(member.name)
                 if place is None or place[1] != "users":
                     continue
-                with tempfile.NamedTemporaryFile(prefix="onecopy-") as spool:
-                    left = self._index(member, Path(spool.name))
-                    if left is not None and left.head is not None and left.head.name in due:
-                        due.discard(left.head.name)
-                        self._tell(f"{left.head.name}: it is as it was in an older archive, {self.archives[at].name}")
-                        self._mailbox(place[0], left)
+                with in_memory() as path:
+                    left = self._index(member, path)
+                if left is not None and left.head is not None and left.head.name in due:
+                    due.discard(left.head.name)
+                    self._tell(f"{left.head.name}: it is as it was in an older archive, {self.archives[at].name}")
+                    self._mailbox(place[0], left)
 
     def _is_due(self, name: str) -> bool:
         try:
@@ -283,6 +286,17 @@ class Restoring:
 
     # Mailboxes
 
+    def _soon(self, partition: str, left: Remains) -> None:
+        """A mailbox that waits for others, whose message files are put on disk together."""
+        self._ready.append((partition, left))
+        if len(self._ready) >= TOGETHER or sum(each.rows.nbytes for _, each in self._ready) > OCTETS:
+            self._now()
+
+    def _now(self) -> None:
+        ready, self._ready = self._ready, []
+        for partition, left in ready:
+            self._mailbox(partition, left)
+
     def _index(self, member: Member, path: Path) -> Remains | None:
         """What is left of a mailbox's file."""
         with path.open("wb") as file:
@@ -318,7 +332,8 @@ class Restoring:
             return
         self._own_account(name.owner, partition)
         contents = self._brought(partition)
-        contents.keep()
+        if contents.waiting:
+            contents.keep()
         left = evolve(left, rows=rows)
         new, had = contents.translated(rows, left.heads)
         if not had.all():
@@ -386,7 +401,7 @@ class Restoring:
 
     def _publish(self, most: int) -> None:
         for name, waiting in self._waiting.items():
-            if len(waiting) > most:
+            if len(waiting) > most or waiting and not most:
                 for refused in self._nurseries[name].publish(waiting):
                     self.done.mailboxes -= 1
                     self._tell(f"{refused.wanted.name}: it was made meanwhile, or the user is on another back end: "

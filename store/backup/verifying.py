@@ -1,16 +1,14 @@
 """Whether archives are whole: every octet is read, and every digest compared."""
 
-import tempfile
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
 from store import idxfile
-from store.backup.archive import ACCOUNTS, CATALOGUE, LIMITS, TOTALS, Archive, Catalogue, parse_name
+from store.backup.archive import ACCOUNTS, CATALOGUE, LIMITS, TOTALS, Archive, Catalogue, in_memory, parse_name
 from store.backup.members import Cut, Lost, Member
 from store.errors import StoreError
 from store.idxfile import Remains
@@ -153,15 +151,15 @@ class _Verifying:
 
     def _mailbox(self, member: Member) -> None:
         digest = blake2b(digest_size=32)
-        with tempfile.NamedTemporaryFile(prefix="onecopy-") as spool:
-            for data in member.data():
-                spool.write(data)
-                digest.update(data)
-            spool.flush()
+        with in_memory() as path:
+            with path.open("wb") as spool:
+                for data in member.data():
+                    spool.write(data)
+                    digest.update(data)
             if digest.hexdigest() != member.said.get("digest"):
                 raise Cut
             try:
-                left = idxfile.read_what_is_left(Path(spool.name))
+                left = idxfile.read_what_is_left(path)
             except StoreError:
                 raise Cut from None
         for finding in left.findings:
