@@ -5,10 +5,12 @@
                                             goes on with the next part
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +74,31 @@ class Folder:
     def backup(self, making: Callable[[Catalogue | None], Making], form: Form, *, full: bool = False) -> list[Making]:
         """Add a backup: incremental if there is one to continue, or the rest of one that was cut off.
 
-        Raises StoreError DISK_FULL, UNAVAILABLE, BAD_NAME.
+        Raises StoreError BUSY, DISK_FULL, UNAVAILABLE, BAD_NAME.
         """
+        with self._alone():
+            self.entries = self.of(self.path).entries
+            return self._backup(making, form, full)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else puts a backup here; what others have left half done goes. Raises StoreError BUSY."""
         try:
             self.path.mkdir(mode=0o700, exist_ok=True)
-            for left in self.path.glob("*" + PART):
-                left.unlink()
+            handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise disk_problem(error) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for left in self.path.glob("*" + PART):
+                left.unlink()
+            yield
+        except BlockingIOError:
+            raise StoreError(Problem.BUSY, f"Another backup goes to {self.path}") from None
+        finally:
+            os.close(handle)
+
+    def _backup(self, making: Callable[[Catalogue | None], Making], form: Form, full: bool) -> list[Making]:
         previous = None
         if self.entries and not (full and self.entries[-1].complete):
             previous = Archive(self.path / self.entries[-1].file).catalogue()

@@ -42,6 +42,7 @@ from store.errors import Problem, StoreError
 from store.idxfile import Contents, Head
 from store.index import Rows
 from store.mailbox import MailboxState
+from store.messagefiles import MessageFile
 from store.partition import Partition
 from store.quota import DEFAULT
 from store.refs import MessageRecord
@@ -214,9 +215,10 @@ class Making:
                       head.records, blake2b(facts, digest_size=16).hexdigest(), self.manifest.id)
 
     def _mailbox(self, tar: MemberWriter, entry: MailboxEntry) -> None:
-        if self.previous is not None:
-            now, old = self._now(entry), self.previous.mailboxes.get(str(entry.name))
-            if now is not None and old is not None and old.is_same(now):
+        old = self.previous.mailboxes.get(str(entry.name)) if self.previous is not None else None
+        if old is not None:
+            now = self._now(entry)
+            if now is not None and old.is_same(now):
                 self.catalogue.mailboxes[old.name] = old
                 return
         for left in reversed(range(TRIES)):
@@ -230,9 +232,9 @@ class Making:
             except _Gone:
                 continue
             except StoreError as error:
-                if error.problem is not Problem.CORRUPT:
-                    raise
                 self.findings.append(f"{entry.name}: {error.detail or error.public}")
+                if old is not None:
+                    self.catalogue.mailboxes[old.name] = old        # better than none
                 return
         head = contents.head
         path = portable.right_place(partition, entry, 0).relative_to(partition.folder)
@@ -264,8 +266,6 @@ class Making:
             except StoreError as error:
                 if not last and (record is None or not record.references):
                     raise _Gone from None
-                if error.problem is not Problem.CORRUPT:
-                    raise
                 lost.add(mid)
                 self.findings.append(f"{contents.head.name}: message {mid.hex()}: {error.detail or error.public}")
         return _without(contents, lost) if lost else contents
@@ -284,9 +284,30 @@ class Making:
             if content.digest() != mid:
                 raise StoreError(Problem.CORRUPT, detail="it is not what its digest says")
             said = {"digest": whole.hexdigest() if trace else mid.hex(), "trace": str(trace)}
-            tar.add(message_name(partition.name, mid), size, (data,) if size <= PIECE else (
-                file.read(at, PIECE) for at in range(0, size, PIECE)), said, mtime=modified)
+            reading = _Reading(file)
+            tar.add(message_name(partition.name, mid), size, (data,) if size <= PIECE else reading.all(), said,
+                    mtime=modified)
+        if reading.failed:
+            raise StoreError(Problem.CORRUPT, detail="it cannot be read any more")
         self.totals = evolve(self.totals, messages=self.totals.messages + 1, octets=self.totals.octets + size)
+
+
+@define(eq=False)
+class _Reading:
+    """A message file that was read once without an error. What cannot be read now is zeros: the member that has begun
+    must have its length."""
+
+    file: MessageFile
+    failed: bool = False
+
+    def all(self) -> Iterator[bytes]:
+        """Its octets."""
+        for at in range(0, self.file.size, PIECE):
+            try:
+                yield self.file.read(at, PIECE)
+            except StoreError:
+                self.failed = True
+                yield bytes(min(PIECE, self.file.size - at))
 
 
 def _without(contents: Contents, lost: set[bytes]) -> Contents:

@@ -125,6 +125,8 @@ class Restoring:
         finally:
             for contents in self._contents.values():
                 contents.drop()
+            for filling in [filling for waiting in self._waiting.values() for filling in waiting]:
+                filling.abandon()
         for owner in sorted(self._owners):
             quotaroots.settle(self.store, owner)
         return self._counted()
@@ -374,7 +376,7 @@ class Restoring:
         nursery = self._nurseries.setdefault(partition.name, Nursery(self.store, partition))
         wanted = Wanted(name, keywords=head.keywords)
         if not self.choice.into:
-            notes = [(note, user, b64decode(value)) for note, users in head.annotations.items()
+            notes = [(note, user, _octets(value)) for note, users in head.annotations.items()
                      for user, value in users.items()]
             wanted = evolve(
                 wanted, uidvalidity=head.uidvalidity, uidnext=min(head.uidnext + UID_SKIP, MAX_UID), recent=head.recent,
@@ -455,6 +457,13 @@ def _name(left: Remains) -> MailboxName | None:
         return MailboxName.parse(left.head.name) if left.head is not None else None
     except NameProblem:
         return None
+
+
+def _octets(text: str) -> bytes:
+    try:
+        return b64decode(text)
+    except ValueError:
+        return b""
 
 
 def _own(left: Remains) -> list[tuple[int, str, "np.ndarray"]]:

@@ -107,3 +107,10 @@ def test_through_pipes(filled: Program, tmp_path: Path) -> None:
         subprocess.run([*program, "restore", "-", "--root", tmp_path / "other"], stdin=file, env=environment,
                        check=True, stdout=subprocess.DEVNULL)
     assert elsewhere(filled).json("quota", "show", "bob") == filled.json("quota", "show", "bob")
+    unpacked = elsewhere(filled, "unpacked")
+    unpacked.root.mkdir()
+    subprocess.run(["tar", "-C", unpacked.root, "-xf", archive], check=True)
+    assert "it is inactive, and has no password" in unpacked("reconstruct", "--all", status=1)
+    assert [(row["mailbox"], row["messages"]) for row in unpacked.json("mailbox", "list")] == [  # type: ignore[attr-defined]
+        ("INBOX", 6), ("Work", 0), ("INBOX", 6)]
+    unpacked("check")

@@ -21,6 +21,7 @@ from store.backup.making import Form, Making
 from store.backup.restoring import Choice, Restored, Restoring
 from store.backup.verifying import Verified, verify
 from store.check import check
+from store.errors import Problem, StoreError
 from store.expunge import expunge
 from store.flags import change_flags
 from store.landing import one_by_one
@@ -279,6 +280,17 @@ def test_a_backup_to_a_folder_that_was_cut_off_goes_on(full: Store, tmp_path: Pa
     entries = Folder.of(into).entries
     assert entries[0] == had and sum(entry.messages for entry in entries) == 34 and entries[-1].complete
     assert not list(into.glob("*.part")) and verify(Folder.of(into).chain()).findings == []
+
+
+def test_two_backups_to_one_folder_at_the_same_time(full: Store, tmp_path: Path) -> None:
+    def making(previous: Any) -> Making:
+        with pytest.raises(StoreError) as refused:
+            Folder.of(tmp_path / "backups").backup(lambda other: Making(full, Scope(), other), Form())
+        assert refused.value.problem is Problem.BUSY
+        return Making(full, Scope(), previous)
+
+    Folder.of(tmp_path / "backups").backup(making, Form())
+    assert verify(Folder.of(tmp_path / "backups").chain()).findings == []
 
 
 def test_only_some(full: Store, empty: Store, tmp_path: Path) -> None:
