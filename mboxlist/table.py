@@ -12,6 +12,7 @@ from typing import cast
 from mboxlist.annotations import Annotations
 from mboxlist.deleted import DeletedMailboxes
 from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.former import Former
 from mboxlist.kv import Env, Txn, transact
 from mboxlist.moves import Moves
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
@@ -43,6 +44,7 @@ class MailboxList:
         self.granted = Granted(self.env.table("rights.db", page=4096))
         self.annotations = Annotations(self.env.table("annotations.db", page=4096))
         self.moves = Moves(self.env.table("moves.db", page=4096))
+        self.former = Former(self.env.table("former.db", page=4096))
         self.noticed: Callable[[MailboxEntry], None] = lambda entry: None
         self.guard: Callable[[str, Txn], None] = lambda owner, txn: None
         self.identity: str = transact(self.env, self._identify)
@@ -105,6 +107,8 @@ class MailboxList:
         if guarded:
             self.guard(entry.name.owner, txn)
         old = self.find(entry.name, txn)
+        if old is not None and old.uidvalidity != entry.uidvalidity:
+            self.former.note(str(old.name), old.uidvalidity, txn)
         self._mailboxes.put(_key(entry.name), entry.to_bytes(), txn)
         self._names.put(entry.id.to_bytes(4, "big"), str(entry.name).encode(), txn)
         self.granted.update(old, entry, txn)
@@ -121,6 +125,7 @@ class MailboxList:
             return False
         self._mailboxes.delete(_key(name), txn)
         self._names.delete(entry.id.to_bytes(4, "big"), txn)
+        self.former.note(str(entry.name), entry.uidvalidity, txn)
         self.granted.update(entry, None, txn)
         self.noticed(entry)
         return True

@@ -57,12 +57,14 @@ def in_threads(work: list[Callable[[], None]]) -> None:
 
 @define(eq=False)
 class Landing:
-    """Files on their way to a partition. `octets` and `files` are how much has come, `side_by_side` see `Threads`."""
+    """Files on their way to a partition. `octets` and `files` are how much has come, `side_by_side` see `Threads`;
+    `most` is how many are put on record together."""
 
     target: Partition
     side_by_side: SideBySide = one_by_one
     octets: int = 0
     files: int = 0
+    most: int = FILES
     batch: dict[bytes, Staged] = field(factory=dict, init=False)
 
     def add(self, staged: Staged) -> None:
@@ -71,7 +73,7 @@ class Landing:
 
     def keep_if_full(self) -> None:
         """The same as `keep` when there is enough to be worth a sync."""
-        if len(self.batch) >= FILES or sum(staged.size for staged in self.batch.values()) >= OCTETS:
+        if len(self.batch) >= self.most or sum(staged.size for staged in self.batch.values()) >= OCTETS:
             self.keep()
 
     def keep(self) -> None:

@@ -37,6 +37,7 @@ PLACES = {
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
     "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
+    "zstandard": ("store/backup/frames.py",),
     "zope": ("store/net/", "tools/"),
 }
 

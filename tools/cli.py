@@ -16,6 +16,7 @@ from tools.commands import (
     Command,
     Invocation,
     accounting,
+    backup,
     checking,
     configuration,
     connections,
@@ -46,8 +47,8 @@ from tools.errors import Failure
 from tools.tree import Node, explain, read
 
 GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, purge, uidls, partitions,
-          moving, quotas, accounting, expire, report, checking, reconstruct, relink, spark, generate, configuration,
-          connections, stats, explaining, manuals)
+          moving, quotas, accounting, expire, report, checking, reconstruct, relink, backup, spark, generate,
+          configuration, connections, stats, explaining, manuals)
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 

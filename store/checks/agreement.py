@@ -41,7 +41,7 @@ def look(store: Store) -> Iterator[Finding]:
     for partition in store.partitions.values():
         for mailbox, state in partition.all_states():
             there = known.get(mailbox)
-            if there is None and mailbox not in coming:
+            if there is None and mailbox not in coming and not (state.moving and state.removed):    # see `filling`
                 yield Finding("records of a mailbox that is not in the list", f"mailbox {mailbox}", RESTART)
             elif there is not None and there != partition.name and not state.moving and not state.removed:
                 yield Finding(f"records of a mailbox that is on {there} by the list",

@@ -1,0 +1,1 @@
+"""Backups: archives of mailboxes and messages that any tar reads, and what restores them."""
