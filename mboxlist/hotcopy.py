@@ -15,7 +15,7 @@ import hashlib
 import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from attrs import define, field, frozen
@@ -52,11 +52,14 @@ class Copying:
     first: int = 0                                          # log file
     _unsure: dict[str, list[Piece]] = field(factory=dict)     # by database: what must be read again
 
-    def databases(self) -> None:
-        """Copy the databases. Raises OSError."""
+    def databases(self) -> Iterator[int]:
+        """Copy the databases; octets, as they are copied. Raises OSError."""
         self.first = self.env.first_log()
         for path in sorted(self.env.folder.glob("*.db")):
-            self._unsure[path.name] = _copy_pages(path, self.target / path.name)
+            pieces = self._unsure[path.name] = []
+            for piece in _copy_pages(path, self.target / path.name):
+                pieces.append(piece)
+                yield piece[1]
 
     def settle(self) -> bool:
         """Read again what is not known to be whole; whether all is. At least PAUSE after `databases`, and after each
@@ -72,7 +75,7 @@ class Copying:
             _copy_start(self.env.folder / name, self.target / name, end[1] if number == end[0] else None)
         found = []
         for path in sorted(self.target.iterdir()):
-            _sync(path)
+            sync_file(path)
             found.append(Copied(path.name, path.stat().st_size, digest(path)))
         sync_folder(self.target)
         return found
@@ -95,16 +98,14 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
 
-def _copy_pages(source: Path, target: Path) -> list[Piece]:
-    pieces = []
+def _copy_pages(source: Path, target: Path) -> Iterator[Piece]:
     with open(source, "rb", buffering=0) as old, open(target, "xb", buffering=0) as new:
         at = 0
         while block := os.pread(old.fileno(), BLOCK, at):
             new.write(block)
-            pieces.append((at, len(block)))
+            yield at, len(block)
             at += len(block)
     os.chmod(target, 0o600)
-    return pieces
 
 
 def _copy_again(source: Path, target: Path, pieces: list[Piece]) -> list[Piece]:
@@ -142,7 +143,8 @@ def _copy_start(source: Path, target: Path, size: int | None) -> None:
     os.chmod(target, 0o600)
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Return when the content of a file is on disk. Raises OSError."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -226,7 +228,7 @@ def recover(folder: Path, until: int | None = None) -> None:
     finally:
         env.close()
     for path in folder.iterdir():
-        _sync(path)
+        sync_file(path)
     sync_folder(folder)
 
 

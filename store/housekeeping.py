@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import transact
-from store import discounts, domains, notices, partitions, portable, reconcile, users
+from store import discounts, domains, keeping, notices, partitions, portable, reconcile, users
 from store.expunge import due, purge_one
 from store.recount import repair_damaged
 from store.snapshots import environments
@@ -34,6 +34,7 @@ USERS_INTERVAL = 600
 SWEEP_INTERVAL = 600
 ARRIVALS_INTERVAL = 600
 VOLUME_INTERVAL = 5
+SNAPSHOT_INTERVAL = 60      # seconds between two looks whether a snapshot is due
 LOG_VOLUME = 256 << 20      # octets of log after which there is a checkpoint early: recovery reads some 150 MB a second
 SWEEP_AGE = 3600            # seconds since a file in `staging/` was written to before it counts as left over
 
@@ -188,6 +189,7 @@ def one_process(store: Store) -> list[Task]:
             Task("arrivals", ARRIVALS_INTERVAL, _arrivals, _forget_arrivals, limited=True),
             Task("users", USERS_INTERVAL, users.due, _forget_user),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
+            Task("snapshots", SNAPSHOT_INTERVAL, keeping.due, keeping.make_due),
             Task("reconcile", portable.INTERVAL, reconcile.steps, reconcile.take_step, limited=True)]
 
 

@@ -45,9 +45,9 @@ from store.vanished import Vanished
 log = logging.getLogger(__name__)
 
 _FOREVER = 1 << 32          # a Unix time that never comes
-_META_KEY = b"\x00\x00\x00\x00"
-_META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
-FORMAT = 2                              # 1, without the field in _META: records of 88 octets
+META_KEY = b"\x00\x00\x00\x00"
+META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
+FORMAT = 2                              # 1, without the field in META: records of 88 octets
 PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
 READY = 64                              # files that are made ready at a time
 PART = ".part"                          # behind the name of a snapshot that is being made
@@ -106,11 +106,11 @@ class Partition:
     def _begin(self, recover: bool) -> int:
         """Count an unclean end, take up what it left in `staging/`; the epoch."""
         def count(txn: Txn) -> int:
-            data = self.states.get_to_change(_META_KEY, txn)
-            epoch, serial, _ = _META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            data = self.states.get_to_change(META_KEY, txn)
+            epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
             if recover and self._unclean.exists():
                 epoch += 1
-            self.states.put(_META_KEY, _META.pack(epoch, serial, FORMAT), txn)
+            self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
             return int(epoch)
 
         try:
@@ -130,8 +130,8 @@ class Partition:
         return epoch
 
     def _of_our_format(self, meta: bytes) -> bytes:
-        """What is stored under _META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
-        found = _META.unpack(meta)[-1] if len(meta) == _META.size else 1
+        """What is stored under META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
+        found = META.unpack(meta)[-1] if len(meta) == META.size else 1
         if found != FORMAT:
             raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} has the format {found} of another version of "
                                                   f"onecopy; this one knows format {FORMAT}")
@@ -228,11 +228,11 @@ class Partition:
 
     def first_free_serial(self, txn: Txn = None) -> int:
         """The first arrival serial that no process has taken."""
-        return int(_META.unpack(self.states.get(_META_KEY, txn) or b"")[1])
+        return int(META.unpack(self.states.get(META_KEY, txn) or b"")[1])
 
     def _take_serials(self, txn: Txn) -> int:
-        epoch, first, _ = _META.unpack(self.states.get_to_change(_META_KEY, txn) or b"")
-        self.states.put(_META_KEY, _META.pack(epoch, first + SERIALS, FORMAT), txn)
+        epoch, first, _ = META.unpack(self.states.get_to_change(META_KEY, txn) or b"")
+        self.states.put(META_KEY, META.pack(epoch, first + SERIALS, FORMAT), txn)
         return int(first)
 
     def sweep(self, age: float) -> int:
@@ -258,7 +258,7 @@ class Partition:
     def skip_to(self, epoch: int, serial: int) -> None:
         """Go on from this epoch, and give out neither this serial nor smaller ones: the partition is made anew."""
         def work(txn: WriteTxn) -> None:
-            self.states.put(_META_KEY, _META.pack(epoch, serial + 1, FORMAT), txn.handle)
+            self.states.put(META_KEY, META.pack(epoch, serial + 1, FORMAT), txn.handle)
 
         self.transact(work)
         self.env.flush()

@@ -25,6 +25,7 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -50,11 +51,17 @@ log = logging.getLogger(__name__)
 
 FORMAT = 1
 FOLDER, MANIFEST, LOCK, SCRATCH = "snapshots", "manifest.json", "lock", "scratch"
+SUPERSEDED = "superseded"           # the file in a snapshot newer than what was put back since: see `restoring`
+RESTORING = "restoring.json"        # the file in a store while a snapshot is put back, from when that was decided
 LIST = "mboxlist"                   # the environment of the list; those of partitions are partitions/<name>/index
 NAME = "%Y%m%dT%H%M%SZ"
 PATIENCE = 5.0                      # seconds in which all logs stand still for some 20 µs
 
-Progress = Callable[[str, int, int], None]      # what is done, how much of it, out of how much
+Progress = Callable[[str, int, int], None]      # what is done, octets of it, out of how many
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Nobody watches."""
 
 
 @frozen
@@ -123,6 +130,11 @@ class Snapshot:
         return self.path.name
 
     @property
+    def superseded(self) -> bool:
+        """Whether an older one has been put back since."""
+        return (self.path / SUPERSEDED).exists()
+
+    @property
     def size(self) -> int:
         """Octets."""
         return sum(part.size for part in self.manifest.environments.values())
@@ -133,9 +145,12 @@ def folder(root: Path, settings: Settings) -> Path:
     return settings.snapshot_folder or root / FOLDER
 
 
-def listed(folder: Path) -> list[Snapshot]:
-    """The snapshots in a folder, the newest first; without those whose manifest cannot be read (see `unreadable`)."""
-    return [found for _, found, _ in _all(folder) if found is not None]
+def listed(folder: Path, *, every: bool = False) -> list[Snapshot]:
+    """The snapshots in a folder, the newest first; without those whose manifest cannot be read (see `unreadable`), and,
+    unless `every` one is wanted, without those of a life of the store that came to its end when an older one was put
+    back: its present logs do not follow them."""
+    return [found for path, found, _ in _all(folder)
+            if found is not None and (every or not (path / SUPERSEDED).exists())]
 
 
 def unreadable(folder: Path) -> dict[str, str]:
@@ -162,8 +177,9 @@ def environments(store: "Store") -> dict[str, Env]:
 
 # Making
 
-def create(store: "Store", progress: Progress = lambda what, done, total: None) -> Snapshot:
-    """Make a snapshot of the store as it is at one moment of this call. It is not verified yet. For a thread.
+def create(store: "Store", progress: Progress = _silent, hold: Callable[[], None] = lambda: None) -> Snapshot:
+    """Make a snapshot of the store as it is at one moment of this call. It is not verified yet. For a thread. `hold` is
+    called just before that moment. What `progress` raises ends it.
 
     Raises StoreError BUSY when another one is being made, DISK_FULL, UNAVAILABLE.
     """
@@ -173,7 +189,7 @@ def create(store: "Store", progress: Progress = lambda what, done, total: None) 
             _clear(place)
             part, when = _begin(place)
             try:
-                return _Making(store, part, when, progress).make()
+                return _Making(store, part, when, progress, hold).make()
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
                 keep_what_is_needed(store)
@@ -199,9 +215,11 @@ def _locked(place: Path) -> Iterator[None]:
 
 
 def _clear(place: Path) -> None:
-    """Remove what was cut off. For who has the lock."""
+    """Remove what was cut off. For who has the lock. A scratch folder may be in use: it goes when it is a day old."""
+    old = time.time() - 86400
     for path in place.iterdir():
-        if path.name.endswith((PART, ".gone")) and snapshot_time(path.name.partition(".")[0]) is not None:
+        if snapshot_time(path.name.partition(".")[0]) is not None and (
+                path.name.endswith((PART, ".gone")) or path.name.endswith(SCRATCH) and path.stat().st_mtime < old):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -225,6 +243,7 @@ class _Making:
     part: Path
     when: int
     progress: Progress
+    hold: Callable[[], None]
     copies: dict[str, Copying] = field(factory=dict)
 
     def make(self) -> Snapshot:
@@ -236,28 +255,31 @@ class _Making:
             kept, first = env.kept_log(), env.first_log()
             env.keep_logs(first if kept is None else min(kept, first))
             self.copies[name] = Copying(env, self.part / name)
-        for at, (name, copy) in enumerate(self.copies.items()):
-            self.progress(name, at, len(envs))
-            copy.databases()
+        total = sum(path.stat().st_size for env in envs.values() for path in env.folder.glob("*.db"))
+        done = 0
+        for copy in self.copies.values():
+            for octets in copy.databases():
+                done += octets
+                self.progress("copying", done, max(done, total))
         for _ in range(hotcopy.ROUNDS):
             time.sleep(hotcopy.PAUSE)
             if all([copy.settle() for copy in self.copies.values()]):
                 break
         else:
             raise StoreError(Problem.BUSY, "Databases are written too often to be copied")
+        self.hold()
         ends, moment = _ends_at_one_moment(envs)
         epochs = {f"partitions/{name}/index": partition.epoch for name, partition in self.store.partitions.items()}
         parts = {}
         for name, copy in self.copies.items():
             envs[name].flush()
+            self.progress("writing", done, max(done, total))
             parts[name] = Part(tuple(copy.log(ends[name])), copy.first, ends[name], epochs.get(name, 0))
-        self.progress("", len(envs), len(envs))
         return self._finish(Manifest(self.when, moment, _version(), parts))
 
     def _finish(self, manifest: Manifest) -> Snapshot:
         _write(self.part / MANIFEST, manifest.to_bytes())
-        for folder in sorted({path for name in manifest.environments for path in (self.part / name).parents}
-                             & {self.part, *self.part.rglob("*")}):
+        for folder in (self.part, *(path for path in self.part.rglob("*") if path.is_dir())):
             sync_folder(folder)
         path = self.part.with_name(self.part.name.removesuffix(PART))
         self.part.rename(path)
@@ -322,7 +344,8 @@ def retain(store: "Store", good: Snapshot, kept: int | None = None) -> list[Snap
     and so does what is newer. Raises StoreError BUSY, OSError."""
     kept = max(1, store.settings.snapshots_kept if kept is None else kept)
     place = folder(store.root, store.settings)
-    old = [each for each in listed(place)[kept:] if each.time < good.time]
+    oldest = min(each.time for each in (listed(place)[:kept] or [good]))
+    old = [each for each in listed(place, every=True) if each.time < min(oldest, good.time)]
     with _locked(place):
         for each in old:
             _remove(each.path)
@@ -332,20 +355,29 @@ def retain(store: "Store", good: Snapshot, kept: int | None = None) -> list[Snap
 
 # Using
 
-def verify(snapshot: Snapshot, environment: str | None = None, scratch: Path | None = None) -> list[str]:
+def verify(snapshot: Snapshot, environment: str | None = None, scratch: Path | None = None,
+           progress: Progress = _silent) -> list[str]:
     """What is wrong with a snapshot, or with one environment in it: its files are compared with their digests, and a
     copy of it, in a folder of its own in `scratch` (beside the snapshot), is recovered and read. Raises OSError.
     """
-    found = []
+    found, done = [], 0
     for name, part in snapshot.manifest.environments.items():
+        progress("verifying", done, snapshot.size)
+        done += part.size
         if environment in (None, name):
             wrong = _altered(snapshot.path / name, part)
             found += [f"{name}: {each}" for each in wrong or _recovers(snapshot, name, scratch)]
     return found
 
 
+def altered(snapshot: Snapshot) -> list[str]:
+    """The files of a snapshot that are not what they were when it was made."""
+    return [f"{name}: {each}" for name, part in snapshot.manifest.environments.items()
+            for each in _altered(snapshot.path / name, part)]
+
+
 def _altered(place: Path, part: Part) -> list[str]:
-    found = []
+    found: list[str] = []
     for file in part.files:
         try:
             if (place / file.name).stat().st_size != file.size:
@@ -358,9 +390,8 @@ def _altered(place: Path, part: Part) -> list[str]:
 
 
 def _recovers(snapshot: Snapshot, environment: str, scratch: Path | None) -> list[str]:
-    target = (scratch or snapshot.path.parent) / f"{snapshot.name}.{os.getpid()}.{SCRATCH}"
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(mode=0o700, parents=True)
+    target = Path(tempfile.mkdtemp(dir=scratch or snapshot.path.parent, prefix=f"{snapshot.name}.",
+                                   suffix=f".{SCRATCH}"))
     try:
         put_back(snapshot, environment, target)
         return hotcopy.faults(target)

@@ -33,6 +33,7 @@ from store.partition import Partition
 from store.presence import Presence
 from store.quota import QuotaUse
 from store.settings import Settings
+from store.snapshots import RESTORING
 from store.txn import WriteTxn
 from store.values import Flag
 
@@ -65,6 +66,8 @@ class Store:
         self.entrance: object | None = None         # set by net.entrance
         self.joining = threading.Lock()             # of a partition that another process has added
         self._broken = broken
+        if (root / RESTORING).exists():
+            raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: onecopy snapshot restore finishes it")
         if not (root / "mboxlist").is_dir():
             raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
         self._presence = Presence(root / "run", who)
@@ -112,7 +115,7 @@ class Store:
     @staticmethod
     def make(root: Path) -> None:
         """Make an empty store with one partition. Raises StoreError STORE_IN_USE when there is one already."""
-        if (root / "mboxlist").exists():
+        if (root / "mboxlist").exists() or (root / RESTORING).exists():
             raise StoreError(Problem.STORE_IN_USE, f"There is a store in {root} already")
         root.mkdir(parents=True, exist_ok=True)
         (root / "run").mkdir(mode=0o700, exist_ok=True)
