@@ -21,6 +21,7 @@ from mboxlist.subscriptions import Subscriptions
 
 _COUNTERS = struct.Struct(">II")        # last mailbox id, last UIDVALIDITY
 _COUNTERS_KEY = b"\x00counters"
+LAST_IDENTITY = _COUNTERS_KEY, _COUNTERS        # where `MailboxList.last_identity` is, and in which form
 _IDENTITY_KEY = b"\x00identity"
 
 

@@ -13,11 +13,12 @@ from typing import Any
 from attrs import define, field, frozen
 
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Env, transact
-from store import discounts, domains, forgotten, notices, partitions, portable, reconcile, removal, users
+from mboxlist.kv import transact
+from store import discounts, domains, forgotten, keeping, notices, partitions, portable, reconcile, removal, users
 from store.expiry.rounds import Rounds
 from store.expunge import due, purge_one
 from store.recount import repair_damaged
+from store.snapshots import environments
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ USERS_INTERVAL = 600
 SWEEP_INTERVAL = 600
 ARRIVALS_INTERVAL = 600
 VOLUME_INTERVAL = 5
+SNAPSHOT_INTERVAL = 60      # seconds between two looks whether a snapshot is due
 LOG_VOLUME = 256 << 20      # octets of log after which there is a checkpoint early: recovery reads some 150 MB a second
 SWEEP_AGE = 3600            # seconds since a file in `staging/` was written to before it counts as left over
 
@@ -166,12 +168,6 @@ def _shown(item: Hashable) -> str:
 
 # The tasks
 
-def environments(store: Store) -> dict[str, Env]:
-    """Every database environment, by its folder below the store's."""
-    return {"mboxlist": store.mailboxes.env,
-            **{f"partitions/{name}/index": partition.env for name, partition in store.partitions.items()}}
-
-
 def every_process(store: Store) -> list[Task]:
     """What each process that serves clients does."""
     return [Task("settle", SETTLE_INTERVAL, _partitions, _settle),
@@ -199,6 +195,7 @@ def one_process(store: Store) -> list[Task]:
             Task("users", USERS_INTERVAL, users.due, _forget_user),
             Task("forgotten", USERS_INTERVAL, forgotten.due, forgotten.drop),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
+            Task("snapshots", SNAPSHOT_INTERVAL, keeping.due, keeping.make_due),
             Task("reconcile", portable.INTERVAL, reconcile.steps, reconcile.take_step, limited=True)]
 
 
@@ -268,7 +265,8 @@ def _checkpoint_early(store: Store, environment: str) -> int:
 def _drop_logs(store: Store, environment: str) -> int:
     """Remove the logs that recovery needs no more, once they are archived if that is wanted."""
     archive = store.settings.log_archive
-    return environments(store)[environment].drop_logs(archive / environment if archive is not None else None)
+    return environments(store)[environment].drop_logs(archive / environment if archive is not None else None,
+                                                      2 * store.settings.snapshot_logs)
 
 
 def _join(store: Store, partition: str) -> int:

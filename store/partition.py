@@ -5,6 +5,7 @@ A partition is a complete shard of the store: message files, indexes, quota and 
 
 import hashlib
 import logging
+import os
 import struct
 import threading
 import time
@@ -44,11 +45,12 @@ from store.vanished import Vanished
 log = logging.getLogger(__name__)
 
 _FOREVER = 1 << 32          # a Unix time that never comes
-_META_KEY = b"\x00\x00\x00\x00"
-_META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
-FORMAT = 2                              # 1, without the field in _META: records of 88 octets
+META_KEY = b"\x00\x00\x00\x00"
+META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
+FORMAT = 2                              # 1, without the field in META: records of 88 octets
 PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
 READY = 64                              # files that are made ready at a time
+PART = ".part"                          # behind the name of a snapshot that is being made
 SERIALS = 4096                          # arrival serials that a process takes at a time
 
 T = TypeVar("T")
@@ -65,7 +67,9 @@ class Partition:
         self.files = MessageFiles(folder)
         self._news = news
         self._unclean = folder / "index" / "unclean"
-        self._snapshots = folder.parent.parent / "snapshots"
+        self._snapshots = [folder.parent.parent / "snapshots"]
+        if settings.snapshot_folder is not None:
+            self._snapshots.append(settings.snapshot_folder)
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
                        broken=broken)
         self.index = self.env.table("index.db", page=32768)
@@ -102,11 +106,11 @@ class Partition:
     def _begin(self, recover: bool) -> int:
         """Count an unclean end, take up what it left in `staging/`; the epoch."""
         def count(txn: Txn) -> int:
-            data = self.states.get_to_change(_META_KEY, txn)
-            epoch, serial, _ = _META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            data = self.states.get_to_change(META_KEY, txn)
+            epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
             if recover and self._unclean.exists():
                 epoch += 1
-            self.states.put(_META_KEY, _META.pack(epoch, serial, FORMAT), txn)
+            self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
             return int(epoch)
 
         try:
@@ -126,8 +130,8 @@ class Partition:
         return epoch
 
     def _of_our_format(self, meta: bytes) -> bytes:
-        """What is stored under _META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
-        found = _META.unpack(meta)[-1] if len(meta) == _META.size else 1
+        """What is stored under META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
+        found = META.unpack(meta)[-1] if len(meta) == META.size else 1
         if found != FORMAT:
             raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} has the format {found} of another version of "
                                                   f"onecopy; this one knows format {FORMAT}")
@@ -155,7 +159,7 @@ class Partition:
         if clean:
             self.env.checkpoint()
             if self.settings.log_archive is None:
-                self.env.drop_logs()
+                self.env.drop_logs(most=2 * self.settings.snapshot_logs)
         self.files.close()
         self.env.close()
         if clean:
@@ -224,11 +228,11 @@ class Partition:
 
     def first_free_serial(self, txn: Txn = None) -> int:
         """The first arrival serial that no process has taken."""
-        return int(_META.unpack(self.states.get(_META_KEY, txn) or b"")[1])
+        return int(META.unpack(self.states.get(META_KEY, txn) or b"")[1])
 
     def _take_serials(self, txn: Txn) -> int:
-        epoch, first, _ = _META.unpack(self.states.get_to_change(_META_KEY, txn) or b"")
-        self.states.put(_META_KEY, _META.pack(epoch, first + SERIALS, FORMAT), txn)
+        epoch, first, _ = META.unpack(self.states.get_to_change(META_KEY, txn) or b"")
+        self.states.put(META_KEY, META.pack(epoch, first + SERIALS, FORMAT), txn)
         return int(first)
 
     def sweep(self, age: float) -> int:
@@ -254,7 +258,7 @@ class Partition:
     def skip_to(self, epoch: int, serial: int) -> None:
         """Go on from this epoch, and give out neither this serial nor smaller ones: the partition is made anew."""
         def work(txn: WriteTxn) -> None:
-            self.states.put(_META_KEY, _META.pack(epoch, serial + 1, FORMAT), txn.handle)
+            self.states.put(META_KEY, META.pack(epoch, serial + 1, FORMAT), txn.handle)
 
         self.transact(work)
         self.env.flush()
@@ -275,8 +279,9 @@ class Partition:
         return min(self.snapshots(), default=_FOREVER)
 
     def snapshots(self) -> list[int]:
-        """The Unix times of the snapshots that there are."""
-        times = [snapshot_time(folder.name) for folder in self._snapshots.iterdir()] if self._snapshots.is_dir() else []
+        """The Unix times of the snapshots that there are, and of one that is being made."""
+        names = [name for folder in self._snapshots if folder.is_dir() for name in os.listdir(folder)]
+        times = [snapshot_time(name.removesuffix(PART)) for name in names]
         return [time for time in times if time is not None]
 
     # Writing

@@ -34,6 +34,7 @@ from store.partition import Partition
 from store.presence import Presence
 from store.quota import QuotaUse
 from store.settings import Settings
+from store.snapshots import RESTORING
 from store.txn import WriteTxn
 from store.values import Flag
 
@@ -67,6 +68,8 @@ class Store:
         self.journal = Journal()                    # says nothing, until there is another
         self.joining = threading.Lock()             # of a partition that another process has added
         self._broken = broken
+        if (root / RESTORING).exists():
+            raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: onecopy snapshot restore finishes it")
         if not (root / "mboxlist").is_dir():
             raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
         self._presence = Presence(root / "run", who)
@@ -123,7 +126,7 @@ class Store:
     @staticmethod
     def make(root: Path) -> None:
         """Make an empty store with one partition. Raises StoreError STORE_IN_USE when there is one already."""
-        if (root / "mboxlist").exists():
+        if (root / "mboxlist").exists() or (root / RESTORING).exists():
             raise StoreError(Problem.STORE_IN_USE, f"There is a store in {root} already")
         root.mkdir(parents=True, exist_ok=True)
         (root / "run").mkdir(mode=0o700, exist_ok=True)
@@ -141,7 +144,7 @@ class Store:
         if last:
             self.mailboxes.env.checkpoint()
             if self.settings.log_archive is None:
-                self.mailboxes.env.drop_logs()
+                self.mailboxes.env.drop_logs(most=2 * self.settings.snapshot_logs)
         self.mailboxes.close()
         self._presence.leave()
 

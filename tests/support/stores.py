@@ -14,7 +14,8 @@ from store.values import Flags, InternalDate, Secret
 
 PASSWORD = b"secret"
 HASH = hash_password(Secret(PASSWORD))
-SMALL = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, special_mailboxes=())
+SMALL = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, special_mailboxes=(),
+                 snapshots_kept=0)
 
 
 def make_store(root: Path, users: Iterable[str] = ("alice", "bob"), settings: Settings = SMALL) -> Store:
