@@ -14,6 +14,7 @@ import itertools
 import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -23,6 +24,18 @@ from typing import Any, TypeVar
 from berkeleydb import db
 
 from mboxlist.disk import is_disk_full, sync_folder
+from mboxlist.traces import (
+    OPENING,
+    begin,
+    file_id,
+    is_untouched,
+    known_tables,
+    log_size,
+    look,
+    note_newest,
+    suspect,
+    write_tables,
+)
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
 Failure = db.DBError
@@ -49,13 +62,18 @@ class NeedsRecovery(Exception):
     """The environment was damaged by a process that died in it; all must leave it and recovery must run."""
 
 
+class Damaged(Exception):
+    """What is on disk of an environment cannot be used as it is: see `mboxlist.damage`."""
+
+
 class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
     `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
     message. `broken` is called when nothing more can be done in the environment before it has been recovered.
-    `recover` is for the one process that opens it first; the others join.
-    Raises NeedsRecovery when joining what must first be recovered, OSError when there is no room for its memory.
+    `recover` is for the one process that opens it first; the others join. That one calls `opened` when it is through.
+    Raises NeedsRecovery when joining what must first be recovered, Damaged when that cannot be done, OSError when there
+    is no room for its memory.
     """
 
     def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None]) -> None:
@@ -64,6 +82,11 @@ class Env:
         self._tables: list[Table] = []
         self._log_files = 0
         self._failed = False                # to sync the log
+        self._recover = recover
+        self._known = known_tables(folder) if recover else {}
+        untouched = recover and is_untouched(folder)
+        if recover:
+            begin(folder)
         self._env = env = db.DBEnv()
         env.set_cachesize(cache >> 30, cache & ((1 << 30) - 1), 1)
         env.set_lk_max_locks(locks)
@@ -79,19 +102,54 @@ class Env:
         flags = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
         try:
             env.open(str(folder), flags | (db.DB_RECOVER if recover else 0), 0o600)
-        except db.DBRunRecoveryError as error:
-            raise NeedsRecovery(str(folder)) from error
+        except db.DBError as error:
+            if not recover and isinstance(error, db.DBRunRecoveryError):
+                raise NeedsRecovery(str(folder)) from error
+            if not recover or is_disk_full(error):
+                raise
+            raise self._damaged(error) from error
         if recover:
             _reserve(folder, cache)
+            wrong = None if untouched else look(folder)
+            if wrong:
+                raise self._damaged(wrong)
+
+    def _damaged(self, error: object) -> Damaged:
+        """The environment is let go of without closing it: Berkeley DB may wait for ever for what is broken."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))
+        for table in self._tables:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
+        return Damaged(f"{self._folder}: {error}")
+
+    def opened(self) -> None:
+        """All tables are open, and could be read: what the next start can expect is put on record."""
+        self.flush()
+        names = {table.name for table in self._tables}
+        write_tables(self._folder, {name: file_id(self._folder / name) for name in sorted(names)})
+        (self._folder / OPENING).unlink(missing_ok=True)
+
+    def _break(self) -> None:
+        """Within `except`: nothing more can be done here. What Berkeley DB found first is left for the next start."""
+        error = sys.exc_info()[1]
+        if error is not None and "fatal region error" not in str(error):
+            suspect(self._folder, str(error))
+        self.broken()
 
     def table(self, name: str, *, page: int = 8192, glances: bool = False) -> "Table":
         """Open the table `name`, making it if there is none; `page` is its page size in octets; `glances`: it allows
         `Table.glance`."""
         handle = db.DB(self._env)
         handle.set_pagesize(page)
-        flags = db.DB_CREATE | db.DB_AUTO_COMMIT | db.DB_THREAD | (db.DB_READ_UNCOMMITTED if glances else 0)
-        handle.open(name, dbtype=db.DB_BTREE, flags=flags, mode=0o600)
-        table = Table(handle, self.broken)
+        handle.set_flags(db.DB_CHKSUM)              # of a table that is made: a bad page is never taken for a good one
+        flags = db.DB_AUTO_COMMIT | db.DB_THREAD | (db.DB_READ_UNCOMMITTED if glances else 0)
+        try:
+            handle.open(name, dbtype=db.DB_BTREE, flags=flags | (0 if name in self._known else db.DB_CREATE), mode=0o600)
+        except db.DBError as error:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+            if not self._recover or is_disk_full(error):
+                raise
+            raise self._damaged(error) from error
+        table = Table(handle, self._break, name)
         self._tables.append(table)
         return table
 
@@ -100,7 +158,7 @@ class Env:
         try:                                        # not `_watched`: this is called often
             return self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
         except db.DBRunRecoveryError:
-            self.broken()
+            self._break()
             raise
 
     def flush(self) -> None:
@@ -121,6 +179,7 @@ class Env:
         newest = self._folder.stat().st_mtime_ns
         if newest != self._log_files:               # a new log file: its name must be on disk as well
             sync_folder(self._folder)
+            note_newest(self._folder)               # which changes the folder: the next time here is the last
             self._log_files = newest
 
     def logged(self) -> int:
@@ -131,17 +190,21 @@ class Env:
     def checkpoint(self, volume: int = 0) -> None:
         """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if
         so many octets of log, or more, have been written since the last one."""
+        there = log_size(self._folder)
         try:
             self._env.txn_checkpoint(volume >> 10, 0, 0)
         except db.DBError as error:
             if not is_disk_full(error):
                 self._fail()
             raise
+        if not volume:                              # so much of the log is on disk, and its name is
+            sync_folder(self._folder)
+            note_newest(self._folder, there)
 
     def met(self, error: db.DBError) -> None:
         """A transaction met this error. A sync that failed is one of the log: a file of it was full, see `flush`."""
         if isinstance(error, db.DBRunRecoveryError):
-            self.broken()
+            self._break()
         elif "fsync" in str(error):
             self._fail()
 
@@ -179,7 +242,7 @@ class Env:
         try:
             yield
         except db.DBRunRecoveryError:
-            self.broken()
+            self._break()
             raise
 
     def close(self) -> None:
@@ -193,9 +256,10 @@ class Env:
 class Table:
     """An ordered table of octet strings."""
 
-    __slots__ = ("_broken", "_db", "_get", "_put")
+    __slots__ = ("_broken", "_db", "_get", "_put", "name")
 
-    def __init__(self, handle: Any, broken: Callable[[], None]) -> None:
+    def __init__(self, handle: Any, broken: Callable[[], None], name: str) -> None:
+        self.name = name
         self._db = handle
         self._broken = broken
         self._get = handle.get          # these two are called for every record of everything
@@ -289,7 +353,7 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
             if deadline is not None:
                 pause = min(2 * pause, LONGEST_PAUSE)
         except db.DBRunRecoveryError:
-            env.broken()
+            env._break()
             raise
         except BaseException as error:
             if isinstance(error, db.DBError):

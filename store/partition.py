@@ -19,6 +19,7 @@ import numpy as np
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Deadlock, Env, Failure, Txn, transact
+from mboxlist.traces import mark_clean
 from store.arrivals import Arrivals
 from store.cache import CachedMessage, render
 from store.changes import News
@@ -159,6 +160,7 @@ class Partition:
         self.files.close()
         self.env.close()
         if clean:
+            mark_clean(self.folder / "index")
             self._unclean.unlink(missing_ok=True)
             sync_folder(self._unclean.parent)
 

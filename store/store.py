@@ -17,6 +17,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import NeedsRecovery, Txn, transact
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
+from mboxlist.traces import mark_clean
 from store import across, firstuse, hosting, partitions, portable, quotaroots, removal, rights
 from store.accounts.base import Account, Directory
 from store.accounts.builtin import BuiltinDirectory
@@ -132,6 +133,8 @@ class Store:
             if self.settings.log_archive is None:
                 self.mailboxes.env.drop_logs()
         self.mailboxes.close()
+        if last:
+            mark_clean(self.root / "mboxlist")
         self._presence.leave()
 
     # Mailboxes by name

@@ -1,0 +1,195 @@
+"""What an environment's folder says of itself, so that the next start can tell whether something is missing.
+
+    tables      which tables there are, each with its identity (20 octets of its first page, in hexadecimal)
+    newest      a symbolic link to nothing: the newest log file and how many octets it has at least, `log.0000000007:4096`
+    opening     is there while the first process opens the environment
+    suspect     what Berkeley DB has found wrong: the next start reads everything before it believes anything
+    clean       sizes and times of the files after a clean end; while they are so, nobody has touched them
+
+Nothing here is needed to recover what a crash leaves; these files are hints, and only what they miss is damage.
+"""
+
+import contextlib
+import json
+import os
+from array import array
+from pathlib import Path
+
+from mboxlist.disk import sync_folder
+
+TABLES, NEWEST, OPENING, SUSPECT, CLEAN = "tables", "newest", "opening", "suspect", "clean"
+OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN)
+_ID = slice(52, 72)             # the identity of a file in its first page
+_LONGEST = 2000                 # octets of a cause
+_PIECE = 8 << 20                # octets of a table that are read at a time
+
+
+def logs(folder: Path) -> list[Path]:
+    """The log files, the oldest first."""
+    return sorted(path for path in folder.glob("log.??????????") if path.name[4:].isdecimal())
+
+
+def tables(folder: Path) -> list[Path]:
+    """The tables that are there."""
+    return sorted(folder.glob("*.db"))
+
+
+def file_id(table: Path) -> str:
+    """The identity of a table's file; "" when it has none."""
+    try:
+        with table.open("rb") as file:
+            return file.read(72)[_ID].hex()
+    except OSError:
+        return ""
+
+
+def known_tables(folder: Path) -> dict[str, str]:
+    """The tables that there must be, and their identities; none are known of an environment that is new."""
+    try:
+        lines = (folder / TABLES).read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {name: identity for name, _, identity in (line.partition(" ") for line in lines) if name.endswith(".db")}
+
+
+def write_tables(folder: Path, found: dict[str, str]) -> None:
+    """Put on record which tables there are; on disk. Raises OSError."""
+    if known_tables(folder) == found:
+        return
+    new = folder / f"{TABLES}.new"
+    with new.open("w") as file:
+        file.write("".join(f"{name} {identity}\n" for name, identity in found.items()))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(folder / TABLES)
+    sync_folder(folder)
+
+
+def newest(folder: Path) -> tuple[int, int]:
+    """The number of the newest log file that was on record, and the octets that it had then; zeros when there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        name, _, octets = os.readlink(folder / NEWEST).partition(":")
+        return int(name.removeprefix("log.")), int(octets)
+    return 0, 0
+
+
+def log_size(folder: Path) -> tuple[int, int]:
+    """The number of the newest log file, and its octets."""
+    there = logs(folder)
+    return (int(there[-1].name[4:]), there[-1].stat().st_size) if there else (0, 0)
+
+
+def note_newest(folder: Path, there: tuple[int, int] | None = None) -> bool:
+    """Put the newest log file on record, whose name is on disk; with `there` so much of it as is on disk. Whether that
+    changed anything. Any process may do it: a record that is too old tells less, and nothing wrong."""
+    found = there or (log_size(folder)[0], 0)
+    if found <= newest(folder):
+        return False
+    new = folder / f".{NEWEST}.{os.getpid()}"
+    with contextlib.suppress(OSError):
+        new.unlink(missing_ok=True)
+        new.symlink_to(f"log.{found[0]:010}:{found[1]}")
+        new.replace(folder / NEWEST)
+    return True
+
+
+def begin(folder: Path) -> None:
+    """The first process opens the environment. Raises OSError."""
+    with (folder / OPENING).open("ab") as file:
+        file.write(b".")
+    (folder / CLEAN).unlink(missing_ok=True)
+
+
+def marks(folder: Path) -> str:
+    """What an earlier process has left to be looked at; "" if nothing."""
+    with contextlib.suppress(OSError):
+        return (folder / SUSPECT).read_text(errors="replace") or "suspect"
+    with contextlib.suppress(OSError):
+        if (folder / OPENING).stat().st_size > 1:       # once is any kill; twice is no chance
+            return "processes have died while they opened it"
+    return ""
+
+
+def suspect(folder: Path, cause: str) -> None:
+    """Have the next start look at everything; the first cause counts. Nothing can be done where it cannot be written."""
+    with contextlib.suppress(OSError), (folder / SUSPECT).open("x") as file:
+        file.write(cause[:_LONGEST])
+
+
+def _stamps(folder: Path) -> dict[str, list[int]]:
+    found = {}
+    for path in (*tables(folder), *logs(folder)[-1:]):
+        status = path.stat()
+        found[path.name] = [status.st_size, status.st_mtime_ns, status.st_ino]
+    return found
+
+
+def mark_clean(folder: Path) -> None:
+    """Everybody has left, and everything is in the tables. Raises OSError."""
+    note_newest(folder, log_size(folder))
+    (folder / CLEAN).write_text(json.dumps(_stamps(folder)))
+
+
+def is_untouched(folder: Path) -> bool:
+    """Whether the end was clean, and no file has been changed since."""
+    try:
+        return bool(json.loads((folder / CLEAN).read_text()) == _stamps(folder))
+    except (OSError, ValueError):
+        return False
+
+
+# Looking
+
+def missing(folder: Path) -> list[str]:
+    """What is not there and should be, for people; nothing is opened."""
+    found = []
+    for name in known_tables(folder):
+        if not (folder / name).is_file():
+            found.append(f"{name} is missing")
+    number, octets = newest(folder)
+    there = {int(path.name[4:]): path for path in logs(folder)}
+    last = max(there, default=0)
+    if number > last:
+        found.append(f"log.{number:010} is missing")
+    elif number == last and number and there[number].stat().st_size < octets:
+        found.append(f"{there[number].name} has been cut short: it had {octets} octets")
+    gaps = sorted(set(range(min(there, default=0), last + 1)) - set(there)) if there else []
+    found += [f"log.{gap:010} is missing" for gap in gaps[:3]]
+    return found
+
+
+def look(folder: Path) -> str:
+    """What is wrong with the tables that there must be, after recovery and before anybody opens them; "" if nothing."""
+    for name, identity in known_tables(folder).items():
+        wrong = "is not the table that was there" if file_id(folder / name) != identity else bad_pages(folder / name)
+        if wrong:
+            return f"{name}: {wrong}"
+    return ""
+
+
+def bad_pages(table: Path) -> str:
+    """What is wrong with the pages of a table by their numbers, which each has in it; "" if nothing is.
+
+    A page of zeros passes for an empty one with Berkeley DB, although it has checksums. For a table that is closed.
+    """
+    with table.open("rb") as file:
+        head = file.read(512)
+        size = os.fstat(file.fileno()).st_size
+        page = int.from_bytes(head[20:24], "little") if len(head) == 512 else 0
+        if page not in (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
+            return "its first page cannot be read"
+        last = int.from_bytes(head[32:36], "little")
+        if size < (last + 1) * page:
+            return f"it has been cut short: {size} octets instead of {(last + 1) * page}"
+        file.seek(0)
+        at, pages = 0, max(1, _PIECE // page)
+        while data := file.read(pages * page):
+            count = min(len(data) // page, last + 1 - at)
+            if count <= 0:
+                break
+            data = data[:count * page]
+            numbers = array("I", range(at, at + count)).tobytes()
+            if any(data[8 + octet::page] != numbers[octet::4] for octet in range(4)):
+                return f"a page of those from {at} to {at + count - 1} is not what it was"
+            at += count
+    return ""
