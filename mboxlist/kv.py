@@ -1,4 +1,4 @@
-"""Berkeley DB behind a small boundary: environments, tables, transactions. Nothing else imports `berkeleydb`.
+"""Berkeley DB behind a small boundary: environments, tables, transactions. Only `hotcopy` imports `berkeleydb`, too.
 
 Commits do not sync: whoever must answer for a change calls `Env.flush` once for all that was committed so far. Locks
 are Berkeley DB's own, so that any number of processes share an environment; a deadlock raises `Deadlock`, and the
@@ -49,6 +49,7 @@ LOG_FILE = 16 << 20         # octets of one log file
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
 
 CACHE_REGION = "__db.003"
+KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
 KEEP_SIZE = 1               # FALLOC_FL_KEEP_SIZE of fallocate(2)
 
 _RMW: int = db.DB_RMW
@@ -78,7 +79,7 @@ class Env:
 
     def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None]) -> None:
         self.broken = broken
-        self._folder = folder
+        self.folder = self._folder = folder
         self._tables: list[Table] = []
         self._log_files = 0
         self._failed = False                # to sync the log
@@ -225,12 +226,52 @@ class Env:
         """The files of the log that recovery needs no more, the oldest first."""
         return [self._folder / os.fsdecode(name) for name in sorted(self._env.log_archive())]
 
-    def drop_logs(self, archive: Path | None = None) -> int:
-        """Remove log files that recovery needs no more; how many. With `archive` each is on disk there first.
+    def first_log(self) -> int:
+        """The number of the first file of the log that recovery needs."""
+        needed = {path.name for path in self._folder.glob("log.*")} - {path.name for path in self.unneeded_logs()}
+        return min(int(name.partition(".")[2]) for name in needed)
+
+    def log_end(self) -> tuple[int, int]:
+        """Where the next record of the log will be: file and octet."""
+        found = self._env.log_stat()
+        return int(found["cur_file"]), int(found["cur_offset"])
+
+    def kept_log(self) -> int | None:
+        """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
+        that came after it; None when there is no such file."""
+        try:
+            return int((self._folder / KEPT_LOG).read_bytes()[:20])
+        except (OSError, ValueError):
+            return None
+
+    def keep_logs(self, first: int | None) -> None:
+        """Have the log stay from that file on, whoever drops files; on disk. None: only what recovery needs. Raises
+        OSError."""
+        path = self._folder / KEPT_LOG
+        if first is None:
+            path.unlink(missing_ok=True)
+        else:
+            temporary = path.with_name(KEPT_LOG + ".new")
+            temporary.write_text(f"{first}\n")
+            temporary.replace(path)
+        sync_folder(self._folder)
+
+    def kept_volume(self) -> int:
+        """Octets of the log that stay and that recovery does not need."""
+        kept = self.kept_log()
+        return 0 if kept is None else sum(path.stat().st_size for path in self.unneeded_logs()
+                                          if path.exists() and int(path.name.partition(".")[2]) >= kept)
+
+    def drop_logs(self, archive: Path | None = None, most: int | None = None) -> int:
+        """Remove log files that neither recovery nor a snapshot (`keep_logs`) needs; how many. With `archive` each is
+        on disk there first. `most`: octets that stay for a snapshot, at most; if there are more, none does.
 
         Raises OSError; what has not been removed then is there at the next call.
         """
         files = self.unneeded_logs()
+        kept = self.kept_log()          # after the list, or a snapshot that begins now would miss what goes
+        if kept is not None and (most is None or self.kept_volume() <= most):
+            files = [file for file in files if int(file.name.partition(".")[2]) < kept]
         for file in files:
             if archive is not None:
                 _archive(file, archive)

@@ -13,10 +13,11 @@ from typing import Any
 from attrs import define, field, frozen
 
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Env, transact
+from mboxlist.kv import transact
 from store import discounts, domains, notices, partitions, portable, reconcile, users
 from store.expunge import due, purge_one
 from store.recount import repair_damaged
+from store.snapshots import environments
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -163,12 +164,6 @@ def _shown(item: Hashable) -> str:
 
 # The tasks
 
-def environments(store: Store) -> dict[str, Env]:
-    """Every database environment, by its folder below the store's."""
-    return {"mboxlist": store.mailboxes.env,
-            **{f"partitions/{name}/index": partition.env for name, partition in store.partitions.items()}}
-
-
 def every_process(store: Store) -> list[Task]:
     """What each process that serves clients does."""
     return [Task("settle", SETTLE_INTERVAL, _partitions, _settle),
@@ -262,7 +257,8 @@ def _checkpoint_early(store: Store, environment: str) -> int:
 def _drop_logs(store: Store, environment: str) -> int:
     """Remove the logs that recovery needs no more, once they are archived if that is wanted."""
     archive = store.settings.log_archive
-    return environments(store)[environment].drop_logs(archive / environment if archive is not None else None)
+    return environments(store)[environment].drop_logs(archive / environment if archive is not None else None,
+                                                      2 * store.settings.snapshot_logs)
 
 
 def _join(store: Store, partition: str) -> int:

@@ -80,7 +80,7 @@ def tidy(partition: Partition) -> None:
     """Keep the log short."""
     partition.env.checkpoint(VOLUME)
     if partition.settings.log_archive is None:
-        partition.env.drop_logs()
+        partition.env.drop_logs(most=2 * partition.settings.snapshot_logs)
 
 
 def load_mailboxes(store: "Store", partition: Partition, every: Iterable[Loaded]) -> int:

@@ -5,6 +5,7 @@ A partition is a complete shard of the store: message files, indexes, quota and 
 
 import hashlib
 import logging
+import os
 import struct
 import threading
 import time
@@ -50,6 +51,7 @@ _META = struct.Struct("<IQI")           # epoch; first arrival serial not given 
 FORMAT = 2                              # 1, without the field in _META: records of 88 octets
 PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
 READY = 64                              # files that are made ready at a time
+PART = ".part"                          # behind the name of a snapshot that is being made
 SERIALS = 4096                          # arrival serials that a process takes at a time
 
 T = TypeVar("T")
@@ -66,7 +68,9 @@ class Partition:
         self.files = MessageFiles(folder)
         self._news = news
         self._unclean = folder / "index" / "unclean"
-        self._snapshots = folder.parent.parent / "snapshots"
+        self._snapshots = [folder.parent.parent / "snapshots"]
+        if settings.snapshot_folder is not None:
+            self._snapshots.append(settings.snapshot_folder)
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
                        broken=broken)
         self.index = self.env.table("index.db", page=32768)
@@ -156,7 +160,7 @@ class Partition:
         if clean:
             self.env.checkpoint()
             if self.settings.log_archive is None:
-                self.env.drop_logs()
+                self.env.drop_logs(most=2 * self.settings.snapshot_logs)
         self.files.close()
         self.env.close()
         if clean:
@@ -277,8 +281,9 @@ class Partition:
         return min(self.snapshots(), default=_FOREVER)
 
     def snapshots(self) -> list[int]:
-        """The Unix times of the snapshots that there are."""
-        times = [snapshot_time(folder.name) for folder in self._snapshots.iterdir()] if self._snapshots.is_dir() else []
+        """The Unix times of the snapshots that there are, and of one that is being made."""
+        names = [name for folder in self._snapshots if folder.is_dir() for name in os.listdir(folder)]
+        times = [snapshot_time(name.removesuffix(PART)) for name in names]
         return [time for time in times if time is not None]
 
     # Writing

@@ -116,6 +116,15 @@ class Settings:
         "help": "time between log checkpoints", "type": "duration"})
     log_archive: Path | None = field(default=None, metadata={
         "help": "folder to which database logs go that are no longer needed; default: they are removed"})
+    snapshot_folder: Path | None = field(default=None, metadata={
+        "help": "folder for snapshots, on another volume if possible; default: snapshots, in the store"})
+    snapshot_interval: int = field(default=86400, metadata={
+        "help": "time between two snapshots", "type": "duration"})
+    snapshots_kept: int = field(default=3, metadata={
+        "help": "how many snapshots are kept; 0: none are made by themselves"})
+    snapshot_logs: int = field(default=4 << 30, metadata={
+        "help": "octets of database logs of a partition that are kept since the newest snapshot, so that it can be "
+                "followed by all that came after; with more, a new snapshot is made early", "type": "size"})
     index_rate: int = field(default=32 << 20, metadata={
         "help": "octets of store.idx written in a second; more only where a mailbox would be a minute behind; "
                 "0: no limit", "type": "size"})

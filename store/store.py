@@ -131,7 +131,7 @@ class Store:
         if last:
             self.mailboxes.env.checkpoint()
             if self.settings.log_archive is None:
-                self.mailboxes.env.drop_logs()
+                self.mailboxes.env.drop_logs(most=2 * self.settings.snapshot_logs)
         self.mailboxes.close()
         if last:
             mark_clean(self.root / "mboxlist")
