@@ -17,7 +17,20 @@ from attrs import define, field
 from berkeleydb import db
 
 from mboxlist.disk import sync_folder
-from mboxlist.traces import OURS, TABLES, bad_pages, file_id, known_tables, logs, missing, newest, tables
+from mboxlist.traces import (
+    OURS,
+    TABLES,
+    bad_pages,
+    end_of_log,
+    file_id,
+    has_whole_tables,
+    known_tables,
+    logs,
+    missing,
+    newest,
+    tables,
+    was_cut,
+)
 
 CACHE = 32 << 20
 LONGEST = 900               # seconds that a look may take
@@ -90,7 +103,7 @@ def _wrong(table: Path) -> str:
 def look_through(folder: Path, *, recover: bool = True, fatal: bool = False) -> dict[str, str] | None:
     """What is wrong, by table, after recovery; "" stands for the log. None when recovery fails. Reads everything."""
     def work() -> dict[str, str]:
-        before = _end_of_log(folder)
+        before = end_of_log(folder)
         if recover:
             _recover(folder, fatal=fatal).close()
         found = _verified(folder)
@@ -98,28 +111,12 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False) -> 
         found |= {name: "is missing" for name in known if not (folder / name).is_file()}
         found |= {name: "is not the table that was there" for name, identity in known.items()
                   if name not in found and file_id(folder / name) != identity}
-        if recover and not _begins_with(folder, before):
+        if recover and was_cut(folder, before):
             found[""] = "the log has been cut off where it is damaged"
         return found
 
     result: dict[str, str] | None = apart(work)
     return result
-
-
-def _end_of_log(folder: Path) -> dict[str, bytes]:
-    """The newest log file; recovery only adds to it, unless it comes upon something damaged."""
-    return {path.name: path.read_bytes() for path in logs(folder)[-1:]}
-
-
-def _begins_with(folder: Path, before: dict[str, bytes]) -> bool:
-    for name, data in before.items():
-        try:
-            with (folder / name).open("rb") as file:
-                if file.read(len(data)) != data:
-                    return False
-        except OSError:
-            return False
-    return True
 
 
 def has_all_logs(folder: Path) -> bool:
@@ -153,30 +150,34 @@ def bring(aside: Path, folder: Path, paths: Iterable[Path]) -> None:
         shutil.copyfile(aside / TABLES, folder / TABLES)
 
 
-def mend(folder: Path, aside: Path) -> Mended:
-    """Make an environment from what is whole of the one that was set aside. Raises OSError."""
+def mend(folder: Path, aside: Path, *, cut: bool = False) -> Mended:
+    """Make an environment from what is whole of the one that was set aside. `cut`: its log has been cut off already.
+    Raises OSError."""
     done = Mended(aside)
-    if has_all_logs(aside):
+    whole = has_whole_tables(aside)
+    if has_all_logs(aside) and not cut:
         bring(aside, folder, logs(aside))
         if look_through(folder, fatal=True) == {}:
             return _done(done, folder, "its own log, from the beginning", exact=True)
     there = tables(aside)
-    sound_logs = not any(what.startswith("log.") for what in missing(aside)) and bool(logs(aside))
-    for suspects in ({}, None) if sound_logs else ():
-        bad = suspects if suspects is not None else _verified_apart(aside)
-        bring(aside, folder, [*logs(aside), *(path for path in there if path.name not in bad)])
+    with_log = bool(logs(aside)) and not cut and not any(what.startswith("log.") for what in missing(aside))
+    bad: dict[str, str] | None = None
+    for _ in range(2 if with_log else 0):
+        bring(aside, folder, [*logs(aside), *(path for path in there if path.name not in (bad or {}))])
         wrong = look_through(folder)
         if wrong is not None and "" not in wrong:
-            done.lost = {**bad, **wrong}
+            done.lost = {**(bad or {}), **wrong}
             return _done(done, folder, "its tables and its log", exact=not done.lost)
-    done.logs_lost = True
-    bad = _verified_apart(aside)
+        bad = _verified_apart(aside)
+    bad = _verified_apart(aside) if bad is None else bad
     bring(aside, folder, [path for path in there if path.name not in bad])
     if apart(lambda: _forget_log(folder)) is None:
         bad = {path.name: "cannot be used without its log" for path in there}
         bring(aside, folder, [])
     done.lost = bad | {name: "is missing" for name in known_tables(aside) if not (aside / name).is_file()}
-    return _done(done, folder, "its tables, without the log" if len(done.lost) < len(there) else "nothing")
+    done.logs_lost = not whole
+    source = "its tables, without the log" if any(path.name not in bad for path in there) else "nothing"
+    return _done(done, folder, source, exact=whole and not done.lost)
 
 
 def _verified_apart(folder: Path) -> dict[str, str]:
@@ -197,9 +198,9 @@ def _done(done: Mended, folder: Path, source: str, *, exact: bool = False) -> Me
 
 def _forget_log(folder: Path) -> bool:
     """Have the tables go on with a new log."""
-    env = _recover(folder, fatal=False)
+    env = db.DBEnv()
+    env.open(str(folder), db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_PRIVATE, 0o600)
     for path in tables(folder):
         env.lsn_reset(str(path))
-    env.txn_checkpoint(0, 0, db.DB_FORCE)
     env.close()
     return True

@@ -25,15 +25,17 @@ from berkeleydb import db
 
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.traces import (
-    OPENING,
     begin,
+    end_of_log,
     file_id,
+    is_open,
     is_untouched,
     known_tables,
     log_size,
     look,
     note_newest,
     suspect,
+    was_cut,
     write_tables,
 )
 
@@ -67,6 +69,10 @@ class Damaged(Exception):
     """What is on disk of an environment cannot be used as it is: see `mboxlist.damage`."""
 
 
+class LogCut(Damaged):
+    """The log is damaged, and recovery has left off there."""
+
+
 class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
@@ -86,6 +92,7 @@ class Env:
         self._recover = recover
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
+        ending = end_of_log(folder) if recover and not untouched else ("", b"")
         if recover:
             begin(folder)
         self._env = env = db.DBEnv()
@@ -111,7 +118,9 @@ class Env:
             raise self._damaged(error) from error
         if recover:
             _reserve(folder, cache)
-            wrong = None if untouched else look(folder)
+            if was_cut(folder, ending):
+                raise LogCut(str(self._damaged("the log has been cut off where it is damaged")))
+            wrong = "" if untouched else look(folder)
             if wrong:
                 raise self._damaged(wrong)
 
@@ -127,7 +136,11 @@ class Env:
         self.flush()
         names = {table.name for table in self._tables}
         write_tables(self._folder, {name: file_id(self._folder / name) for name in sorted(names)})
-        (self._folder / OPENING).unlink(missing_ok=True)
+        is_open(self._folder)
+
+    def every_table(self) -> "list[Table]":
+        """Those that are open."""
+        return list(self._tables)
 
     def _break(self) -> None:
         """Within `except`: nothing more can be done here. What Berkeley DB found first is left for the next start."""
@@ -144,7 +157,8 @@ class Env:
         handle.set_flags(db.DB_CHKSUM)              # of a table that is made: a bad page is never taken for a good one
         flags = db.DB_AUTO_COMMIT | db.DB_THREAD | (db.DB_READ_UNCOMMITTED if glances else 0)
         try:
-            handle.open(name, dbtype=db.DB_BTREE, flags=flags | (0 if name in self._known else db.DB_CREATE), mode=0o600)
+            flags |= 0 if name in self._known else db.DB_CREATE
+            handle.open(name, dbtype=db.DB_BTREE, flags=flags, mode=0o600)
         except db.DBError as error:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
             if not self._recover or is_disk_full(error):

@@ -1,7 +1,7 @@
 """What an environment's folder says of itself, so that the next start can tell whether something is missing.
 
     tables      which tables there are, each with its identity (20 octets of its first page, in hexadecimal)
-    newest      a symbolic link to nothing: the newest log file and how many octets it has at least, `log.0000000007:4096`
+    newest      the newest log file and how many octets it has at least: log.0000000007:4096
     opening     is there while the first process opens the environment
     suspect     what Berkeley DB has found wrong: the next start reads everything before it believes anything
     clean       sizes and times of the files after a clean end; while they are so, nobody has touched them
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from mboxlist.disk import sync_folder
 
-TABLES, NEWEST, OPENING, SUSPECT, CLEAN = "tables", "newest", "opening", "suspect", "clean"
-OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN)
+TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
+OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED)
 _ID = slice(52, 72)             # the identity of a file in its first page
 _LONGEST = 2000                 # octets of a cause
 _PIECE = 8 << 20                # octets of a table that are read at a time
@@ -66,9 +66,9 @@ def write_tables(folder: Path, found: dict[str, str]) -> None:
 
 
 def newest(folder: Path) -> tuple[int, int]:
-    """The number of the newest log file that was on record, and the octets that it had then; zeros when there is none."""
+    """The number of the newest log file that is on record, and the octets that it had then; or zeros."""
     with contextlib.suppress(OSError, ValueError):
-        name, _, octets = os.readlink(folder / NEWEST).partition(":")
+        name, _, octets = (folder / NEWEST).read_text().partition(":")
         return int(name.removeprefix("log.")), int(octets)
     return 0, 0
 
@@ -87,8 +87,7 @@ def note_newest(folder: Path, there: tuple[int, int] | None = None) -> bool:
         return False
     new = folder / f".{NEWEST}.{os.getpid()}"
     with contextlib.suppress(OSError):
-        new.unlink(missing_ok=True)
-        new.symlink_to(f"log.{found[0]:010}:{found[1]}")
+        new.write_text(f"log.{found[0]:010}:{found[1]}")
         new.replace(folder / NEWEST)
     return True
 
@@ -97,7 +96,14 @@ def begin(folder: Path) -> None:
     """The first process opens the environment. Raises OSError."""
     with (folder / OPENING).open("ab") as file:
         file.write(b".")
-    (folder / CLEAN).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        (folder / CLEAN).rename(folder / ENDED)
+
+
+def is_open(folder: Path) -> None:
+    """It is open, and can be used."""
+    (folder / ENDED).unlink(missing_ok=True)
+    (folder / OPENING).unlink(missing_ok=True)
 
 
 def marks(folder: Path) -> str:
@@ -111,7 +117,7 @@ def marks(folder: Path) -> str:
 
 
 def suspect(folder: Path, cause: str) -> None:
-    """Have the next start look at everything; the first cause counts. Nothing can be done where it cannot be written."""
+    """Have the next start look at everything; the first cause counts. Where it cannot be written nothing is done."""
     with contextlib.suppress(OSError), (folder / SUSPECT).open("x") as file:
         file.write(cause[:_LONGEST])
 
@@ -136,6 +142,15 @@ def is_untouched(folder: Path) -> bool:
         return bool(json.loads((folder / CLEAN).read_text()) == _stamps(folder))
     except (OSError, ValueError):
         return False
+
+
+def has_whole_tables(folder: Path) -> bool:
+    """Whether the end was clean, and no table has been changed since: then the log has nothing that is not in them."""
+    for name in (CLEAN, ENDED):
+        with contextlib.suppress(OSError, ValueError):
+            then, now = json.loads((folder / name).read_text()), _stamps(folder)
+            return all(then[table] == now.get(table) for table in then if table.endswith(".db"))
+    return False
 
 
 # Looking
@@ -193,3 +208,43 @@ def bad_pages(table: Path) -> str:
                 return f"a page of those from {at} to {at + count - 1} is not what it was"
             at += count
     return ""
+
+
+# The log
+
+SECTOR = 512
+_HEADER = 12                    # octets before a record's own: where the one before it is, its length, its checksum
+
+
+def end_of_log(folder: Path) -> tuple[str, bytes]:
+    """The newest log file as it is. Recovery only adds to it, unless it comes upon something damaged."""
+    there = logs(folder)
+    return (there[-1].name, there[-1].read_bytes()) if there else ("", b"")
+
+
+def was_cut(folder: Path, before: tuple[str, bytes]) -> bool:
+    """Whether recovery has cut the log off at something that was damaged.
+
+    A loss of power may leave the end half written: sectors of zeros, or a last record that is not whole. That is no
+    damage, since nobody was answered for what is in it.
+    """
+    name, then = before
+    try:
+        now = (folder / name).read_bytes() if name else b""
+    except OSError:
+        return True
+    if now.startswith(then):
+        return False
+    differs = next(at for at in range(0, len(then), SECTOR) if now[at:at + SECTOR] != then[at:at + SECTOR])
+    differs += next((at for at in range(SECTOR) if now[differs + at:differs + at + 1]
+                     != then[differs + at:differs + at + 1]), 0)
+    at = 0
+    while True:
+        length = int.from_bytes(then[at + 4:at + 8], "little")
+        if not _HEADER <= length or at + length > differs:
+            break
+        at += length
+    half = at + length > len(then) or length < _HEADER and not any(then[at:])
+    first = -(-at // SECTOR) * SECTOR
+    torn = any(not any(then[sector:sector + SECTOR]) for sector in range(first, len(then) - SECTOR, SECTOR))
+    return not half and not torn

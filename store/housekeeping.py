@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import transact
-from store import discounts, domains, notices, partitions, portable, reconcile, users
+from store import discounts, domains, notices, partitions, portable, reconcile, remake, users
 from store.expunge import due, purge_one
 from store.recount import repair_damaged
 from store.snapshots import environments
@@ -188,6 +188,7 @@ def one_process(store: Store) -> list[Task]:
             Task("arrivals", ARRIVALS_INTERVAL, _arrivals, _forget_arrivals, limited=True),
             Task("users", USERS_INTERVAL, users.due, _forget_user),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
+            Task("cache", portable.INTERVAL, remake.uncached, remake.cache_one, limited=True),
             Task("reconcile", portable.INTERVAL, reconcile.steps, reconcile.take_step, limited=True)]
 
 

@@ -40,7 +40,7 @@ from store.removed import Removed
 from store.settings import Settings
 from store.txn import WriteTxn, state_key
 from store.uidls import Uidls
-from store.userarea import mark_behind, write_epoch
+from store.userarea import mark_behind, read_epoch, write_epoch
 from store.vanished import Vanished
 
 log = logging.getLogger(__name__)
@@ -109,6 +109,8 @@ class Partition:
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(_META_KEY, txn)
             epoch, serial, _ = _META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            if recover:
+                epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
             if recover and self._unclean.exists():
                 epoch += 1
             self.states.put(_META_KEY, _META.pack(epoch, serial, FORMAT), txn)

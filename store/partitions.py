@@ -51,7 +51,7 @@ def open_all(store: "Store", *, recover: bool) -> dict[str, Partition]:
     names = _listed(store.root)
     if recover or names is None:
         names = sorted(path.name for path in folder.iterdir() if _NAME.fullmatch(path.name))
-    missing = [name for name in names if not (folder / name / "index").is_dir()]
+    missing = [name for name in names if not any((folder / name / part).is_dir() for part in _PARTS)]
     for name in missing:
         log.error("partition %s is not there (%s): its mailboxes cannot be used until the store is opened anew", name,
                   os.path.realpath(folder / name))
@@ -128,6 +128,7 @@ def _begin(store: "Store", folder: Path) -> None:
     partition = store.open_partition(folder, recover=True)
     source = next(iter(store.partitions.values()))
     partition.transact(lambda txn: partition.quotas.take_domains(source.quotas, txn.handle))
+    partition.env.opened()
     partition.close(clean=False)
 
 

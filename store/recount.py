@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CACHED = 1000               # messages whose cache records are looked at at a time
 FIGURES = ("uidvalidity", "uidnext", "highestmodseq", "recent", "messages", "unseen", "deleted", "octets", "logged")
 
 
@@ -41,12 +43,12 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
     A mailbox is held still while it is counted; all mailboxes' figures when a quota root seems to have a wrong use; and
     the partition as a whole when a message file seems to have a wrong count. Raises StoreError BUSY, CORRUPT.
     """
-    done = _rebuild_rights(store) + _settle_aliases(store)
+    done = rebuild_rights(store) + _settle_aliases(store)
     for mailbox in [mailbox for mailbox, _ in partition.all_states()]:
         done += _mend_mailbox(store, partition, mailbox)
-    done += _recount_quota(partition)
+    done += recount_quota(partition)
     done += recount_references(partition)
-    done += _recount_purge(partition)
+    done += recount_purge(partition)
     done += _rebuild_cached(partition)
     partition.flush()
     return done
@@ -55,7 +57,7 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
 def recount_some(store: "Store", partition: Partition, mailboxes: Iterable[MailboxId]) -> list[Correction]:
     """The same for these mailboxes alone, and for what is counted over all of them, quota and references."""
     done = [correction for mailbox in mailboxes for correction in _mend_mailbox(store, partition, mailbox)]
-    done += _recount_quota(partition) + recount_references(partition)
+    done += recount_quota(partition) + recount_references(partition)
     partition.flush()
     return done
 
@@ -80,7 +82,7 @@ def repair_damaged(store: "Store", partition: Partition, mailbox: MailboxId) -> 
     return True
 
 
-def _rebuild_rights(store: "Store") -> list[Correction]:
+def rebuild_rights(store: "Store") -> list[Correction]:
     """Have the table of rights say what the list says."""
     listed = store.mailboxes
 
@@ -154,7 +156,7 @@ def _correct(txn: WriteTxn, state: MailboxState, rows: Rows) -> NDArray[np.bool_
 
 # Quota
 
-def _recount_quota(partition: Partition) -> list[Correction]:
+def recount_quota(partition: Partition) -> list[Correction]:
     if not any(True for _ in _wrong_uses(partition, None)):
         return []
 
@@ -243,7 +245,7 @@ def _take_up(partition: Partition, counts: Counts, unknown: NDArray[np.uint64], 
         yield Correction("records refer to it, and nothing was known of it", f"message {mid.hex()}")
 
 
-def _recount_purge(partition: Partition) -> list[Correction]:
+def recount_purge(partition: Partition) -> list[Correction]:
     """Have everything wait for the purge that was released."""
     waiting = set(partition.refs.waiting(FOREVER))
     done = []
@@ -257,14 +259,23 @@ def _recount_purge(partition: Partition) -> list[Correction]:
 def _rebuild_cached(partition: Partition) -> list[Correction]:
     """Make lost cache records anew. What has no file is left out."""
     done = []
-    for mid, record in partition.refs.all():
-        cached = partition.cached([record.serial])[0]
-        if record.references and (cached is None or cached.mid != mid or cached.trace != record.trace):
-            row = np.zeros(1, ROW)
-            row["mid"], row["serial"] = mid, record.serial
-            try:
-                partition.rebuild_cached(row[0])
-            except StoreError:
-                continue
-            done.append(Correction("it had no cache record of its own", f"message {mid.hex()}"))
+    for mid in lost_cached(partition):
+        row = np.zeros(1, ROW)
+        row["mid"] = mid
+        try:
+            partition.rebuild_cached(row[0])
+        except StoreError:
+            continue
+        done.append(Correction("it had no cache record of its own", f"message {mid.hex()}"))
     return done
+
+
+def lost_cached(partition: Partition) -> Iterator[bytes]:
+    """The messages that are in use and have no cache record of their own. No cursor stays open between two."""
+    start = b""
+    while batch := list(islice(partition.refs.all(start=start), CACHED)):
+        for mid, record in batch:
+            cached = partition.cached([record.serial])[0]
+            if record.references and (cached is None or cached.mid != mid or cached.trace != record.trace):
+                yield mid
+        start = batch[-1][0] + b"\0"
