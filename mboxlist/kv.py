@@ -27,6 +27,7 @@ from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.traces import (
     begin,
     end_of_log,
+    has_grown,
     file_id,
     is_open,
     is_untouched,
@@ -92,7 +93,7 @@ class Env:
         self._recover = recover
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
-        ending = end_of_log(folder) if recover and not untouched else ("", b"")
+        self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
         if recover:
             begin(folder)
         self._env = env = db.DBEnv()
@@ -119,7 +120,7 @@ class Env:
         if recover:
             _reserve(folder, cache)
             if was_cut(folder, ending):
-                raise LogCut(str(self._damaged("the log has been cut off where it is damaged")))
+                raise self._damaged("the log has been cut off where it is damaged")
             wrong = "" if untouched else look(folder)
             if wrong:
                 raise self._damaged(wrong)
@@ -129,11 +130,13 @@ class Env:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))
         for table in self._tables:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
-        return Damaged(f"{self._folder}: {error}")
+        kind = Damaged if has_grown(self._folder, self._ending) else LogCut
+        return kind(f"{self._folder}: {error}")
 
     def opened(self) -> None:
         """All tables are open, and could be read: what the next start can expect is put on record."""
         self.flush()
+        self._ending = "", b""
         names = {table.name for table in self._tables}
         write_tables(self._folder, {name: file_id(self._folder / name) for name in sorted(names)})
         is_open(self._folder)

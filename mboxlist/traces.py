@@ -212,7 +212,8 @@ def bad_pages(table: Path) -> str:
 
 # The log
 
-SECTOR = 512
+SECTOR, PAGE = 512, 4096
+_LONGEST_RECORD = 1 << 20
 _HEADER = 12                    # octets before a record's own: where the one before it is, its length, its checksum
 
 
@@ -222,11 +223,20 @@ def end_of_log(folder: Path) -> tuple[str, bytes]:
     return (there[-1].name, there[-1].read_bytes()) if there else ("", b"")
 
 
+def has_grown(folder: Path, before: tuple[str, bytes]) -> bool:
+    """Whether the log still begins with what it was."""
+    name, then = before
+    try:
+        return not name or (folder / name).read_bytes().startswith(then)
+    except OSError:
+        return False
+
+
 def was_cut(folder: Path, before: tuple[str, bytes]) -> bool:
     """Whether recovery has cut the log off at something that was damaged.
 
-    A loss of power may leave the end half written: sectors of zeros, or a last record that is not whole. That is no
-    damage, since nobody was answered for what is in it.
+    A loss of power may leave the end half written: a write or a page of it that is missing and reads as zeros, or a last
+    record that is not whole. That is no damage, since nobody was answered for what is in it.
     """
     name, then = before
     try:
@@ -244,7 +254,8 @@ def was_cut(folder: Path, before: tuple[str, bytes]) -> bool:
         if not _HEADER <= length or at + length > differs:
             break
         at += length
-    half = at + length > len(then) or length < _HEADER and not any(then[at:])
-    first = -(-at // SECTOR) * SECTOR
-    torn = any(not any(then[sector:sector + SECTOR]) for sector in range(first, len(then) - SECTOR, SECTOR))
-    return not half and not torn
+    end = at + length
+    if length == 0 or _HEADER <= length < _LONGEST_RECORD and end > len(then):
+        return False
+    page = -(-at // PAGE) * PAGE
+    return not any(not any(then[start:min(end, start + PAGE)]) for start in range(page, min(end, len(then)), PAGE))

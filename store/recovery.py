@@ -114,6 +114,9 @@ class Recovery:
         folder = self.root / environment
         log.error("%s is damaged (%s): it is made anew from what there is", environment, found)
         event = self.events[environment] = Event(environment, found)
+        if ".db" not in found and folder.is_dir():
+            bad = damage.look_through(folder, recover=False)
+            event.found = "; ".join([found, *(f"{name}: {why}" for name, why in (bad or {}).items())])
         aside = _free(folder, self.began)
         try:
             damage.set_aside(folder, aside)
@@ -156,9 +159,7 @@ class Recovery:
                 return snapshots.put_back(snapshot, environment, folder, [aside, *archive]).last
 
             last = damage.apart(put_back)
-            if last == newest and last is not None and not any(
-                    what.startswith("log.") for what in traces.missing(aside) if "cut short" in what) and (
-                    damage.look_through(folder, recover=False) == {}):
+            if last == newest and _goes_on(aside, folder, newest) and damage.look_through(folder, recover=False) == {}:
                 (folder / traces.TABLES).unlink(missing_ok=True)
                 return Mended(aside, exact=True, source=f"the snapshot {snapshot.name} and the log since")
         damage.bring(aside, folder, [])
@@ -208,6 +209,16 @@ class Recovery:
         new.replace(path)
         sync_folder(place)
         return path
+
+
+def _goes_on(aside: Path, folder: Path, newest: int) -> bool:
+    """Whether the log that was put back is all that there was, up to its end."""
+    there, octets = traces.newest(aside)
+    log, put_back = aside / f"log.{newest:010}", folder / f"log.{newest:010}"
+    if not log.is_file() or there == newest and log.stat().st_size < octets:
+        return False
+    with put_back.open("rb") as file, log.open("rb") as other:
+        return file.read(log.stat().st_size) == other.read()
 
 
 def _stamp(when: float) -> str:
