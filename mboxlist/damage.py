@@ -104,14 +104,18 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False) -> 
     """What is wrong, by table, after recovery; "" stands for the log. None when recovery fails. Reads everything."""
     def work() -> dict[str, str]:
         before = end_of_log(folder)
+        end = (0, 0)
         if recover:
-            _recover(folder, fatal=fatal).close()
+            env = _recover(folder, fatal=fatal)
+            status = env.log_stat()
+            end = status["cur_file"], status["cur_offset"]
+            env.close()
         found = _verified(folder)
         known = known_tables(folder)
         found |= {name: "is missing" for name in known if not (folder / name).is_file()}
         found |= {name: "is not the table that was there" for name, identity in known.items()
                   if name not in found and file_id(folder / name) != identity}
-        if recover and was_cut(folder, before):
+        if recover and was_cut(folder, before, end):
             found[""] = "the log has been cut off where it is damaged"
         return found
 

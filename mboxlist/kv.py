@@ -26,8 +26,8 @@ from berkeleydb import db
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.traces import (
     begin,
+    cut_at,
     end_of_log,
-    has_grown,
     file_id,
     is_open,
     is_untouched,
@@ -49,6 +49,7 @@ PAUSE = 0.002               # seconds, at most, before it is run again; twice as
 LONGEST_PAUSE = 0.05        # up to this
 LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts as a deadlock
 LOG_FILE = 16 << 20         # octets of one log file
+LATEST = 1 << 32, 0         # a place in the log that never comes
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
 
 CACHE_REGION = "__db.003"
@@ -119,7 +120,7 @@ class Env:
             raise self._damaged(error) from error
         if recover:
             _reserve(folder, cache)
-            if was_cut(folder, ending):
+            if was_cut(folder, ending, self._log_end()):
                 raise self._damaged("the log has been cut off where it is damaged")
             wrong = "" if untouched else look(folder)
             if wrong:
@@ -130,7 +131,10 @@ class Env:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))
         for table in self._tables:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
-        kind = Damaged if has_grown(self._folder, self._ending) else LogCut
+        try:
+            kind = Damaged if cut_at(self._folder, self._ending, self._log_end()) is None else LogCut
+        except db.DBError:                          # the environment is not open, or broken
+            kind = Damaged if cut_at(self._folder, self._ending, LATEST) is None else LogCut
         return kind(f"{self._folder}: {error}")
 
     def opened(self) -> None:
@@ -141,6 +145,10 @@ class Env:
         write_tables(self._folder, {name: file_id(self._folder / name) for name in sorted(names)})
         is_open(self._folder)
 
+    def _log_end(self) -> tuple[int, int]:
+        found = self._env.log_stat()
+        return int(found["cur_file"]), int(found["cur_offset"])
+
     def every_table(self) -> "list[Table]":
         """Those that are open."""
         return list(self._tables)
@@ -148,7 +156,9 @@ class Env:
     def _break(self) -> None:
         """Within `except`: nothing more can be done here. What Berkeley DB found first is left for the next start."""
         error = sys.exc_info()[1]
-        if error is not None and "fatal region error" not in str(error):
+        while error is not None and "fatal region error" in str(error):     # what follows when it is broken already
+            error = error.__context__
+        if isinstance(error, db.DBError):
             suspect(self._folder, str(error))
         self.broken()
 

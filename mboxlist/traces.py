@@ -223,31 +223,28 @@ def end_of_log(folder: Path) -> tuple[str, bytes]:
     return (there[-1].name, there[-1].read_bytes()) if there else ("", b"")
 
 
-def has_grown(folder: Path, before: tuple[str, bytes]) -> bool:
-    """Whether the log still begins with what it was."""
+def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int | None:
+    """Where the log, which recovery has left with this `end`, is no longer what it was, or ends; None if it goes on."""
     name, then = before
     try:
-        return not name or (folder / name).read_bytes().startswith(then)
+        now = (folder / name).read_bytes() if name else b""
     except OSError:
-        return False
+        return 0
+    if now.startswith(then):
+        return None if not name or end >= (int(name[4:]), len(then)) else end[1] if end[0] == int(name[4:]) else 0
+    first = next(at for at in range(0, len(then), SECTOR) if now[at:at + SECTOR] != then[at:at + SECTOR])
+    return first + next(at for at in range(SECTOR) if now[first + at:first + at + 1] != then[first + at:first + at + 1])
 
 
-def was_cut(folder: Path, before: tuple[str, bytes]) -> bool:
+def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> bool:
     """Whether recovery has cut the log off at something that was damaged.
 
     A loss of power may leave the end half written: a write or a page of it that is missing and reads as zeros, or a last
     record that is not whole. That is no damage, since nobody was answered for what is in it.
     """
-    name, then = before
-    try:
-        now = (folder / name).read_bytes() if name else b""
-    except OSError:
-        return True
-    if now.startswith(then):
+    differs, then = cut_at(folder, before, ended), before[1]
+    if differs is None:
         return False
-    differs = next(at for at in range(0, len(then), SECTOR) if now[at:at + SECTOR] != then[at:at + SECTOR])
-    differs += next((at for at in range(SECTOR) if now[differs + at:differs + at + 1]
-                     != then[differs + at:differs + at + 1]), 0)
     at = 0
     while True:
         length = int.from_bytes(then[at + 4:at + 8], "little")
@@ -257,5 +254,7 @@ def was_cut(folder: Path, before: tuple[str, bytes]) -> bool:
     end = at + length
     if length == 0 or _HEADER <= length < _LONGEST_RECORD and end > len(then):
         return False
+    if not _HEADER <= length < _LONGEST_RECORD:
+        return True
     page = -(-at // PAGE) * PAGE
     return not any(not any(then[start:min(end, start + PAGE)]) for start in range(page, min(end, len(then)), PAGE))

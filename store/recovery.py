@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 REPORTS = "recovered"
 LIST = snapshots.LIST
 MAIN = frozenset({"index.db", "state.db", "messages.db", "mailboxes.db", "users.db"})     # better older than none
+PAST_THE_END = "BDB2509"    # what Berkeley DB says of tables that are newer than the log
 KEPT = 2                    # damaged environments that are kept, of each
 FEWER = 6                   # times that a snapshot is tried with fewer files of the log
 TIME = "%Y%m%dT%H%M%SZ"
@@ -81,7 +82,7 @@ class Recovery:
                 except LogCut as error:
                     found, cut = str(error), True
                 except (Damaged, Failure) as error:
-                    found = str(error)
+                    found, cut = str(error), PAST_THE_END in str(error)
             self._mend(environment, found.replace(f"{folder}: ", ""), cut)
             found = ""
         return open()
