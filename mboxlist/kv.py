@@ -14,6 +14,7 @@ import itertools
 import os
 import random
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -24,6 +25,21 @@ from attrs import frozen
 from berkeleydb import db
 
 from mboxlist.disk import is_disk_full, sync_folder
+from mboxlist.traces import (
+    begin,
+    cut_at,
+    end_of_log,
+    file_id,
+    is_open,
+    is_untouched,
+    known_tables,
+    log_size,
+    look,
+    note_newest,
+    suspect,
+    was_cut,
+    write_tables,
+)
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
 Failure = db.DBError
@@ -34,6 +50,7 @@ PAUSE = 0.002               # seconds, at most, before it is run again; twice as
 LONGEST_PAUSE = 0.05        # up to this
 LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts as a deadlock
 LOG_FILE = 16 << 20         # octets of one log file
+LATEST = 1 << 32, 0         # a place in the log that never comes
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
 
 CACHE_REGION = "__db.003"
@@ -81,13 +98,22 @@ class Statistics:
         return 100.0 * self.hits / asked if asked else None
 
 
+class Damaged(Exception):
+    """What is on disk of an environment cannot be used as it is: see `mboxlist.damage`."""
+
+
+class LogCut(Damaged):
+    """The log is damaged, and recovery has left off there."""
+
+
 class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
     `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
     message. `broken` is called when nothing more can be done in the environment before it has been recovered.
-    `recover` is for the one process that opens it first; the others join.
-    Raises NeedsRecovery when joining what must first be recovered, OSError when there is no room for its memory.
+    `recover` is for the one process that opens it first; the others join. That one calls `opened` when it is through.
+    Raises NeedsRecovery when joining what must first be recovered, Damaged when that cannot be done, OSError when there
+    is no room for its memory.
     """
 
     def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None]) -> None:
@@ -96,6 +122,12 @@ class Env:
         self._tables: list[Table] = []
         self._log_files = 0
         self._failed = False                # to sync the log
+        self._recover = recover
+        self._known = known_tables(folder) if recover else {}
+        untouched = recover and is_untouched(folder)
+        self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
+        if recover:
+            begin(folder)
         self._env = env = db.DBEnv()
         env.set_cachesize(cache >> 30, cache & ((1 << 30) - 1), 1)
         env.set_lk_max_locks(locks)
@@ -111,19 +143,72 @@ class Env:
         flags = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
         try:
             env.open(str(folder), flags | (db.DB_RECOVER if recover else 0), 0o600)
-        except db.DBRunRecoveryError as error:
-            raise NeedsRecovery(str(folder)) from error
+        except db.DBError as error:
+            if not recover and isinstance(error, db.DBRunRecoveryError):
+                raise NeedsRecovery(str(folder)) from error
+            if not recover or is_disk_full(error):
+                raise
+            raise self._damaged(error) from error
         if recover:
             _reserve(folder, cache)
+            if was_cut(folder, ending, self._log_end()):
+                raise self._damaged("the log has been cut off where it is damaged")
+            wrong = "" if untouched else look(folder)
+            if wrong:
+                raise self._damaged(wrong)
+
+    def _damaged(self, error: object) -> Damaged:
+        """The environment is let go of without closing it: Berkeley DB may wait for ever for what is broken."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))
+        for table in self._tables:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
+        try:
+            kind = Damaged if cut_at(self._folder, self._ending, self._log_end()) is None else LogCut
+        except db.DBError:                          # the environment is not open, or broken
+            kind = Damaged if cut_at(self._folder, self._ending, LATEST) is None else LogCut
+        return kind(f"{self._folder}: {error}")
+
+    def opened(self) -> None:
+        """All tables are open, and could be read: what the next start can expect is put on record."""
+        self.flush()
+        self._ending = "", b""
+        names = {table.name for table in self._tables}
+        write_tables(self._folder, {name: file_id(self._folder / name) for name in sorted(names)})
+        is_open(self._folder)
+
+    def _log_end(self) -> tuple[int, int]:
+        found = self._env.log_stat()
+        return int(found["cur_file"]), int(found["cur_offset"])
+
+    def every_table(self) -> "list[Table]":
+        """Those that are open."""
+        return list(self._tables)
+
+    def _break(self) -> None:
+        """Within `except`: nothing more can be done here. What Berkeley DB found first is left for the next start."""
+        error = sys.exc_info()[1]
+        while error is not None and "fatal region error" in str(error):     # what follows when it is broken already
+            error = error.__context__
+        if isinstance(error, db.DBError):
+            suspect(self._folder, str(error))
+        self.broken()
 
     def table(self, name: str, *, page: int = 8192, glances: bool = False) -> "Table":
         """Open the table `name`, making it if there is none; `page` is its page size in octets; `glances`: it allows
         `Table.glance`."""
         handle = db.DB(self._env)
         handle.set_pagesize(page)
-        flags = db.DB_CREATE | db.DB_AUTO_COMMIT | db.DB_THREAD | (db.DB_READ_UNCOMMITTED if glances else 0)
-        handle.open(name, dbtype=db.DB_BTREE, flags=flags, mode=0o600)
-        table = Table(handle, self.broken)
+        handle.set_flags(db.DB_CHKSUM)              # of a table that is made: a bad page is never taken for a good one
+        flags = db.DB_AUTO_COMMIT | db.DB_THREAD | (db.DB_READ_UNCOMMITTED if glances else 0)
+        try:
+            flags |= 0 if name in self._known else db.DB_CREATE
+            handle.open(name, dbtype=db.DB_BTREE, flags=flags, mode=0o600)
+        except db.DBError as error:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+            if not self._recover or is_disk_full(error):
+                raise
+            raise self._damaged(error) from error
+        table = Table(handle, self._break, name)
         self._tables.append(table)
         return table
 
@@ -132,7 +217,7 @@ class Env:
         try:                                        # not `_watched`: this is called often
             return self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
         except db.DBRunRecoveryError:
-            self.broken()
+            self._break()
             raise
 
     def flush(self) -> None:
@@ -153,6 +238,7 @@ class Env:
         newest = self._folder.stat().st_mtime_ns
         if newest != self._log_files:               # a new log file: its name must be on disk as well
             sync_folder(self._folder)
+            note_newest(self._folder)               # which changes the folder: the next time here is the last
             self._log_files = newest
 
     def logged(self) -> int:
@@ -176,17 +262,21 @@ class Env:
     def checkpoint(self, volume: int = 0) -> None:
         """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if
         so many octets of log, or more, have been written since the last one."""
+        there = log_size(self._folder)
         try:
             self._env.txn_checkpoint(volume >> 10, 0, 0)
         except db.DBError as error:
             if not is_disk_full(error):
                 self._fail()
             raise
+        if not volume:                              # so much of the log is on disk, and its name is
+            sync_folder(self._folder)
+            note_newest(self._folder, there)
 
     def met(self, error: db.DBError) -> None:
         """A transaction met this error. A sync that failed is one of the log: a file of it was full, see `flush`."""
         if isinstance(error, db.DBRunRecoveryError):
-            self.broken()
+            self._break()
         elif "fsync" in str(error):
             self._fail()
 
@@ -264,7 +354,7 @@ class Env:
         try:
             yield
         except db.DBRunRecoveryError:
-            self.broken()
+            self._break()
             raise
 
     def close(self) -> None:
@@ -278,9 +368,10 @@ class Env:
 class Table:
     """An ordered table of octet strings."""
 
-    __slots__ = ("_broken", "_db", "_get", "_put")
+    __slots__ = ("_broken", "_db", "_get", "_put", "name")
 
-    def __init__(self, handle: Any, broken: Callable[[], None]) -> None:
+    def __init__(self, handle: Any, broken: Callable[[], None], name: str) -> None:
+        self.name = name
         self._db = handle
         self._broken = broken
         self._get = handle.get          # these two are called for every record of everything
@@ -374,7 +465,7 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
             if deadline is not None:
                 pause = min(2 * pause, LONGEST_PAUSE)
         except db.DBRunRecoveryError:
-            env.broken()
+            env._break()
             raise
         except BaseException as error:
             if isinstance(error, db.DBError):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def agree(store: "Store") -> None:
+def agree(store: "Store", *, wholly: bool = False) -> None:
     """Make the partitions what the list says. For the process that recovers the store, while nobody else is in it."""
     _skip_what_was_used(store)
     listed = {entry.id: entry for entry in store.mailboxes.all()}

@@ -134,7 +134,7 @@ def gather(partition: Partition) -> Evidence:
                 claimed.setdefault(bytes(row["mid"]), set()).add((chunk.mailbox, int(row["uid"])))
     for mid, record, references, check in counts.differing(partition):
         missing = record.references - references
-        found = _solve(missing, record.check - check & _MASK, claimed.get(mid, set()), possible)
+        found = solve(missing, record.check - check & _MASK, claimed.get(mid, set()), possible)
         if found is not None:
             evidence.placed.update((reference, (mid, record)) for reference in found)
         elif missing > 0:
@@ -142,7 +142,7 @@ def gather(partition: Partition) -> Evidence:
     return evidence
 
 
-def _solve(missing: int, total: int, claimed: set[Reference], possible: Mapping[int, Reference]
+def solve(missing: int, total: int, claimed: set[Reference], possible: Mapping[int, Reference]
            ) -> list[Reference] | None:
     """The `missing` references whose marks sum to `total`, if they can be found."""
     if missing == len(claimed) and sum(mark(MailboxId(mailbox), uid) for mailbox, uid in claimed) & _MASK == total:

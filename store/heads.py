@@ -73,6 +73,16 @@ class Heads:
             self._table.put(_LAST, last, txn)
         return found
 
+    def put_back(self, heads: Mapping[int, bytes], txn: "Txn") -> None:
+        """Where the table is lost: these octets have these numbers again; neither they nor smaller ones are given."""
+        last = int(_NUMBER.unpack(self._table.get_to_change(_LAST, txn) or bytes(4))[0])
+        for number, octets in heads.items():
+            if 0 < number < LOST:
+                self._table.put(_NUMBER.pack(number), octets, txn)
+                self._table.put(_digest(octets), _NUMBER.pack(number), txn)
+                last = max(last, number)
+        self._table.put(_LAST, _NUMBER.pack(last), txn)
+
     def used(self, rows: Rows, txn: "Txn" = None) -> dict[int, bytes]:
         """The octets of all numbers that these records have, as far as they are known."""
         found = ((number, self.get(number, txn)) for number in np.unique(rows["head"]).tolist() if number)

@@ -14,7 +14,19 @@ from attrs import define, field, frozen
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import transact
-from store import discounts, domains, forgotten, keeping, notices, partitions, portable, reconcile, removal, users
+from store import (
+    discounts,
+    domains,
+    forgotten,
+    keeping,
+    notices,
+    partitions,
+    portable,
+    reconcile,
+    remake,
+    removal,
+    users,
+)
 from store.expiry.rounds import Rounds
 from store.expunge import due, purge_one
 from store.recount import repair_damaged
@@ -196,6 +208,7 @@ def one_process(store: Store) -> list[Task]:
             Task("forgotten", USERS_INTERVAL, forgotten.due, forgotten.drop),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
             Task("snapshots", SNAPSHOT_INTERVAL, keeping.due, keeping.make_due),
+            Task("cache", portable.INTERVAL, remake.uncached, remake.cache_one, limited=True),
             Task("reconcile", portable.INTERVAL, reconcile.steps, reconcile.take_step, limited=True)]
 
 

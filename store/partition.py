@@ -20,6 +20,7 @@ import numpy as np
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Deadlock, Env, Failure, Txn, transact
+from mboxlist.traces import mark_clean
 from store.arrivals import Arrivals
 from store.cache import CachedMessage, render
 from store.changes import News
@@ -39,7 +40,7 @@ from store.removed import Removed
 from store.settings import Settings
 from store.txn import WriteTxn, state_key
 from store.uidls import Uidls
-from store.userarea import mark_behind, write_epoch
+from store.userarea import mark_behind, read_epoch, write_epoch
 from store.vanished import Vanished
 
 log = logging.getLogger(__name__)
@@ -108,6 +109,8 @@ class Partition:
         def count(txn: Txn) -> int:
             data = self.states.get_to_change(META_KEY, txn)
             epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            if recover:
+                epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
             if recover and self._unclean.exists():
                 epoch += 1
             self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
@@ -163,6 +166,7 @@ class Partition:
         self.files.close()
         self.env.close()
         if clean:
+            mark_clean(self.folder / "index")
             self._unclean.unlink(missing_ok=True)
             sync_folder(self._unclean.parent)
 

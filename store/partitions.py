@@ -53,8 +53,8 @@ def open_all(store: "Store", *, recover: bool) -> dict[str, Partition]:
     names = listed(store.root)
     if recover or names is None:
         names = sorted(path.name for path in folder.iterdir() if _NAME.fullmatch(path.name))
-    new = not store.mailboxes.last_identity()[0]        # the list has never had a mailbox: all databases are to be made
-    missing = [name for name in names if not is_whole(folder / name) and not (new and _has_index(folder / name))]
+    missing = [name for name in names if (folder / name / REBUILD).is_dir() or not any(
+        (folder / name / part).is_dir() for part in _PARTS)]
     for name in missing:
         log.error("partition %s is not there (%s), or has no databases: its mailboxes cannot be used until the store "
                   "is opened anew, or onecopy reconstruct --partition %s has made them", name,
@@ -160,6 +160,7 @@ def _begin(store: "Store", folder: Path, settle: Callable[["Store", Partition], 
     if source is not None:
         partition.transact(lambda txn: partition.quotas.take_domains(source.quotas, txn.handle))
     settle(store, partition)
+    partition.env.opened()
     partition.close(clean=False)
 
 

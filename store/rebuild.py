@@ -92,7 +92,7 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
     try:
         adopted = prepare(root, target, names)
         found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
-        store = Store(target, settings)
+        store = Store(target, settings, anew=True)
         try:
             Rebuilding(store, choose(found, done.findings), adopted, done, progress).run(list(users))
             if target == root:

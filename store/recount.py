@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CACHED = 1000               # messages whose cache records are looked at at a time
 FIGURES = ("uidvalidity", "uidnext", "highestmodseq", "recent", "messages", "unseen", "deleted", "octets", "logged")
 
 
@@ -46,7 +48,7 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
         done += _mend_mailbox(store, partition, mailbox)
     done += recount_quota(partition)
     done += recount_references(partition)
-    done += _recount_purge(partition)
+    done += recount_purge(partition)
     done += _rebuild_cached(partition)
     partition.flush()
     return done
@@ -257,7 +259,7 @@ def _take_up(partition: Partition, counts: Counts, unknown: NDArray[np.uint64], 
         yield Correction("records refer to it, and nothing was known of it", f"message {mid.hex()}")
 
 
-def _recount_purge(partition: Partition) -> list[Correction]:
+def recount_purge(partition: Partition) -> list[Correction]:
     """Have everything wait for the purge that was released."""
     waiting = set(partition.refs.waiting(FOREVER))
     done = []
@@ -271,14 +273,23 @@ def _recount_purge(partition: Partition) -> list[Correction]:
 def _rebuild_cached(partition: Partition) -> list[Correction]:
     """Make lost cache records anew. What has no file is left out."""
     done = []
-    for mid, record in partition.refs.all():
-        cached = partition.cached([record.serial])[0]
-        if record.references and (cached is None or cached.mid != mid or cached.trace != record.trace):
-            row = np.zeros(1, ROW)
-            row["mid"], row["serial"] = mid, record.serial
-            try:
-                partition.rebuild_cached(row[0])
-            except StoreError:
-                continue
-            done.append(Correction("it had no cache record of its own", f"message {mid.hex()}"))
+    for mid in lost_cached(partition):
+        row = np.zeros(1, ROW)
+        row["mid"] = mid
+        try:
+            partition.rebuild_cached(row[0])
+        except StoreError:
+            continue
+        done.append(Correction("it had no cache record of its own", f"message {mid.hex()}"))
     return done
+
+
+def lost_cached(partition: Partition) -> Iterator[bytes]:
+    """The messages that are in use and have no cache record of their own. No cursor stays open between two."""
+    start = b""
+    while batch := list(islice(partition.refs.all(start=start), CACHED)):
+        for mid, record in batch:
+            cached = partition.cached([record.serial])[0]
+            if record.references and (cached is None or cached.mid != mid or cached.trace != record.trace):
+                yield mid
+        start = batch[-1][0] + b"\0"

@@ -133,13 +133,25 @@ def content(path: Path, mid: bytes, likely: Iterable[int]) -> tuple[CachedMessag
 
     None when no part of the file has that digest. `likely` is where the content may begin. Raises OSError.
     """
+    found = trace_of(path, mid, likely)
+    if found is None:
+        return None
+    start, size = found
+    with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), start, size - start) as file:
+        return render(parse(file.read, file.size), mid, start), size
+
+
+def trace_of(path: Path, mid: bytes, likely: Iterable[int]) -> tuple[int, int] | None:
+    """The length of the trace header of a message file, and the octets of the file.
+
+    None when no part of the file has that digest. `likely` is where the content may begin. Raises OSError.
+    """
     with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0, path.stat().st_size) as file:
         size = file.size
         head = file.read(0, min(TRACE_LIMIT, size))
         for start in _unique((*likely, *_starts(head))):
             if start <= size and _digest(file.read, start, size) == mid:
-                file.start, file.size = start, size - start
-                return render(parse(file.read, file.size), mid, start), size
+                return start, size
     return None
 
 

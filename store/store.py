@@ -17,6 +17,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import NeedsRecovery, Txn, transact
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
+from mboxlist.traces import mark_clean
 from store import across, firstuse, hosting, partitions, portable, quotaroots, removal, rights
 from store.accounts.base import Account, Directory
 from store.accounts.builtin import BuiltinDirectory
@@ -33,9 +34,12 @@ from store.messagefiles import MessageFile, Staged, disk_problem
 from store.partition import Partition
 from store.presence import Presence
 from store.quota import QuotaUse
+from store.recovery import Recovery
+from store.remake import remake
 from store.settings import Settings
 from store.snapshots import RESTORING
 from store.txn import WriteTxn
+from store.userarea import read_epoch
 from store.values import Flag
 
 log = logging.getLogger(__name__)
@@ -47,15 +51,21 @@ TRIES = 10                  # to find a mailbox that moves again and again
 LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mailboxes
 
 
+def is_there(root: Path) -> bool:
+    """Whether there is a store in that folder, or what is left of one."""
+    return (root / "mboxlist").is_dir() or any(read_epoch(place) for place in (root / "partitions").glob("*"))
+
+
 class Store:
     """An open store. Any number of processes may have it open; the first one to open it runs recovery."""
 
     def __init__(self, root: Path, settings: Settings | None = None, *, who: str = "",
                  broken: Callable[[], None] = lambda: None,
-                 directory: Callable[[MailboxList, str], BuiltinDirectory] = BuiltinDirectory) -> None:
+                 directory: Callable[[MailboxList, str], BuiltinDirectory] = BuiltinDirectory, anew: bool = False
+                 ) -> None:
         """Open the store at `root`; `who` is told to others that find this process dead in it. `broken` is called when
         a database needs recovery: then all must leave the store, and the next to open it recovers it. `directory` is
-        made of the list with its users, and the default domain.
+        made of the list with its users, and the default domain. `anew`: its databases are to be empty.
 
         Raises StoreError NO_STORE, UNAVAILABLE, DISK_FULL.
         """
@@ -70,12 +80,14 @@ class Store:
         self._broken = broken
         if (root / RESTORING).exists():
             raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: onecopy snapshot restore finishes it")
-        if not (root / "mboxlist").is_dir():
+        if not is_there(root):
             raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
         self._presence = Presence(root / "run", who)
         try:
             recover = self._presence.alone
-            self.mailboxes = MailboxList(root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken)
+            self.recovery = Recovery(root, self.settings) if recover and not anew else None
+            self.mailboxes = self._opened("mboxlist", lambda: MailboxList(
+                root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken))
             self.mailboxes.noticed = lambda entry: portable.note(self, entry)
             if self.settings.host:
                 self.mailboxes.guard = lambda owner, txn: hosting.require_here(self, owner, txn)
@@ -86,8 +98,13 @@ class Store:
             users = directory(self.mailboxes, self.settings.default_domain)
             self.directory: Directory = users
             if recover:
-                agree(self)
+                remade = self.recovery is not None and remake(self, self.recovery)
+                agree(self, wholly=remade)
                 users.settle_aliases()
+                for env in (self.mailboxes.env, *(partition.env for partition in self.partitions.values())):
+                    env.opened()
+                if self.recovery is not None and self.recovery.is_needed():
+                    log.warning("what was done is in %s", self.recovery.report())
         except NeedsRecovery as error:
             self._presence.leave()
             raise StoreError(Problem.UNAVAILABLE, "The store needs recovery: stop every process that uses it",
@@ -102,7 +119,11 @@ class Store:
 
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions`. Raises NeedsRecovery, OSError, StoreError."""
-        return Partition(folder, self.settings, self.news, recover=recover, broken=self._broken)
+        return self._opened(f"partitions/{folder.name}/index", lambda: Partition(
+            folder, self.settings, self.news, recover=recover, broken=self._broken))
+
+    def _opened(self, environment: str, open: Callable[[], T]) -> T:
+        return open() if self.recovery is None else self.recovery.opened(environment, open)
 
     def follow(self, settings: Settings) -> None:
         """Have these settings from now on, where they differ in no more than what can change in an open store: see
@@ -146,6 +167,8 @@ class Store:
             if self.settings.log_archive is None:
                 self.mailboxes.env.drop_logs(most=2 * self.settings.snapshot_logs)
         self.mailboxes.close()
+        if last:
+            mark_clean(self.root / "mboxlist")
         self._presence.leave()
 
     # Mailboxes by name

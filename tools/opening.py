@@ -14,7 +14,7 @@ from store.accounts.ldapentry import Here
 from store.accounts.ldapprofiles import MapSettings
 from store.errors import Problem, StoreError
 from store.settling import settle_account
-from store.store import Store
+from store.store import Store, is_there
 from tools.config import Config
 from tools.errors import Failure
 from tools.settings import Tls
@@ -61,7 +61,7 @@ def status(error: StoreError) -> int:
 
 def is_store(root: Path) -> bool:
     """Whether there is a store at `root`."""
-    return (root / "mboxlist").is_dir()
+    return is_there(root)
 
 
 def tls_folder(root: Path) -> Path:

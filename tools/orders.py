@@ -12,6 +12,7 @@ from tools.tickets import TicketKeys
 
 NAME = "onecopy serve"      # with which the name of every process of a server begins, for others in the store
 HELD_BACK = (signal.SIGHUP, signal.SIGUSR1)     # from a worker until it knows what they mean
+BROKEN = 3                  # the exit status of a process that found a database damaged
 READY = b"ready\n"          # from a worker: it serves; anything else is why it cannot
 
 

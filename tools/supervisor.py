@@ -25,7 +25,7 @@ from tools import clearing, logs, reloadable, sockets
 from tools.config import Config
 from tools.errors import Failure
 from tools.forking import Child
-from tools.orders import HELD_BACK, READY, Orders
+from tools.orders import BROKEN, HELD_BACK, READY, Orders
 from tools.settings import Log, Tls, Workers
 from tools.sockets import BESIDE, EXCHANGE, SERVERS, Listening
 from tools.tickets import TicketKeys
@@ -175,7 +175,7 @@ class Supervisor:
                 status = process.wait()
                 # It may only have been kept out of the store because another one has been killed in it.
                 killed = any((each.poll() or 0) < 0 for each in self._processes.values())
-                if status > 0 and not self._served and not killed:
+                if status > 0 and status != BROKEN and not self._served and not killed:
                     raise Failure(reason or f"{name} could not start (its own message is above)", status)
                 raise _Died(f"{name} ({process.pid}) ended while it started: {reason or _how(status)}")
 

@@ -26,7 +26,7 @@ from tools.config import Config
 from tools.errors import Failure
 from tools.housekeeping import Housekeeping, tasks
 from tools.opening import open_store, tls_folder
-from tools.orders import HELD_BACK, NAME, READY, Orders
+from tools.orders import BROKEN, HELD_BACK, NAME, READY, Orders
 from tools.server import SETTINGS, Server
 from tools.settings import Tls, Workers
 from tools.sockets import EXCHANGE
@@ -36,7 +36,6 @@ from tools.tls import Certificates
 log = logging.getLogger(__name__)
 reactor: Any = _reactor
 
-BROKEN = 3                  # the exit status of a process that found a database damaged
 _PR_SET_PDEATHSIG = 1
 
 

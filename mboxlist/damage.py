@@ -1,0 +1,210 @@
+"""An environment that cannot be used as it is: found out what is whole, and made anew from that.
+
+All of Berkeley DB that may hang or die over damaged files runs in a process of its own (`apart`).
+"""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+from berkeleydb import db
+
+from mboxlist.disk import sync_folder
+from mboxlist.traces import (
+    OURS,
+    TABLES,
+    bad_pages,
+    end_of_log,
+    file_id,
+    has_whole_tables,
+    known_tables,
+    logs,
+    missing,
+    newest,
+    tables,
+    was_cut,
+)
+
+CACHE = 32 << 20
+LONGEST = 900               # seconds that a look may take
+_ENVIRONMENT = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
+
+
+@define
+class Mended:
+    """What has become of an environment. `lost`: tables that are gone; `logs_lost`: changes may be missing that were
+    only in the log; `exact`: nothing is missing. `aside` is where what was there has gone."""
+
+    aside: Path
+    exact: bool = False
+    logs_lost: bool = False
+    lost: dict[str, str] = field(factory=dict)
+    source: str = ""
+
+
+def apart(work: Callable[[], Any]) -> Any:
+    """The result of `work`, JSON, in a process of its own; None when it dies, fails, or takes too long."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(reading)
+            with open(writing, "w", closefd=False) as out:
+                json.dump(work(), out)
+        except BaseException as error:
+            with contextlib.suppress(BaseException):
+                os.write(2, f"{error}\n".encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as result:
+        data = b""
+        while select.select([result], [], [], LONGEST)[0] and (more := os.read(reading, 1 << 16)):
+            data += more
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def _recover(folder: Path, *, fatal: bool) -> Any:
+    env = db.DBEnv()
+    env.set_cachesize(0, CACHE, 1)
+    env.set_lk_max_locks(20_000)
+    env.set_lk_max_objects(20_000)
+    env.open(str(folder), _ENVIRONMENT | (db.DB_RECOVER_FATAL if fatal else db.DB_RECOVER), 0o600)
+    return env
+
+
+def _verified(folder: Path) -> dict[str, str]:
+    return {path.name: wrong for path in tables(folder) if (wrong := _wrong(path))}
+
+
+def _wrong(table: Path) -> str:
+    wrong = bad_pages(table)
+    if not wrong:
+        try:
+            db.DB().verify(str(table))
+        except db.DBError as error:
+            wrong = str(error)
+    return wrong
+
+
+def look_through(folder: Path, *, recover: bool = True, fatal: bool = False) -> dict[str, str] | None:
+    """What is wrong, by table, after recovery; "" stands for the log. None when recovery fails. Reads everything."""
+    def work() -> dict[str, str]:
+        before = end_of_log(folder)
+        end = (0, 0)
+        if recover:
+            env = _recover(folder, fatal=fatal)
+            status = env.log_stat()
+            end = status["cur_file"], status["cur_offset"]
+            env.close()
+        found = _verified(folder)
+        known = known_tables(folder)
+        found |= {name: "is missing" for name in known if not (folder / name).is_file()}
+        found |= {name: "is not the table that was there" for name, identity in known.items()
+                  if name not in found and file_id(folder / name) != identity}
+        if recover and was_cut(folder, before, end):
+            found[""] = "the log has been cut off where it is damaged"
+        return found
+
+    result: dict[str, str] | None = apart(work)
+    return result
+
+
+def has_all_logs(folder: Path) -> bool:
+    """Whether the log is there from the very first record to the last one that is known of."""
+    there = [int(path.name[4:]) for path in logs(folder)]
+    return bool(there) and there == list(range(1, there[-1] + 1)) and there[-1] >= newest(folder)[0] and not any(
+        what.startswith("log.") for what in missing(folder))
+
+
+def set_aside(folder: Path, aside: Path) -> None:
+    """The environment goes there whole; in its place is an empty folder, with what is not the database's."""
+    if folder.is_dir():
+        folder.rename(aside)
+    else:
+        aside.mkdir(mode=0o700)
+    folder.mkdir(mode=0o700)
+    for path in aside.iterdir():
+        if path.is_file() and not path.is_symlink() and path.suffix != ".db" and path.name not in OURS and not (
+                path.name.startswith(("log.", "__db."))):
+            shutil.copy2(path, folder / path.name)
+    sync_folder(folder.parent)
+
+
+def bring(aside: Path, folder: Path, paths: Iterable[Path]) -> None:
+    """Copies of these files, in an environment that has nothing else."""
+    for path in (*tables(folder), *logs(folder), *folder.glob("__db.*")):
+        path.unlink()
+    for path in paths:
+        shutil.copyfile(path, folder / path.name)
+    with contextlib.suppress(OSError):
+        shutil.copyfile(aside / TABLES, folder / TABLES)
+
+
+def mend(folder: Path, aside: Path, *, cut: bool = False) -> Mended:
+    """Make an environment from what is whole of the one that was set aside. `cut`: its log has been cut off already.
+    Raises OSError."""
+    done = Mended(aside)
+    whole = has_whole_tables(aside)
+    if has_all_logs(aside) and not cut:
+        bring(aside, folder, logs(aside))
+        if look_through(folder, fatal=True) == {}:
+            return _done(done, folder, "its own log, from the beginning", exact=True)
+    there = tables(aside)
+    with_log = bool(logs(aside)) and not cut and not any(what.startswith("log.") for what in missing(aside))
+    bad: dict[str, str] | None = None
+    for _ in range(2 if with_log else 0):
+        bring(aside, folder, [*logs(aside), *(path for path in there if path.name not in (bad or {}))])
+        wrong = look_through(folder)
+        if wrong is not None and "" not in wrong:
+            done.lost = {**(bad or {}), **wrong}
+            return _done(done, folder, "its tables and its log", exact=not done.lost)
+        bad = _verified_apart(aside)
+    bad = _verified_apart(aside) if bad is None else bad
+    bring(aside, folder, [path for path in there if path.name not in bad])
+    if apart(lambda: _forget_log(folder)) is None:
+        bad = {path.name: "cannot be used without its log" for path in there}
+        bring(aside, folder, [])
+    done.lost = bad | {name: "is missing" for name in known_tables(aside) if not (aside / name).is_file()}
+    done.logs_lost = not whole
+    source = "its tables, without the log" if any(path.name not in bad for path in there) else "nothing"
+    return _done(done, folder, source, exact=whole and not done.lost)
+
+
+def _verified_apart(folder: Path) -> dict[str, str]:
+    found = look_through(folder, recover=False)
+    return found if found is not None else {path.name: "cannot be read" for path in tables(folder)}
+
+
+def _done(done: Mended, folder: Path, source: str, *, exact: bool = False) -> Mended:
+    done.source, done.exact = source, exact
+    for name in done.lost:
+        (folder / name).unlink(missing_ok=True)
+    for path in folder.glob("__db.*"):
+        path.unlink()
+    (folder / TABLES).unlink(missing_ok=True)           # made anew by who opens it
+    sync_folder(folder)
+    return done
+
+
+def _forget_log(folder: Path) -> bool:
+    """Have the tables go on with a new log."""
+    env = db.DBEnv()
+    env.open(str(folder), db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_PRIVATE, 0o600)
+    for path in tables(folder):
+        env.lsn_reset(str(path))
+    env.close()
+    return True

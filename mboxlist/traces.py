@@ -1,0 +1,260 @@
+"""What an environment's folder says of itself, so that the next start can tell whether something is missing.
+
+    tables      which tables there are, each with its identity (20 octets of its first page, in hexadecimal)
+    newest      the newest log file and how many octets it has at least: log.0000000007:4096
+    opening     is there while the first process opens the environment
+    suspect     what Berkeley DB has found wrong: the next start reads everything before it believes anything
+    clean       sizes and times of the files after a clean end; while they are so, nobody has touched them
+
+Nothing here is needed to recover what a crash leaves; these files are hints, and only what they miss is damage.
+"""
+
+import contextlib
+import json
+import os
+from array import array
+from pathlib import Path
+
+from mboxlist.disk import sync_folder
+
+TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
+OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED)
+_ID = slice(52, 72)             # the identity of a file in its first page
+_LONGEST = 2000                 # octets of a cause
+_PIECE = 8 << 20                # octets of a table that are read at a time
+
+
+def logs(folder: Path) -> list[Path]:
+    """The log files, the oldest first."""
+    return sorted(path for path in folder.glob("log.??????????") if path.name[4:].isdecimal())
+
+
+def tables(folder: Path) -> list[Path]:
+    """The tables that are there."""
+    return sorted(folder.glob("*.db"))
+
+
+def file_id(table: Path) -> str:
+    """The identity of a table's file; "" when it has none."""
+    try:
+        with table.open("rb") as file:
+            return file.read(72)[_ID].hex()
+    except OSError:
+        return ""
+
+
+def known_tables(folder: Path) -> dict[str, str]:
+    """The tables that there must be, and their identities; none are known of an environment that is new."""
+    try:
+        lines = (folder / TABLES).read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {name: identity for name, _, identity in (line.partition(" ") for line in lines) if name.endswith(".db")}
+
+
+def write_tables(folder: Path, found: dict[str, str]) -> None:
+    """Put on record which tables there are; on disk. Raises OSError."""
+    if known_tables(folder) == found:
+        return
+    new = folder / f"{TABLES}.new"
+    with new.open("w") as file:
+        file.write("".join(f"{name} {identity}\n" for name, identity in found.items()))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(folder / TABLES)
+    sync_folder(folder)
+
+
+def newest(folder: Path) -> tuple[int, int]:
+    """The number of the newest log file that is on record, and the octets that it had then; or zeros."""
+    with contextlib.suppress(OSError, ValueError):
+        name, _, octets = (folder / NEWEST).read_text().partition(":")
+        return int(name.removeprefix("log.")), int(octets)
+    return 0, 0
+
+
+def log_size(folder: Path) -> tuple[int, int]:
+    """The number of the newest log file, and its octets."""
+    there = logs(folder)
+    return (int(there[-1].name[4:]), there[-1].stat().st_size) if there else (0, 0)
+
+
+def note_newest(folder: Path, there: tuple[int, int] | None = None) -> bool:
+    """Put the newest log file on record, whose name is on disk; with `there` so much of it as is on disk. Whether that
+    changed anything. Any process may do it: a record that is too old tells less, and nothing wrong."""
+    found = there or (log_size(folder)[0], 0)
+    if found <= newest(folder):
+        return False
+    new = folder / f".{NEWEST}.{os.getpid()}"
+    with contextlib.suppress(OSError):
+        new.write_text(f"log.{found[0]:010}:{found[1]}")
+        new.replace(folder / NEWEST)
+    return True
+
+
+def begin(folder: Path) -> None:
+    """The first process opens the environment. Raises OSError."""
+    with (folder / OPENING).open("ab") as file:
+        file.write(b".")
+    with contextlib.suppress(FileNotFoundError):
+        (folder / CLEAN).rename(folder / ENDED)
+
+
+def is_open(folder: Path) -> None:
+    """It is open, and can be used."""
+    (folder / ENDED).unlink(missing_ok=True)
+    (folder / OPENING).unlink(missing_ok=True)
+
+
+def marks(folder: Path) -> str:
+    """What an earlier process has left to be looked at; "" if nothing."""
+    with contextlib.suppress(OSError):
+        return (folder / SUSPECT).read_text(errors="replace") or "suspect"
+    with contextlib.suppress(OSError):
+        if (folder / OPENING).stat().st_size > 1:       # once is any kill; twice is no chance
+            return "processes have died while they opened it"
+    return ""
+
+
+def suspect(folder: Path, cause: str) -> None:
+    """Have the next start look at everything; the first cause counts. Where it cannot be written nothing is done."""
+    with contextlib.suppress(OSError), (folder / SUSPECT).open("x") as file:
+        file.write(cause[:_LONGEST])
+
+
+def _stamps(folder: Path) -> dict[str, list[int]]:
+    found = {}
+    for path in (*tables(folder), *logs(folder)[-1:]):
+        status = path.stat()
+        found[path.name] = [status.st_size, status.st_mtime_ns, status.st_ino]
+    return found
+
+
+def mark_clean(folder: Path) -> None:
+    """Everybody has left, and everything is in the tables. Raises OSError."""
+    note_newest(folder, log_size(folder))
+    (folder / CLEAN).write_text(json.dumps(_stamps(folder)))
+
+
+def is_untouched(folder: Path) -> bool:
+    """Whether the end was clean, and no file has been changed since."""
+    try:
+        return bool(json.loads((folder / CLEAN).read_text()) == _stamps(folder))
+    except (OSError, ValueError):
+        return False
+
+
+def has_whole_tables(folder: Path) -> bool:
+    """Whether the end was clean, and no table has been changed since: then the log has nothing that is not in them."""
+    for name in (CLEAN, ENDED):
+        with contextlib.suppress(OSError, ValueError):
+            then, now = json.loads((folder / name).read_text()), _stamps(folder)
+            return all(then[table] == now.get(table) for table in then if table.endswith(".db"))
+    return False
+
+
+# Looking
+
+def missing(folder: Path) -> list[str]:
+    """What is not there and should be, for people; nothing is opened."""
+    found = []
+    for name in known_tables(folder):
+        if not (folder / name).is_file():
+            found.append(f"{name} is missing")
+    number, octets = newest(folder)
+    there = {int(path.name[4:]): path for path in logs(folder)}
+    last = max(there, default=0)
+    if number > last:
+        found.append(f"log.{number:010} is missing")
+    elif number == last and number and there[number].stat().st_size < octets:
+        found.append(f"{there[number].name} has been cut short: it had {octets} octets")
+    gaps = sorted(set(range(min(there, default=0), last + 1)) - set(there)) if there else []
+    found += [f"log.{gap:010} is missing" for gap in gaps[:3]]
+    return found
+
+
+def look(folder: Path) -> str:
+    """What is wrong with the tables that there must be, after recovery and before anybody opens them; "" if nothing."""
+    for name, identity in known_tables(folder).items():
+        wrong = "is not the table that was there" if file_id(folder / name) != identity else bad_pages(folder / name)
+        if wrong:
+            return f"{name}: {wrong}"
+    return ""
+
+
+def bad_pages(table: Path) -> str:
+    """What is wrong with the pages of a table by their numbers, which each has in it; "" if nothing is.
+
+    A page of zeros passes for an empty one with Berkeley DB, although it has checksums. For a table that is closed.
+    """
+    with table.open("rb") as file:
+        head = file.read(512)
+        size = os.fstat(file.fileno()).st_size
+        page = int.from_bytes(head[20:24], "little") if len(head) == 512 else 0
+        if page not in (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
+            return "its first page cannot be read"
+        last = int.from_bytes(head[32:36], "little")
+        if size < (last + 1) * page:
+            return f"it has been cut short: {size} octets instead of {(last + 1) * page}"
+        file.seek(0)
+        at, pages = 0, max(1, _PIECE // page)
+        while data := file.read(pages * page):
+            count = min(len(data) // page, last + 1 - at)
+            if count <= 0:
+                break
+            data = data[:count * page]
+            numbers = array("I", range(at, at + count)).tobytes()
+            if any(data[8 + octet::page] != numbers[octet::4] for octet in range(4)):
+                return f"a page of those from {at} to {at + count - 1} is not what it was"
+            at += count
+    return ""
+
+
+# The log
+
+SECTOR, PAGE = 512, 4096
+_LONGEST_RECORD = 1 << 20
+_HEADER = 12                    # octets before a record's own: where the one before it is, its length, its checksum
+
+
+def end_of_log(folder: Path) -> tuple[str, bytes]:
+    """The newest log file as it is. Recovery only adds to it, unless it comes upon something damaged."""
+    there = logs(folder)
+    return (there[-1].name, there[-1].read_bytes()) if there else ("", b"")
+
+
+def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int | None:
+    """Where the log, which recovery has left with this `end`, is no longer what it was, or ends; None if it goes on."""
+    name, then = before
+    try:
+        now = (folder / name).read_bytes() if name else b""
+    except OSError:
+        return 0
+    if now.startswith(then):
+        return None if not name or end >= (int(name[4:]), len(then)) else end[1] if end[0] == int(name[4:]) else 0
+    first = next(at for at in range(0, len(then), SECTOR) if now[at:at + SECTOR] != then[at:at + SECTOR])
+    return first + next(at for at in range(SECTOR) if now[first + at:first + at + 1] != then[first + at:first + at + 1])
+
+
+def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> bool:
+    """Whether recovery has cut the log off at something that was damaged.
+
+    A loss of power may leave the end half written: a write or a page of it that is missing and reads as zeros, or a last
+    record that is not whole. That is no damage, since nobody was answered for what is in it.
+    """
+    differs, then = cut_at(folder, before, ended), before[1]
+    if differs is None:
+        return False
+    at = 0
+    while True:
+        length = int.from_bytes(then[at + 4:at + 8], "little")
+        if not _HEADER <= length or at + length > differs:
+            break
+        at += length
+    end = at + length
+    if length == 0 or _HEADER <= length < _LONGEST_RECORD and end > len(then):
+        return False
+    if not _HEADER <= length < _LONGEST_RECORD:
+        return True
+    page = -(-at // PAGE) * PAGE
+    return not any(not any(then[start:min(end, start + PAGE)]) for start in range(page, min(end, len(then)), PAGE))

@@ -1,0 +1,275 @@
+"""A store that is damaged mends itself when its first process opens it.
+
+Each environment is opened as after any end. Where something is missing that was there, where recovery fails, or where
+an earlier process has met something that Berkeley DB could not read, the environment is set aside whole, as
+`<folder>.damaged-<time>`, and made again: from its own log, if that goes back to the beginning; from the newest
+snapshot and the log since; from those of its tables that are whole. What is still missing then comes from the user area and the
+message files (`remake`). What was found and done is in `<root>/recovered/<time>.json`.
+"""
+
+import json
+import logging
+import os
+import shutil
+import stat
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from attrs import asdict, define, field
+
+from mboxlist import damage, traces
+from mboxlist.damage import Mended
+from mboxlist.disk import sync_folder
+from mboxlist.kv import Damaged, Failure, LogCut
+from store import snapshots
+from store.errors import Problem, StoreError
+from store.ready import adopt, make_folders
+from store.settings import Settings
+from store.userarea import mark_behind, read_epoch
+
+log = logging.getLogger(__name__)
+
+REPORTS = "recovered"
+LIST = snapshots.LIST
+MAIN = frozenset({"index.db", "state.db", "messages.db", "mailboxes.db", "users.db"})     # better older than none
+PAST_THE_END = "BDB2509"    # what Berkeley DB says of tables that are newer than the log
+KEPT = 2                    # damaged environments that are kept, of each
+FEWER = 6                   # times that a snapshot is tried with fewer files of the log
+TIME = "%Y%m%dT%H%M%SZ"
+
+T = TypeVar("T")
+
+
+@define
+class Event:
+    """What happened to one environment. `lost`: tables that could not be used, and why; `missing`: what is not there
+    any more, for people; `exact`: nothing is."""
+
+    environment: str
+    found: str
+    source: str = ""
+    exact: bool = False
+    logs_lost: bool = False
+    lost: dict[str, str] = field(factory=dict)
+    aside: str = ""
+    missing: list[str] = field(factory=list)
+
+
+@define
+class Recovery:
+    """For the one process that opens the store first; `dry`: nothing is changed. `adopted`: by partition the names that
+    files of `staging/` got."""
+
+    root: Path
+    settings: Settings
+    began: float = field(factory=time.time)
+    events: dict[str, Event] = field(factory=dict)
+    adopted: dict[str, list[list[Path]]] = field(factory=dict)
+    notes: list[str] = field(factory=list)
+
+    def opened(self, environment: str, open: Callable[[], T]) -> T:
+        """What `open` gives, once the environment can be used. Raises what `open` raises, StoreError UNAVAILABLE."""
+        folder = self.root / environment
+        allow(folder, self.notes)
+        found = self.wrong(environment)
+        cut = False
+        for _ in range(2):
+            if not found:
+                try:
+                    return open()
+                except LogCut as error:
+                    found, cut = str(error), True
+                except (Damaged, Failure) as error:
+                    found, cut = str(error), PAST_THE_END in str(error)
+            self._mend(environment, found.replace(f"{folder}: ", ""), cut)
+            found = ""
+        return open()
+
+    def wrong(self, environment: str) -> str:
+        """What can be seen to be wrong without opening it; "" if nothing."""
+        folder = self.root / environment
+        if not folder.is_dir():
+            return "it is missing"
+        if self._was_used(environment) and not traces.tables(folder) and not traces.logs(folder):
+            return "it is empty"
+        missing = ", ".join(traces.missing(folder))
+        marked = traces.marks(folder)
+        if missing or not marked:
+            return missing
+        wrong = damage.look_through(folder)
+        if wrong == {}:
+            log.warning("%s: nothing is wrong with its tables (%s)", environment, marked)
+            for name in (traces.SUSPECT, traces.OPENING):
+                (folder / name).unlink(missing_ok=True)
+            return ""
+        return marked if wrong is None else ", ".join(f"{name or 'the log'}: {why}" for name, why in wrong.items())
+
+    def _was_used(self, environment: str) -> bool:
+        partitions = self.root / "partitions"
+        mine = [partitions] if environment == LIST else [(self.root / environment).parent]
+        return any(read_epoch(place) for each in mine for place in (each.iterdir() if environment == LIST else [each]))
+
+    def _mend(self, environment: str, found: str, cut: bool) -> None:
+        folder = self.root / environment
+        log.error("%s is damaged (%s): it is made anew from what there is", environment, found)
+        event = self.events[environment] = Event(environment, found)
+        if ".db" not in found and folder.is_dir():
+            bad = damage.look_through(folder, recover=False)
+            event.found = "; ".join([found, *(f"{name}: {why}" for name, why in (bad or {}).items())])
+        aside = _free(folder, self.began)
+        try:
+            damage.set_aside(folder, aside)
+            event.aside = str(aside)
+            done = self._from_snapshot(environment, aside, cut) or damage.mend(folder, aside, cut=cut)
+            if not done.exact and (done.source == "nothing" or MAIN & done.lost.keys()):
+                done = self.from_old_snapshot(environment, aside) or damage.mend(folder, aside, cut=cut)
+            self._prepare(environment, done.exact)
+        except OSError as error:
+            raise StoreError(Problem.UNAVAILABLE, f"{environment} is damaged, and cannot be mended: {error}") from error
+        event.source, event.exact, event.lost, event.logs_lost = done.source, done.exact, done.lost, done.logs_lost
+        log.warning("%s has been made anew from %s%s", environment, done.source, "" if done.exact else
+                    "; what is missing comes from the user area")
+        for old in sorted(folder.parent.glob(folder.name + ".damaged-*"))[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _prepare(self, environment: str, exact: bool) -> None:
+        if environment == LIST:
+            return
+        partition = (self.root / environment).parent
+        (partition / "index" / "unclean").touch(mode=0o600)     # UIDs and MODSEQs skip ahead
+        mark_behind(partition)
+        make_folders(partition)
+        if not exact:
+            self.adopted[partition.name] = adopt(partition / "staging", partition / "messages")
+
+    def _from_snapshot(self, environment: str, aside: Path, cut: bool) -> Mended | None:
+        """Made from a snapshot and the whole log since; None when that cannot be had."""
+        if cut or damage.has_all_logs(aside):
+            return None
+        archive = [self.settings.log_archive / environment] if self.settings.log_archive else []
+        newest = max([traces.newest(aside)[0], *(int(path.name[4:]) for path in traces.logs(aside))], default=0)
+        folder = self.root / environment
+        for snapshot in snapshots.listed(snapshots.folder(self.root, self.settings)):
+            if environment not in snapshot.manifest.environments:
+                continue
+            damage.bring(aside, folder, [])
+
+            def put_back(snapshot: snapshots.Snapshot = snapshot) -> int:
+                return snapshots.put_back(snapshot, environment, folder, [aside, *archive]).last
+
+            last = damage.apart(put_back)
+            if last == newest and _goes_on(aside, folder, newest) and damage.look_through(folder, recover=False) == {}:
+                (folder / traces.TABLES).unlink(missing_ok=True)
+                return Mended(aside, exact=True, source=f"the snapshot {snapshot.name} and the log since")
+        damage.bring(aside, folder, [])
+        return None
+
+    def from_old_snapshot(self, environment: str, aside: Path) -> Mended | None:
+        """Made from the newest snapshot that is whole, with as much of the log as there is."""
+        folder = self.root / environment
+        for snapshot in snapshots.listed(snapshots.folder(self.root, self.settings)):
+            part = snapshot.manifest.environments.get(environment)
+            if part is None:
+                continue
+            last = max((int(path.name[4:]) for path in traces.logs(aside)), default=part.end[0])
+            for most in [*range(last, part.end[0], -1)][:FEWER] + [None]:
+                damage.bring(aside, folder, [])
+                logs = [] if most is None else [aside]
+
+
+                def put_back(snapshot: snapshots.Snapshot = snapshot, logs: Sequence[Path] = logs,
+                             most: int | None = most) -> int:
+                    return snapshots.put_back(snapshot, environment, folder, logs, most=most).last
+
+                if damage.apart(put_back) is not None and damage.look_through(folder, recover=False) == {}:
+                    (folder / traces.TABLES).unlink(missing_ok=True)
+                    return Mended(aside, logs_lost=True, source=f"the snapshot {snapshot.name}"
+                                  + (", and the log as far as it goes" if logs else ""))
+        return None
+
+    # What was done
+
+    def is_needed(self) -> bool:
+        """Whether anything has happened that is to be told."""
+        return bool(self.events or self.notes)
+
+    def report(self) -> Path:
+        """Write down what was found and done. Raises OSError."""
+        place = self.root / REPORTS
+        place.mkdir(mode=0o700, exist_ok=True)
+        path = place / f"{_stamp(self.began)}.json"
+        number = 1
+        while path.exists():
+            path, number = place / f"{_stamp(self.began)}.{number}.json", number + 1
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps({
+            "time": self.began, "seconds": round(time.time() - self.began, 3), "notes": self.notes,
+            "environments": [asdict(event) for event in self.events.values()]}, indent=1))
+        new.replace(path)
+        sync_folder(place)
+        return path
+
+
+def _goes_on(aside: Path, folder: Path, newest: int) -> bool:
+    """Whether the log that was put back is all that there was, up to its end."""
+    there, octets = traces.newest(aside)
+    log, put_back = aside / f"log.{newest:010}", folder / f"log.{newest:010}"
+    if not log.is_file() or there == newest and log.stat().st_size < octets:
+        return False
+    with put_back.open("rb") as file, log.open("rb") as other:
+        return file.read(log.stat().st_size) == other.read()
+
+
+def _stamp(when: float) -> str:
+    return time.strftime(TIME, time.gmtime(when))
+
+
+def _free(folder: Path, when: float) -> Path:
+    path, number = folder.with_name(f"{folder.name}.damaged-{_stamp(when)}"), 1
+    while path.exists():
+        path, number = folder.with_name(f"{folder.name}.damaged-{_stamp(when)}.{number}"), number + 1
+    return path
+
+
+def allow(folder: Path, notes: list[str]) -> None:
+    """Have this process able to read and write the environment's files; root gives them the owner of the store.
+
+    Raises StoreError UNAVAILABLE with what is to be done when it cannot.
+    """
+    if not folder.is_dir():
+        return
+    owner = folder.parent.stat()
+    for path in (folder, *folder.iterdir()):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        wanted = stat.S_IRUSR | stat.S_IWUSR | (stat.S_IXUSR if path == folder else 0)
+        if stat.S_ISLNK(status.st_mode):
+            continue
+        wrong_owner = status.st_uid != owner.st_uid
+        try:
+            if wrong_owner and os.geteuid() == 0:
+                os.chown(path, owner.st_uid, owner.st_gid)
+                notes.append(f"{path} belonged to user {status.st_uid}, and belongs to {owner.st_uid} again")
+            if status.st_mode & wanted != wanted and os.geteuid() in (0, status.st_uid):
+                path.chmod(stat.S_IMODE(status.st_mode) | wanted)
+                notes.append(f"{path} had the mode {stat.S_IMODE(status.st_mode):o}, and can be read and written again")
+        except OSError as error:
+            raise StoreError(Problem.UNAVAILABLE, f"{path} cannot be used: {error.strerror}") from error
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StoreError(Problem.UNAVAILABLE, f"{path} belongs to user {status.st_uid} and has the mode "
+                             f"{stat.S_IMODE(status.st_mode):o}: chown {os.geteuid()} and chmod u+rw, or start as root")
+
+
+def reports(root: Path) -> list[tuple[str, dict[str, object]]]:
+    """What was written down, the newest first; without what cannot be read."""
+    found = []
+    for path in sorted((root / REPORTS).glob("*.json"), reverse=True):
+        try:
+            found.append((path.stem, json.loads(path.read_text())))
+        except (OSError, ValueError):
+            continue
+    return found

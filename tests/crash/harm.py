@@ -1,0 +1,215 @@
+"""Ways to harm the databases of a store, and what is known of its content."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from mboxlist import kv, traces
+from mboxlist.kv import Failure
+from store import presence, recovery
+from store.errors import StoreError
+from store.messagefiles import MessageFiles
+from store.store import Store
+
+BROKEN = (Failure, StoreError)
+LIST, INDEX = "mboxlist", "partitions/primary/index"
+ENVIRONMENTS = (LIST, INDEX)
+
+#: By mailbox: UID -> what a client sees of the message: octets, flags, internal date.
+Ledger = dict[str, dict[int, tuple[bytes, int, int]]]
+#: Harms the store in that folder, and says what: an environment and, in it, files of which one must be named.
+Way = Callable[[Path, Random], "dict[str, list[str]]"]
+
+
+def ledger(store: Store) -> Ledger:
+    """What everybody can see."""
+    found: Ledger = {}
+    for entry in store.mailboxes.all():
+        mailbox = store.open_mailbox(entry)
+        messages = found[str(entry.name)] = {}
+        for row in mailbox.rows:
+            with store.open_message(entry, row) as file:
+                messages[int(row["uid"])] = file.read(0, file.size), int(row["flags"]), int(row["received"])
+    return found
+
+
+def differences(before: Ledger, after: Ledger) -> list[str]:
+    """What was acknowledged and is not there, and what is shown and was never there."""
+    wrong = [f"{name} is gone" for name in before.keys() - after.keys()]
+    wrong += [f"{name} is new" for name in after.keys() - before.keys()]
+    for name in before.keys() & after.keys():
+        was, now = before[name], after[name]
+        wrong += [f"{name}: UID {uid} is lost" for uid in was.keys() - now.keys()]
+        wrong += [f"{name}: UID {uid} is nobody's" for uid in now.keys() - was.keys()]
+        wrong += [f"{name}: UID {uid} is another message" for uid in was.keys() & now.keys() if was[uid] != now[uid]]
+    return sorted(wrong)
+
+
+def image(store: Store, copy: Path, *, from_first_log: bool) -> None:
+    """The store as it would be if all processes were killed now; without the logs that recovery does not need."""
+    envs = {LIST: store.mailboxes.env, INDEX: store.partitions["primary"].env}
+    unneeded = {path for env in envs.values() for path in env.unneeded_logs()}
+    kept = {name: env.kept_log() for name, env in envs.items()}
+    shutil.copytree(store.root, copy)
+    for path in () if from_first_log else unneeded:
+        first = kept[str(path.parent.relative_to(store.root))]
+        if first is None or int(path.name[4:]) < first:
+            (copy / path.relative_to(store.root)).unlink()
+    let_go(copy)
+
+
+def let_go(root: Path) -> None:
+    """Whoever died in the store is forgotten, as the supervisor does it."""
+    shutil.rmtree(root / "run" / "inside", ignore_errors=True)
+    assert presence.look(root / "run") == ([], [])
+
+
+def copy(source: str, target: str) -> None:
+    """Message files, which are never modified, get a second name."""
+    if "/messages/" in source:
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)
+
+
+def named(told: list[dict[str, Any]], said: dict[str, list[str]]) -> bool:
+    """Whether the reports name each environment that was harmed, and one of the files."""
+    text = {event["environment"]: str(event) for report in told for event in report["environments"]}
+    return all(environment in text and (not files or any(file in text[environment] for file in files))
+               for environment, files in said.items())
+
+
+@contextmanager
+def small() -> Iterator[None]:
+    """Stores that are opened meanwhile have small logs, use their shared memory as it is needed, and few folders."""
+    made = MessageFiles.folders
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kv, "LOG_FILE", 256 << 10)
+        patch.setattr(kv, "LOG_BUFFER", 32 << 10)
+        patch.setattr(kv, "_reserve", lambda folder, cache: None)
+        patch.setattr(MessageFiles, "folders", lambda files: islice(made(files), 0))
+        patch.setattr(MessageFiles, "path", _path(MessageFiles.path))
+        patch.setattr(recovery, "make_folders", lambda folder: None)
+        yield
+
+
+def _path(path: Callable[[MessageFiles, bytes], str]) -> Callable[[MessageFiles, bytes], str]:
+    """Folders are made when they are needed."""
+    def made(files: MessageFiles, mid: bytes) -> str:
+        found = path(files, mid)
+        Path(found).parent.mkdir(parents=True, exist_ok=True)
+        return found
+
+    return made
+
+
+# Ways
+
+def _flip(path: Path, random: Random, count: int = 1, first: int = 0) -> None:
+    data = bytearray(path.read_bytes())
+    for _ in range(count):
+        data[random.randrange(min(first, len(data) - 1), len(data))] ^= 1 << random.randrange(8)
+    path.write_bytes(data)
+
+
+def _page(path: Path, random: Random, octets: Callable[[int], bytes]) -> None:
+    size = int.from_bytes(path.read_bytes()[20:24], "little")
+    pages = path.stat().st_size // size
+    with path.open("r+b") as file:
+        file.seek(random.randrange(pages) * size)
+        file.write(octets(size))
+
+
+def _table(name: str, harm: Callable[[Path, Random], None]) -> Way:
+    def way(root: Path, random: Random) -> dict[str, list[str]]:
+        environment, _, table = name.rpartition("/")
+        harm(root / environment / table, random)
+        return {environment: [table]}
+
+    return way
+
+
+def _each(environments: Iterable[str], harm: Callable[[Path, Random], None]) -> Way:
+    def way(root: Path, random: Random) -> dict[str, list[str]]:
+        for environment in environments:
+            harm(root / environment, random)
+        return {environment: [] for environment in environments}
+
+    return way
+
+
+def _empty(folder: Path, random: Random) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def _drop_logs(folder: Path, random: Random) -> None:
+    for path in traces.logs(folder):
+        path.unlink()
+
+
+def _cut_log(folder: Path, random: Random) -> None:
+    log = traces.logs(folder)[-1]
+    os.truncate(log, 0)
+
+
+def _flip_log(folder: Path, random: Random) -> None:
+    _flip(traces.logs(folder)[-1], random, 50)
+
+
+def _cut(path: Path, random: Random) -> None:
+    os.truncate(path, random.randrange(path.stat().st_size))
+
+
+def _zero(path: Path, random: Random) -> None:
+    _page(path, random, bytes)
+
+
+def _junk(path: Path, random: Random) -> None:
+    _page(path, random, random.randbytes)
+
+
+def _root_page(path: Path, random: Random) -> None:
+    size = int.from_bytes(path.read_bytes()[20:24], "little")
+    _flip_at(path, size + 30)
+
+
+def _flip_at(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 16
+    path.write_bytes(data)
+
+
+def _regions(root: Path, random: Random) -> dict[str, list[str]]:
+    for environment in ENVIRONMENTS:
+        for path in (root / environment).glob("__db.*"):
+            path.write_bytes(random.randbytes(8192))
+    return {}
+
+
+TABLES = [f"{INDEX}/{name}.db" for name in ("index", "state", "quota", "messages", "cache", "seen", "vanished", "purge")
+          ] + [f"{LIST}/{name}.db" for name in ("mailboxes", "names", "users", "rights", "subscriptions", "annotations")]
+
+WAYS: dict[str, Way] = {
+    **{f"{table} is deleted": _table(table, lambda path, random: path.unlink()) for table in TABLES},
+    **{f"{table} is cut off": _table(table, _cut) for table in TABLES[:4]},
+    **{f"a page of {table} is zeros": _table(table, _zero) for table in (*TABLES[:4], TABLES[8])},
+    **{f"a page of {table} is junk": _table(table, _junk) for table in (*TABLES[:4], TABLES[8])},
+    **{f"a bit of {table} is flipped": _table(table, _root_page) for table in (*TABLES[:5], TABLES[8], TABLES[10])},
+    "the list's folder is gone": _each([LIST], lambda path, random: shutil.rmtree(path)),
+    "the partition's folder is gone": _each([INDEX], lambda path, random: shutil.rmtree(path)),
+    "both folders are gone": _each(ENVIRONMENTS, lambda path, random: shutil.rmtree(path)),
+    "both folders are empty": _each(ENVIRONMENTS, _empty),
+    "the logs are gone": _each(ENVIRONMENTS, _drop_logs),
+    "the partition's logs are gone": _each([INDEX], _drop_logs),
+    "the newest log is cut off": _each([INDEX], _cut_log),
+    "bits of the newest log are flipped": _each([INDEX], _flip_log),
+    "the regions are another's": _regions,
+}
