@@ -19,7 +19,9 @@ from tools.commands import (
     checking,
     configuration,
     directories,
+    exporting,
     generate,
+    importing,
     mailboxes,
     messages,
     moving,
@@ -39,7 +41,8 @@ from tools.commands import (
 from tools.errors import Failure
 
 GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, uidls, partitions, moving,
-          quotas, accounting, report, checking, reconstruct, relink, spark, generate, configuration)
+          quotas, accounting, report, checking, reconstruct, relink, exporting, importing, spark, generate,
+          configuration)
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
