@@ -15,6 +15,7 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from pop3 import uidl
 from store import bringing, rights, uidls
+from store.adopting import adopt
 from store.errors import Problem, StoreError
 from store.filling import Nursery, Wanted
 from store.flags import update_flags
@@ -127,6 +128,8 @@ class Taking:
         entry = self.store.mailboxes.find(name)
         if entry is None and not self.choices.dry_run:
             entry = self._make(name, box)
+        elif entry is not None and box.uidvalidity not in (0, entry.uidvalidity) and not self.choices.dry_run:
+            entry = adopt(self.store, entry, box.uidvalidity)
         work = _One(self, box, entry, taken)
         work.bring(mails)
         if entry is not None and not self.choices.dry_run:
