@@ -226,8 +226,10 @@ class Added:
 
 
 def add(partition: Partition, entry: MailboxEntry, rows: Rows, keywords: Sequence[str] = (), *,
-        own: Iterable[tuple[int, str, "np.ndarray"]] = (), uidls: Mapping[int, bytes] | None = None) -> Added:
-    """Add those of the records that the mailbox lacks (`lacking`), in order of UID, and have them on disk.
+        own: Iterable[tuple[int, str, "np.ndarray"]] = (), uidls: Mapping[int, bytes] | None = None,
+        all_of_them: bool = False) -> Added:
+    """Add those of the records that the mailbox lacks (`lacking`), in order of UID, and have them on disk; or
+    `all_of_them`, by a caller who knows that it lacks them.
 
     A record keeps its UID where the mailbox has not come so far yet; else it gets the next one, and a new MODSEQ in any
     case. `keywords` are those that the bits of `rows` stand for, `own` the flags that readers have for themselves by
@@ -236,7 +238,8 @@ def add(partition: Partition, entry: MailboxEntry, rows: Rows, keywords: Sequenc
     """
     order = np.argsort(rows["uid"], kind="stable")
     wanted = take(rows, order)
-    lacks = lacking(partition.transact(lambda txn: txn.load(entry.id)), wanted)
+    lacks = np.ones(len(wanted), np.bool_) if all_of_them else lacking(
+        partition.transact(lambda txn: txn.load(entry.id)), wanted)
     places = np.flatnonzero(lacks)
     uids: dict[int, int] = {}
     flags = list(own)

@@ -23,7 +23,9 @@ from tools.commands import (
     directories,
     expire,
     explaining,
+    exporting,
     generate,
+    importing,
     mailboxes,
     manuals,
     messages,
@@ -47,8 +49,8 @@ from tools.errors import Failure
 from tools.tree import Node, explain, read
 
 GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, purge, uidls, partitions,
-          moving, quotas, accounting, expire, report, checking, reconstruct, relink, backup, spark, generate,
-          configuration, connections, stats, explaining, manuals)
+          moving, quotas, accounting, expire, report, checking, reconstruct, relink, backup, exporting, importing, spark,
+          generate, configuration, connections, stats, explaining, manuals)
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 

@@ -31,7 +31,7 @@ Boxes = dict[str, "Counter[Message]"]
 
 _DATE = "%d-%b-%Y %H:%M:%S %z"
 _LISTED = re.compile(rb'^\* LIST \(([^)]*)\) "/" (?:"((?:[^"\\]|\\.)*)"|(\S+))$')
-_ITEM = re.compile(rb'UID (\d+) FLAGS \(([^)]*)\) INTERNALDATE "([^"]*)"')
+_ITEMS = re.compile(rb'(?=.*\bUID (\d+))(?=.*\bFLAGS \(([^)]*)\))(?=.*\bINTERNALDATE "([^"]*)")')     # in any order
 
 
 @frozen
@@ -156,7 +156,7 @@ def _contents(imap: Imap, name: str) -> dict[int, Message]:
     found = {}
     for response in imap.ok("UID FETCH 1:* (UID FLAGS INTERNALDATE BODY.PEEK[])").untagged:
         if response.literals:
-            item = _ITEM.search(response.text)
+            item = _ITEMS.match(response.text)
             assert item, response
             flags, date = frozenset(item[2].decode().split()), datetime.strptime(item[3].decode().strip(), _DATE)
             found[int(item[1])] = Message(response.literals[0], flags - {r"\Recent"}, date)

@@ -1,0 +1,50 @@
+"""A mailbox that nothing has ever been in takes on the UIDVALIDITY that its like had on another server.
+
+INBOX is there from a user's first login on, before the mail is brought. As long as it has given out no UID, nothing
+that a client knows can come to mean another message (RFC 3501 §2.3.1.1), be the new UIDVALIDITY the lower one.
+"""
+
+from typing import TYPE_CHECKING
+
+from attrs import evolve
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.kv import Txn, transact
+from store.filling import HIGHEST
+
+if TYPE_CHECKING:
+    from store.store import Store
+    from store.txn import WriteTxn
+
+
+def adopt(store: "Store", entry: MailboxEntry, validity: int) -> MailboxEntry:
+    """The mailbox with that UIDVALIDITY, on disk; as it is, where it has given out UIDs, or an earlier one of the name
+    may have given out some under it. Raises StoreError NO_MAILBOX, BUSY."""
+    if not store.mailboxes.former.find(str(entry.name)) < validity <= HIGHEST:
+        return entry
+
+    def figures(txn: "WriteTxn") -> bool:
+        state = txn.state(entry.id)
+        if state.uidnext > 1 or state.messages:
+            return False
+        modseq = state.highestmodseq + 1
+        txn.set_state(entry.id, state, evolve(state, uidvalidity=validity, highestmodseq=modseq, changed=modseq))
+        return True
+
+    def row(txn: Txn) -> MailboxEntry:
+        store.mailboxes.skip_identities(MailboxId(0), validity, txn)
+        now = store.mailboxes.find(entry.name, txn)
+        if now is None or now.id != entry.id:
+            return entry
+        after = evolve(now, uidvalidity=validity)
+        store.mailboxes.write(after, txn)
+        return after
+
+    # The figures come first, since a delivery that comes in between must see them. What a crash leaves in between, the
+    # same command completes.
+    if not store.transact(entry, figures):
+        return entry
+    store.partition_of(entry).flush()
+    adopted = transact(store.mailboxes.env, row)
+    store.mailboxes.env.flush()
+    return adopted

@@ -1,0 +1,19 @@
+"""A store for each test, checked when the test has ended."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store.check import check
+from store.store import Store
+from tests.support.stores import make_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A fresh store with the users alice and bob; nothing may be wrong with it in the end."""
+    store = make_store(tmp_path / "store")
+    yield store
+    assert check(store) == []
+    store.close()

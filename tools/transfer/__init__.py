@@ -1,0 +1,1 @@
+"""Mail that leaves the store for other programs, and mail that comes from theirs."""

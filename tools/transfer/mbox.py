@@ -1,0 +1,381 @@
+r"""mbox files: all messages of a mailbox in one file, each after a line that begins with "From " (RFC 4155).
+
+Of the ways to keep lines of a message apart from those: mboxrd puts a > before every line that is "From " after any
+number of >; mboxo only before "From " itself; mboxcl and mboxcl2 give each message a Content-Length, and mboxcl2
+changes no line. Flags, keywords and UIDs are in header fields of their own (Status, X-Status, X-Keywords, X-UID,
+X-IMAP, X-IMAPbase), which are no part of the message: mail programs hide them, and so they do not come along.
+"""
+
+import os
+import re
+import time
+from calendar import timegm
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from attrs import define, evolve, field, frozen
+
+from store.values import Flag, Flags, InternalDate
+from tools.transfer.values import CHUNK, Box, Content, Mail, Told, Unreadable, crlf
+
+QUOTINGS = ("auto", "mboxrd", "mboxo", "mboxcl", "mboxcl2")
+SUFFIX = ".mbox"
+HEADER = 4 << 20            # octets of a header that are looked at for the fields
+LINE = 64 << 10             # octets of a line that are looked at
+
+OWN = frozenset((b"status", b"x-status", b"x-keywords", b"x-uid", b"x-imap", b"x-imapbase", b"content-length"))
+_DATE = re.compile(rb"(?:[A-Z][a-z]{2},? +)?([A-Z][a-z]{2}) +([0-9]{1,2}) +([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?"
+                   rb"(?: +[A-Z]{1,5}| +([+-][0-9]{4}))? +([0-9]{4})(?: +([+-][0-9]{4}))?")
+_MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
+_QUOTED = re.compile(rb">+From ")
+_STATUS = {ord("R"): Flag.SEEN}
+_X_STATUS = {ord("A"): Flag.ANSWERED, ord("F"): Flag.FLAGGED, ord("T"): Flag.DRAFT, ord("D"): Flag.DELETED}
+
+
+@frozen
+class Piece:
+    """A message in the file: where its header begins, its body, and its end. `claimed` is the Content-Length that it
+    was found by, or -1; `cut` octets of it are missing."""
+
+    start: int
+    body: int
+    end: int
+    claimed: int = -1
+    cut: int = 0
+
+
+@frozen
+class _Header:
+    """What a header says about flags and the like."""
+
+    flags: Flags = Flags()
+    uid: int = 0
+    length: int = -1
+    base: tuple[int, int] = (0, 0)      # UIDVALIDITY and the last UID
+    pseudo: bool = False                # not a message: there for these fields
+
+
+def from_date(line: bytes) -> InternalDate | None:
+    """The date in a line that separates messages; None when it is none. Without a zone it is UTC."""
+    found = max(_DATE.finditer(line), key=re.Match.start, default=None)     # an address may look like anything
+    if found is None or found[1] not in _MONTHS:
+        return None
+    zone = found[6] or found[8] or b"+0000"
+    minutes = (int(zone[1:3]) * 60 + int(zone[3:])) * (-1 if zone[:1] == b"-" else 1)
+    try:
+        local = timegm((int(found[7]), _MONTHS.index(found[1]) + 1, int(found[2]), int(found[3]), int(found[4]),
+                        int(found[5] or 0)))
+    except ValueError:
+        return None
+    return InternalDate(local - minutes * 60, minutes) if abs(minutes) < 24 * 60 else None
+
+
+def is_separator(line: bytes) -> bool:
+    """Whether a line after an empty one begins a message."""
+    return line.startswith(b"From ") and from_date(line) is not None
+
+
+@define(eq=False)
+class MboxFiles:
+    """A file, or a folder of them (`.mbox` at the end of a name is left out), as mailboxes of a user."""
+
+    path: Path
+    mailbox: str = ""           # that the file is to go to, or those of a folder below it
+    quoting: str = "auto"
+    _pieces: list[tuple[Piece, Mail]] = field(factory=list, init=False)
+    _found: str = field(default="", init=False)         # the quoting of the file that was opened last
+
+    def boxes(self) -> Iterator[Box]:
+        if not self.path.is_dir():
+            yield Box(self.mailbox or "INBOX", self.path)
+            return
+        for folder, folders, files in os.walk(self.path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(files):
+                path = Path(folder, name)
+                if not name.startswith(".") and name not in ("subscriptions",) and _looks_right(path):
+                    levels = [*(self.mailbox.split("/") if self.mailbox else ()), *path.relative_to(self.path).parts]
+                    levels = [level.removesuffix(SUFFIX) for level in levels]
+                    yield Box("/".join(levels), path)
+
+    def opened(self, box: Box) -> Box:
+        path = _path(box)
+        try:
+            with path.open("rb") as file:
+                first = next(scan(file), None)
+                header = _header(file, first) if first else _Header()
+        except OSError as error:
+            raise Unreadable(f"{path}: {error.strerror}") from error
+        validity, last = header.base
+        return evolve(box, uidvalidity=validity, uidnext=last + 1 if validity else 0)
+
+    def mails(self, box: Box, told: Told) -> Sequence[Mail]:
+        path = _path(box)
+        self._pieces.clear()
+        try:
+            with path.open("rb") as file:
+                self._found = self.quoting if self.quoting != "auto" else _quoting(file)
+                lengths = self._found in ("mboxcl", "mboxcl2")
+                for number, piece in enumerate(scan(file, lengths=lengths), 1):
+                    self._look(path, file, piece, number, told)
+        except OSError as error:
+            raise Unreadable(f"{path}: {error.strerror}") from error
+        uids = [mail.uid for _, mail in self._pieces]
+        if not box.uidvalidity or any(after <= uid for uid, after in zip([0, *uids], uids, strict=False)):
+            self._pieces = [(piece, evolve(mail, uid=0)) for piece, mail in self._pieces]
+        return [mail for _, mail in self._pieces]
+
+    def _look(self, path: Path, file: BinaryIO, piece: Piece, number: int, told: Told) -> None:
+        header = _header(file, piece)
+        if header.pseudo and number == 1:
+            return
+        where = f"{path.name}: message {number}"
+        if piece.cut:
+            told(f"{where}: cut off, {piece.cut} octets are missing; what is there is taken")
+        date = from_date(_line_before(file, piece)) or InternalDate(int(time.time()))
+        self._pieces.append((piece, Mail(where, date, header.flags, uid=header.uid, key=piece)))
+
+    def read(self, box: Box, mails: Sequence[Mail], told: Told) -> Iterator[Content]:
+        with _path(box).open("rb") as file:
+            for mail in mails:
+                assert isinstance(mail.key, Piece)
+                yield mail, content(file, mail.key, self._found)
+
+    def message_ids(self, box: Box, mails: Sequence[Mail]) -> Mapping[Mail, bytes]:
+        return {}
+
+    def subscriptions(self) -> Sequence[str]:
+        for name in (".subscriptions", "subscriptions"):
+            if (self.path / name).is_file():
+                lines = (self.path / name).read_text("utf-8", "replace").splitlines()
+                return [line for line in lines if line and "\ufffd" not in line]
+        return []
+
+
+def _path(box: Box) -> Path:
+    assert isinstance(box.key, Path)
+    return box.key
+
+
+def _looks_right(path: Path) -> bool:
+    """Whether it is a file of messages, perhaps none."""
+    try:
+        with path.open("rb") as file:
+            return path.is_file() and (not os.fstat(file.fileno()).st_size or file.readline(LINE).startswith(b"From "))
+    except OSError:
+        return True         # `opened` says what is wrong with it
+
+
+def scan(file: BinaryIO, *, lengths: bool = False) -> Iterator[Piece]:
+    """The messages of a file; with `lengths` one ends where its Content-Length says, if the next one, or the end of the
+    file, is there. Raises Unreadable for a file that does not begin with a message."""
+    size = os.fstat(file.fileno()).st_size
+    file.seek(0)
+    line = _line(file)
+    while line in (b"\n", b"\r\n"):
+        line = _line(file)
+    if not line:
+        return
+    if not line.startswith(b"From "):
+        raise Unreadable("not an mbox file: it does not begin with a line From")
+    while line:
+        start = file.tell()
+        body, length = _end_of_header(file)
+        if lengths and length >= 0:
+            following, end = _at_length(file, body, length, size)
+            if following is not None:
+                yield Piece(start, body, end, length)
+                line = following
+                continue
+            if body + length > size:
+                yield Piece(start, body, size, length, body + length - size)
+                return
+        file.seek(body)
+        line, end = _next(file, body)
+        yield Piece(start, body, end)
+
+
+def _line(file: BinaryIO) -> bytes:
+    """The next line, or as much as is looked at; the whole of it is read."""
+    line = part = file.readline(LINE)
+    while part and not part.endswith(b"\n"):
+        part = file.readline(LINE)
+    return line
+
+
+def _end_of_header(file: BinaryIO) -> tuple[int, int]:
+    """Where the body begins, and its Content-Length or -1."""
+    length = -1
+    while True:
+        at = file.tell()
+        line = _line(file)
+        if line.lower().startswith(b"content-length:") and length < 0:
+            text = line[15:].strip()
+            length = int(text) if text.isdigit() and len(text) < 19 else -1
+        if not line or line in (b"\n", b"\r\n"):
+            return file.tell(), length
+        if is_separator(line):
+            return at, -1           # a header that nothing follows
+
+
+def _at_length(file: BinaryIO, body: int, length: int, size: int) -> tuple[bytes | None, int]:
+    """The line with which the next message begins after so many octets (b"": none, the file ends), and where this one
+    ends; None when there is something else."""
+    if body + length > size:
+        return None, 0
+    file.seek(body + length)
+    line = _line(file)
+    while line in (b"\n", b"\r\n"):
+        line = _line(file)
+    return (line, body + length) if not line or is_separator(line) else (None, 0)
+
+
+def _next(file: BinaryIO, body: int) -> tuple[bytes, int]:
+    """The line with which the next message begins, and where this one ends: before the empty line that goes with it."""
+    empty_at, empty = body, True
+    while True:
+        at = file.tell()
+        line = file.readline(LINE)
+        if not line:
+            return b"", empty_at if empty and at > body else at
+        if empty and is_separator(line):
+            while not line.endswith(b"\n") and (more := file.readline(LINE)):
+                line += more[-1:]
+            return line, empty_at
+        empty_at, empty = at, line in (b"\n", b"\r\n")
+        while line and not line.endswith(b"\n"):
+            line = file.readline(LINE)
+
+
+def _line_before(file: BinaryIO, piece: Piece) -> bytes:
+    file.seek(max(piece.start - LINE, 0))
+    return file.read(piece.start - max(piece.start - LINE, 0)).rstrip(b"\r\n").rpartition(b"\n")[2]
+
+
+def fields(header: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Name, in small letters, and octets of each field of a header as it stands in the file; b"" where a line is none.
+    """
+    name, lines = b"", list[bytes]()
+    for line in _lines(header):
+        if line[:1] in (b" ", b"\t") and lines:
+            lines.append(line)
+            continue
+        if lines:
+            yield name, b"".join(lines)
+        before, colon, _ = line.partition(b":")
+        name, lines = before.strip().lower() if colon else b"", [line]
+    if lines:
+        yield name, b"".join(lines)
+
+
+def _lines(octets: bytes) -> list[bytes]:
+    *lines, last = octets.split(b"\n")
+    return [line + b"\n" for line in lines] + ([last] if last else [])
+
+
+def _header(file: BinaryIO, piece: Piece) -> _Header:
+    file.seek(piece.start)
+    system, keywords, uid, base, pseudo = Flag(0), list[str](), 0, (0, 0), False
+    for name, octets in fields(file.read(min(piece.body - piece.start, HEADER))):
+        if name not in OWN:
+            continue
+        value = octets.partition(b":")[2].strip()
+        words = value.split()
+        if name in (b"status", b"x-status"):
+            for letter in value:
+                system |= (_STATUS if name == b"status" else _X_STATUS).get(letter, Flag(0))
+        elif name == b"x-keywords":
+            keywords += [text for text in value.decode("ascii", "replace").split() if is_keyword(text)]
+        elif name == b"x-uid" and value.isdigit() and int(value) < 1 << 32:
+            uid = int(value)
+        elif name in (b"x-imap", b"x-imapbase") and len(words) > 1 and words[0].isdigit() and words[1].isdigit():
+            base, pseudo = (int(words[0]), int(words[1])), name == b"x-imap"
+    base = base if max(base) < 1 << 32 else (0, 0)
+    return _Header(Flags(system, tuple(dict.fromkeys(keywords))), uid, -1, base, pseudo)
+
+
+_KEYWORD = re.compile(r'[^\x00-\x20\x7f-\U0010ffff(){%*"\\\]]{1,200}')
+
+
+def is_keyword(text: str) -> bool:
+    """Whether it can be a keyword (RFC 3501 §9 atom)."""
+    return _KEYWORD.fullmatch(text) is not None
+
+
+def _quoting(file: BinaryIO) -> str:
+    """Which quoting a file seems to have: that every message says how long it is, and is, cannot be by chance."""
+    seen = False
+    for piece in scan(file, lengths=True):
+        if piece.claimed < 0:
+            return "mboxrd"
+        seen = True
+    return "mboxcl2" if seen else "mboxrd"
+
+
+def content(file: BinaryIO, piece: Piece, quoting: str) -> Iterator[bytes]:
+    """A message's octets, with CRLF, as they were before it came into the file."""
+    file.seek(piece.start)
+    header = file.read(piece.body - piece.start)
+    kept = b"".join([octets for name, octets in fields(header) if name not in OWN])
+    yield crlf(kept)
+    before = kept[-1:]
+    if quoting == "mboxcl2":
+        at = piece.body
+        while at < piece.end:
+            file.seek(at)
+            data = file.read(min(CHUNK, piece.end - at))
+            if not data:
+                return
+            at += len(data)
+            yield crlf(data, before)
+            before = data[-1:]
+        return
+    yield from _unquoted(file, piece, quoting)
+
+
+def _unquoted(file: BinaryIO, piece: Piece, quoting: str) -> Iterator[bytes]:
+    at, some, size, begins, before = piece.body, list[bytes](), 0, True, b""
+    while at < piece.end:
+        file.seek(at)
+        line = file.readline(min(LINE, piece.end - at))
+        if not line:
+            break
+        at += len(line)
+        if begins and line.startswith(b">") and _QUOTED.match(line) and (
+                quoting == "mboxrd" or line.startswith(b">From ")):
+            line = line[1:]
+        begins = line.endswith(b"\n")
+        some.append(line)
+        size += len(line)
+        if size > CHUNK:
+            yield crlf(b"".join(some), before)
+            some, size, before = [], 0, line[-1:]
+    yield crlf(b"".join(some), before)
+
+
+# Writing
+
+def quoted(line: bytes) -> bytes:
+    """A line of a body as mboxrd has it."""
+    return b">" + line if line.startswith((b"From ", b">")) and line.lstrip(b">").startswith(b"From ") else line
+
+
+def separator(sender: bytes, received: InternalDate) -> bytes:
+    """The line before a message: RFC 4155 Appendix A, the date in UTC."""
+    date = time.strftime("%a %b %e %H:%M:%S %Y", time.gmtime(received.seconds)).encode("ascii")
+    return b"From %b %b\n" % (re.sub(rb"[^!-~]", b"", sender) or b"MAILER-DAEMON", date)
+
+
+def own_fields(flags: Flags, uid: int = 0, base: bytes = b"") -> bytes:
+    """The header fields that say what flags a message has; `base` is the X-IMAPbase of the first message."""
+    system = flags.system
+    found = [b"X-IMAPbase: " + base] if base else []
+    if uid:
+        found.append(b"X-UID: %d" % uid)
+    found.append(b"Status: " + (b"RO" if system & Flag.SEEN else b"O"))
+    if letters := bytes(letter for letter, flag in _X_STATUS.items() if system & flag):
+        found.append(b"X-Status: " + letters)
+    if flags.keywords:
+        found.append(b"X-Keywords: " + " ".join(flags.keywords).encode("ascii", "replace"))
+    return b"\n".join(found) + b"\n"

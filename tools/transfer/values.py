@@ -1,0 +1,105 @@
+"""What mailboxes and messages are to whoever brings them here, wherever they are."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import BinaryIO, Protocol
+
+from attrs import field, frozen
+
+from store.values import Flag, Flags, InternalDate
+
+CHUNK = 128 * 1024
+SYSTEM = {"\\seen": Flag.SEEN, "\\answered": Flag.ANSWERED, "\\flagged": Flag.FLAGGED, "\\deleted": Flag.DELETED,
+          "\\draft": Flag.DRAFT}
+NAMES = {Flag.SEEN: "\\Seen", Flag.ANSWERED: "\\Answered", Flag.FLAGGED: "\\Flagged", Flag.DELETED: "\\Deleted",
+         Flag.DRAFT: "\\Draft"}
+
+_BARE_LF = re.compile(rb"(?<!\r)\n")
+
+Told = Callable[[str], None]        # takes a line about something that could not be taken
+
+
+class Unreadable(Exception):
+    """A mailbox, or all of a source, that cannot be read; the text says why."""
+
+
+@frozen
+class Box:
+    """A mailbox of a source. `name` is what it is to be called here; `key` is what the source knows it by.
+
+    `uidvalidity` 0: messages have no UIDs there. `acl` is None where nothing is known of rights.
+    """
+
+    name: str
+    key: object = None
+    uidvalidity: int = 0
+    uidnext: int = 0
+    special_use: str | None = None
+    acl: Mapping[str, str] | None = None
+
+
+@frozen
+class Mail:
+    """A message of a source; `where` is what a line about it calls it. `size` is RFC822.SIZE, -1 as long as nobody
+    knows; `uid` 0: it has none; `uidl` is the unique-id that POP3 clients know it by."""
+
+    where: str
+    received: InternalDate
+    flags: Flags = Flags()
+    size: int = -1
+    uid: int = 0
+    uidl: bytes = b""
+    key: object = field(default=None, repr=False)
+
+
+Content = tuple[Mail, Iterable[bytes]]
+
+
+class Source(Protocol):
+    """Where mail comes from. Everything may raise Unreadable."""
+
+    def boxes(self) -> Iterator[Box]:
+        """All mailboxes that are wanted."""
+
+    def opened(self, box: Box) -> Box:
+        """The mailbox with all that is known of it; `mails` and `read` are about the one that was opened last."""
+
+    def mails(self, box: Box, told: Told) -> Sequence[Mail]:
+        """Its messages, in order of UID."""
+
+    def read(self, box: Box, mails: Sequence[Mail], told: Told) -> Iterator[Content]:
+        """Their octets, with CRLF, in any order. One that is gone, or cannot be read, is told and left out."""
+
+    def message_ids(self, box: Box, mails: Sequence[Mail]) -> Mapping[Mail, bytes]:
+        """The Message-IDs of messages, where they are to be had without reading all of them."""
+
+    def subscriptions(self) -> Sequence[str]:
+        """The names that the user is subscribed to."""
+
+
+def flags_of(names: Iterable[str]) -> Flags:
+    r"""System flags and keywords of names as IMAP has them; \Recent and the like are left out."""
+    system, keywords = Flag(0), list[str]()
+    for name in names:
+        if name.startswith("\\"):
+            system |= SYSTEM.get(name.lower(), Flag(0))
+        elif name.lower() not in (known.lower() for known in keywords):
+            keywords.append(name)
+    return Flags(system, tuple(keywords))
+
+
+def with_crlf(file: BinaryIO, size: int = -1) -> Iterator[bytes]:
+    """The octets of a file from here on, every LF with its CR before it; `size` is how many are read, -1: all."""
+    last, left = b"", size
+    while left and (data := file.read(CHUNK if left < 0 else min(CHUNK, left))):
+        left -= len(data) if left > 0 else 0
+        yield crlf(data, last)
+        last = data[-1:]
+
+
+def crlf(data: bytes, before: bytes = b"") -> bytes:
+    """Every LF with its CR before it; `before` is the octet in front of the data."""
+    if b"\r" not in data and before != b"\r":
+        return data.replace(b"\n", b"\r\n")
+    before = before if before == b"\r" else b""
+    return _BARE_LF.sub(b"\r\n", before + data)[len(before):]
