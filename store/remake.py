@@ -168,7 +168,7 @@ class _Remaking:
             for user in salvage_users(place / "users.db") if (place / "users.db").is_file() else ():
                 users.setdefault(user.account.user, user)
         findings: list[Finding] = []
-        add_users(self.store, self.found, users.values(), findings)
+        add_users(self.store.directory, self.found, users.values(), findings)
         event.missing += [f"{finding.where}: {finding.what}" for finding in findings[:SHOWN]]
 
     def _nameless(self, states: dict[MailboxId, tuple[MailboxState, str]], event: "Event") -> None:
