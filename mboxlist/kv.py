@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from berkeleydb import db
 
 from mboxlist.disk import is_disk_full, sync_folder
+from mboxlist.gate import Gate
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
 Failure = db.DBError
@@ -54,13 +55,16 @@ class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
     `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
-    message. `broken` is called when nothing more can be done in the environment before it has been recovered.
+    message. `broken` is called when nothing more can be done in the environment before it has been recovered. While
+    `gate` is shut, no transaction begins.
     `recover` is for the one process that opens it first; the others join.
     Raises NeedsRecovery when joining what must first be recovered, OSError when there is no room for its memory.
     """
 
-    def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None],
+                 gate: Gate | None = None) -> None:
         self.broken = broken
+        self._gate = gate
         self.folder = self._folder = folder
         self._tables: list[Table] = []
         self._log_files = 0
@@ -98,11 +102,22 @@ class Env:
 
     def begin(self, *, wait: bool = True) -> Txn:
         """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once."""
-        try:                                        # not `_watched`: this is called often
-            return self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
-        except db.DBRunRecoveryError:
-            self.broken()
-            raise
+        while True:
+            try:                                        # not `_watched`: this is called often
+                txn = self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
+            except db.DBRunRecoveryError:
+                self.broken()
+                raise
+            if self._gate is None or not self._gate.shut:
+                return txn
+            txn.abort()
+            if not wait:
+                raise db.DBLockNotGrantedError(0, "the store is held still")
+            self._gate.wait()
+
+    def active(self) -> int:
+        """How many transactions are under way, in all processes."""
+        return int(self._env.txn_stat()["nactive"])
 
     def flush(self) -> None:
         """Return when everything committed so far is on disk. Raises OSError.
@@ -129,9 +144,12 @@ class Env:
         found = self._env.log_stat()
         return int((found["cur_file"] - 1) * LOG_FILE + found["cur_offset"])
 
-    def checkpoint(self, volume: int = 0) -> None:
+    def checkpoint(self, volume: int = 0, *, held: bool = False) -> None:
         """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if
-        so many octets of log, or more, have been written since the last one."""
+        so many octets of log, or more, have been written since the last one. While the gate is shut, only who has
+        `held` it does that."""
+        if not held and self._gate is not None and self._gate.shut:
+            return
         try:
             self._env.txn_checkpoint(volume >> 10, 0, 0)
         except db.DBError as error:
@@ -205,6 +223,8 @@ class Env:
 
         Raises OSError; what has not been removed then is there at the next call.
         """
+        if self._gate is not None and self._gate.shut:
+            return 0
         files = self.unneeded_logs()
         kept = self.kept_log()          # after the list, or a snapshot that begins now would miss what goes
         if kept is not None and (most is None or self.kept_volume() <= most):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mboxlist.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.gate import Gate
 from mboxlist.kv import NeedsRecovery, Txn, transact
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
@@ -71,9 +72,12 @@ class Store:
         if not (root / "mboxlist").is_dir():
             raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
         self._presence = Presence(root / "run", who)
+        self.gate: Gate | None = None
         try:
             recover = self._presence.alone
-            self.mailboxes = MailboxList(root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken)
+            self.gate = Gate(root / "run" / "gate")
+            self.mailboxes = MailboxList(root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken,
+                                         gate=self.gate)
             self.mailboxes.noticed = lambda entry: portable.note(self, entry)
             if self.settings.host:
                 self.mailboxes.guard = lambda owner, txn: hosting.require_here(self, owner, txn)
@@ -87,20 +91,21 @@ class Store:
                 agree(self)
                 users.settle_aliases()
         except NeedsRecovery as error:
-            self._presence.leave()
+            self._be_out()
             raise StoreError(Problem.UNAVAILABLE, "The store needs recovery: stop every process that uses it",
                              str(error)) from error
         except OSError as error:
-            self._presence.leave()
+            self._be_out()
             raise disk_problem(error) from error
         except BaseException:
-            self._presence.leave()
+            self._be_out()
             raise
         self._presence.settled()
 
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions`. Raises NeedsRecovery, OSError, StoreError."""
-        return Partition(folder, self.settings, self.news, recover=recover, broken=self._broken)
+        return Partition(folder, self.settings, self.news, recover=recover, broken=self._broken,
+                         gate=self.gate)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -135,7 +140,12 @@ class Store:
             if self.settings.log_archive is None:
                 self.mailboxes.env.drop_logs(most=2 * self.settings.snapshot_logs)
         self.mailboxes.close()
+        self._be_out()
+
+    def _be_out(self) -> None:
         self._presence.leave()
+        if self.gate is not None:
+            self.gate.close()
 
     # Mailboxes by name
 

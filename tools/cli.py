@@ -31,6 +31,7 @@ from tools.commands import (
     report,
     serving,
     sharing,
+    snapshot,
     spark,
     uidls,
     undelete,
@@ -39,7 +40,7 @@ from tools.commands import (
 from tools.errors import Failure
 
 GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, uidls, partitions, moving,
-          quotas, accounting, report, checking, reconstruct, relink, spark, generate, configuration)
+          quotas, accounting, report, checking, snapshot, reconstruct, relink, spark, generate, configuration)
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
