@@ -25,6 +25,7 @@ from attrs import frozen
 from berkeleydb import db
 
 from mboxlist.disk import is_disk_full, sync_folder
+from mboxlist.gate import Gate
 from mboxlist.traces import (
     begin,
     cut_at,
@@ -110,14 +111,16 @@ class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
     `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
-    message. `broken` is called when nothing more can be done in the environment before it has been recovered.
-    `recover` is for the one process that opens it first; the others join. That one calls `opened` when it is through.
-    Raises NeedsRecovery when joining what must first be recovered, Damaged when that cannot be done, OSError when there
-    is no room for its memory.
+    message. `broken` is called when nothing more can be done in the environment before it has been recovered. While
+    `gate` is shut, no transaction begins. `recover` is for the one process that opens it first; the others join. That
+    one calls `opened` when it is through. Raises NeedsRecovery when joining what must first be recovered, Damaged when
+    that cannot be done, OSError when there is no room for its memory.
     """
 
-    def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None]) -> None:
+    def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None],
+                 gate: Gate | None = None) -> None:
         self.broken = broken
+        self._gate = gate
         self.folder = self._folder = folder
         self._tables: list[Table] = []
         self._log_files = 0
@@ -214,11 +217,22 @@ class Env:
 
     def begin(self, *, wait: bool = True) -> Txn:
         """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once."""
-        try:                                        # not `_watched`: this is called often
-            return self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
-        except db.DBRunRecoveryError:
-            self._break()
-            raise
+        while True:
+            try:                                        # not `_watched`: this is called often
+                txn = self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
+            except db.DBRunRecoveryError:
+                self._break()
+                raise
+            if self._gate is None or not self._gate.shut:
+                return txn
+            txn.abort()
+            if not wait:
+                raise db.DBLockNotGrantedError(0, "the store is held still")
+            self._gate.wait()
+
+    def active(self) -> int:
+        """How many transactions are under way, in all processes."""
+        return int(self._env.txn_stat()["nactive"])
 
     def flush(self) -> None:
         """Return when everything committed so far is on disk. Raises OSError.
@@ -259,9 +273,12 @@ class Env:
             log_syncs=logs["scount"], transactions=txns["nbegins"], aborts=txns["naborts"], active=txns["nactive"],
             checkpoint=txns["time_ckp"])
 
-    def checkpoint(self, volume: int = 0) -> None:
+    def checkpoint(self, volume: int = 0, *, held: bool = False) -> None:
         """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if
-        so many octets of log, or more, have been written since the last one."""
+        so many octets of log, or more, have been written since the last one. While the gate is shut, only who has
+        `held` it does that."""
+        if not held and self._gate is not None and self._gate.shut:
+            return
         there = log_size(self._folder)
         try:
             self._env.txn_checkpoint(volume >> 10, 0, 0)
@@ -339,6 +356,8 @@ class Env:
 
         Raises OSError; what has not been removed then is there at the next call.
         """
+        if self._gate is not None and self._gate.shut:
+            return 0
         files = self.unneeded_logs()
         kept = self.kept_log()          # after the list, or a snapshot that begins now would miss what goes
         if kept is not None and (most is None or self.kept_volume() <= most):

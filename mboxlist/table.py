@@ -13,6 +13,7 @@ from mboxlist.annotations import Annotations
 from mboxlist.deleted import DeletedMailboxes
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.former import Former
+from mboxlist.gate import Gate
 from mboxlist.kv import Env, Txn, transact
 from mboxlist.moves import Moves
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
@@ -33,8 +34,9 @@ class MailboxList:
     the owner: it raises what keeps that owner's mailboxes from being changed.
     """
 
-    def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None) -> None:
-        self.env = Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken)
+    def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None,
+                 gate: Gate | None = None) -> None:
+        self.env = Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken, gate=gate)
         self.users = self.env.table("users.db", page=4096)
         self.aliases = self.env.table("aliases.db", page=4096)         # of the users
         self.forgotten = self.env.table("forgotten.db", page=4096)     # users who can be had back

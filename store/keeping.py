@@ -1,15 +1,16 @@
 """Snapshots that the housekeeper makes: when one is due, verified when made, and the older ones removed after that."""
 
+import contextlib
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store import snapshots
 from store.errors import Problem, StoreError
-from store.snapshots import Progress, Snapshot, environments, folder
+from store.snapshots import Hold, Progress, Snapshot, environments, folder
 
 if TYPE_CHECKING:
     from store.store import Store
@@ -71,7 +72,7 @@ def make_due(store: "Store", reason: str) -> int:
 
 
 def make(store: "Store", progress: Progress = lambda what, done, total: None, *, verify: bool = True,
-         hold: Callable[[], None] = lambda: None) -> Snapshot:
+         hold: Hold = contextlib.nullcontext) -> Snapshot:
     """Make a snapshot and verify it. One that is not good is removed again, and does not replace an older one.
 
     Raises StoreError BUSY, DISK_FULL, UNAVAILABLE.

@@ -19,6 +19,7 @@ import numpy as np
 
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.entry import MailboxId
+from mboxlist.gate import Gate
 from mboxlist.kv import Deadlock, Env, Failure, Txn, transact
 from mboxlist.traces import mark_clean
 from store.arrivals import Arrivals
@@ -60,8 +61,8 @@ T = TypeVar("T")
 class Partition:
     """See the module's text. `recover` is for the one process that opens the store first; `broken`: see `Env`."""
 
-    def __init__(self, folder: Path, settings: Settings, news: News, *, recover: bool, broken: Callable[[], None]
-                 ) -> None:
+    def __init__(self, folder: Path, settings: Settings, news: News, *, recover: bool, broken: Callable[[], None],
+                 gate: Gate | None = None) -> None:
         self.name = folder.name
         self.folder = folder
         self.settings = settings
@@ -72,7 +73,7 @@ class Partition:
         if settings.snapshot_folder is not None:
             self._snapshots.append(settings.snapshot_folder)
         self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
-                       broken=broken)
+                       broken=broken, gate=gate)
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.quotas = QuotaTable(self.env.table("quota.db", page=4096, glances=True), settings)
@@ -251,6 +252,12 @@ class Partition:
         for serial in sorted(again):
             transact(self.env, lambda txn, serial=serial: self._take_up(serial, txn))   # type: ignore[misc]
         return len(again)
+
+    def place_if_committed(self, serial: int) -> None:
+        """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
+        mid = self._committed_mid(serial)
+        if mid is not None and not os.path.exists(self.files.path(mid)):
+            self.files.place(serial, mid)
 
     def _take_up(self, serial: int, txn: Txn) -> None:
         mid = self._committed_mid(serial)

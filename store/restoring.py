@@ -213,8 +213,10 @@ class _Restoring:
             if name != LIST and not (self.root / name).parent.is_dir():
                 raise StoreError(Problem.UNAVAILABLE, f"{(self.root / name).parent} is not there: is its volume?")
         self.clear()
-        for at, name in enumerate(self.names):
-            self.progress(name, at, len(self.names))
+        done = 0
+        for name in self.names:
+            self.progress(name, done, self.snapshot.size)
+            done += self.snapshot.manifest.environments[name].size
             new = self._new(name)
             new.mkdir(mode=0o700)
             logs = [] if self.exact else [self.root / name]
@@ -226,7 +228,6 @@ class _Restoring:
                 self._skip_in_list(new)
             else:
                 self._skip_in_partition(new, (self.root / name).parent, name)
-        self.progress("", len(self.names), len(self.names))
 
     def _env(self, folder: Path) -> Env:
         return Env(folder, cache=CACHE, locks=20_000, recover=True, broken=lambda: None)

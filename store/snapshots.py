@@ -59,6 +59,8 @@ PATIENCE = 5.0                      # seconds in which all logs stand still for 
 
 Progress = Callable[[str, int, int], None]      # what is done, octets of it, out of how many
 
+Hold = Callable[[], contextlib.AbstractContextManager[None]]
+
 
 def _silent(what: str, done: int, total: int) -> None:
     """Nobody watches."""
@@ -177,9 +179,9 @@ def environments(store: "Store") -> dict[str, Env]:
 
 # Making
 
-def create(store: "Store", progress: Progress = _silent, hold: Callable[[], None] = lambda: None) -> Snapshot:
-    """Make a snapshot of the store as it is at one moment of this call. It is not verified yet. For a thread. `hold` is
-    called just before that moment. What `progress` raises ends it.
+def create(store: "Store", progress: Progress = _silent, hold: Hold = contextlib.nullcontext) -> Snapshot:
+    """Make a snapshot of the store as it is at one moment of this call. It is not verified yet. For a thread. The
+    moment is within `hold`. What `progress` raises ends it.
 
     Raises StoreError BUSY when another one is being made, DISK_FULL, UNAVAILABLE.
     """
@@ -243,7 +245,7 @@ class _Making:
     part: Path
     when: int
     progress: Progress
-    hold: Callable[[], None]
+    hold: Hold
     copies: dict[str, Copying] = field(factory=dict)
 
     def make(self) -> Snapshot:
@@ -267,8 +269,8 @@ class _Making:
                 break
         else:
             raise StoreError(Problem.BUSY, "Databases are written too often to be copied")
-        self.hold()
-        ends, moment = _ends_at_one_moment(envs)
+        with self.hold():
+            ends, moment = _ends_at_one_moment(envs)
         epochs = {f"partitions/{name}/index": partition.epoch for name, partition in self.store.partitions.items()}
         parts = {}
         for name, copy in self.copies.items():

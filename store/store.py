@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from mboxlist.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.gate import Gate
 from mboxlist.kv import NeedsRecovery, Txn, transact
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
@@ -83,11 +84,13 @@ class Store:
         if not is_there(root):
             raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
         self._presence = Presence(root / "run", who)
+        self.gate: Gate | None = None
         try:
             recover = self._presence.alone
+            self.gate = Gate(root / "run" / "gate")
             self.recovery = Recovery(root, self.settings) if recover and not anew else None
             self.mailboxes = self._opened("mboxlist", lambda: MailboxList(
-                root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken))
+                root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken, gate=self.gate))
             self.mailboxes.noticed = lambda entry: portable.note(self, entry)
             if self.settings.host:
                 self.mailboxes.guard = lambda owner, txn: hosting.require_here(self, owner, txn)
@@ -106,21 +109,21 @@ class Store:
                 if self.recovery is not None and self.recovery.is_needed():
                     log.warning("what was done is in %s", self.recovery.report())
         except NeedsRecovery as error:
-            self._presence.leave()
+            self._be_out()
             raise StoreError(Problem.UNAVAILABLE, "The store needs recovery: stop every process that uses it",
                              str(error)) from error
         except OSError as error:
-            self._presence.leave()
+            self._be_out()
             raise disk_problem(error) from error
         except BaseException:
-            self._presence.leave()
+            self._be_out()
             raise
         self._presence.settled()
 
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions`. Raises NeedsRecovery, OSError, StoreError."""
         return self._opened(f"partitions/{folder.name}/index", lambda: Partition(
-            folder, self.settings, self.news, recover=recover, broken=self._broken))
+            folder, self.settings, self.news, recover=recover, broken=self._broken, gate=self.gate))
 
     def _opened(self, environment: str, open: Callable[[], T]) -> T:
         return open() if self.recovery is None else self.recovery.opened(environment, open)
@@ -169,7 +172,12 @@ class Store:
         self.mailboxes.close()
         if last:
             mark_clean(self.root / "mboxlist")
+        self._be_out()
+
+    def _be_out(self) -> None:
         self._presence.leave()
+        if self.gate is not None:
+            self.gate.close()
 
     # Mailboxes by name
 

@@ -1,0 +1,79 @@
+"""Keeps transactions from beginning, in every process, while somebody needs the databases held still.
+
+The gate is a file of eight octets that every process has in its memory: 0, or the Unix time until which it is shut. Who
+shuts it holds a lock on the file, which goes with the process: if the lock is free, or the time is over, the gate is
+open whatever the file says. A transaction looks at it when it has begun and before it has done anything. So when the
+gate is shut and after that no transaction is active, none does anything until it is opened.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_UNTIL = struct.Struct("<d")
+_OPEN = bytes(8)
+STEP = 0.005                # seconds between two looks
+LOOKS = 20                  # after so many, see whether who shut it is alive
+
+
+class ShutAlready(Exception):
+    """Somebody else has shut the gate."""
+
+
+class Gate:
+    """One of a store; see the module's text. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if os.fstat(self._handle).st_size < _UNTIL.size:
+            os.ftruncate(self._handle, _UNTIL.size)
+        self._shared = mmap.mmap(self._handle, _UNTIL.size)
+
+    @property
+    def shut(self) -> bool:
+        """Whether nothing may begin."""
+        return self._shared[:] != _OPEN and time.time() < _UNTIL.unpack(self._shared)[0]
+
+    def wait(self) -> None:
+        """Return when it is open."""
+        looks = 0
+        while self.shut:
+            time.sleep(STEP)
+            looks += 1
+            if looks % LOOKS == 0:
+                self._open_if_deserted()
+
+    def _open_if_deserted(self) -> None:
+        """Who shut it may have died."""
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            self._shared[:] = _OPEN
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def keep_shut(self, seconds: float) -> Iterator[None]:
+        """Shut it, for so long at most. Raises ShutAlready."""
+        for left in reversed(range(LOOKS)):             # who waits may look, just now, whether it is deserted
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not left:
+                    raise ShutAlready from None
+                time.sleep(STEP)
+        try:
+            self._shared[:] = _UNTIL.pack(time.time() + seconds)
+            yield
+        finally:
+            self._shared[:] = _OPEN
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._shared.close()
+        os.close(self._handle)

@@ -1,0 +1,294 @@
+"""Snapshots put back: exactly, up to a time, with all logs; what was shown is never given out again."""
+
+import shutil
+import time
+
+import pytest
+from attrs import evolve
+
+from mboxlist.names import MailboxName
+from store import keeping, restoring, snapshots
+from store.check import check
+from store.errors import Problem, StoreError
+from store.expunge import remove
+from store.housekeeping import environments
+from store.restoring import choose, restore
+from store.store import Store
+from tests.support.stores import SMALL, deliver, make_store
+
+ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
+
+
+def body(number):
+    return b"Subject: %d\r\n\r\nHello %d.\r\n" % (number, number)
+
+
+def uids(store, name=ALICE):
+    return store.open_mailbox(store.entry(MailboxName.parse(name))).uids.tolist()
+
+
+def read(store, name=ALICE):
+    entry = store.entry(MailboxName.parse(name))
+    found = []
+    for row in store.open_mailbox(entry).rows:
+        with store.open_message(entry, row) as file:
+            found.append(file.read(0, file.size))
+    return found
+
+
+def state(store, name=ALICE):
+    return store.status(store.entry(MailboxName.parse(name)))
+
+
+@pytest.fixture
+def used(tmp_path):
+    """A store with a snapshot, and what came after that."""
+    store = make_store(tmp_path / "store")
+    for number in range(3):
+        deliver(store, body(number), ALICE, BOB)
+    keeping.make(store)
+    for number in range(3, 6):
+        deliver(store, body(number), ALICE)
+    remove(store, store.entry(MailboxName.parse(ALICE)), [1])
+    store.create_mailbox(MailboxName.parse("user/bob/Later"))
+    deliver(store, body(6), "user/bob/Later")
+    store.partitions["primary"].flush()
+    return store
+
+
+def put_back(store, **how):
+    """Leave it, restore it, open it."""
+    root = store.root
+    chosen = choose(root, SMALL, until=how.get("until"))
+    done = restore(root, SMALL, chosen, **how)
+    return Store(root, SMALL), done
+
+
+def test_with_all_logs_it_is_what_it_was(used):
+    before = state(used)
+    used.close()
+    store, done = put_back(used)
+    assert uids(store) == [2, 3, 4, 5, 6]
+    assert read(store) == [body(number) for number in range(1, 6)]
+    assert uids(store, "user/bob/Later") == [1]
+    assert state(store).uidvalidity == before.uidvalidity
+    assert state(store).uidnext > before.uidnext
+    assert all(each.later for each in done.logs.values())
+    assert check(store) == []
+    store.close()
+
+
+def test_with_all_logs_after_the_databases_were_lost(used):
+    """As a process that is killed leaves it, and without its databases."""
+    for env in environments(used).values():
+        env.flush()
+    root = used.root
+    folders = [root / name for name in environments(used)]
+    for folder in folders:
+        shutil.copytree(folder, folder.with_name(folder.name + ".image"))
+    used.close()
+    for folder in folders:
+        shutil.rmtree(folder)
+        folder.with_name(folder.name + ".image").rename(folder)
+        for path in folder.glob("*.db"):
+            path.unlink()
+    store, _ = put_back(used)
+    assert uids(store) == [2, 3, 4, 5, 6]
+    assert uids(store, "user/bob/Later") == [1]
+    assert check(store) == []
+    store.close()
+
+
+def test_exactly(used):
+    before = state(used)
+    last = used.mailboxes.last_identity()
+    serial = used.partitions["primary"].next_serial()
+    used.close()
+    store, done = put_back(used, exact=True)
+    assert uids(store) == uids(store, BOB) == [1, 2, 3]
+    assert read(store) == [body(number) for number in range(3)]
+    with pytest.raises(StoreError):
+        store.entry(MailboxName.parse("user/bob/Later"))
+    # nothing that was shown comes to mean something else
+    assert state(store).uidvalidity == before.uidvalidity
+    deliver(store, body(7), ALICE)
+    assert uids(store)[-1] >= before.uidnext
+    assert state(store).highestmodseq > before.highestmodseq
+    assert store.create_mailbox(MailboxName.parse("user/bob/New")).id > last[0]
+    assert store.partitions["primary"].next_serial() > serial
+    # and nothing was deleted
+    aside = store.root / "partitions" / "primary" / done.aside
+    assert done.files == {"primary": 4}
+    assert sorted(path.read_bytes() for path in aside.glob("messages/?/??/*")) == [
+        body(number) for number in (3, 4, 5, 6)]
+    assert (store.root / done.aside / "mboxlist" / "mailboxes.db").exists()
+    assert (aside / "index" / "index.db").exists()
+    assert check(store) == []
+    store.close()
+
+
+def test_a_mailbox_that_ran_far_ahead_since_then_stays_ahead(used, monkeypatch):
+    """More UIDs than a mailbox skips after an unclean end."""
+    partition = used.partitions["primary"]
+    inbox = used.entry(MailboxName.parse(ALICE))
+
+    def run_ahead(txn):
+        txn.set_state(inbox.id, None, evolve(txn.state(inbox.id), uidnext=5_000_000, highestmodseq=1 << 40))
+
+    partition.transact(run_ahead)
+    used.close()
+    store, _ = put_back(used, exact=True)
+    assert state(store).uidnext >= 5_000_000
+    assert state(store).highestmodseq >= 1 << 40
+    store.close()
+
+
+def test_until_a_time(tmp_path, monkeypatch):
+    """The times of commits are those of the clock, in whole seconds; the archive has the logs."""
+    settings = evolve(SMALL, log_archive=tmp_path / "archive", purge_delay=86400)
+    store = make_store(tmp_path / "store", settings=settings)
+    deliver(store, body(0), ALICE)
+    made = keeping.make(store)
+    deliver(store, body(1), ALICE)
+    wait_for_the_next_second()
+    until = int(time.time())
+    wait_for_the_next_second()
+    remove(store, store.entry(MailboxName.parse(ALICE)), [1])
+    deliver(store, body(2), ALICE)
+    store.create_mailbox(MailboxName.parse("user/alice/Later"))
+    store.close()
+    done = restore(store.root, settings, choose(store.root, settings, until=until), until=until)
+    assert done.snapshot.name == made.name
+    store = Store(store.root, settings)
+    assert read(store) == [body(0), body(1)]
+    assert [str(entry.name) for entry in store.names("alice")] == [ALICE]
+    assert check(store) == []
+    for number in range(10, 20):                            # the new life has its own logs
+        deliver(store, body(number), ALICE)
+    later = keeping.make(store)
+    deliver(store, body(20), ALICE)
+    store.close()
+    restore(store.root, settings, later)
+    store = Store(store.root, settings)
+    assert read(store) == [body(number) for number in (0, 1, *range(10, 21))]
+    assert check(store) == []
+    store.close()
+
+
+def wait_for_the_next_second():
+    """Commits are told apart by second."""
+    second = int(time.time())
+    while int(time.time()) == second:
+        time.sleep(0.02)
+
+
+def test_a_newer_snapshot_is_of_another_life_then(used):
+    older = snapshots.listed(used.root / "snapshots")[0]
+    when = older.time + 1000
+    path = older.path.with_name(time.strftime(snapshots.NAME, time.gmtime(when)))
+    made = keeping.make(used)
+    made.path.rename(path)
+    (path / "manifest.json").write_bytes(evolve(made.manifest, time=when, moment=when).to_bytes())
+    used.close()
+    restore(used.root, SMALL, choose(used.root, SMALL, name=older.name), exact=True)
+    place = used.root / "snapshots"
+    assert [each.name for each in snapshots.listed(place)] == [older.name]
+    assert [each.superseded for each in snapshots.listed(place, every=True)] == [True, False]
+    assert choose(used.root, SMALL).name == older.name
+    store = Store(used.root, SMALL)
+    deliver(store, body(9), ALICE)
+    assert store.mailboxes.env.kept_log() == older.manifest.environments["mboxlist"].first_log
+    store.close()
+    restore(used.root, SMALL, choose(used.root, SMALL, name=path.name), exact=True)      # and back again
+    store = Store(used.root, SMALL)
+    assert uids(store) == [2, 3, 4, 5, 6]
+    assert uids(store, "user/bob/Later") == [1]
+    wrong = [finding for finding in check(store) if "no message file" not in finding.what]
+    assert len(wrong) <= 4, wrong           # of the message files that were set aside: they are still there
+    store.close()
+
+
+def test_a_dry_run_changes_nothing(used):
+    used.close()
+
+    def everything():
+        return {str(path): path.read_bytes() for path in used.root.rglob("*")
+                if path.is_file() and "run" not in path.parts}
+
+    before = everything()
+    done = restore(used.root, SMALL, choose(used.root, SMALL), dry_run=True, exact=True)
+    assert done.files == {"primary": 4}
+    assert everything() == before
+
+
+def test_the_store_must_be_down(used):
+    with pytest.raises(StoreError) as refused:
+        put_back(used)
+    assert refused.value.problem is Problem.STORE_IN_USE
+    assert check(used) == []
+    used.close()
+
+
+def test_a_damaged_snapshot_is_not_put_back(used):
+    used.close()
+    chosen = choose(used.root, SMALL)
+    path = chosen.path / "mboxlist" / "mailboxes.db"
+    path.write_bytes(bytes(4096) + path.read_bytes()[4096:])
+    with pytest.raises(StoreError, match="There is no snapshot"):
+        choose(used.root, SMALL)
+    with pytest.raises(StoreError, match="damaged: mboxlist: mailboxes.db"):
+        choose(used.root, SMALL, name=chosen.name)
+    with pytest.raises(StoreError, match="older snapshot"):
+        choose(used.root, SMALL, until=chosen.time - 1)
+    store = Store(used.root, SMALL)
+    assert uids(store) == [2, 3, 4, 5, 6]
+    store.close()
+
+
+class Cut(Exception):
+    """The process ends here."""
+
+
+def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
+    """At every rename: before the note nothing has changed, after it the next one finishes it."""
+    used.close()
+    root = used.root
+    image = root.with_name("image")
+    shutil.copytree(root, image, symlinks=True)
+    real = restoring.Path.rename
+    for stop in range(1, 30):
+        calls = []
+
+        def rename(self, target, stop=stop, calls=calls):
+            if "run" not in self.parts:         # not those of who comes into the store
+                calls.append(target)
+            if len(calls) == stop and "run" not in self.parts:
+                raise Cut
+            return real(self, target)
+
+        monkeypatch.setattr(restoring.Path, "rename", rename)
+        try:
+            restore(root, SMALL, choose(root, SMALL), exact=True)
+            cut = False
+        except Cut:
+            cut = True
+        monkeypatch.setattr(restoring.Path, "rename", real)
+        if not cut:
+            break
+        if (root / "restoring.json").exists():
+            with pytest.raises(StoreError, match="cut off"):
+                Store(root, SMALL)
+            with pytest.raises(StoreError):
+                Store.make(root)
+            with restoring.nobody_else(root):
+                assert restoring.finish(root)
+            wanted = [1, 2, 3]
+        else:
+            wanted = [2, 3, 4, 5, 6]
+        store = Store(root, SMALL)
+        assert uids(store) == wanted
+        assert check(store) == []
+        store.close()
+        shutil.rmtree(root)
+        shutil.copytree(image, root, symlinks=True)
+    assert stop > 5

@@ -1,0 +1,295 @@
+"""onecopy snapshot create, list, verify, restore, diff, remove"""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import Progress as Bar
+
+import store.settings
+from mboxlist.hotcopy import Logs
+from store import differing, keeping, restoring, snapshots
+from store.differing import Difference
+from store.freezing import frozen
+from store.snapshots import Snapshot
+from store.store import Store
+from tools import config
+from tools.commands import Invocation, Parsers, owner
+from tools.errors import Failure
+from tools.opening import open_store
+from tools.output import print_facts, print_json, print_table, when
+
+FREEZE_TIME = 60
+NOW = "now"
+COLUMNS = ("snapshot", "moment", "octets", "environments", "state")
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("snapshot create", create, "make a snapshot of the databases, beside a running server too; verified "
+                                             "when made")
+    made.add_argument("--freeze", metavar="COMMAND", help="hold the store still while this shell command runs, such as "
+                      "one that makes a snapshot of the file system; the snapshot is of the same moment")
+    made.add_argument("--freeze-time", type=_duration, default=FREEZE_TIME, metavar="TIME",
+                      help=f"the command may take so long ({FREEZE_TIME}s); then it is ended, and the store goes on")
+    made.add_argument("--no-verify", action="store_true", help="do not read it again")
+    made.add_argument("--json", action="store_true")
+    made = parser("snapshot list", list_all, "the snapshots that there are, the newest first")
+    made.add_argument("--json", action="store_true")
+    made = parser("snapshot verify", verify, "compare the files of snapshots with their digests, and recover and read "
+                                             "a copy; exit status 1 if one is not good")
+    made.add_argument("snapshots", nargs="*", metavar="SNAPSHOT", help="default: all")
+    made.add_argument("--json", action="store_true")
+    made = parser("snapshot restore", restore, "make the store what it was: a snapshot, and what the logs since then "
+                                               "have; the server must be down, and what there is is set aside")
+    made.add_argument("snapshot", nargs="?", metavar="SNAPSHOT", help="default: the newest that is good")
+    how = made.add_mutually_exclusive_group()
+    how.add_argument("--until", type=_moment, metavar="TIME", help="only what was committed up to then, such as "
+                                                                   "2026-01-31T23:59:59Z")
+    how.add_argument("--exact", action="store_true", help="only the snapshot itself, without later logs")
+    made.add_argument("--dry-run", action="store_true", help="do all but put it in place")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+    made.add_argument("--json", action="store_true")
+    made = parser("snapshot diff", diff, "what is different between two snapshots, or a snapshot and now")
+    made.add_argument("before", metavar="SNAPSHOT")
+    made.add_argument("after", nargs="?", default=NOW, metavar="SNAPSHOT", help="default: now")
+    made.add_argument("--user", help="of this user's mailboxes alone; public/ for the public ones")
+    made.add_argument("--json", action="store_true")
+    made = parser("snapshot remove", remove, "remove snapshots; message files that only they refer to go with the next "
+                                             "purge")
+    made.add_argument("snapshots", nargs="+", metavar="SNAPSHOT")
+    made.add_argument("--force", action="store_true", help="also the newest")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _moment(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-01-31T23:59:59Z") from None
+    return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def _duration(text: str) -> float:
+    try:
+        return config.duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
+def create(invocation: Invocation) -> int:
+    """onecopy snapshot create"""
+    arguments = invocation.arguments
+    with invocation.store() as opened, _progress() as progress:
+        def hold() -> contextlib.AbstractContextManager[None]:
+            return _held(opened, arguments.freeze, arguments.freeze_time)
+
+        start = time.monotonic()
+        made = keeping.make(opened, progress, verify=not arguments.no_verify,
+                            hold=hold if arguments.freeze is not None else contextlib.nullcontext)
+        took = time.monotonic() - start
+    if arguments.json:
+        print_json({**_facts(made), "seconds": round(took, 3)})
+    else:
+        print(f"{made.name}: {made.size} octets, the store as it was at {when(made.manifest.moment)}")
+    return 0
+
+
+@contextlib.contextmanager
+def _held(opened: Store, command: str, seconds: float) -> Iterator[None]:
+    """Hold the store still; the command runs when the moment of the snapshot has been read. Raises Failure."""
+    with frozen(opened, seconds):
+        yield
+        child = subprocess.Popen(command, shell=True, start_new_session=True, stdout=sys.stderr)
+        try:
+            status = child.wait(seconds)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise Failure(f"the command took longer than {seconds:g} s and was ended; no snapshot was made", 1
+                              ) from None
+            raise
+    if status:
+        raise Failure(f"the command ended with status {status}; no snapshot was made", 1)
+
+
+def list_all(invocation: Invocation) -> int:
+    """onecopy snapshot list"""
+    settings = invocation.config.settings("store", store.settings.Settings)
+    folder = snapshots.folder(invocation.config.root, settings)
+    rows = [_facts(each) for each in snapshots.listed(folder, every=True)]
+    rows += [{"snapshot": name, "state": f"cannot be read: {why}"}
+             for name, why in snapshots.unreadable(folder).items()]
+    rows.sort(key=lambda row: str(row["snapshot"]), reverse=True)
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, COLUMNS)
+        failed = folder / keeping.FAILED
+        if failed.exists():
+            print(f"onecopy: at {when(failed.stat().st_mtime)} none could be made: {failed.read_text().strip()}",
+                  file=sys.stderr)
+    return 0
+
+
+def _facts(snapshot: Snapshot) -> dict[str, object]:
+    return {"snapshot": snapshot.name, "moment": when(snapshot.manifest.moment), "octets": snapshot.size,
+            "environments": len(snapshot.manifest.environments), "path": str(snapshot.path),
+            "version": snapshot.manifest.version, "state": "superseded" if snapshot.superseded else "good"}
+
+
+def _named(invocation: Invocation, names: Sequence[str]) -> list[Snapshot]:
+    """The snapshots of these names, or all. Raises Failure."""
+    settings = invocation.config.settings("store", store.settings.Settings)
+    folder = snapshots.folder(invocation.config.root, settings)
+    there = {each.name: each for each in snapshots.listed(folder, every=True)}
+    for name in names:
+        if name not in there:
+            why = snapshots.unreadable(folder).get(name)
+            raise Failure(f"the snapshot {name} cannot be read: {why}" if why else f"there is no snapshot {name} in "
+                          f"{folder}", 1)
+    return [there[name] for name in names] if names else list(there.values())
+
+
+def verify(invocation: Invocation) -> int:
+    """onecopy snapshot verify"""
+    arguments = invocation.arguments
+    settings = invocation.config.settings("store", store.settings.Settings)
+    rows: list[dict[str, Any]] = []
+    with _progress() as progress:
+        for each in _named(invocation, arguments.snapshots):
+            rows.append({"snapshot": each.name, "findings": snapshots.verify(each, progress=progress)})
+    if not arguments.snapshots:
+        folder = snapshots.folder(invocation.config.root, settings)
+        rows += [{"snapshot": name, "findings": [why]} for name, why in snapshots.unreadable(folder).items()]
+    if arguments.json:
+        print_json(rows)
+    else:
+        for row in rows:
+            for finding in row["findings"] or ["nothing wrong was found"]:
+                print(f"{row['snapshot']}: {finding}")
+    return 1 if any(row["findings"] for row in rows) else 0
+
+
+def restore(invocation: Invocation) -> int:
+    """onecopy snapshot restore"""
+    arguments, root = invocation.arguments, invocation.config.root
+    settings = invocation.config.settings("store", store.settings.Settings)
+    with restoring.nobody_else(root):
+        if not arguments.dry_run and restoring.finish(root):
+            print("onecopy: a restore that had been cut off is finished; run it again for another one", file=sys.stderr)
+            _settle(invocation)
+            return 0
+    chosen = restoring.choose(root, settings, name=arguments.snapshot, until=arguments.until)
+    if not arguments.dry_run:
+        what = "exactly" if arguments.exact else f"and its logs up to {when(arguments.until)}" if arguments.until else \
+            "and all its logs"
+        invocation.confirm(f"Put back the snapshot {chosen.name} {what}?")
+    with _progress() as progress:
+        done = restoring.restore(root, settings, chosen, exact=arguments.exact, until=arguments.until,
+                                 dry_run=arguments.dry_run, progress=progress)
+    if not arguments.dry_run:
+        _settle(invocation)
+    facts = {"snapshot": chosen.name, "moment": when(chosen.manifest.moment), "done": not arguments.dry_run,
+             "logs": {name: _followed(each) for name, each in done.logs.items()},
+             "passed over": sorted(path for each in done.logs.values() for path in each.passed_over),
+             "set aside": done.aside, "message files set aside": done.files}
+    if arguments.json:
+        print_json({name.replace(" ", "_"): value for name, value in facts.items()})
+    else:
+        print_facts({**facts, "logs": [f"{name} {text}" for name, text in facts["logs"].items()],    # type: ignore
+                     "message files set aside": sum(done.files.values())})
+    return 0
+
+
+def _settle(invocation: Invocation) -> None:
+    """The first open recovers the store and has the list and the partitions agree."""
+    open_store(invocation.config, invocation.arguments.program).close()
+
+
+def _followed(logs: Logs) -> str:
+    return f"up to file {logs.last}" if logs.later else "its own"
+
+
+def diff(invocation: Invocation) -> int:
+    """onecopy snapshot diff"""
+    arguments = invocation.arguments
+    settings = invocation.config.settings("store", store.settings.Settings)
+    before, *rest = _named(invocation, [arguments.before, *([] if arguments.after == NOW else [arguments.after])])
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(differing.opened(before, settings))
+        two = stack.enter_context(differing.opened(rest[0], settings) if rest else invocation.store())
+        user = owner(two, arguments.user) or "public/" if arguments.user else None
+        found = list(differing.differences(one, two, user))
+    summary = _summary(found)
+    if arguments.json:
+        print_json({"before": before.name, "after": rest[0].name if rest else NOW, "users": summary,
+                    "mailboxes": [{"user": each.user, "what": each.what, **attrs.asdict(each)} for each in found]})
+    else:
+        rows = [{"user": each.user, "mailbox": each.after or each.before, "what": _what(each), "added": len(each.added),
+                 "gone": len(each.gone), "flags": len(each.flags)} for each in found]
+        print_table(rows, ("user", "mailbox", "what", "added", "gone", "flags"))
+        print(f"{len(summary)} users, {len(found)} mailboxes: {sum(row['added'] for row in summary)} messages came, "
+              f"{sum(row['gone'] for row in summary)} went, {sum(row['flags'] for row in summary)} have other flags")
+    return 0
+
+
+def _what(found: Difference) -> str:
+    if found.unreadable:
+        return f"cannot be read: {found.unreadable}"
+    return f"renamed, was {found.before}" if found.what == "renamed" else found.what
+
+
+def _summary(found: Sequence[Difference]) -> list[dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for each in found:
+        row = rows.setdefault(each.user, {"user": each.user, "made": 0, "gone_mailboxes": 0, "renamed": 0, "added": 0,
+                                          "gone": 0, "flags": 0})
+        kind = {"made": "made", "gone": "gone_mailboxes", "renamed": "renamed"}.get(each.what)
+        if kind:
+            row[kind] += 1
+        for name in ("added", "gone", "flags"):
+            row[name] += len(getattr(each, name))
+    return [rows[user] for user in sorted(rows)]
+
+
+def remove(invocation: Invocation) -> int:
+    """onecopy snapshot remove"""
+    arguments = invocation.arguments
+    settings = invocation.config.settings("store", store.settings.Settings)
+    going = _named(invocation, arguments.snapshots)
+    newest = next(iter(snapshots.listed(snapshots.folder(invocation.config.root, settings))), None)
+    if newest in going and not arguments.force:
+        raise Failure(f"{newest.name if newest else ''} is the newest: without it a damaged store cannot be recovered; "
+                      "use --force", 1)
+    invocation.confirm(f"Remove {', '.join(each.name for each in going)}?")
+    with invocation.store() as opened:
+        for each in going:
+            snapshots.remove(each)
+        snapshots.keep_what_is_needed(opened)
+    return 0
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Shows how far it is, when a person watches."""
+    if not sys.stderr.isatty():
+        yield lambda what, done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+               TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
