@@ -239,8 +239,8 @@ def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int
 def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> bool:
     """Whether recovery has cut the log off at something that was damaged.
 
-    A loss of power may leave the end half written: a write or a page of it that is missing and reads as zeros, or a last
-    record that is not whole. That is no damage, since nobody was answered for what is in it.
+    A loss of power may leave the end half written: a write or a page of it that is missing and reads as zeros, or a
+    last record that is not whole. That is no damage, since nobody was answered for what is in it.
     """
     differs, then = cut_at(folder, before, ended), before[1]
     if differs is None:
