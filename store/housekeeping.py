@@ -14,7 +14,7 @@ from attrs import define, field, frozen
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import transact
-from store import discounts, domains, notices, partitions, portable, reconcile, remake, users
+from store import agreeing, discounts, domains, notices, partitions, portable, reconcile, remake, users
 from store.expunge import due, purge_one
 from store.recount import repair_damaged
 from store.snapshots import environments
@@ -184,6 +184,7 @@ def one_process(store: Store) -> list[Task]:
             Task("checkpoint", store.settings.checkpoint_interval, environments, _checkpoint),
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
             Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
+            Task("pending", agreeing.SETTLED, agreeing.pending, agreeing.forget_pending),
             Task("purge", PURGE_INTERVAL, _due, _purge, limited=True),
             Task("arrivals", ARRIVALS_INTERVAL, _arrivals, _forget_arrivals, limited=True),
             Task("users", USERS_INTERVAL, users.due, _forget_user),
