@@ -17,6 +17,7 @@ from mboxlist.gate import Gate
 from mboxlist.kv import Env, Txn, transact
 from mboxlist.moves import Moves
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
+from mboxlist.pending import Pending
 from mboxlist.rights import Granted
 from mboxlist.subscriptions import Subscriptions
 
@@ -46,6 +47,7 @@ class MailboxList:
         self._names = self.env.table("names.db", page=4096)            # mailbox id -> canonical name
         self.granted = Granted(self.env.table("rights.db", page=4096))
         self.annotations = Annotations(self.env.table("annotations.db", page=4096))
+        self.pending = Pending(self.env.table("pending.db", page=4096))
         self.moves = Moves(self.env.table("moves.db", page=4096))
         self.former = Former(self.env.table("former.db", page=4096))
         self.noticed: Callable[[MailboxEntry], None] = lambda entry: None
@@ -85,6 +87,7 @@ class MailboxList:
         last_id, last_validity = _COUNTERS.unpack(data) if data else (0, 0)
         identity = MailboxId(last_id + 1), max(int(time.time()), last_validity + 1)
         self._mailboxes.put(_COUNTERS_KEY, _COUNTERS.pack(*identity), txn)
+        self.pending.note([identity[0]], txn)
         return identity
 
     def last_identity(self, txn: Txn = None) -> tuple[MailboxId, int]:
@@ -112,6 +115,7 @@ class MailboxList:
         old = self.find(entry.name, txn)
         if old is not None and old.uidvalidity != entry.uidvalidity:
             self.former.note(str(old.name), old.uidvalidity, txn)
+        self.pending.note([entry.id, *([old.id] if old is not None else [])], txn)
         self._mailboxes.put(_key(entry.name), entry.to_bytes(), txn)
         self._names.put(entry.id.to_bytes(4, "big"), str(entry.name).encode(), txn)
         self.granted.update(old, entry, txn)
@@ -126,6 +130,7 @@ class MailboxList:
         entry = self.find(name, txn)
         if entry is None:
             return False
+        self.pending.note([entry.id], txn)
         self._mailboxes.delete(_key(name), txn)
         self._names.delete(entry.id.to_bytes(4, "big"), txn)
         self.former.note(str(entry.name), entry.uidvalidity, txn)

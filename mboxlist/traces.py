@@ -212,7 +212,7 @@ def bad_pages(table: Path) -> str:
 
 # The log
 
-SECTOR, PAGE = 512, 4096
+SECTOR = 512
 _LONGEST_RECORD = 1 << 20
 _HEADER = 12                    # octets before a record's own: where the one before it is, its length, its checksum
 
@@ -239,8 +239,8 @@ def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int
 def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> bool:
     """Whether recovery has cut the log off at something that was damaged.
 
-    A loss of power may leave the end half written: a write or a page of it that is missing and reads as zeros, or a last
-    record that is not whole. That is no damage, since nobody was answered for what is in it.
+    A loss of power may leave the end half written: a write that is missing and reads as zeros, in a record or at its
+    end, or a last record that is not whole. That is no damage, since nobody was answered for what is in it.
     """
     differs, then = cut_at(folder, before, ended), before[1]
     if differs is None:
@@ -256,5 +256,4 @@ def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> 
         return False
     if not _HEADER <= length < _LONGEST_RECORD:
         return True
-    page = -(-at // PAGE) * PAGE
-    return not any(not any(then[start:min(end, start + PAGE)]) for start in range(page, min(end, len(then)), PAGE))
+    return not then[at:end].endswith(bytes(16)) and bytes(64) not in then[at:end]

@@ -3,7 +3,7 @@ made, deleted, or moved to another partition. The list decides."""
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import evolve
@@ -22,8 +22,91 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def agree(store: "Store", *, wholly: bool = False) -> None:
-    """Make the partitions what the list says. For the process that recovers the store, while nobody else is in it."""
+SETTLED = 60                # seconds after which something that has begun has come to its end, or goes on for long
+
+
+def agree(store: "Store", *, wholly: bool = False) -> bool:
+    """Make the partitions what the list says. For the process that recovers the store, while nobody else is in it.
+
+    It looks at the mailboxes that are on record as pending; `wholly`, or where there may be others, at every one.
+    Whether it did that.
+    """
+    pending = store.mailboxes.pending
+    wholly = wholly or not pending.is_complete()
+    there = list(pending.all())
+    if wholly:
+        _agree_wholly(store)
+    else:
+        ready = _settle_moves(store)
+        owners = {owner for mailbox, _ in there if (owner := _settle(store, mailbox, ready)) is not None}
+        _hold_who_has_gone(store)
+        for owner in sorted(owners):
+            quotaroots.settle(store, owner)
+
+    def forget(txn: Txn) -> None:
+        for mailbox, since in there if _all_are_there(store) else ():
+            pending.forget(mailbox, since, txn)
+        pending.complete(txn)
+
+    for partition in store.partitions.values():
+        partition.flush()                   # what was settled is on disk before it is forgotten
+    if there or wholly:
+        transact(store.mailboxes.env, forget)
+    return wholly
+
+
+def _all_are_there(store: "Store") -> bool:
+    """Whether no partition's volume is missing: what is on record may be about a mailbox on it."""
+    return all(path.name in store.partitions for path in (store.root / "partitions").glob("[!.]*"))
+
+
+def _settle(store: "Store", mailbox: MailboxId, ready: set[MailboxId]) -> str | None:
+    """Make the partitions what the list says of one mailbox; its owner, if it is charged to a wrong quota root."""
+    entry = store.mailboxes.find_id(mailbox)
+    wrong = None
+    for partition in store.partitions.values():
+        data = partition.states.get(state_key(mailbox))
+        here = entry is not None and entry.partition == partition.name
+        if data is not None and not here:
+            if mailbox not in ready:
+                _bury(store, partition, mailbox)
+        elif data is not None and entry is not None:
+            if is_moving(data):
+                partition.transact(lambda txn: moves_no_more(txn, mailbox))
+            state = MailboxState.from_bytes(data, partition.epoch)
+            if state.quota_root != quotaroots.root_for(partition, entry.name):
+                wrong = entry.name.owner
+        elif entry is not None and here:
+            log.warning("%s had no records: it is there again, empty", entry.name)
+            store.insert(entry.name, partition.name, entry.special_use, replace=True)
+    return wrong
+
+
+def pending(store: "Store") -> Iterator[tuple[MailboxId, int]]:
+    """What may have come to its end. For housekeeping."""
+    yield from list(store.mailboxes.pending.all(int(time.time()) - SETTLED))
+
+
+def forget_pending(store: "Store", item: tuple[MailboxId, int]) -> int:
+    """Take a mailbox off the record, if the list and the partitions agree about it; on their disks."""
+    mailbox, since = item
+    if not _all_are_there(store):
+        return 1
+    entry, deleted = store.mailboxes.find_id(mailbox), store.mailboxes.deleted.find(mailbox)
+    where = entry.partition if entry is not None else deleted[1].partition if deleted is not None else ""
+    for name, partition in store.partitions.items():
+        data = partition.states.get(state_key(mailbox))
+        state = None if data is None else MailboxState.from_bytes(data, partition.epoch)
+        if (state is not None) != (name == where) or state is not None and (
+                state.moving or bool(state.removed) != (entry is None) or entry is not None
+                and state.quota_root != quotaroots.root_for(partition, entry.name)):
+            return 1
+        partition.flush()
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.pending.forget(mailbox, since, txn))
+    return 1
+
+
+def _agree_wholly(store: "Store") -> None:
     _skip_what_was_used(store)
     listed = {entry.id: entry for entry in store.mailboxes.all()}
     ready = _settle_moves(store)

@@ -168,6 +168,8 @@ class _Move:
     def _bring_mailbox(self, mailbox: MailboxId) -> int:
         sent = self._sent.get(mailbox)
         if sent is None:
+            transact(self.store.mailboxes.env, lambda txn: self.store.mailboxes.pending.note([mailbox], txn))
+            self.store.mailboxes.env.flush()
             removal.destroy(self.target, mailbox, int(time.time()))
             self.target.transact(lambda txn: self._announce(txn, mailbox))
             sent = self._sent[mailbox] = {}

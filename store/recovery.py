@@ -3,8 +3,8 @@
 Each environment is opened as after any end. Where something is missing that was there, where recovery fails, or where
 an earlier process has met something that Berkeley DB could not read, the environment is set aside whole, as
 `<folder>.damaged-<time>`, and made again: from its own log, if that goes back to the beginning; from the newest
-snapshot and the log since; from those of its tables that are whole. What is still missing then comes from the user area and the
-message files (`remake`). What was found and done is in `<root>/recovered/<time>.json`.
+snapshot and the log since; from those of its tables that are whole. What is still missing then comes from the user area
+and the message files (`remake`). What was found and done is in `<root>/recovered/<time>.json`.
 """
 
 import json

@@ -91,7 +91,11 @@ def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName
         raise StoreError(Problem.MAILBOX_EXISTS)
     old = found[2]
     partition = store.partition_of(old)
-    _, validity = transact(store.mailboxes.env, store.mailboxes.next_identity)
+    def take(txn: Txn) -> int:
+        store.mailboxes.pending.note([old.id], txn)
+        return store.mailboxes.next_identity(txn)[1]
+
+    validity = transact(store.mailboxes.env, take)
     store.mailboxes.env.flush()
     partition.transact(lambda txn: _revive(txn, old.id, validity, quotaroots.root_for(partition, target)))
     partition.flush()
@@ -222,6 +226,7 @@ def purge_mailbox(store: "Store", mailbox: MailboxId) -> int:
         gone = store.mailboxes.deleted.remove(entry.id, txn)
         if gone:                        # else it has been brought back
             store.mailboxes.annotations.forget(entry.id, txn)
+            store.mailboxes.pending.note([entry.id], txn)
         return gone
 
     if partition is not None:

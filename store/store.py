@@ -102,8 +102,8 @@ class Store:
             self.directory: Directory = users
             if recover:
                 remade = self.recovery is not None and remake(self, self.recovery)
-                agree(self, wholly=remade)
-                users.settle_aliases()
+                if agree(self, wholly=remade):
+                    users.settle_aliases()
                 for env in (self.mailboxes.env, *(partition.env for partition in self.partitions.values())):
                     env.opened()
                 if self.recovery is not None and self.recovery.is_needed():

@@ -194,8 +194,9 @@ def _regions(root: Path, random: Random) -> dict[str, list[str]]:
     return {}
 
 
-TABLES = [f"{INDEX}/{name}.db" for name in ("index", "state", "quota", "messages", "cache", "seen", "vanished", "purge")
-          ] + [f"{LIST}/{name}.db" for name in ("mailboxes", "names", "users", "rights", "subscriptions", "annotations")]
+TABLES = [f"{INDEX}/{name}.db" for name in (
+    "index", "state", "quota", "messages", "cache", "seen", "vanished", "purge")] + [
+    f"{LIST}/{name}.db" for name in ("mailboxes", "names", "users", "rights", "subscriptions", "annotations")]
 
 WAYS: dict[str, Way] = {
     **{f"{table} is deleted": _table(table, lambda path, random: path.unlink()) for table in TABLES},

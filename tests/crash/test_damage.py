@@ -81,7 +81,7 @@ def test_a_damaged_store_mends_itself(damaged: tuple[str, Path, Ledger], way: st
     root = tmp_path / "store"
     shutil.copytree(whole, root, copy_function=harm.copy)
     said = WAYS[way](root, Random(f"{way} {stage}"))
-    for _ in range(3):              # as the supervisor does: what is found while the store is used mends it at the next start
+    for _ in range(3):              # as the supervisor does: what is found in use is mended at the next start
         try:
             store = Store(root, SMALL)
             after = ledger(store)
@@ -91,7 +91,7 @@ def test_a_damaged_store_mends_itself(damaged: tuple[str, Path, Ledger], way: st
     for item in list(remake.uncached(store)):
         remake.cache_one(store, item)
     wrong = harm.differences(before, after)
-    assert not wrong, (way, stage, wrong[:5], store.recovery)
+    assert store.recovery is not None and not wrong, (way, stage, wrong[:5], store.recovery.events)
     assert check(store) == [], (way, stage)
     told = [json.loads(path.read_text()) for path in sorted((root / "recovered").glob("*.json"))]
     assert harm.named(told, said), (said, told)
