@@ -22,7 +22,8 @@ from store import idxfile, partitions, quotaroots
 from store.accounts.base import Account, Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.backup import accounts
-from store.backup.archive import ACCOUNTS, LIMITS, TOTALS, Archive, Catalogue, in_memory, parse_name
+from store.backup.archive import ACCOUNTS, LIMITS, TOTALS, Archive, in_memory, parse_name
+from store.backup.chain import Chain
 from store.backup.members import Cut, Lost, Member
 from store.bringing import Contents, add, lacking
 from store.carrying import Carrier, carry_rows
@@ -98,8 +99,7 @@ class Restoring:
     choice: Choice = Choice()
     told: Told = lambda so_far: None
     done: Restored = field(factory=Restored)
-    _catalogue: Catalogue | None = field(default=None, init=False)
-    _newest: dict[str, int] = field(factory=dict, init=False)       # by path in the archive, without a catalogue
+    chain: Chain = field(init=False)
     _contents: dict[str, Contents] = field(factory=dict, init=False)
     _nurseries: dict[str, Nursery] = field(factory=dict, init=False)
     _waiting: dict[str, list[Filling]] = field(factory=dict, init=False)
@@ -110,7 +110,8 @@ class Restoring:
 
     def run(self) -> Restored:
         """Do it. Raises StoreError DISK_FULL, UNAVAILABLE, NO_MAILBOX."""
-        self._plan()
+        self.chain = Chain.of(self.archives, self.done.findings)
+        self.archives = self.chain.archives
         try:
             if self.archives[-1].path is not None:
                 self._accounts()
@@ -135,34 +136,6 @@ class Restoring:
         self.done.files = sum(contents.files for contents in self._contents.values())
         self.done.octets = sum(contents.octets for contents in self._contents.values())
         return self.done
-
-    # Which archive has what
-
-    def _plan(self) -> None:
-        for archive in self.archives:
-            catalogue = archive.catalogue()
-            if archive.manifest is not None and catalogue is None:
-                self.done.findings.append(f"{archive.name}: its catalogue is damaged, or cut off")
-        self.archives.sort(key=lambda archive: len(archive.manifest.since) if archive.manifest is not None else 0)
-        self._catalogue = self.archives[-1].catalogue()
-        if self._catalogue is not None:
-            given = {archive.manifest.id for archive in self.archives if archive.manifest is not None}
-            needed = {each.archive for each in self._catalogue.mailboxes.values()}
-            for missing in [each for each in self._catalogue.chain if each not in given and each in needed]:
-                self.done.findings.append(f"the archive with the id {missing}, which this one continues, is not here")
-        elif len(self.archives) > 1:
-            for at, archive in enumerate(self.archives):
-                for member in archive.members():
-                    if isinstance(member, Member) and member.name.endswith(idxfile.NAME):
-                        self._newest[member.name] = at
-
-    def _is_wanted(self, at: int, path: str, name: str) -> bool:
-        """Whether this archive has the mailbox as it was last."""
-        manifest = self.archives[at].manifest
-        if self._catalogue is not None and manifest is not None:
-            listed = self._catalogue.mailboxes.get(name)
-            return listed is not None and listed.archive == manifest.id
-        return self._newest.get(path, at) == at
 
     # Reading
 
@@ -193,7 +166,8 @@ class Restoring:
             else:
                 with in_memory() as path:
                     left = self._index(member, path)
-                if left is not None and left.head is not None and self._is_wanted(at, member.name, left.head.name):
+                head = left.head if left is not None else None
+                if left is not None and head is not None and self.chain.has_newest(at, member.name, head.name):
                     self._soon(place[0], left)
             self.told(self._counted())
         self._now()
@@ -210,7 +184,7 @@ class Restoring:
                         path = Path(folder) / str(len(found))
                         left = self._index(member, path)
                         if (left is not None and left.head is not None and self._named(left)
-                                and self._is_wanted(at, member.name, left.head.name)):
+                                and self.chain.has_newest(at, member.name, left.head.name)):
                             found.append((place[0], path))
                             needed.update(self._rows(left)["mid"].tolist())
                         else:
@@ -236,9 +210,9 @@ class Restoring:
 
     def _older(self) -> None:
         """Of mailboxes that should be in an archive and could not be read, older copies."""
-        if self._catalogue is None or len(self.archives) < 2:
+        if self.chain.catalogue is None or len(self.archives) < 2:
             return
-        due = {name for name in self._catalogue.mailboxes if self._is_due(name)}
+        due = {name for name in self.chain.catalogue.mailboxes if self._is_due(name)}
         for at in reversed(range(len(self.archives) if due else 0)):
             for member in self._members(at):
                 place = parse_name(member.name)
@@ -258,8 +232,8 @@ class Restoring:
             return False
 
     def _missing(self) -> None:
-        if self._catalogue is not None:
-            for name in self._catalogue.mailboxes:
+        if self.chain.catalogue is not None:
+            for name in self.chain.catalogue.mailboxes:
                 if self._is_due(name):
                     self._tell(f"{name}: the mailbox is damaged or missing in the archive")
 
