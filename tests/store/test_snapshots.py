@@ -25,7 +25,7 @@ from tests.support.stores import SMALL, deliver, make_store
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("SNAPSHOT_KILLS", "3"))
+KILLS = int(os.environ.get("SNAPSHOT_KILLS", "2"))
 LOADED = int(os.environ.get("SNAPSHOTS_UNDER_LOAD", "1"))
 
 
