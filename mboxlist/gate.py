@@ -33,6 +33,7 @@ class Gate:
         if os.fstat(self._handle).st_size < _UNTIL.size:
             os.ftruncate(self._handle, _UNTIL.size)
         self._shared = mmap.mmap(self._handle, _UNTIL.size)
+        self._keeps = False             # whether this process has shut it: its other threads wait, too
 
     @property
     def shut(self) -> bool:
@@ -50,6 +51,8 @@ class Gate:
 
     def _open_if_deserted(self) -> None:
         """Who shut it may have died."""
+        if self._keeps:
+            return
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             self._shared[:] = _OPEN
@@ -58,6 +61,8 @@ class Gate:
     @contextlib.contextmanager
     def keep_shut(self, seconds: float) -> Iterator[None]:
         """Shut it, for so long at most. Raises ShutAlready."""
+        if self._keeps:
+            raise ShutAlready
         for left in reversed(range(LOOKS)):             # who waits may look, just now, whether it is deserted
             try:
                 fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -67,10 +72,12 @@ class Gate:
                     raise ShutAlready from None
                 time.sleep(STEP)
         try:
+            self._keeps = True
             self._shared[:] = _UNTIL.pack(time.time() + seconds)
             yield
         finally:
             self._shared[:] = _OPEN
+            self._keeps = False
             fcntl.flock(self._handle, fcntl.LOCK_UN)
 
     def close(self) -> None:

@@ -286,8 +286,10 @@ class Partition:
         self._cache.delete(_serial_key(serial), txn)
 
     def kept_since(self) -> int:
-        """The Unix time of the oldest snapshot: the message files that had references then must stay."""
-        return min(self.snapshots(), default=_FOREVER)
+        """The Unix time of the oldest snapshot: the message files that had references then must stay. While the volume
+        with the snapshots is missing, all must."""
+        missing = not all(folder.is_dir() for folder in self._snapshots[1:]) and self.env.kept_log() is not None
+        return 1 if missing else min(self.snapshots(), default=_FOREVER)
 
     def snapshots(self) -> list[int]:
         """The Unix times of the snapshots that there are, and of one that is being made."""

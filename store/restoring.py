@@ -13,6 +13,7 @@ skips ahead at the first open, as after every unclean end. What those databases 
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -190,13 +191,7 @@ class _Restoring:
     logs: dict[str, Logs] = field(factory=dict)
     files: dict[str, int] = field(factory=dict)
     _last: dict[str, int] = field(factory=dict)                 # the last log file of what is put back
-    _ends: dict[str, Path] = field(factory=dict)
-    _time: str = field(factory=lambda: time.strftime(snapshots.NAME, time.gmtime()))
-
-    @property
-    def aside(self) -> str:
-        """Where the databases of before go, below the store and each partition."""
-        return f"{ASIDE}/{self._time}"
+    aside: str = ""         # where the databases of before go, below the store and each partition
 
     @property
     def names(self) -> Sequence[str]:
@@ -213,6 +208,7 @@ class _Restoring:
             if name != LIST and not (self.root / name).parent.is_dir():
                 raise StoreError(Problem.UNAVAILABLE, f"{(self.root / name).parent} is not there: is its volume?")
         self.clear()
+        self.aside = self._free_name()
         done = 0
         for name in self.names:
             self.progress(name, done, self.snapshot.size)
@@ -228,6 +224,17 @@ class _Restoring:
                 self._skip_in_list(new)
             else:
                 self._skip_in_partition(new, (self.root / name).parent, name)
+
+    def _free_name(self) -> str:
+        """One that no earlier restore has used anywhere."""
+        places = {self.root, *((self.root / name).parent for name in self.names)}
+        if self.settings.log_archive is not None:
+            places |= {self.settings.log_archive / name for name in self.names}
+        for seconds in itertools.count(int(time.time())):
+            name = f"{ASIDE}/{time.strftime(snapshots.NAME, time.gmtime(seconds))}"
+            if not any((place / name).exists() for place in places):
+                return name
+        raise AssertionError("unreachable")
 
     def _env(self, folder: Path) -> Env:
         return Env(folder, cache=CACHE, locks=20_000, recover=True, broken=lambda: None)
@@ -245,8 +252,8 @@ class _Restoring:
             for key, data in states.scan(b"\x00\x00\x00\x01"):
                 state = MailboxState.from_bytes(data, known)
                 validity, uidnext, modseq = before.figures.get(int.from_bytes(key, "big"), (0, 0, 0))
-                if validity == state.uidvalidity and (uidnext > state.uidnext or modseq > state.highestmodseq):
-                    highest = max(modseq, state.highestmodseq)
+                if validity == state.uidvalidity:       # one more: or its store.idx would pass for one of this mailbox
+                    highest = max(modseq, state.highestmodseq) + 1
                     changed.append((key, evolve(state, uidnext=max(uidnext, state.uidnext), highestmodseq=highest,
                                                 changed=highest).to_bytes()))
             for at in range(0, len(changed), 1000):

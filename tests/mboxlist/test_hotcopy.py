@@ -19,11 +19,11 @@ def opened(folder, recover=True):
     return env, env.table("a.db", page=32768), env.table("b.db", page=4096)
 
 
-def write_for_ever(folder):
+def write_until_told(folder):
     """Both tables get the same rows, and the number of the last transaction; the log is cut short all the time."""
     env, a, b = opened(folder, recover=False)
     number = 0
-    while True:
+    while not (folder / "stop").exists():
         number += 1
         value = os.urandom(number * 7919 % 800 + 100)
         keys = [b"%06d" % (number * prime % 2000) for prime in (104729, 1299709, 15485863)]
@@ -38,6 +38,7 @@ def write_for_ever(folder):
         if number % 300 == 0:
             env.checkpoint()
             env.drop_logs(None, 1 << 40)
+    env.close()
 
 
 def copy_of(env, target, moment=lambda: None):
@@ -63,7 +64,8 @@ def test_a_copy_beside_a_writer_is_the_environment_at_one_moment(disk_path, monk
     if not child:
         try:
             signal.alarm(120)
-            write_for_ever(disk_path / "env")
+            write_until_told(disk_path / "env")
+            os._exit(0)
         finally:
             os._exit(1)
     try:
@@ -81,8 +83,10 @@ def test_a_copy_beside_a_writer_is_the_environment_at_one_moment(disk_path, monk
             assert before <= int(one[b"last"]) <= after + 1         # one may have been committing
             shutil.rmtree(target)
     finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        (disk_path / "env" / "stop").touch()        # killed, it could leave a lock that the others wait for
+        _, status = os.waitpid(child, 0)
+    env.close()
+    assert status == 0
 
 
 def test_a_page_that_was_half_written_when_it_was_read_is_read_again(tmp_path):

@@ -1,5 +1,6 @@
 """Snapshots put back: exactly, up to a time, with all logs; what was shown is never given out again."""
 
+import os
 import shutil
 import time
 
@@ -16,6 +17,7 @@ from store.restoring import choose, restore
 from store.store import Store
 from tests.support.stores import SMALL, deliver, make_store
 
+ALL = os.environ.get("RESTORE_CUTS") == "all"
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 
 
@@ -176,9 +178,9 @@ def test_until_a_time(tmp_path, monkeypatch):
 
 
 def wait_for_the_next_second():
-    """Commits are told apart by second."""
+    """Commits are told apart by second; the database takes theirs from a clock that is some milliseconds late."""
     second = int(time.time())
-    while int(time.time()) == second:
+    while time.time() < second + 1.05:
         time.sleep(0.02)
 
 
@@ -252,11 +254,9 @@ class Cut(Exception):
 def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
     """At every rename: before the note nothing has changed, after it the next one finishes it."""
     used.close()
-    root = used.root
-    image = root.with_name("image")
-    shutil.copytree(root, image, symlinks=True)
+    root, before = used.root, [2, 3, 4, 5, 6]
     real = restoring.Path.rename
-    for stop in range(1, 30):
+    for stop in range(1, 30) if ALL else (1, 2, 4, 6, 30):
         calls = []
 
         def rename(self, target, stop=stop, calls=calls):
@@ -284,11 +284,11 @@ def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
                 assert restoring.finish(root)
             wanted = [1, 2, 3]
         else:
-            wanted = [2, 3, 4, 5, 6]
+            wanted = before
         store = Store(root, SMALL)
         assert uids(store) == wanted
         assert check(store) == []
+        deliver(store, body(100 + stop), ALICE)
+        before = uids(store)
         store.close()
-        shutil.rmtree(root)
-        shutil.copytree(image, root, symlinks=True)
-    assert stop > 5
+    assert stop > 8

@@ -110,7 +110,7 @@ def _held(opened: Store, command: str, seconds: float) -> Iterator[None]:
     """Hold the store still; the command runs when the moment of the snapshot has been read. Raises Failure."""
     with frozen(opened, seconds):
         yield
-        child = subprocess.Popen(command, shell=True, start_new_session=True, stdout=sys.stderr)
+        child = subprocess.Popen(command, shell=True, start_new_session=True, stdout=2)
         try:
             status = child.wait(seconds)
         except BaseException as error:
