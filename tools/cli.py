@@ -27,6 +27,7 @@ from tools.commands import (
     purging,
     quotas,
     reconstruct,
+    recovering,
     relink,
     report,
     serving,
@@ -39,7 +40,7 @@ from tools.commands import (
 from tools.errors import Failure
 
 GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, uidls, partitions, moving,
-          quotas, accounting, report, checking, reconstruct, relink, spark, generate, configuration)
+          quotas, accounting, report, checking, recovering, reconstruct, relink, spark, generate, configuration)
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
