@@ -15,7 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from attrs import asdict, define, field
 
@@ -264,7 +264,7 @@ def allow(folder: Path, notes: list[str]) -> None:
                              f"{stat.S_IMODE(status.st_mode):o}: chown {os.geteuid()} and chmod u+rw, or start as root")
 
 
-def reports(root: Path) -> list[tuple[str, dict[str, object]]]:
+def reports(root: Path) -> list[tuple[str, dict[str, Any]]]:
     """What was written down, the newest first; without what cannot be read."""
     found = []
     for path in sorted((root / REPORTS).glob("*.json"), reverse=True):

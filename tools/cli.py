@@ -35,6 +35,7 @@ from tools.commands import (
     purging,
     quotas,
     reconstruct,
+    recovering,
     relink,
     report,
     serving,
@@ -50,8 +51,8 @@ from tools.errors import Failure
 from tools.tree import Node, explain, read
 
 GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, purge, uidls, partitions,
-          moving, quotas, accounting, expire, report, checking, snapshot, reconstruct, relink, backup, exporting,
-          importing, spark, generate, configuration, connections, stats, explaining, manuals)
+          moving, quotas, accounting, expire, report, checking, snapshot, recovering, reconstruct, relink, backup,
+          exporting, importing, spark, generate, configuration, connections, stats, explaining, manuals)
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 

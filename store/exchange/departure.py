@@ -294,7 +294,7 @@ class Departure:
                 ids = [mailbox for place, mailbox in new if place is partition]
                 self._held.update((mailbox, partition.name) for mailbox in ids)
                 listed = self.store.mailboxes
-                transact(listed.env, lambda txn, ids=ids: listed.pending.note(ids, txn))        # type: ignore[misc]
+                transact(listed.env, lambda txn, note=listed.pending.note, ids=ids: note(ids, txn))     # type: ignore[misc]
                 listed.env.flush()
                 partition.transact(lambda txn, ids=ids: hold(txn, ids))         # type: ignore[misc]
 
