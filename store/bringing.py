@@ -23,12 +23,14 @@ from store.landing import Carried, Landing, NotCarried, SideBySide, head_of, in_
 from store.mailbox import MailboxState
 from store.messagefiles import Staged
 from store.partition import Partition
+from store.refs import MessageRecord
 from store.txn import WriteTxn
 from store.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
 
 PIECE = 2000                # records that one transaction adds
 TOGETHER = 256              # message files that are put on disk at a time
+KNOWN = 50_000              # contents that are remembered
 FLAGS = sum(flag.value for flag in Flag)
 
 Key = tuple[bytes, int, int, int]       # what makes two records the same message: digest, date, zone, own header fields
@@ -42,6 +44,7 @@ class Contents:
     side_by_side: SideBySide = in_threads
     _landing: Landing = field(init=False)
     _whole: dict[bytes, bytes] = field(factory=dict, init=False)    # of contents that are here behind another header
+    _known: dict[bytes, MessageRecord] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._landing = Landing(self.partition, self.side_by_side, most=TOGETHER)
@@ -116,11 +119,22 @@ class Contents:
         """
         whole = self._whole.get(mid)
         for name in (mid,) if bare or whole is None else (whole, mid):
-            record = usable(self.partition, name)
+            record = self._record(name)
             for skip in () if record is None else (record.trace,) if bare else (0, record.trace):
                 if record is not None and record.size - skip == size:
                     return Carried(name, record.serial, skip)
         return None
+
+    def _record(self, mid: bytes) -> MessageRecord | None:
+        """What is known of a content; some are remembered. Whoever refers to it sees whether it is so still."""
+        record = self._known.get(mid)
+        if record is None:
+            record = usable(self.partition, mid)
+            if record is not None:
+                if len(self._known) >= KNOWN:
+                    self._known.clear()
+                self._known[mid] = record
+        return record
 
     def translated(self, rows: Rows, heads: Mapping[int, bytes]) -> tuple[Rows, NDArray[np.bool_]]:
         """Records as they are on this partition, and which of all of them could be had; `heads` are their own header

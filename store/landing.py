@@ -65,15 +65,17 @@ class Landing:
     octets: int = 0
     files: int = 0
     most: int = FILES
+    held: int = field(default=0, init=False)        # octets of the batch
     batch: dict[bytes, Staged] = field(factory=dict, init=False)
 
     def add(self, staged: Staged) -> None:
         """A file that has come whole; `keep` is to follow. Raises StoreError DISK_FULL, UNAVAILABLE."""
         self.batch[staged.mid] = staged
+        self.held += staged.size
 
     def keep_if_full(self) -> None:
         """The same as `keep` when there is enough to be worth a sync."""
-        if len(self.batch) >= self.most or sum(staged.size for staged in self.batch.values()) >= OCTETS:
+        if len(self.batch) >= self.most or self.held >= OCTETS:
             self.keep()
 
     def keep(self) -> None:
@@ -112,6 +114,7 @@ class Landing:
             else:
                 staged.abort()      # another process brought the same; what this one found is looked at by `hold`
         self.batch.clear()
+        self.held = 0
 
     def drop(self) -> None:
         """Forget what has come and is not on record."""
@@ -119,6 +122,7 @@ class Landing:
             if not staged.committed:
                 staged.abort()
         self.batch.clear()
+        self.held = 0
 
     def hold(self, found: Mapping[Message, Carried], wanted: Mapping[Message, int]) -> None:
         """See that what nothing refers to yet is not purged too early. Raises NotCarried."""

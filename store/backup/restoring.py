@@ -104,6 +104,7 @@ class Restoring:
     _nurseries: dict[str, Nursery] = field(factory=dict, init=False)
     _waiting: dict[str, list[Filling]] = field(factory=dict, init=False)
     _ready: list[tuple[str, Remains]] = field(factory=list, init=False)
+    _octets: int = field(default=0, init=False)                     # of the records in them
     _names: set[str] = field(factory=set, init=False)               # mailboxes that have been dealt with
     _damaged: set[str] = field(factory=set, init=False)             # messages of which a copy was damaged, by digest
     _owners: set[str] = field(factory=set, init=False)
@@ -265,11 +266,12 @@ class Restoring:
     def _soon(self, partition: str, left: Remains) -> None:
         """A mailbox that waits for others, whose message files are put on disk together."""
         self._ready.append((partition, left))
-        if len(self._ready) >= TOGETHER or sum(each.rows.nbytes for _, each in self._ready) > OCTETS:
+        self._octets += left.rows.nbytes
+        if len(self._ready) >= TOGETHER or self._octets > OCTETS:
             self._now()
 
     def _now(self) -> None:
-        ready, self._ready = self._ready, []
+        ready, self._ready, self._octets = self._ready, [], 0
         for partition, left in ready:
             self._mailbox(partition, left)
 
