@@ -179,21 +179,23 @@ def scan(file: BinaryIO, *, lengths: bool = False) -> Iterator[Piece]:
         return
     if not line.startswith(b"From "):
         raise Unreadable("not an mbox file: it does not begin with a line From")
+    start = file.tell()
     while line:
-        start = file.tell()
+        file.seek(start)                # whoever gets a message may read elsewhere before the next one is looked for
         body, length = _end_of_header(file)
         if lengths and length >= 0:
             following, end = _at_length(file, body, length, size)
             if following is not None:
-                yield Piece(start, body, end, length)
-                line = following
+                line, piece, start = following, Piece(start, body, end, length), file.tell()
+                yield piece
                 continue
             if body + length > size:
                 yield Piece(start, body, size, length, body + length - size)
                 return
         file.seek(body)
         line, end = _next(file, body)
-        yield Piece(start, body, end)
+        piece, start = Piece(start, body, end), file.tell()
+        yield piece
 
 
 def _line(file: BinaryIO) -> bytes:
