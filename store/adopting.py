@@ -25,10 +25,11 @@ def adopt(store: "Store", entry: MailboxEntry, validity: int) -> MailboxEntry:
 
     def figures(txn: "WriteTxn") -> bool:
         state = txn.state(entry.id)
-        if state.uidnext > 1 or state.messages:
+        if state.messages or state.logged or state.recent > 1:      # UIDNEXT may have skipped ahead after a crash
             return False
         modseq = state.highestmodseq + 1
-        txn.set_state(entry.id, state, evolve(state, uidvalidity=validity, highestmodseq=modseq, changed=modseq))
+        txn.set_state(entry.id, state, evolve(state, uidvalidity=validity, uidnext=1, highestmodseq=modseq,
+                                              changed=modseq))
         return True
 
     def row(txn: Txn) -> MailboxEntry:

@@ -16,7 +16,9 @@ from typing import BinaryIO
 
 from attrs import define, evolve, field, frozen
 
+from imap.wire.grammar import SyntaxProblem
 from store.values import Flag, Flags, InternalDate
+from tools.transfer import subscriptions
 from tools.transfer.values import CHUNK, Box, Content, Mail, Told, Unreadable, crlf
 
 QUOTINGS = ("auto", "mboxrd", "mboxo", "mboxcl", "mboxcl2")
@@ -95,9 +97,8 @@ class MboxFiles:
             for name in sorted(files):
                 path = Path(folder, name)
                 if not name.startswith(".") and name not in ("subscriptions",) and _looks_right(path):
-                    levels = [*(self.mailbox.split("/") if self.mailbox else ()), *path.relative_to(self.path).parts]
-                    levels = [level.removesuffix(SUFFIX) for level in levels]
-                    yield Box("/".join(levels), path)
+                    levels = [_name(level.removesuffix(SUFFIX)) for level in path.relative_to(self.path).parts]
+                    yield Box("/".join([self.mailbox, *levels] if self.mailbox else levels), path)
 
     def opened(self, box: Box) -> Box:
         path = _path(box)
@@ -148,14 +149,21 @@ class MboxFiles:
     def subscriptions(self) -> Sequence[str]:
         for name in (".subscriptions", "subscriptions"):
             if (self.path / name).is_file():
-                lines = (self.path / name).read_text("utf-8", "replace").splitlines()
-                return [line for line in lines if line and "\ufffd" not in line]
+                return subscriptions.read(self.path / name, "/")
         return []
 
 
 def _path(box: Box) -> Path:
     assert isinstance(box.key, Path)
     return box.key
+
+
+def _name(level: str) -> str:
+    """A level of a mailbox name; what cannot be one is what it is, and refused later."""
+    try:
+        return subscriptions.name_of(level)
+    except (SyntaxProblem, UnicodeError):
+        return level
 
 
 def _looks_right(path: Path) -> bool:
