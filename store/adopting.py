@@ -25,10 +25,11 @@ def adopt(store: "Store", entry: MailboxEntry, validity: int) -> MailboxEntry:
 
     def figures(txn: "WriteTxn") -> bool:
         state = txn.state(entry.id)
-        if state.uidnext > 1 or state.messages:
+        if state.messages or state.logged or state.recent > 1:      # UIDNEXT may have skipped ahead after a crash
             return False
         modseq = state.highestmodseq + 1
-        txn.set_state(entry.id, state, evolve(state, uidvalidity=validity, highestmodseq=modseq, changed=modseq))
+        txn.set_state(entry.id, state, evolve(state, uidvalidity=validity, uidnext=1, highestmodseq=modseq,
+                                              changed=modseq))
         return True
 
     def row(txn: Txn) -> MailboxEntry:
@@ -48,3 +49,25 @@ def adopt(store: "Store", entry: MailboxEntry, validity: int) -> MailboxEntry:
     adopted = transact(store.mailboxes.env, row)
     store.mailboxes.env.flush()
     return adopted
+
+
+def rewind(store: "Store", entry: MailboxEntry, uid: int) -> None:
+    """Have the mailbox take that UID, which comes from where its UIDVALIDITY comes from, though an unclean end has made
+    it skip ahead (`mailbox.UID_SKIP`) while it was being brought.
+
+    Not when it has, or had, a message of that UID or a higher one, nor when a session has been told of UIDs since.
+    Raises StoreError NO_MAILBOX, BUSY.
+    """
+    gone = store.vanished(entry, store.status(entry).log_since)
+    if gone is None:
+        return
+
+    def work(txn: "WriteTxn") -> None:
+        state = txn.state(entry.id)
+        rows = txn.load(entry.id)
+        last = max([0, *rows["uid"][-1:].tolist(), *gone[-1:].tolist()])
+        if last < uid < state.uidnext and state.recent <= last + 1:
+            modseq = state.highestmodseq + 1
+            txn.set_state(entry.id, state, evolve(state, uidnext=last + 1, highestmodseq=modseq, changed=modseq))
+
+    store.transact(entry, work)

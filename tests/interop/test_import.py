@@ -13,6 +13,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
+from attrs import evolve
 
 from tests.conftest import MEMORY
 from tests.support import clients
@@ -27,7 +28,8 @@ NAMES = ("Archive", "Archive/2024/&ZeVnLIqe-", "A &- B", "Sent")
 OF_FILES = ("A &- B", "Sent")       # an mbox file cannot be a folder as well
 USERS = {"maildir": "maildir", "fs": "fs", "mbox": "mbox", "sdbox": "sdbox", "mdbox": "mdbox", "many": "mdbox",
          "back": "maildir"}
-KILLS = int(os.environ.get("IMPORT_KILLS", "3"))
+_TUID = re.compile(rb"^X-TUID: [!-~]{12}\r\n", re.MULTILINE)       # by which mbsync finds what it has copied
+KILLS = int(os.environ.get("IMPORT_KILLS", "2"))
 
 
 def names_of(user: str) -> tuple[str, ...]:
@@ -38,7 +40,7 @@ def fill(old: Account, *names: str, count: int = 25) -> None:
     """Messages in INBOX and some mailboxes; of each some are gone again, so that UIDs have gaps."""
     old.create(*names)
     for number, name in enumerate(("INBOX", *names)):
-        sent = clients.ordinary(count, FLAGS, first=1000 * number, largest=3000)
+        sent = clients.ordinary(count, FLAGS, first=100 * number, largest=3000)
         old.put(name, [*sent, *(message for message in clients.odd() if keeps(message))])
         old.run(name, r"UID STORE 3,7,8 +FLAGS.SILENT (\Deleted)", "EXPUNGE", r"UID STORE 9 +FLAGS.SILENT (\Deleted)",
                 "SUBSCRIBE " + clients.quoted(name).decode())
@@ -104,7 +106,7 @@ def test_dovecot_through_its_tools(dovecot: Dovecot, server: Server, form: str) 
     assert subscribed(new) == subscribed(old) == {b"INBOX", *(name.encode() for name in names)}
 
     # What is new there comes, flags follow; what was expunged here does not come back, and what is gone there is said
-    old.put("INBOX", fresh := clients.ordinary(3, FLAGS, first=70_000))
+    old.put("INBOX", fresh := clients.ordinary(3, FLAGS, first=900))
     old.run("INBOX", r"UID STORE 5 FLAGS.SILENT (\Flagged again)", r"UID STORE 6 +FLAGS.SILENT (\Deleted)",
             "UID EXPUNGE 6")
     new.run("INBOX", r"UID STORE 4 +FLAGS.SILENT (\Deleted)", "UID EXPUNGE 4")
@@ -123,10 +125,6 @@ def test_folders_of_files(dovecot: Dovecot, server: Server) -> None:
     same(dovecot.account("maildir"), account(server.imap, "m2"), *NAMES)
     server.command("import", "maildir", "f2", str(dovecot.home("fs") / "mail"))
     same(dovecot.account("fs"), account(server.imap, "f2"), *NAMES)
-
-    many = dovecot.account("many")
-    for name in OF_FILES:                       # the test above may have changed that of the user mbox
-        assert many.contents(name)
     old, new = dovecot.account("mbox"), account(server.imap, "b2")
     server.command("import", "mbox", "b2", str(dovecot.home("mbox") / "inbox"))
     server.command("import", "mbox", "b2", str(dovecot.home("mbox") / "mail"))
@@ -134,7 +132,7 @@ def test_folders_of_files(dovecot: Dovecot, server: Server) -> None:
         assert Counter(new.contents(name).values()) == Counter(old.contents(name).values())
     for user, path in (("m2", "maildir"), ("b2", "mbox")):
         before = account(server.imap, user).boxes()
-        server.command("import", path, user, str(dovecot.home(path) / "mail"))
+        server.command("import", path, user, str(dovecot.home(path) / "mail"))     # once more
         assert account(server.imap, user).boxes() == before
 
 
@@ -203,7 +201,8 @@ Sync Pull
 SyncState *
 """)
         clients.run(["mbsync", "--config", tmp_path / f"{side}rc", "pull"], tmp_path)
-        found.append(here.boxes())
+        found.append({name: Counter(evolve(message, octets=_TUID.sub(b"", message.octets, count=1))
+                                    for message in counted.elements()) for name, counted in here.boxes().items()})
     assert sum(map(len, found[0].values())) > 100
     clients.same(found[1], found[0])
 

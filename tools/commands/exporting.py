@@ -21,8 +21,8 @@ COLUMNS = ("mailbox", "path", "messages", "written", "octets", "failed")
 def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("export", export, "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and "
-                  "dates; a second time only what is not there; exit status 1 if a message could not be written, or not "
-                  "octet for octet")
+                  "dates; a second time only what is not there; exit status 1 if a message could not be written, or "
+                  "not octet for octet")
     made.add_argument("user", metavar="USER", help=OWNER_HELP)
     made.add_argument("mailboxes", nargs="*", metavar="MAILBOX", help="default: all, and subscriptions")
     made.add_argument("--format", choices=FORMATS, required=True)

@@ -123,8 +123,7 @@ class _Maildir:
     def __init__(self, leaving: Leaving, picture: Mailbox, folder: Path, left: Left) -> None:
         self.leaving, self.picture, self.folder, self.left = leaving, picture, folder, left
         self.words = picture.state.keywords
-        without = [word for word in self.words if word != FORWARDED]
-        self.letters = {word: chr(ord("a") + at) for at, word in enumerate(without[:KEYWORDS])} | {FORWARDED: "P"}
+        self.letters = {word: chr(ord("a") + at) for at, word in enumerate(self.words[:KEYWORDS])}
 
     def write(self) -> None:
         for part in ("cur", "new", "tmp"):
@@ -173,8 +172,10 @@ class _Maildir:
 
     def _flags(self, row: Any) -> str:
         letters = {letter for letter, flag in LETTERS.items() if int(row["flags"]) & flag}
-        letters |= {self.letters[word] for word in self.picture.keyword_names(int(row["keywords"]))
-                    if word in self.letters}
+        words = self.picture.keyword_names(int(row["keywords"]))
+        letters |= {self.letters[word] for word in words if word in self.letters}
+        if FORWARDED in words:
+            letters.add("P")            # for all others; Dovecot knows no P
         return "".join(sorted(letters))
 
     def _lists(self, names: Sequence[tuple[int, str]]) -> None:
@@ -185,11 +186,11 @@ class _Maildir:
         for uid, base in names:
             lines.append(b"%d%b :%b" % (uid, b" P" + own[uid] if uid in own else b"", base.encode()))
         _write(self.folder / "dovecot-uidlist", b"\n".join(lines) + b"\n")
-        words = sorted((letter, word) for word, letter in self.letters.items() if letter != "P")
+        words = sorted((letter, word) for word, letter in self.letters.items())
         if words:
             _write(self.folder / "dovecot-keywords", b"".join(
                 b"%d %b\n" % (ord(letter) - ord("a"), word.encode()) for letter, word in words))
-        if len(self.words) - (FORWARDED in self.words) > KEYWORDS:
+        if len(self.words) > KEYWORDS:
             self.leaving.told(f"{self.left.mailbox}: a Maildir has {KEYWORDS} keywords at most; others are left out")
 
 

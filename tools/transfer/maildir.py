@@ -13,11 +13,12 @@ from typing import BinaryIO
 
 from attrs import define, evolve, field, frozen
 
-from imap.wire import utf7
 from imap.wire.grammar import SyntaxProblem
 from store.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
+from tools.transfer import subscriptions
 from tools.transfer.mbox import is_keyword
+from tools.transfer.subscriptions import name_of
 from tools.transfer.values import Box, Content, Mail, Told, Unreadable, with_crlf
 
 LAYOUTS = ("auto", "maildir++", "fs")
@@ -39,12 +40,6 @@ class Known:
     uidvalidity: int = 0
     uidnext: int = 0
     files: Mapping[str, tuple[int, bytes, int]] = field(factory=dict)
-
-
-def name_of(text: str) -> str:
-    """A mailbox name as folders have it: modified UTF-7, or UTF-8. Raises SyntaxProblem, UnicodeError."""
-    octets = os.fsencode(text)
-    return utf7.decode(octets) if octets.isascii() else octets.decode("utf-8")
 
 
 @define(eq=False)
@@ -139,26 +134,8 @@ class Maildirs:
         for name, prefix in (("subscriptions", ""), ("courierimapsubscribed", "INBOX.")):
             path = self.path / name
             if path.is_file():
-                return list(self._subscribed(path.read_bytes(), prefix))
+                return subscriptions.read(path, "." if self._is_flat() else "/", prefix)
         return []
-
-    def _subscribed(self, octets: bytes, prefix: str) -> Iterator[str]:
-        lines = octets.split(b"\n")
-        second = lines[:1] == [b"V\t2"]     # Dovecot's second version has a tab between levels
-        for line in lines[1:] if second else lines:
-            try:
-                levels = [_untabbed(part) for part in line.split(b"\t")] if second else [line]
-                text = "/".join(name_of(os.fsdecode(level)) for level in levels)
-            except (SyntaxProblem, UnicodeError):
-                continue
-            if text:
-                text = text if second or text == "INBOX" else text.removeprefix(prefix).replace(".", "/")
-                yield text
-
-
-def _untabbed(part: bytes) -> bytes:
-    r"""A level of a name as Dovecot writes it between tabs: \001t is a tab, and so on."""
-    return part.replace(b"\x01t", b"\t").replace(b"\x01n", b"\n").replace(b"\x011", b"\x01")
 
 
 def _path(box: Box) -> Path:

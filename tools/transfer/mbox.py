@@ -16,7 +16,9 @@ from typing import BinaryIO
 
 from attrs import define, evolve, field, frozen
 
+from imap.wire.grammar import SyntaxProblem
 from store.values import Flag, Flags, InternalDate
+from tools.transfer import subscriptions
 from tools.transfer.values import CHUNK, Box, Content, Mail, Told, Unreadable, crlf
 
 QUOTINGS = ("auto", "mboxrd", "mboxo", "mboxcl", "mboxcl2")
@@ -95,9 +97,8 @@ class MboxFiles:
             for name in sorted(files):
                 path = Path(folder, name)
                 if not name.startswith(".") and name not in ("subscriptions",) and _looks_right(path):
-                    levels = [*(self.mailbox.split("/") if self.mailbox else ()), *path.relative_to(self.path).parts]
-                    levels = [level.removesuffix(SUFFIX) for level in levels]
-                    yield Box("/".join(levels), path)
+                    levels = [_name(level.removesuffix(SUFFIX)) for level in path.relative_to(self.path).parts]
+                    yield Box("/".join([self.mailbox, *levels] if self.mailbox else levels), path)
 
     def opened(self, box: Box) -> Box:
         path = _path(box)
@@ -148,14 +149,21 @@ class MboxFiles:
     def subscriptions(self) -> Sequence[str]:
         for name in (".subscriptions", "subscriptions"):
             if (self.path / name).is_file():
-                lines = (self.path / name).read_text("utf-8", "replace").splitlines()
-                return [line for line in lines if line and "\ufffd" not in line]
+                return subscriptions.read(self.path / name, "/")
         return []
 
 
 def _path(box: Box) -> Path:
     assert isinstance(box.key, Path)
     return box.key
+
+
+def _name(level: str) -> str:
+    """A level of a mailbox name; what cannot be one is what it is, and refused later."""
+    try:
+        return subscriptions.name_of(level)
+    except (SyntaxProblem, UnicodeError):
+        return level
 
 
 def _looks_right(path: Path) -> bool:
@@ -179,21 +187,23 @@ def scan(file: BinaryIO, *, lengths: bool = False) -> Iterator[Piece]:
         return
     if not line.startswith(b"From "):
         raise Unreadable("not an mbox file: it does not begin with a line From")
+    start = file.tell()
     while line:
-        start = file.tell()
+        file.seek(start)                # whoever gets a message may read elsewhere before the next one is looked for
         body, length = _end_of_header(file)
         if lengths and length >= 0:
             following, end = _at_length(file, body, length, size)
             if following is not None:
-                yield Piece(start, body, end, length)
-                line = following
+                line, piece, start = following, Piece(start, body, end, length), file.tell()
+                yield piece
                 continue
             if body + length > size:
                 yield Piece(start, body, size, length, body + length - size)
                 return
         file.seek(body)
         line, end = _next(file, body)
-        yield Piece(start, body, end)
+        piece, start = Piece(start, body, end), file.tell()
+        yield piece
 
 
 def _line(file: BinaryIO) -> bytes:

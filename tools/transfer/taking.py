@@ -15,7 +15,7 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from pop3 import uidl
 from store import bringing, rights, uidls
-from store.adopting import adopt
+from store.adopting import adopt, rewind
 from store.errors import Problem, StoreError
 from store.filling import Nursery, Wanted
 from store.flags import update_flags
@@ -283,6 +283,8 @@ class _One:
         rows, keywords, had = bringing.new_rows(contents, list(known.values()))
         if not len(rows):
             return
+        if self.keeps and int(rows["uid"][0]) < self.store.status(self.entry).uidnext:
+            rewind(self.store, self.entry, int(rows["uid"].min()))
         added = bringing.add(contents.partition, self.entry, rows, keywords, all_of_them=True)
         mails = [mail for mail, there in zip(known, had, strict=True) if there]
         self.pairs.update((mails[at], uid) for at, uid in added.uids.items())

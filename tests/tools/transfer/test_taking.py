@@ -12,7 +12,7 @@ from mboxlist.names import MailboxName
 from store.check import check
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores import SMALL, deliver, make_store, reopen_after_crash
+from tests.support.stores import deliver, make_store, reopen_after_crash
 from tools.transfer import taking
 from tools.transfer.taking import Choices, Taken, Taking
 from tools.transfer.values import Box, Content, Mail, Told, Unreadable
@@ -28,7 +28,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: nobody expects it."""
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class Old:
     """A server with one mailbox, and what is in it; `dies` after so many messages have been read."""
 
@@ -153,7 +153,7 @@ def test_files_without_uids_come_once(store: Store) -> None:
 def test_killed_anywhere_it_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, validity: int
                                          ) -> None:
     monkeypatch.setattr(taking, "MESSAGES", 4)
-    store = make_store(tmp_path / "store", settings=evolve(SMALL, sync="none"))
+    store = make_store(tmp_path / "store")
     if name == "INBOX":
         deliver(store, b"Message-ID: <mine@example.org>\r\n\r\nmine\r\n", "user/alice/INBOX")
         mine = contents(store, "INBOX")
