@@ -18,12 +18,13 @@ class _Rate(ProgressColumn):
 
 
 @contextlib.contextmanager
-def bar(what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
-    """A function that is told how many have been done by now; it does nothing while nobody watches."""
+def bar(what: str, count: Callable[[], int] | None = None) -> Iterator[Callable[[int], None]]:
+    """A function that is told how many have been done by now; it does nothing while nobody watches. `count` says how
+    many there are, and is not asked then."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
+        task = progress.add_task(what, total=None if count is None else count())
         yield lambda done: progress.update(task, completed=done)

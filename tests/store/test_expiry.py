@@ -236,9 +236,10 @@ def between(store, monkeypatch, *changes):
     monkeypatch.setattr(work, "decide", decide)
 
 
-def test_what_is_flagged_meanwhile_stays(store, monkeypatch):
+@pytest.mark.parametrize("action", ["discard", "fileinto:Old"])
+def test_what_is_flagged_meanwhile_stays(store, monkeypatch, action):
     fill(store, "user/alice/INBOX", ages=(40, 39, 38))
-    rules(store, "messagedays: 30\nflagged: not\n")
+    rules(store, f"messagedays: 30\nflagged: not\naction: {action}\n")
     between(store, monkeypatch, lambda: change_flags(store, entry(store), [2], FlagAction.ADD, Flags(Flag.FLAGGED)))
     assert run(store).messages == 2 and uids(store) == [2]
 

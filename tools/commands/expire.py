@@ -86,7 +86,7 @@ def run(invocation: Invocation) -> int:
             raise Failure(f"there is no rule {', '.join(sorted(unknown))}")
         entries = _entries(store, arguments)
         last = now
-        with bar("mailboxes") as tell:
+        with bar("mailboxes", lambda: sum(1 for _ in _entries(store, arguments))) as tell:
             for entry in [] if book.complaints else entries:
                 _mailbox(store, entry, book, plan, record, reported)
                 tell(record.mailboxes)

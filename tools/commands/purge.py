@@ -64,7 +64,7 @@ def _partition(store: Store, partition: Partition, now: float, dry_run: bool) ->
         for mailbox in mailboxes:
             purge_mailbox(store, mailbox)
     files = octets = 0
-    with bar(f"purge {partition.name}") as tell:
+    with bar(f"purge {partition.name}", lambda: sum(1 for _ in _due(partition, now))) as tell:
         for released, mid in _due(partition, now) if dry_run else due(partition, now):
             size = _size(partition, mid)
             if dry_run and size is not None or not dry_run and purge_one(partition, released, mid):

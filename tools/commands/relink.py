@@ -62,7 +62,7 @@ def _joined(store: Store, arguments: Any, name: str, before: tuple[int, int]) ->
     """Join what differs at its head alone; the figures of a partition before and after."""
     partition, done = store.partitions[name], Joined()
     if not arguments.equal and arguments.partition in (None, name):
-        with bar(f"relink {name}") as tell:
+        with bar(f"relink {name}", lambda: sum(1 for _ in partition.refs.all())) as tell:
             done = join(store, partition, change=not arguments.check, smallest=arguments.smallest, tell=tell)
     after = figures(partition)
     if arguments.check:
