@@ -1,5 +1,6 @@
 """Cache records made anew from message files, and message files looked at: for the messages of some mailboxes."""
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -40,12 +41,21 @@ def look_at_files(partition: Partition, mids: Collection[bytes]) -> Iterator[Fin
         record = partition.refs.find(mid)
         if record is None:
             continue                        # who counts references says so
-        path = partition.files.locate(mid, record.serial)
-        size = path.stat().st_size if path is not None else None
+        size = _size(partition, mid, record.serial)
         if size is None:
             yield Finding("its file is missing", f"message {mid.hex()}", RESTORE)
         elif size != record.size:
             yield Finding(f"its file has {size} octets instead of {record.size}", f"message {mid.hex()}", RESTORE)
+
+
+def _size(partition: Partition, mid: bytes, serial: int) -> int | None:
+    """The octets of a message file; None when it is not there. (This is asked of each message of a mailbox.)"""
+    for path in (partition.files.path(mid), partition.files.staged_path(serial), partition.files.path(mid)):
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            continue                        # it may have got its place between two looks
+    return None
 
 
 def recache(partition: Partition, mids: Collection[bytes], *, change: bool = True, verify: bool = False,

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _PARTS = ("index", "messages", "staging", "users")
-REBUILD = "rebuild"             # a folder in a partition whose databases are being made anew: see `rejoin`
+REBUILD = "rebuild"             # a folder in a partition whose databases are being made anew: see `reinstate`
 
 
 @frozen

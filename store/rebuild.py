@@ -131,7 +131,7 @@ def remove_old_files(store: Store, found: Sequence[Source]) -> None:
 
 @define(eq=False)
 class Rebuilding:
-    """Fills an empty store; `rejoin` has one that fills a partition of a store in use."""
+    """Fills an empty store; `reinstate` has one that fills a partition of a store in use."""
 
     store: Store
     found: list[Source]

@@ -152,12 +152,17 @@ def _correct(txn: WriteTxn, state: MailboxState, rows: Rows) -> NDArray[np.bool_
     old = rows.copy()
     rows["flags"] &= ALL_FLAGS
     rows["keywords"] &= np.uint64((1 << len(state.keywords)) - 1)
-    for at, mid in enumerate(rows["mid"].tolist()):
-        record = txn.refs.find(mid, txn.handle)
+    records = [txn.refs.find(mid, txn.handle) for mid in rows["mid"].tolist()]
+    figures = np.array([(record.serial, record.size, record.trace) if record is not None else (0, 0, 0)
+                        for record in records], np.uint64).reshape(-1, 3)
+    right = (rows["serial"] == figures[:, 0]) & (rows["head"] == 0) & (rows["spare"] == 0) & (
+        rows["size"].astype(np.uint64) + rows["skip"] == figures[:, 1]) & (
+        (rows["skip"] == 0) | (rows["skip"] == figures[:, 2]))      # nearly all: there is nothing to find out
+    for at in np.flatnonzero(~right).tolist():
+        record = records[at]
         if record is not None:
-            row = rows[at]
-            row["serial"] = record.serial
-            fit(row, record, txn)
+            rows[at]["serial"] = record.serial
+            fit(rows[at], record, txn)
     changed: NDArray[np.bool_] = rows != old
     return changed
 

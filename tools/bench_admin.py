@@ -129,7 +129,7 @@ class Bench:
             children, theirs = _children(), processor(servers)
             begun = time.perf_counter()
             done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                  env={**os.environ, **(environment or {})})
+                                  env={**_plain(), **(environment or {})})
             took = time.perf_counter() - begun
             spent = _children() - children + max(0.0, processor(servers) - theirs)
             if done.returncode not in (0, 1):
@@ -149,6 +149,11 @@ class Bench:
                      if each["what"] == row["what"] and not str(each["with"]).startswith("onecopy")]
             if str(row["with"]).startswith("onecopy") and peers:
                 row["ratio"] = round(int(str(row["per_processor_second"])) / max(peers), 2)
+
+
+def _plain() -> dict[str, str]:
+    """Our environment, in which Python may keep what it has compiled, as where it is installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _children() -> float:
@@ -219,8 +224,8 @@ def ours(bench: Bench, folder: Path, plan: Plan) -> None:
 
 def _has(program: Sequence[str], words: Sequence[str]) -> bool:
     """Whether there is that command."""
-    return subprocess.run([*program, words[0], "--help"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                          ).returncode == 0
+    return subprocess.run([*program, words[0], "--help"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                          env={**_plain(), "PYTHONPATH": str(Path(__file__).resolve().parents[1])}).returncode == 0
 
 
 def _remove(path: Path) -> None:

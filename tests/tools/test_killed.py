@@ -124,6 +124,15 @@ def test_commands(start, tmp_path, name):
     kill_and_repeat(start, tmp_path, *words, **{"look": everything, "kills": 1, "seed": len(name), **rest})
 
 
+def test_user_purge(start, tmp_path):
+    """Of a user who was removed, and whose delay is over."""
+    with killing._copy(start, tmp_path) as here:
+        assert killing.run(here, ["user", "remove", "alice", "--yes"]).status == 0
+        (tmp_path / "copies").mkdir()
+        kill_and_repeat(here, tmp_path / "copies", "user", "purge", "--yes", look=gone, kills=1,
+                        environment={"ONECOPY_STORE_USER_DELAY": "0"})
+
+
 # Reconstruct
 
 @pytest.fixture
@@ -145,14 +154,18 @@ def spoil_chunk(store, partition):
                                                        txn.handle))
 
 
+def spoil_sums(store, partition):
+    partition.transact(lambda txn: txn.charge_root("bob", 77, 1, enforce=False))
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.granted.rebuild([], txn))
+
+
 def spoil_much(store, partition):
     """A chunk, a quota, references, a cache record, the table of rights."""
     spoil_chunk(store, partition)
-    partition.transact(lambda txn: txn.charge_root("bob", 77, 1, enforce=False))
+    spoil_sums(store, partition)
     mid, record = next(iter(list(partition.refs.all())))
     partition.transact(lambda txn: txn.refs.write(mid, evolve(record, references=9), txn.handle))
     partition.transact(lambda txn: partition.forget_cached(record.serial, txn.handle))
-    transact(store.mailboxes.env, lambda txn: store.mailboxes.granted.rebuild([], txn))
 
 
 def lose_index(here, name):
@@ -168,8 +181,7 @@ FORMS = {
     "all": (["reconstruct", "--all"], lambda here: spoil(here, spoil_much)),
     "mailbox": (["reconstruct", "user/alice/INBOX"], lambda here: spoil(here, spoil_chunk)),
     "cache": (["reconstruct", "alice", "--cache", "--uid", "1:20"], lambda here: None),
-    "rights": (["reconstruct", "--quota", "--rights"], lambda here: spoil(here, lambda store, partition: transact(
-        store.mailboxes.env, lambda txn: store.mailboxes.granted.rebuild([], txn)))),
+    "quota and rights": (["reconstruct", "--quota", "--rights"], lambda here: spoil(here, spoil_sums)),
     "partition": (["reconstruct", "--partition", "primary"], lambda here: lose_index(here, "primary")),
     "partition by force": (["reconstruct", "--partition", "primary", "--force"], lambda here: None),
     "mboxlist": (["reconstruct", "--mboxlist", "--force"], lambda here: None),

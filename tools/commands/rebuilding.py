@@ -15,7 +15,7 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.numbers import parse_number_set
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC, SEPARATOR
-from store import anew, lost, partitions, rebuild, recount, rejoin, relist
+from store import anew, lost, partitions, rebuild, recount, reinstate, relist
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError
 from store.findings import RECONSTRUCT, Finding
@@ -68,7 +68,7 @@ def lost_partitions(root: Path) -> list[str]:
     """Those that have message files and no databases."""
     folder = root / "partitions"
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return [name for name in names if rejoin.is_lost(root, name)]
+    return [name for name in names if reinstate.is_lost(root, name)]
 
 
 def unlisted(invocation: Invocation, name: str) -> bool:
@@ -82,13 +82,13 @@ def make_partition(invocation: Invocation, name: str, progress: Progress, *, for
     """A partition's databases made anew, beside a running server. Raises StoreError, Failure."""
     root, result = invocation.config.root, Result()
     if invocation.arguments.check:
-        result.left.append(Finding("it has no databases" if rejoin.is_lost(root, name) else
+        result.left.append(Finding("it has no databases" if reinstate.is_lost(root, name) else
                                    "its databases would be made anew", f"partition {name}", RECONSTRUCT))
         return result
-    if rejoin.is_lost(root, name) and not (root / "mboxlist").is_dir():
+    if reinstate.is_lost(root, name) and not (root / "mboxlist").is_dir():
         raise Failure("the list of mailboxes is lost, too: make everything anew (--all)")
     settings = invocation.config.settings("store", Settings)
-    result.add(rejoin.rejoin(root, name, settings, invocation.store, restart=partial(_restart, root), force=force,
+    result.add(reinstate.reinstate(root, name, settings, invocation.store, restart=partial(_restart, root), force=force,
                              progress=progress))
     with invocation.store() as store:
         take_in_lost(store, store.partition(name), result)

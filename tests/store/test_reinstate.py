@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from mboxlist.names import MailboxName
-from store import partitions, rejoin, relist
+from store import partitions, reinstate, relist
 from store.check import check
 from store.copying import copy_messages
 from store.errors import Problem, StoreError
@@ -35,7 +35,7 @@ def again(root, name="primary", **rest):
         finally:
             store.close()
 
-    return rejoin.rejoin(root, name, SMALL, opened, restart=lambda: None, **rest)
+    return reinstate.reinstate(root, name, SMALL, opened, restart=lambda: None, **rest)
 
 
 def lose(root, name="primary"):
@@ -107,7 +107,7 @@ def test_databases_that_were_deleted_are_not_made_empty(root):
     for path in (root / "partitions/primary/index").iterdir():
         path.unlink()
     Store(root, SMALL).close()
-    assert rejoin.is_lost(root, "primary")
+    assert reinstate.is_lost(root, "primary")
     assert again(root).records == 5 + 5 + 2 + 2
     with opened(root) as store:
         assert uids(store, str(ALICE)) == [1, 2, 3, 4, 5]
@@ -196,7 +196,7 @@ def test_a_file_that_was_left_behind_by_a_move_is_nobodys(root):
 
 def test_only_one_makes_it(root):
     lose(root)
-    with rejoin._nobody_else(root / "partitions/primary"), pytest.raises(StoreError) as refused:
+    with reinstate._nobody_else(root / "partitions/primary"), pytest.raises(StoreError) as refused:
         again(root)
     assert refused.value.problem is Problem.STORE_IN_USE
     with pytest.raises(StoreError) as refused:
@@ -207,10 +207,10 @@ def test_only_one_makes_it(root):
 def test_it_waits_until_all_have_left(root, monkeypatch):
     """A process that has the partition open, and is not a server's, must end by itself."""
     store = Store(root, SMALL)
-    monkeypatch.setattr(rejoin, "LEAVE", 0)
+    monkeypatch.setattr(reinstate, "LEAVE", 0)
     asked = []
     with pytest.raises(StoreError) as refused:
-        rejoin.rejoin(root, "primary", SMALL, lambda: None, restart=lambda: asked.append(1), force=True)
+        reinstate.reinstate(root, "primary", SMALL, lambda: None, restart=lambda: asked.append(1), force=True)
     assert refused.value.problem is Problem.UNAVAILABLE and asked == [1]
     store.close()
     again(root, force=True)

@@ -62,7 +62,7 @@ def is_lost(root: Path, name: str) -> bool:
     return (folder / "messages").is_dir() and not partitions.is_whole(folder)
 
 
-def rejoin(root: Path, name: str, settings: Settings, open_store: Open, *, restart: Callable[[], None],
+def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, restart: Callable[[], None],
            force: bool = False, progress: Progress = silent) -> Rebuilt:
     """Make the databases of a partition anew, and have every process take it up; with `force` also if it has some.
 
@@ -86,13 +86,13 @@ def rejoin(root: Path, name: str, settings: Settings, open_store: Open, *, resta
                 with open_store() as store:
                     _write_what_it_knows(store, folder, done)
             _set_aside(folder)
-            rejoining = _Rejoining(folder, settings, done, progress)
-            rejoining.look()
+            reinstating = _Reinstating(folder, settings, done, progress)
+            reinstating.look()
             with open_store() as store:
-                rejoining.choose(store)
-            rejoining.make()
+                reinstating.choose(store)
+            reinstating.make()
             with open_store() as store:
-                rejoining.join(store)
+                reinstating.join(store)
         except OSError as error:
             raise disk_problem(error) from error
     return done
@@ -211,8 +211,8 @@ class _Filling(Rebuilding):
 
 
 @define(eq=False)
-class _Rejoining:
-    """See `rejoin`."""
+class _Reinstating:
+    """See `reinstate`."""
 
     folder: Path
     settings: Settings
