@@ -256,4 +256,6 @@ def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> 
         return False
     if not _HEADER <= length < _LONGEST_RECORD:
         return True
+    if then[end - 1] == 0 and not any(then[end:end + _HEADER]):     # its last octets are missing, and nothing follows
+        return False
     return not then[at:end].endswith(bytes(16)) and bytes(64) not in then[at:end]
