@@ -38,7 +38,8 @@ class Gate:
     @property
     def shut(self) -> bool:
         """Whether nothing may begin."""
-        return self._shared[:] != _OPEN and time.time() < _UNTIL.unpack(self._shared)[0]
+        # A time after 1970 has something in its last octet. This is asked for each transaction.
+        return self._shared[7] != 0 and time.time() < _UNTIL.unpack(self._shared)[0]
 
     def wait(self) -> None:
         """Return when it is open."""

@@ -45,6 +45,8 @@ def test_refusals(onecopy):
     assert "is the newest" in onecopy.refused("snapshot", "remove", made, "--yes")
     (onecopy.root / "snapshots" / made / "mboxlist" / "users.db").write_bytes(b"")
     assert "users.db has another size" in onecopy("snapshot", "verify", status=1)
+    assert onecopy.json("snapshot", "remove", made, "--dry-run", "--force")[0]["removed"] is False
+    assert [row["snapshot"] for row in onecopy.json("snapshot", "list")] == [made]
     onecopy("snapshot", "remove", made, "--yes", "--force")
     assert onecopy.json("snapshot", "list") == []
 

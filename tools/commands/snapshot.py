@@ -69,6 +69,8 @@ def add(parser: Parsers) -> None:
                                              "purge")
     made.add_argument("snapshots", nargs="+", metavar="SNAPSHOT")
     made.add_argument("--force", action="store_true", help="also the newest")
+    made.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    made.add_argument("--json", action="store_true")
     made.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -274,11 +276,17 @@ def remove(invocation: Invocation) -> int:
     if newest in going and not arguments.force:
         raise Failure(f"{newest.name if newest else ''} is the newest: without it a damaged store cannot be recovered; "
                       "use --force", 1)
-    invocation.confirm(f"Remove {', '.join(each.name for each in going)}?")
-    with invocation.store() as opened:
+    if not arguments.dry_run:
+        invocation.confirm(f"Remove {', '.join(each.name for each in going)}?")
+        with invocation.store() as opened:
+            for each in going:
+                snapshots.remove(each)
+            snapshots.keep_what_is_needed(opened)
+    if arguments.json:
+        print_json([{"snapshot": each.name, "octets": each.size, "removed": not arguments.dry_run} for each in going])
+    else:
         for each in going:
-            snapshots.remove(each)
-        snapshots.keep_what_is_needed(opened)
+            print(f"{each.name}: {each.size} octets {'would be ' if arguments.dry_run else ''}removed")
     return 0
 
 
