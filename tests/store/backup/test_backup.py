@@ -412,7 +412,7 @@ def hurt(octets: bytes, seed: int) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("seed", range(int(os.environ.get("BACKUP_DAMAGES", "10"))))
+@pytest.mark.parametrize("seed", range(int(os.environ.get("BACKUP_DAMAGES", "5"))))
 def test_what_is_whole_comes_back_of_a_damaged_archive(large: tuple[Store, bytes], tmp_path: Path, seed: int) -> None:
     store, octets = large
     path = tmp_path / "archive"
