@@ -134,4 +134,5 @@ def test_what_does_not_come_back_is_said(store: Store, tmp_path: Path) -> None:
         told = leave(store, tmp_path / form, form)
         assert [line.partition(":")[2].partition(":")[0] for line in told] == [" UID 1", " UID 2"]
     assert leave(store, tmp_path / "exact", "maildir", crlf=True) == []
-    assert b"Subject: bare\r\n\r\nlf\nhere\r\n" in [path.read_bytes() for path in (tmp_path / "exact/cur").iterdir()]
+    there = [path.read_bytes() for path in (tmp_path / "exact/cur").iterdir()]
+    assert b"Subject: bare\r\n\r\nlf\nhere\r\n" in there
