@@ -54,9 +54,10 @@ class OldServer:
         raise NotImplementedError
 
     def __enter__(self) -> "OldServer":
+        subprocess.run(["chmod", "-R", "a+rX", self.folder], check=True)        # whatever umask a test has left
         with (self.folder / "said").open("ab") as log:
             self._process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                             start_new_session=True)
+                                             start_new_session=True, umask=0o022)
         try:
             wait.until(self._greets, f"{self.name} greets", pid=self._process.pid, limit=START)
         except BaseException:

@@ -50,6 +50,7 @@ class ImapServer:
     sleep: Callable[[float], None] = time.sleep
     _connection: Connection | None = field(default=None, init=False)
     _selected: Box | None = field(default=None, init=False)
+    _reached: bool = field(default=False, init=False)       # at least once
     _examined: object = field(default=None, init=False)
     _exists: int = field(default=0, init=False)
     _prefix: str = field(default="", init=False)        # of the personal name space there
@@ -248,7 +249,7 @@ class ImapServer:
                 made = self.connect()
             except Refused as refusal:
                 raise Unreadable(f"login: {refusal}") from refusal
-            self._connection = made
+            self._connection, self._reached = made, True
             if not made.capabilities:
                 made.capability()
             self._examined = None
@@ -272,7 +273,7 @@ class ImapServer:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.way.close()
-        if failures >= TRIES:
+        if failures >= TRIES or not self._reached:
             raise Unreadable(f"the server cannot be reached: {error}") from error
         if failures > 1:
             self.sleep(min(2 ** (failures - 2), 60))

@@ -81,7 +81,7 @@ def test_mbox_read_by_python(filled: Store, tmp_path: Path) -> None:
         "a@example.org Thu Feb  1 09:30:00 2024", "sender@example.org Thu Feb  1 09:30:01 2024",
         "MAILER-DAEMON Thu Feb  1 09:30:02 2024", "MAILER-DAEMON Thu Feb  1 09:30:03 2024"]
     assert messages[0]["X-Keywords"] == "work $Forwarded" and messages[3]["X-Keywords"] == "$Junk"
-    assert there.get_bytes(0).endswith(b"one\n>From here\n\n>>From there\n>>>>From\nFrom\n")
+    assert there.get_bytes(0).endswith(b"one\n>From here\n\n>>From there\n>>>From\nFrom\n")
     assert (tmp_path / "out" / "Old.2024" / "&ZeU-.mbox").exists()
 
 
@@ -107,10 +107,15 @@ def test_out_and_in_again(filled: Store, tmp_path: Path, form: str, options: dic
     assert not told and all(each.well and each.uids == "kept" for each in taken)
     for path in ("INBOX", "Old.2024/\u65e5"):
         wanted = octets(filled, "alice", path)
-        if form == "mbox":          # without a line end at its end a message cannot be in such a file
-            wanted = [(content if content.endswith(b"\n") else content + b"\r\n", *rest) for content, *rest in wanted]
+        if form == "mbox":          # where each message ends with a line end, and its header with an empty line
+            wanted = [(_whole(content), *rest) for content, *rest in wanted]
         assert octets(filled, "bob", path) == wanted
     assert filled.subscriptions("bob") == ["Old.2024/\u65e5"]
+
+
+def _whole(content: bytes) -> bytes:
+    content += b"" if content.endswith(b"\n") else b"\r\n"
+    return content if b"\r\n\r\n" in content or content.startswith(b"\r\n") else content + b"\r\n"
 
 
 def test_a_second_time_nothing_is_written_but_what_is_new(filled: Store, tmp_path: Path) -> None:
@@ -128,10 +133,11 @@ def test_a_second_time_nothing_is_written_but_what_is_new(filled: Store, tmp_pat
 
 
 def test_what_does_not_come_back_is_said(store: Store, tmp_path: Path) -> None:
-    for content in (b"Subject: bare\r\n\r\nlf\nhere\r\n", b"Subject: bare\r\n\r\ncr\rhere\r\n", b"Subject: fine\r\n\r\n"):
-        deliver(store, content, "user/alice/INBOX")
+    for text in (b"lf\nhere\r\n", b"cr\rhere\r\n", b""):
+        deliver(store, b"Subject: bare\r\n\r\n" + text, "user/alice/INBOX")
     for form in ("maildir", "mbox"):
         told = leave(store, tmp_path / form, form)
         assert [line.partition(":")[2].partition(":")[0] for line in told] == [" UID 1", " UID 2"]
     assert leave(store, tmp_path / "exact", "maildir", crlf=True) == []
-    assert b"Subject: bare\r\n\r\nlf\nhere\r\n" in [path.read_bytes() for path in (tmp_path / "exact/cur").iterdir()]
+    there = [path.read_bytes() for path in (tmp_path / "exact/cur").iterdir()]
+    assert b"Subject: bare\r\n\r\nlf\nhere\r\n" in there
