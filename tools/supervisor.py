@@ -289,7 +289,9 @@ class Supervisor:
 
 
 def _work(orders: Orders) -> int:
-    from tools import worker  # here: it loads the reactor and the servers, of which there is one for each process
+    from tools import reactor  # here: there is one event loop, and one of all servers, for each process
+    reactor.install()
+    from tools import worker
     return worker.main(orders)
 
 

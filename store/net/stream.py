@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
 from twisted.internet import tcp
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
 from twisted.internet.error import ConnectionLost as TwistedConnectionLost
 from twisted.internet.interfaces import IAddress, IHalfCloseableProtocol, IHandshakeListener
@@ -24,6 +24,7 @@ from zope.interface import implementer
 from store.net.doors import MINUTE, Door
 from store.net.limits import TOO_MANY_OF_USER
 from store.net.lines import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.running import INPUT, Running
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,8 @@ class Stream(TwistedProtocol):
         self._clock = factory.clock
         self._input = bytearray()
         self._output: list[bytes] = []
-        self._waiter: Deferred[None] | None = None      # the session waits for input
+        self._running: Running                          # from `connectionMade` on
+        self._waiting = False                           # the session waits for input
         self._room: Deferred[None] | None = None        # the session waits until the peer has taken some
         self._event: Deferred[None] | None = None       # the session waits for something else
         self._deadline = 0.0
@@ -356,8 +358,8 @@ class Stream(TwistedProtocol):
             self._transport.setTcpNoDelay(True)
         self._transport.registerProducer(self, True)
         self._turn = self._clock.seconds()
-        running = ensureDeferred(self._converse())
-        running.addErrback(self._failed)
+        self._running = Running(self._converse(), self._failed)
+        self._running.go_on()
 
     def dataReceived(self, data: bytes) -> None:
         self.received += len(data)
@@ -377,7 +379,7 @@ class Stream(TwistedProtocol):
     def readConnectionLost(self) -> None:
         """The peer sends no more, and may still be reading: Exim does that behind its last BDAT and QUIT."""
         self._ended = True
-        if self._waiter is not None or (self._event is not None and not self._input):
+        if self._waiting or (self._event is not None and not self._input):
             self._break(ConnectionLost())
 
     def writeConnectionLost(self) -> None:
@@ -430,8 +432,8 @@ class Stream(TwistedProtocol):
             log.debug("%s ended: %s", self.id, type(reason).__name__)
         self.close()
 
-    def _failed(self, failure: Failure) -> None:
-        log.error("%s: a session failed: %s", self.id, failure.getTraceback(elideFrameworkCode=True))
+    def _failed(self, error: BaseException) -> None:
+        log.error("%s: a session failed", self.id, exc_info=error)
         self.abort()
 
     async def _more(self, deadline: float, idle: bool = False) -> None:
@@ -443,9 +445,9 @@ class Stream(TwistedProtocol):
             raise LimitReached(TOO_MUCH_BEFORE_LOGIN)
         self._send()
         self._idle = idle
-        self._waiter = Deferred()
+        self._waiting = True
         self._set_deadline(deadline)
-        await self._waiter
+        await INPUT
 
     def _depart(self) -> None:
         """The connection counts no longer."""
@@ -492,18 +494,21 @@ class Stream(TwistedProtocol):
                     self._transport.write(rest)
 
     def _resume(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None:
-            self._idle = False
+        if self._waiting:
+            self._waiting = self._idle = False
             self._turn = self._clock.seconds()
-            waiter.callback(None)
+            self._running.go_on()
 
     def _break(self, reason: Exception) -> None:
         self._idle = False
-        for waiting in (self._waiter, self._room, self._event):
-            if waiting is not None:
-                self._waiter = self._room = self._event = None
-                waiting.errback(reason)
+        if self._waiting:
+            self._waiting = False
+            self._running.fail(reason)
+            return
+        for event in (self._room, self._event):
+            if event is not None:
+                self._room = self._event = None
+                event.errback(reason)
 
     def _event_is_late(self, event: "Deferred[None]") -> None:
         if self._event is event:
@@ -520,7 +525,7 @@ class Stream(TwistedProtocol):
     def _time_is_up(self) -> None:
         """One timer serves all waits: it is not moved for each, but looks at the deadline when it fires."""
         self._timer = None
-        if self._waiter is None and self._room is None and not self._closing:
+        if not self._waiting and self._room is None and not self._closing:
             return
         if self._deadline > self._clock.seconds():
             self._set_deadline(self._deadline)

@@ -126,7 +126,7 @@ def test_flow_and_ends_go_through():
     talk.wire.send(HEADER)
     stream, = talk.served.streams
     assert talk.wire.transport.producer is stream and talk.wire.transport.streaming
-    stream._waiter = None
+    stream._waiting = False
     talk.wire.protocol.dataReceived(b"x" * (READ_AHEAD + 1))
     assert talk.wire.transport.producerState == "paused"
     stream.close()

@@ -75,7 +75,7 @@ def test_octets_that_come_early_are_bounded():
         while await stream.wait(60):
             pass
     talk = Talk(work)
-    talk.stream._waiter = None
+    talk.stream._waiting = False
     talk.wire.protocol.dataReceived(b"x" * (READ_AHEAD + 1))
     assert talk.wire.transport.producerState == "paused"
 

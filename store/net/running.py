@@ -1,0 +1,70 @@
+"""Runs the coroutine of a connection. It may wait for Deferreds; and for input, for which a Deferred would cost much of
+what a short command costs."""
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, cast, final
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+
+@final
+class _Input:
+    """Awaiting it waits until `Running.go_on` or `Running.fail` is called."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield self
+
+
+INPUT = _Input()
+
+
+@final
+@define(eq=False)
+class Running:
+    """A coroutine that has been begun. Nobody else may drive it; `failed` is told what it did not catch."""
+
+    coroutine: Coroutine[Any, None, None]
+    failed: Callable[[BaseException], None]
+    _step: Callable[[None], Any] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._step = self.coroutine.send
+
+    def go_on(self) -> None:
+        """Run it until it waits again: at its beginning, and when it awaits INPUT and there is some."""
+        try:
+            event = self._step(None)
+        except StopIteration:
+            return
+        except BaseException as error:
+            self.failed(error)
+            return
+        if event is not INPUT:
+            self._wait(event)
+
+    def fail(self, reason: BaseException) -> None:
+        """Where it waits it gets `reason` instead."""
+        try:
+            event = self.coroutine.throw(reason)
+        except StopIteration:
+            return
+        except BaseException as error:
+            self.failed(error)
+            return
+        if event is not INPUT:
+            self._wait(event)
+
+    def _wait(self, event: Deferred[Any]) -> None:
+        event.addBoth(self._happened)
+
+    def _happened(self, result: object) -> object:
+        """What it waited for. A result stays with the Deferred, from which the coroutine takes it."""
+        if isinstance(result, Failure):
+            self.fail(cast(BaseException, result.value))
+            return None
+        self.go_on()
+        return result

@@ -1,0 +1,101 @@
+"""A worker that is killed in the middle of a verification or a report changes nothing in what these find.
+
+(Functions and classes within others are pickled as they are: workers have no tests. Of the rebuild: test_rebuild. Other
+tables than these can be put in their place: messages in both.)
+"""
+
+import shutil
+
+import pytest
+
+from store.store import Store
+from tests.support.spark_faults import FAULTS, QUIET, plant
+from tests.tools.spark.conftest import CLUSTER
+from tools.commands.verifying import _each
+from tools.spark.generate import Shape, generate
+from tools.spark.rebuild import Local, Spark
+from tools.spark.report import read
+from tools.spark.source import Source, register
+from tools.spark.verify import verify
+
+WHERE = [CLUSTER]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    root = tmp_path_factory.mktemp("whole") / "store"
+    generate(root, Shape(150, 9, 6, seed=6, small=True))
+    return root
+
+
+def _deadly(mark):
+    """Batches of a task as they come; but after the first one the executor is killed, once, and the process that works
+    for it."""
+    def deadly(batches):
+        import os
+        import signal
+        for batch in batches:
+            yield batch
+            try:
+                os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                continue
+            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+    return deadly
+
+
+@pytest.mark.parametrize("table", ["pieces"])
+def test_verification(spark, whole, tmp_path, table):
+    root, mark = tmp_path / "store", tmp_path / "died"
+    shutil.copytree(whole, root)
+    plant(root, len(FAULTS), 17)
+
+    deadly = _deadly(str(mark))
+
+    class Dying(Spark):
+        def run(self, plan, name, tasks, work):
+            super().run(plan, name, tasks, (lambda task: deadly(work(task))) if name == table else work)
+
+    def found(folder, engine, **options):
+        store = Store(root, QUIET)
+        try:
+            said = verify(root, folder, engine, store, **options)
+            return said.faults, said.manifest.total, said.waiting, said.moved
+        finally:
+            store.close()
+
+    assert found(tmp_path / "killed", Dying(spark), each=_each(spark)) == found(tmp_path / "quiet", Local())
+    assert mark.exists()
+
+
+def _source(base, table, deadly):
+    """The data source; whoever reads that table dies once."""
+    class Mortal(base):
+        def reader(self, schema):
+            made = super().reader(schema)
+            if made.table == table:
+                kind = type(made)
+
+                class Dying(kind):
+                    def read(self, partition):
+                        return deadly(kind.read(self, partition))
+                made.__class__ = Dying
+            return made
+    return Mortal
+
+
+@pytest.mark.parametrize("table", ["references"])
+def test_report(spark, whole, tmp_path, table):
+    def held():
+        found = read(spark, [str(whole)], "example.org")
+        return [sorted(map(repr, each.to_pylist())) for each in (found.held, found.files, found.quotas, found.unread)]
+
+    mark = tmp_path / "died"
+    quiet = held()
+    try:
+        spark.dataSource.register(_source(Source, table, _deadly(str(mark))))
+        assert held() == quiet and len(quiet[0]) > 9
+    finally:
+        register(spark)
+    assert mark.exists()
