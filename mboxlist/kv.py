@@ -21,11 +21,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attrs import frozen
 from berkeleydb import db
 
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.gate import Gate
+from mboxlist.statistics import Statistics
 from mboxlist.traces import (
     begin,
     cut_at,
@@ -67,36 +67,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class NeedsRecovery(Exception):
     """The environment was damaged by a process that died in it; all must leave it and recovery must run."""
-
-
-@frozen
-class Statistics:
-    """What Berkeley DB counts of an environment, over all processes, since the last recovery; sizes in octets.
-
-    `evicted`: pages that had to make room for others; `log_octets`: written to the log. `checkpoint` is a Unix time.
-    """
-
-    cache: int
-    hits: int
-    misses: int
-    evicted: int
-    lock_requests: int
-    lock_waits: int
-    deadlocks: int
-    lock_timeouts: int
-    most_locks: int
-    log_octets: int
-    log_syncs: int
-    transactions: int
-    aborts: int
-    active: int
-    checkpoint: int
-
-    @property
-    def hit_rate(self) -> float | None:
-        """Per cent of the pages that were found in the cache; None: none was asked for."""
-        asked = self.hits + self.misses
-        return 100.0 * self.hits / asked if asked else None
 
 
 class Damaged(Exception):
@@ -263,15 +233,7 @@ class Env:
     def statistics(self) -> Statistics:
         """What has been counted. Waits for no lock of a table."""
         with self._watched():
-            cache, locks = self._env.memp_stat()[0], self._env.lock_stat()
-            logs, txns = self._env.log_stat(), self._env.txn_stat()
-        return Statistics(
-            cache=(cache["gbytes"] << 30) + cache["bytes"], hits=cache["cache_hit"], misses=cache["cache_miss"],
-            evicted=cache["ro_evict"] + cache["rw_evict"], lock_requests=locks["nrequests"],
-            lock_waits=locks["lock_wait"], deadlocks=locks["ndeadlocks"], lock_timeouts=locks["nlocktimeouts"],
-            most_locks=locks["maxnlocks"], log_octets=(logs["w_mbytes"] << 20) + logs["w_bytes"],
-            log_syncs=logs["scount"], transactions=txns["nbegins"], aborts=txns["naborts"], active=txns["nactive"],
-            checkpoint=txns["time_ckp"])
+            return Statistics.of(self._env)
 
     def checkpoint(self, volume: int = 0, *, held: bool = False) -> None:
         """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.kv import Env, Statistics, transact
+from mboxlist.kv import Env, transact
+from mboxlist.statistics import Statistics
 from tools.commands.stats import ENOUGH, UNIT, proposed
 
 

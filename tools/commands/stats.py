@@ -8,7 +8,8 @@ from typing import Any
 
 from attrs import asdict
 
-from mboxlist.kv import Env, Statistics
+from mboxlist.kv import Env
+from mboxlist.statistics import Statistics
 from store.quota import readable
 from store.store import Store
 from tools.asking import ask_all

@@ -29,7 +29,15 @@ def wrong(request):
 port = ControlPort(Path(sys.argv[1]), sys.argv[2], {
     "echo": lambda request: request["text"], "later": later, "wrong": wrong, "broken": lambda request: 1 / 0,
     "much": lambda request: "x" * (20 << 20)})
-reactor.callWhenRunning(lambda: (port.start(reactor), print("ready", flush=True)))
+
+def begin():
+    try:
+        port.start(reactor)
+        print("ready", flush=True)
+    except Exception:
+        reactor.stop()
+
+reactor.callWhenRunning(begin)
 reactor.run()
 """
 
