@@ -256,6 +256,6 @@ def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> 
         return False
     if not _HEADER <= length < _LONGEST_RECORD:
         return True
-    if then[end - 1] == 0 and not any(then[end:end + _HEADER]):     # its last octets are missing, and nothing follows
+    if int.from_bytes(then[end:end + 4], "little") != at:       # nothing that is whole comes behind it
         return False
     return not then[at:end].endswith(bytes(16)) and bytes(64) not in then[at:end]

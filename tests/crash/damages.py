@@ -60,7 +60,7 @@ def seen(port: int, user: str) -> dict[str, str]:
     """A digest of what the user sees in each mailbox."""
     found = {}
     with Imap(port, user) as imap:
-        names = [response.text.split(b" ", 4)[-1].strip() for response in imap.ok('LIST "" "*"').untagged
+        names = [response.text.rpartition(b'"/" ')[2].strip() for response in imap.ok('LIST "" "*"').untagged
                  if response.text.startswith(b"* LIST") and rb"\Noselect" not in response.text]
         for name in names:
             imap.ok("EXAMINE " + name.decode())
