@@ -18,8 +18,7 @@ NO_JSON = {
     "user remove": "says nothing", "user restore": "says nothing", "user move": "prints progress",
     "directory flush": "says nothing",
     "mailbox create": "says nothing", "mailbox rename": "says nothing", "mailbox delete": "says nothing",
-    "mailbox undelete": "says nothing",
-    "hashdir": "prints one word",
+    "hashdir": "prints one word", "expire set": "says nothing",
     "partition add": "says nothing", "partition drain": "prints progress", "partition remove": "says nothing",
     "spark shell": "is a Python prompt",
     "man": "prints pages", "completion": "prints a script",
@@ -29,7 +28,7 @@ NO_JSON = {
 READING = frozenset({"list", "show", "info", "status", "test", "check", "verify", "report", "diff", "sharing", "stats"})
 READ_ONLY = frozenset({
     "path", "hashdir", "uidl list", "man", "completion", "stats", "explain message", "explain access", "explain quota",
-    "spark sql", "spark shell", "spark export", "config show"})
+    "spark sql", "spark shell", "spark export", "config show", "expire rules", "expire last"})
 
 # Commands that change something and have no --dry-run.
 ONE_THING = "does the one thing that its arguments name, and can be undone by another"
@@ -38,12 +37,13 @@ NO_DRY_RUN = {
     "user add": ONE_THING, "user set": ONE_THING, "user domain": ONE_THING, "user rename": ONE_THING,
     "user remove": "asks, and can be undone for store.user_delay", "user restore": ONE_THING,
     "directory flush": "forgets what is asked again", "mailbox create": ONE_THING, "mailbox rename": ONE_THING,
-    "mailbox delete": "can be undone until the purge", "mailbox acl": ONE_THING, "mailbox undelete": ONE_THING,
-    "deliver": "delivers one message", "undelete": "lists, unless it is told which messages", "uidl import": ONE_THING,
+    "mailbox delete": "can be undone until the purge", "mailbox acl": ONE_THING,
+    "deliver": "delivers one message", "uidl import": ONE_THING,
     "partition add": ONE_THING, "partition drain": "can be left off and undone",
     "partition remove": "refuses unless it is empty",
     "quota set": ONE_THING, "quota remove": ONE_THING, "scrub": "reports, unless it is told to --sweep",
-    "reconstruct": "has --check", "relink": "has --check", "spark generate": "makes a new store",
+    "snapshot create": "makes one more, which can be removed", "backup": "changes nothing in the store",
+    "relink": "has --check", "spark generate": "makes a new store",
 }
 
 

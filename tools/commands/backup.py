@@ -54,7 +54,7 @@ def add(parser: Parsers) -> None:
     since.add_argument("--since", metavar="EARLIER", help="incremental: only what is not in this archive (a file or a "
                        "folder) and those that it continues")
     since.add_argument("--full", action="store_true", help="in a folder: begin with a full backup again")
-    made.add_argument("--compress", choices=KINDS, default=ZSTD)
+    made.add_argument("--compress", choices=KINDS, default=ZSTD, help=f"default: {ZSTD}")
     made.add_argument("--level", type=int, default=3, metavar="N", help="of compression: 1 to 19 with zstd, 1 to 9 "
                       "with gzip (3)")
     made.add_argument("--part-size", type=int, default=PART_SIZE, metavar="OCTETS", help="after which a folder gets "

@@ -48,7 +48,7 @@ def add(parser: Parsers) -> None:
     made = parser("expire set", set_rules, "set the rules of a partition, a domain, a user or a mailbox")
     target = made.add_mutually_exclusive_group(required=True)
     target.add_argument("--partition", metavar="NAME")
-    target.add_argument("--domain", metavar="DOMAIN")
+    target.add_argument("--domain", metavar="DOMAIN", help="of all users of this domain")
     target.add_argument("--user", metavar="USER", help="for all mailboxes of the user")
     target.add_argument("--mailbox", metavar="MAILBOX", help="for that mailbox and all below it: user/alice/Lists")
     made.add_argument("file", nargs="?", metavar="FILE", help="a file with rules; -: standard input")

@@ -25,8 +25,8 @@ def add(parser: Parsers) -> None:
                   "not octet for octet")
     made.add_argument("user", metavar="USER", help=OWNER_HELP)
     made.add_argument("mailboxes", nargs="*", metavar="MAILBOX", help="default: all, and subscriptions")
-    made.add_argument("--format", choices=FORMATS, required=True)
-    made.add_argument("--to", type=Path, required=True, metavar="FOLDER")
+    made.add_argument("--format", choices=FORMATS, required=True, help="what to write")
+    made.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where the files go; it is made")
     made.add_argument("--layout", choices=("maildir++", "fs"), default="maildir++",
                       help="of Maildirs: folders .A.B, or A/B")
     made.add_argument("--crlf", action="store_true", help="end lines with CRLF in the files, as here; default: LF")

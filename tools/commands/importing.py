@@ -71,7 +71,7 @@ def add(parser: Parsers) -> None:
                   "format it keeps it in (sdbox, mdbox, Maildir, mbox)")
     _user(made, several=True)
     made.add_argument("--there", metavar="NAME", help="the user's name there; default: the same")
-    made.add_argument("--doveadm", default="doveadm", metavar="PROGRAM")
+    made.add_argument("--doveadm", default="doveadm", metavar="PROGRAM", help="default: doveadm")
     made.add_argument("--dovecot-config", type=Path, metavar="FILE", help="Dovecot's configuration")
     _choice(made)
     _common(made)
@@ -79,7 +79,8 @@ def add(parser: Parsers) -> None:
                   "tools (mbexamine, ctl_mboxlist), while its server is stopped or running")
     _user(made, several=True)
     made.add_argument("--there", metavar="NAME", help="the user's name there; default: the same")
-    made.add_argument("--imapd-conf", type=Path, default=Path("/etc/imapd.conf"), metavar="FILE")
+    made.add_argument("--imapd-conf", type=Path, default=Path("/etc/imapd.conf"), metavar="FILE",
+                      help="the configuration of Cyrus; default: /etc/imapd.conf")
     made.add_argument("--bin", type=Path, default=Path("/usr/lib/cyrus/bin"), metavar="FOLDER",
                       help="where Cyrus's programs are")
     _choice(made)
@@ -123,7 +124,7 @@ def _server(made: argparse.ArgumentParser) -> None:
 def _common(made: argparse.ArgumentParser) -> None:
     made.add_argument("--keep-flags", action="store_true", help="messages that are here already keep their flags")
     made.add_argument("--no-acl", action="store_true", help="leave out who else may do what")
-    made.add_argument("--no-subscriptions", action="store_true")
+    made.add_argument("--no-subscriptions", action="store_true", help="leave out what the user has subscribed to")
     made.add_argument("--uidl-format", type=_uidl_format, metavar="TEMPLATE",
                       help="what POP3 clients know the messages of INBOX by there, as in pop3.uidl_format "
                            "(%%08Xu%%08Xv: Dovecot); it is kept with the messages")
