@@ -21,9 +21,9 @@ class Pending:
     def __init__(self, table: Table) -> None:
         self._table = table
 
-    def note(self, mailboxes: Iterable[MailboxId], txn: Txn) -> None:
-        """Something begins."""
-        now = _SINCE.pack(int(time.time()))
+    def note(self, mailboxes: Iterable[MailboxId], txn: Txn, *, in_advance: int = 0) -> None:
+        """Something begins, or may begin so many seconds from now at the latest."""
+        now = _SINCE.pack(int(time.time()) + in_advance)
         for mailbox in sorted(set(mailboxes)):
             self._table.put(mailbox.to_bytes(4, "big"), now, txn)
 

@@ -194,7 +194,9 @@ class Filling:
 def _take_ids(store: "Store", txn: Txn) -> list[MailboxId]:
     last, validity = store.mailboxes.last_identity(txn)
     store.mailboxes.skip_identities(MailboxId(last + IDS), validity, txn)
-    return [MailboxId(last + 1 + at) for at in range(IDS)]
+    taken = [MailboxId(last + 1 + at) for at in range(IDS)]
+    store.mailboxes.pending.note(taken, txn, in_advance=DAY)
+    return taken
 
 
 def _announce(store: "Store", every: Sequence[Filling], partition: str, now: int, txn: Txn) -> list[MailboxEntry]:

@@ -75,7 +75,7 @@ def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[Us
     with _nobody_else(root):
         loading.look()
         loading.prepare()
-        store = Store(loading.scratch, evolve(settings, sync="none"))
+        store = Store(loading.scratch, evolve(settings, sync="none"), anew=True)
         try:
             loading.run(store, list(users))
         finally:
