@@ -118,7 +118,7 @@ class Recovery:
         if ".db" not in found and folder.is_dir():
             bad = damage.look_through(folder, recover=False)
             event.found = "; ".join([found, *(f"{name}: {why}" for name, why in (bad or {}).items())])
-        aside = _free(folder, self.began)
+        aside = aside_name(folder, self.began)
         try:
             damage.set_aside(folder, aside)
             event.aside = str(aside)
@@ -226,7 +226,8 @@ def _stamp(when: float) -> str:
     return time.strftime(TIME, time.gmtime(when))
 
 
-def _free(folder: Path, when: float) -> Path:
+def aside_name(folder: Path, when: float) -> Path:
+    """What a damaged environment is called that is set aside at that time."""
     path, number = folder.with_name(f"{folder.name}.damaged-{_stamp(when)}"), 1
     while path.exists():
         path, number = folder.with_name(f"{folder.name}.damaged-{_stamp(when)}.{number}"), number + 1

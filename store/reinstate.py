@@ -42,6 +42,7 @@ from store.partitions import REBUILD
 from store.presence import look
 from store.ready import adopt, make_folders
 from store.rebuild import Progress, Rebuilding, Rebuilt, add_users, enlist, silent
+from store.recovery import aside_name
 from store.remains import Source, free_name, sources
 from store.settings import Settings
 from store.store import Store
@@ -143,7 +144,7 @@ def _set_aside(folder: Path) -> None:
     """What is left of its databases gets another name."""
     index = folder / "index"
     if index.exists():
-        index.rename(folder / f"index.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+        index.rename(aside_name(index, time.time()))
         sync_folder(folder)
 
 

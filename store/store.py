@@ -46,6 +46,7 @@ from store.values import Flag
 log = logging.getLogger(__name__)
 
 PRIMARY = "primary"
+SCRATCH = "reconstruct"     # the folder in the store where the databases are that a plan is loaded into
 T = TypeVar("T")
 
 TRIES = 10                  # to find a mailbox that moves again and again
@@ -55,6 +56,11 @@ LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mail
 def is_there(root: Path) -> bool:
     """Whether there is a store in that folder, or what is left of one."""
     return (root / "mboxlist").is_dir() or any(read_epoch(place) for place in (root / "partitions").glob("*"))
+
+
+def is_half_made(root: Path) -> bool:
+    """Whether the plan of a rebuild is being loaded (`tools.spark.apply`), or that was cut off."""
+    return (root / SCRATCH).is_dir() and not any((root / "mboxlist").glob("*.db"))
 
 
 class Store:
@@ -81,6 +87,9 @@ class Store:
         self._broken = broken
         if (root / RESTORING).exists():
             raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: onecopy snapshot restore finishes it")
+        if is_half_made(root):
+            raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: onecopy reconstruct finishes it; or remove "
+                                                  f"{root / SCRATCH}, and a start makes the databases anew")
         if not is_there(root):
             raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
         self._presence = Presence(root / "run", who)

@@ -94,6 +94,7 @@ def test_what_may_have_been_shown_is_not_given_again(root):
 
 def test_until_then_it_is_refused_for_now(root):
     lose(root)
+    (root / "partitions/primary" / partitions.REBUILD).mkdir()
     store = Store(root, SMALL)
     with pytest.raises(StoreError) as refused:
         store.open_mailbox(store.entry(ALICE))
@@ -106,10 +107,7 @@ def test_databases_that_were_deleted_are_not_made_empty(root):
     """Or else every mailbox on it would be taken for one without messages."""
     for path in (root / "partitions/primary/index").iterdir():
         path.unlink()
-    Store(root, SMALL).close()
-    assert reinstate.is_lost(root, "primary")
-    assert again(root).records == 5 + 5 + 2 + 2
-    with opened(root) as store:
+    with opened(root, {"it has no cache record"}) as store:      # these are made in the background
         assert uids(store, str(ALICE)) == [1, 2, 3, 4, 5]
 
 

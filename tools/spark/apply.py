@@ -45,14 +45,13 @@ from store.rebuild import (
 )
 from store.remains import Source
 from store.settings import Settings
-from store.store import Store
+from store.store import SCRATCH, Store
 from store.uidls import of_rows
 from store.userarea import mark_behind, read_epoch
 from tools.spark import planning
 from tools.spark.pieces import Messages, whole_mailboxes, with_serials
 from tools.spark.plan import BadPlan, Manifest, Plan
 
-SCRATCH = "reconstruct"             # the folder in the store where the databases are made
 ADOPTED = "adopted.json"            # in it: names that files of `staging/` got
 HELD = 512 << 20                    # octets of cache records that are held in memory at a time
 
