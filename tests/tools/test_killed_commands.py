@@ -26,8 +26,8 @@ NOW = int(time.time())
 LARGE = b"0123456789abcdef" * 400 + b"\r\n"
 CHILD = """
 import os, signal, sys
-import mboxlist.kv, store.expiry.work, store.rejoin
-store.expiry.work.BATCH, store.rejoin.PIECE, store.rejoin.BATCH = 3, 2, 2
+import mboxlist.kv, store.expiry.work, store.joining
+store.expiry.work.BATCH, store.joining.PIECE, store.joining.BATCH = 3, 2, 2
 left, real = int(sys.argv[1]), mboxlist.kv.Env.begin
 def begin(self, **options):
     global left
