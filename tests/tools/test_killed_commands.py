@@ -42,7 +42,7 @@ sys.exit(main(sys.argv[2:]))
 
 
 def command(root, kill_at, *words):
-    return subprocess.run([sys.executable, "-c", CHILD, str(kill_at), *words, "--root", str(root)], check=False,
+    return subprocess.run([sys.executable, "-P", "-c", CHILD, str(kill_at), *words, "--root", str(root)], check=False,
                           env={**os.environ, "ONECOPY_STORE_SPECIAL_MAILBOXES": ""}, cwd=root.parent,
                           capture_output=True, text=True)
 
