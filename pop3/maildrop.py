@@ -36,7 +36,7 @@ class Maildrop:
     def __init__(self, mailbox: Mailbox, rows: Rows, names: UniqueIds, expired: list[int] | None = None) -> None:
         self.mailbox = mailbox
         self.expired = expired or []
-        self._rows = rows
+        self._rows, self._sizes = rows, rows["size"]
         self._names = names
         self._kept = bytearray(len(self._rows))         # for each message 1, or 0 when it is marked as deleted
         self._sent = bytearray(len(self._rows))         # 1 when RETR has sent it
@@ -60,11 +60,14 @@ class Maildrop:
 
     def row(self, number: int) -> Any:
         """The index record of a message. Raises NoMessage."""
-        if not 1 <= number <= len(self._rows):
+        self._look_up(number)
+        return self._rows[number - 1]
+
+    def _look_up(self, number: int) -> None:
+        if not 1 <= number <= len(self._kept):
             raise NoMessage("no such message")
         if not self._kept[number - 1]:
             raise NoMessage("the message is marked as deleted")
-        return self._rows[number - 1]
 
     def rows(self, number: int) -> Rows:
         """The same as a table of one row. Raises NoMessage."""
@@ -73,7 +76,8 @@ class Maildrop:
 
     def delete(self, number: int) -> None:
         """Mark a message as deleted (RFC 1939 §5 DELE). Raises NoMessage."""
-        size = int(self.row(number)["size"])
+        self._look_up(number)
+        size: int = self._sizes.item(number - 1)
         self._kept[number - 1] = 0
         self.count -= 1
         self.octets -= size

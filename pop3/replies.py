@@ -19,6 +19,11 @@ def refused(text: str, code: str | None = None) -> bytes:
     return _line(b"-ERR" if code is None else b"-ERR [%b]" % code.encode("ascii"), text)
 
 
+def size_follows(octets: int) -> bytes:
+    """The first line of RETR's reply."""
+    return b"+OK %d octets\r\n" % octets
+
+
 def several(text: str, lines: Iterable[str]) -> bytes:
     """A positive reply of several lines, which do not begin with a dot."""
     return ok(text) + b"".join(line.encode("ascii") + b"\r\n" for line in lines) + END
@@ -44,6 +49,7 @@ def _line(status: bytes, text: str) -> bytes:
 END = b".\r\n"                          # RFC 1939 §3: after the last line of several
 
 GREETING = ok("onecopy POP3 server ready")      # no <...>: APOP is not offered (RFC 1939 §7)
+MARKED = ok("marked as deleted")
 BYE = ok("goodbye")
 TOO_SLOW_LOGIN = refused("login took too long")
 TOO_MANY_LOGINS = refused("too many failed logins", "AUTH")

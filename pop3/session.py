@@ -241,7 +241,7 @@ class Session:
         with self._open_message(row) as file:
             first = file.read(0, PIECE)
             message = self._shown(file, command.number, first)
-            self._say(ok(f"{message.size} octets"))
+            self._say(replies.size_follows(message.size))
             await self._output.message(message, None, first if message is file else b"")
         self._drop.sent(command.number)
 
@@ -255,7 +255,7 @@ class Session:
 
     async def _dele(self, command: Dele) -> None:
         self._drop.delete(command.number)
-        self._say(ok("marked as deleted"))
+        self._say(replies.MARKED)
 
     async def _noop(self, command: Noop) -> None:
         self._say(ok())

@@ -156,7 +156,7 @@ def bare(make: Callable[[], Command]) -> Parser:
 def of_message(make: Callable[[int], Command]) -> Parser:
     """A parser for a command with a message number."""
     def parse(rest: bytes) -> Command:
-        return make(_number(_words(rest, 1, 1)[0]))
+        return make(int(rest) if _NUMBER.fullmatch(rest) else _number(_words(rest, 1, 1)[0]))
     return parse
 
 

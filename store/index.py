@@ -33,6 +33,7 @@ ROW = np.dtype([
 ])
 Rows = NDArray[Any]         # of ROW
 OWN = np.dtype([("flags", "u1"), ("modseq", "<u8")])        # what a reader has of its own of a UID: see readers
+_MESSAGE = struct.Struct("<32xQQ4xI32sI4x")     # of a record: size, serial, skip, mid, head
 _OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copied many times as fast as field by field
 
 CHUNK = 64                  # UIDs in a chunk
@@ -94,6 +95,11 @@ def decode(value: bytes) -> Rows:
     if not is_whole(value):
         raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
     return np.frombuffer(bytearray(value[:-4]), ROW)
+
+
+def message_of(row: np.void) -> tuple[int, int, int, bytes, int]:
+    """A record's `size`, `serial`, `skip`, `mid` and `head`, ten times as fast as field by field."""
+    return _MESSAGE.unpack(row)  # type: ignore[arg-type]  # a record is a buffer; numpy does not tell
 
 
 def take(rows: Rows, which: NDArray[Any]) -> Rows:

@@ -80,7 +80,8 @@ class MessageFiles:
         """The message for reading; see `MessageFile`. Raises StoreError CORRUPT when its file is missing, UNAVAILABLE.
         """
         final = self.path(mid)
-        for path in (final, self.staged_path(serial), final):       # it may get its place between the first two looks
+        for look in range(3):           # it may get its place between the first two looks
+            path = self.staged_path(serial) if look == 1 else final
             try:
                 return MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), skip, size, head)
             except FileNotFoundError:

@@ -28,7 +28,7 @@ from store.changes import News
 from store.domains import Domains, NotSummed
 from store.errors import Problem, StoreError
 from store.heads import Heads
-from store.index import Rows, is_whole, writable
+from store.index import Rows, is_whole, message_of, writable
 from store.mailbox import MailboxState, charged_root, is_here
 from store.messagefiles import MessageFile, MessageFiles, Staged, disk_problem
 from store.mime import parse
@@ -376,8 +376,8 @@ class Partition:
 
     def open_message(self, row: np.void) -> MessageFile:
         """The message of an index record, for reading. Raises StoreError CORRUPT."""
-        return self.files.open(bytes(row["mid"]), int(row["serial"]), int(row["skip"]), int(row["size"]),
-                               self.heads.find(int(row["head"])))
+        size, serial, skip, mid, head = message_of(row)
+        return self.files.open(mid, serial, skip, size, self.heads.find(head))
 
     def cached(self, serials: Iterable[int], txn: Txn = None) -> list[CachedMessage | None]:
         """The cache records of arrivals, in the order asked for; None where there is none of this version. Who has

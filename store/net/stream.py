@@ -584,8 +584,11 @@ def send_now(transport: Any, data: bytes) -> bytes:
     """
     if not isinstance(transport, tcp.Connection) or transport.TLS or transport.dataBuffer or transport._tempDataBuffer:
         return data
-    sent = transport.writeSomeData(data)
-    return data[sent:] if isinstance(sent, int) else data       # an error is found again by Twisted's own writing
+    try:
+        sent = transport.socket.send(data)
+    except OSError:             # full, or broken: Twisted's own writing finds the same
+        return data
+    return data[sent:] if sent < len(data) else b""
 
 
 def host(address: object) -> str:
