@@ -11,8 +11,6 @@ from pathlib import Path
 
 from attrs import define, field
 
-from imap.wire.grammar import SyntaxProblem
-from imap.wire.numbers import parse_number_set
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC, SEPARATOR
 from store import anew, lost, partitions, rebuild, recount, reinstate, relist
@@ -54,6 +52,8 @@ class Result:
 
 def uid_set(text: str) -> Callable[[int], bool]:
     """Whether a UID is in a set as IMAP has them (RFC 3501 §9, sequence-set)."""
+    from imap.wire.grammar import SyntaxProblem  # here: it is needed for this option alone
+    from imap.wire.numbers import parse_number_set
     try:
         numbers = parse_number_set(text.encode("ascii"), RANGES)
     except (SyntaxProblem, UnicodeError):

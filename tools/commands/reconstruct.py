@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mboxlist.entry import MailboxId
 from mboxlist.names import OTHERS, PUBLIC, MailboxName, NameProblem
@@ -345,6 +343,8 @@ def _bar(invocation: Invocation) -> Iterator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty() or invocation.arguments.engine == "spark":
         yield lambda what, done, total: None
         return
+    from rich.console import Console  # here: it takes as long to load as the rest of a small command
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("")
