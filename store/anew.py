@@ -1,13 +1,18 @@
 """Cache records made anew from message files, and message files looked at: for the messages of some mailboxes."""
 
+import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from mboxlist.entry import MailboxEntry
 from store.cache import CachedMessage
 from store.errors import Problem, StoreError
 from store.findings import RESTORE, Finding
+from store.messagefiles import MID_OCTETS
 from store.partition import Partition
 from store.refs import MessageRecord
 from store.remains import content
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from store.store import Store
 
 BATCH = 200                 # messages that are read before what differs is written
+LOOK = 2000                 # messages that are looked at at a time
+PIECE = 1 << 20             # octets of a file that are read at a time
 
 Tell = Callable[[int], None]            # so many messages more have been read
 
@@ -35,27 +42,79 @@ def messages_of(store: "Store", entries: Iterable[MailboxEntry], uids: Callable[
     return found
 
 
-def look_at_files(partition: Partition, mids: Collection[bytes]) -> Iterator[Finding]:
-    """The message files that are not there, or not as long as they were."""
-    for mid in sorted(mids):
-        record = partition.refs.find(mid)
-        if record is None:
-            continue                        # who counts references says so
-        size = _size(partition, mid, record.serial)
-        if size is None:
-            yield Finding("its file is missing", f"message {mid.hex()}", RESTORE)
-        elif size != record.size:
-            yield Finding(f"its file has {size} octets instead of {record.size}", f"message {mid.hex()}", RESTORE)
+def look_at(partition: Partition, mids: Collection[bytes], *, deep: bool = False, change: bool = True,
+            tell: Tell = lambda count: None) -> Iterator[Correction | Finding]:
+    """What is wrong with these messages. A file must be there, and as long as it was when it came; with `deep` it is
+    read, and its content must agree with the digest. A cache record that is missing, cannot be read or is another
+    message's is made anew from the file, with `change`.
+
+    A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.
+    """
+    ordered = sorted(mids)
+    for at in range(0, len(ordered), LOOK):
+        some = ordered[at:at + LOOK]
+        figures = partition.refs.figures(some)
+        known = figures["serial"] != 0          # of any other, who counts references says that it is not known
+        serials = figures["serial"].tolist()
+        sizes = np.fromiter(map(partial(_size, partition), some, serials), np.int64, len(some))
+        bad = known & (sizes != figures["size"])
+        for place in np.flatnonzero(bad).tolist():
+            yield from _look_again(partition, some[place])
+        if deep:
+            for place in np.flatnonzero(known & ~bad).tolist():
+                yield from _read(partition, some[place], MessageRecord.from_bytes(figures[place].tobytes()))
+        without = known & ~bad & ~partition.are_cached(serials, some, figures["trace"])
+        if without.any():
+            yield from recache(partition, [some[place] for place in np.flatnonzero(without).tolist()], change=change)
+        tell(len(some))
 
 
-def _size(partition: Partition, mid: bytes, serial: int) -> int | None:
-    """The octets of a message file; None when it is not there. (This is asked of each message of a mailbox.)"""
-    for path in (partition.files.path(mid), partition.files.staged_path(serial), partition.files.path(mid)):
+def _look_again(partition: Partition, mid: bytes) -> Iterator[Finding]:
+    """What is wrong with a message file that was not there, or had not the right length: it may have been purged."""
+    record = partition.refs.find(mid)
+    if record is None:
+        return
+    size = _size(partition, mid, record.serial)
+    if size < 0:
+        yield Finding("its file is missing", f"message {mid.hex()}", RESTORE)
+    elif size != record.size:
+        yield Finding(f"its file has {size} octets instead of {record.size}", f"message {mid.hex()}", RESTORE)
+
+
+def _size(partition: Partition, mid: bytes, serial: int) -> int:
+    """The octets of a message file; -1 when it is not there. (This is asked of each message of a mailbox.)"""
+    path = partition.files.path(mid)
+    for place in (path, None, path):
         try:
-            return os.stat(path).st_size
+            return os.stat(partition.files.staged_path(serial) if place is None else place).st_size
         except FileNotFoundError:
             continue                        # it may have got its place between two looks
-    return None
+    return -1
+
+
+def _read(partition: Partition, mid: bytes, record: MessageRecord) -> Iterator[Finding]:
+    """Compare a message file with its digest."""
+    digest = hashlib.blake2b(digest_size=MID_OCTETS)
+    at = record.trace
+    try:
+        path = partition.files.locate(mid, record.serial)
+        if path is None:
+            return                          # it was there a moment ago: it was purged
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while octets := os.pread(file, PIECE, at):
+                digest.update(octets)
+                at += len(octets)
+        finally:
+            os.close(file)
+    except FileNotFoundError:
+        yield from _look_again(partition, mid)
+        return
+    except OSError as error:
+        yield Finding(f"its file cannot be used: {error}", f"message {mid.hex()}", RESTORE)
+        return
+    if digest.digest() != mid:
+        yield Finding("its file cannot be used: it does not agree with its digest", f"message {mid.hex()}", RESTORE)
 
 
 def recache(partition: Partition, mids: Collection[bytes], *, change: bool = True, verify: bool = False,

@@ -7,9 +7,11 @@ count from the end of the trace header that the first delivery put in front, `tr
 import re
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from store import headers
 from store.headers import Address
@@ -19,6 +21,8 @@ VERSION = 4
 # mid, trace, version, octets of envelope, structure, body, references and header fields
 _HEAD = struct.Struct("<32sIHIIIII")
 _HEAD_SIZE = _HEAD.size
+_HEAD_ROW = np.dtype([("mid", "V32"), ("trace", "<u4"), ("version", "<u2"), ("octets", "<u4", (5,))])
+_NO_HEAD = bytes(_HEAD_SIZE)
 # A part: header_start, body_start, end, its parent's number, kind, octets of the four strings that follow
 _PART = struct.Struct("<QQQHBBBBB")
 _LEAF, _MULTIPART, _MESSAGE = range(3)
@@ -92,6 +96,17 @@ class CachedMessage(NamedTuple):
             raise ValueError("a cache record is cut short")
         return cls(mid, trace, data[_HEAD_SIZE:envelope], data[envelope:structure], data[structure:body],
                    data[fields:], data[body:references], data[references:fields])
+
+
+def are_sound(values: Sequence[bytes | None], mids: Sequence[bytes], traces: NDArray[Any]) -> NDArray[np.bool_]:
+    """Of many stored records, whether each can be read and is that of the message file with that digest and length of
+    the trace header: what `CachedMessage.from_bytes` finds out of one."""
+    heads = np.frombuffer(b"".join([value[:_HEAD_SIZE] if value is not None and len(value) > _HEAD_SIZE else _NO_HEAD
+                                    for value in values]), _HEAD_ROW)
+    octets = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
+    sound: NDArray[np.bool_] = (heads["mid"] == np.frombuffer(b"".join(mids), "V32")) & (heads["trace"] == traces) & (
+        heads["version"] == VERSION) & (heads["octets"].sum(1, dtype=np.int64) + _HEAD_SIZE < octets)
+    return sound
 
 
 def render(part_tree: Part, mid: bytes, trace: int) -> CachedMessage:

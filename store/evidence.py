@@ -5,7 +5,6 @@ be read leave over of both are the references in damaged chunks; and the sum tel
 since no two have the same mark.
 """
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -86,20 +85,18 @@ class Counts:
             values.append(marks(owners, rows["uid"]))
         serial, value = np.concatenate(serials), np.concatenate(values)
         order = np.argsort(serial, kind="stable")
-        different, starts, references = np.unique(serial[order], return_index=True, return_counts=True)
+        serial = serial[order]
+        starts = np.flatnonzero(np.append(True, serial[1:] != serial[:-1])) if len(serial) else np.empty(0, np.int64)
         checks = np.add.reduceat(value[order], starts) if len(starts) else value
-        return cls(different, references.astype(np.int64), checks)
+        return cls(serial[starts], np.diff(starts, append=len(serial)), checks)
 
     def differing(self, partition: Partition, txn: Txn = None) -> Iterator[tuple[bytes, MessageRecord, int, int]]:
         """The messages of which messages.db says otherwise: digest, record, what was counted, sum of the marks."""
         self.known = np.zeros(len(self.serials), np.bool_)
-        records = partition.refs.all(txn)
-        while batch := list(itertools.islice(records, BATCH)):
-            references, checks = self._find(np.fromiter((record.serial for _, record in batch), np.uint64, len(batch)))
-            said = np.fromiter((record.references for _, record in batch), np.int64, len(batch))
-            said_check = np.fromiter((record.check for _, record in batch), np.uint64, len(batch))
-            for at in np.flatnonzero((references != said) | (checks != said_check)).tolist():
-                yield *batch[at], int(references[at]), int(checks[at])
+        for mids, said in partition.refs.all_figures(BATCH, txn):
+            references, checks = self._find(said["serial"])
+            for at in np.flatnonzero((references != said["references"]) | (checks != said["check"])).tolist():
+                yield (mids[at], MessageRecord.from_bytes(said[at].tobytes()), int(references[at]), int(checks[at]))
 
     def _find(self, serials: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
         if not len(self.serials):

@@ -85,7 +85,8 @@ class Heads:
 
     def used(self, rows: Rows, txn: "Txn" = None) -> dict[int, bytes]:
         """The octets of all numbers that these records have, as far as they are known."""
-        found = ((number, self.get(number, txn)) for number in np.unique(rows["head"]).tolist() if number)
+        heads = rows["head"]
+        found = ((number, self.get(number, txn)) for number in sorted(set(heads[heads != 0].tolist())))
         return {number: octets for number, octets in found if octets is not None}
 
     def sizes(self, rows: Rows, txn: "Txn" = None) -> NDArray[np.int64]:

@@ -10,12 +10,13 @@ import struct
 import threading
 import time
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.entry import MailboxId
@@ -23,7 +24,7 @@ from mboxlist.gate import Gate
 from mboxlist.kv import Deadlock, Env, Failure, Txn, transact
 from mboxlist.traces import mark_clean
 from store.arrivals import Arrivals
-from store.cache import CachedMessage, render
+from store.cache import CachedMessage, are_sound, render
 from store.changes import News
 from store.domains import Domains, NotSummed
 from store.errors import Problem, StoreError
@@ -384,6 +385,11 @@ class Partition:
         written any in a transaction, reads in it, too."""
         get = self._cache.get
         return [_cached(get(serial.to_bytes(8, "big"), txn)) for serial in serials]
+
+    def are_cached(self, serials: Iterable[int], mids: Sequence[bytes], traces: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
+        get = self._cache.get
+        return are_sound([get(serial.to_bytes(8, "big")) for serial in serials], mids, traces)
 
     def rebuild_cached(self, row: np.void) -> CachedMessage:
         """The cache record of a message, made from its file and kept. Raises StoreError CORRUPT."""

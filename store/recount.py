@@ -19,7 +19,7 @@ from store.mailbox import MailboxState
 from store.partition import Partition
 from store.portable import whereabouts
 from store.records import every_record, sound
-from store.refs import FOREVER, MessageRecord
+from store.refs import FOREVER, MessageRecord, marks
 from store.repair import ALL_FLAGS, Correction, counted, fit, repair_mailbox
 from store.txn import WriteTxn
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CACHED = 1000               # messages whose cache records are looked at at a time
+USES = np.dtype([("serial", "<u8"), ("mark", "<u8"), ("references", "<u4"), ("check", "<u8")])    # of a record: its
+# mark, and what is counted of its message file
 FIGURES = ("uidvalidity", "uidnext", "highestmodseq", "recent", "messages", "unseen", "deleted", "octets", "logged")
 
 
@@ -45,7 +47,7 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
     """
     done = rebuild_rights(store) + settle_aliases(store)
     for mailbox in [mailbox for mailbox, _ in partition.all_states()]:
-        done += _mend_mailbox(store, partition, mailbox)
+        done += _mend_mailbox(store, partition, mailbox)[0]
     done += recount_quota(partition)
     done += recount_references(partition)
     done += recount_purge(partition)
@@ -55,19 +57,46 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
 
 
 def recount_some(store: "Store", partition: Partition, mailboxes: Iterable[MailboxId]) -> list[Correction]:
-    """The same for these mailboxes alone, and for what is counted over all of them, quota and references."""
-    done = [correction for mailbox in mailboxes for correction in _mend_mailbox(store, partition, mailbox)]
-    done += recount_quota(partition) + recount_references(partition)
+    """The same for these mailboxes alone, and quota. The references to message files are counted over the whole
+    partition if something was wrong, or if those from these mailboxes alone cannot be what was counted."""
+    done: list[Correction] = []
+    used = []
+    for mailbox in mailboxes:
+        corrections, uses = _mend_mailbox(store, partition, mailbox)
+        done += corrections
+        used.append(uses)
+    done += recount_quota(partition)
+    if done or _are_doubtful(np.concatenate(used) if used else _no_uses()):
+        done += recount_references(partition)
     partition.flush()
     return done
 
 
-def _mend_mailbox(store: "Store", partition: Partition, mailbox: MailboxId) -> list[Correction]:
+def _mend_mailbox(store: "Store", partition: Partition, mailbox: MailboxId) -> tuple[list[Correction], NDArray[Any]]:
+    """What was done, and the USES of its records."""
     found = whereabouts(store, mailbox)
     if found is None or found[0].partition != partition.name:
-        return []
+        return [], _no_uses()
     done = repair_mailbox(store, found[0]) if broken_chunks(partition, mailbox) else []
-    return done + partition.transact(lambda txn: _recount_mailbox(txn, *found))
+    corrections, uses = partition.transact(lambda txn: _recount_mailbox(txn, *found))
+    return done + corrections, uses
+
+
+def _no_uses() -> NDArray[Any]:
+    return np.empty(0, USES)
+
+
+def _are_doubtful(uses: NDArray[Any]) -> bool:
+    """Whether these records cannot be among those that were counted: there are more of a message file than all that
+    were, or they are all and their marks have another sum. Where other mailboxes have the message too, that is all that
+    can be said without looking at those."""
+    uses = uses[np.argsort(uses["serial"], kind="stable")]
+    if not len(uses):
+        return False
+    starts = np.flatnonzero(np.append(True, uses["serial"][1:] != uses["serial"][:-1]))
+    counted, said = np.diff(starts, append=len(uses)), uses["references"][starts]
+    checks = np.add.reduceat(uses["mark"], starts)
+    return bool(((counted > said) | (counted == said) & (checks != uses["check"][starts])).any())
 
 
 def repair_damaged(store: "Store", partition: Partition, mailbox: MailboxId) -> bool:
@@ -115,12 +144,13 @@ def settle_aliases(store: "Store") -> list[Correction]:
 
 # Mailboxes
 
-def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int) -> list[Correction]:
+def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int) -> tuple[list[Correction], NDArray[Any]]:
     before = txn.any_state(entry.id)
     if before is None or before.moving:
-        return []
+        return [], _no_uses()
     rows = txn.load(entry.id)
-    wrong = _correct(txn, before, rows)
+    figures = txn.refs.figures(rows["mid"].tolist(), txn.handle)
+    wrong = _correct(txn, before, rows, figures)
     uidls = txn.partition.uidls.settle(entry.id, rows, txn.handle)
     logged = txn.partition.vanished.octets(entry.id, txn.handle)
     after = _counted(before, rows, before.uidvalidity if removed else entry.uidvalidity, logged)
@@ -137,7 +167,10 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int) -> list[C
         lost = after.messages < before.messages         # clients are told of every UID that is not there
         txn.set_state(entry.id, before, evolve(after, highestmodseq=modseq, changed=modseq,
                                                log_since=modseq if lost else after.log_since))
-    return [Correction(what, str(entry.name)) for what in told]
+    uses = np.empty(len(rows), USES)
+    uses["serial"], uses["mark"] = rows["serial"], marks(entry.id, rows["uid"])
+    uses["references"], uses["check"] = figures["references"], figures["check"]
+    return [Correction(what, str(entry.name)) for what in told], uses
 
 
 def _counted(before: MailboxState, rows: Rows, uidvalidity: int, logged: int) -> MailboxState:
@@ -147,22 +180,19 @@ def _counted(before: MailboxState, rows: Rows, uidvalidity: int, logged: int) ->
                           recent=min(before.recent, uidnext), logged=logged), rows)
 
 
-def _correct(txn: WriteTxn, state: MailboxState, rows: Rows) -> NDArray[np.bool_]:
-    """Have the records say nothing that the mailbox and the messages do not; which of them were changed."""
+def _correct(txn: WriteTxn, state: MailboxState, rows: Rows, figures: NDArray[Any]) -> NDArray[np.bool_]:
+    """Have the records say nothing that the mailbox and the messages (their FIGURES) do not; which of them were
+    changed."""
     old = rows.copy()
     rows["flags"] &= ALL_FLAGS
     rows["keywords"] &= np.uint64((1 << len(state.keywords)) - 1)
-    records = [txn.refs.find(mid, txn.handle) for mid in rows["mid"].tolist()]
-    figures = np.array([(record.serial, record.size, record.trace) if record is not None else (0, 0, 0)
-                        for record in records], np.uint64).reshape(-1, 3)
-    right = (rows["serial"] == figures[:, 0]) & (rows["head"] == 0) & (rows["spare"] == 0) & (
-        rows["size"].astype(np.uint64) + rows["skip"] == figures[:, 1]) & (
-        (rows["skip"] == 0) | (rows["skip"] == figures[:, 2]))      # nearly all: there is nothing to find out
-    for at in np.flatnonzero(~right).tolist():
-        record = records[at]
-        if record is not None:
-            rows[at]["serial"] = record.serial
-            fit(rows[at], record, txn)
+    right = (rows["serial"] == figures["serial"]) & (rows["head"] == 0) & (rows["spare"] == 0) & (
+        rows["size"] + rows["skip"] == figures["size"]) & (
+        (rows["skip"] == 0) | (rows["skip"] == figures["trace"]))       # nearly all: there is nothing to find out
+    for at in np.flatnonzero(~right & (figures["serial"] != 0)).tolist():
+        record = MessageRecord.from_bytes(figures[at].tobytes())
+        rows[at]["serial"] = record.serial
+        fit(rows[at], record, txn)
     changed: NDArray[np.bool_] = rows != old
     return changed
 

@@ -9,7 +9,8 @@ order of time.
 import logging
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,9 @@ if TYPE_CHECKING:                   # who only counts needs no database
 log = logging.getLogger(__name__)
 
 _RECORD = struct.Struct("<QIQIIQ")
+FIGURES = np.dtype([("serial", "<u8"), ("references", "<u4"), ("size", "<u8"), ("trace", "<u4"), ("released", "<u4"),
+                    ("check", "<u8")])      # the same as an array
+_UNKNOWN = bytes(_RECORD.size)
 FOREVER = (1 << 32) - 2     # Unix time after everything on the purge list
 _DUE = struct.Struct(">I")
 _MASK = (1 << 64) - 1
@@ -69,6 +73,12 @@ class References:
         """The record of a message file."""
         data = self._messages.get(mid, txn)
         return MessageRecord.from_bytes(data) if data is not None else None
+
+    def figures(self, mids: Iterable[bytes], txn: "Txn" = None) -> NDArray[Any]:
+        """The records of these message files as an array of FIGURES, all 0 for one that is not known: no arrival has
+        the serial 0."""
+        get = self._messages.get
+        return np.frombuffer(b"".join([get(mid, txn) or _UNKNOWN for mid in mids]), FIGURES)
 
     def glance(self, mid: bytes) -> MessageRecord | None:
         """The record as it is at this moment (see `kv.Table.glance`)."""
@@ -143,6 +153,12 @@ class References:
         self._purge.delete(_DUE.pack(released) + mid, txn)
         if record:
             self._messages.delete(mid, txn)
+
+    def all_figures(self, most: int, txn: "Txn" = None) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
+        """The digests of all message files that are known, in order, so many at a time, and their FIGURES."""
+        rows = self._messages.scan(b"", None, txn, hold=txn is not None)
+        while some := list(islice(rows, most)):
+            yield [mid for mid, _ in some], np.frombuffer(b"".join([data for _, data in some]), FIGURES)
 
     def all(self, txn: "Txn" = None, start: bytes = b"", end: bytes | None = None
             ) -> Iterator[tuple[bytes, MessageRecord]]:

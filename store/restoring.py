@@ -37,8 +37,8 @@ from store.messagefiles import disk_problem
 from store.partition import META, META_KEY, SERIALS
 from store.presence import Presence
 from store.settings import Settings
-from store.snapshots import LIST, RESTORING, Progress, Snapshot
-from store.userarea import read_epoch
+from store.snapshots import LIST, Progress, Snapshot
+from store.userarea import RESTORING, read_epoch
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +51,6 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 FOLDER, MANIFEST, LOCK, SCRATCH = "snapshots", "manifest.json", "lock", "scratch"
 SUPERSEDED = "superseded"           # the file in a snapshot newer than what was put back since: see `restoring`
-RESTORING = "restoring.json"        # the file in a store while a snapshot is put back, from when that was decided
 LIST = "mboxlist"                   # the environment of the list; those of partitions are partitions/<name>/index
 NAME = "%Y%m%dT%H%M%SZ"
 PATIENCE = 5.0                      # seconds in which all logs stand still for some 20 µs
@@ -311,6 +309,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # here: every command loads this module
     try:
         return version("onecopy")
     except PackageNotFoundError:

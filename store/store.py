@@ -5,8 +5,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 from attrs import evolve
@@ -25,7 +26,6 @@ from store.accounts.builtin import BuiltinDirectory
 from store.agreeing import agree
 from store.cache import CachedMessage
 from store.changes import News
-from store.columns import Columns
 from store.domains import Domains
 from store.errors import Problem, StoreError
 from store.index import Rows
@@ -35,13 +35,14 @@ from store.messagefiles import MessageFile, Staged, disk_problem
 from store.partition import Partition
 from store.presence import Presence
 from store.quota import QuotaUse
-from store.recovery import Recovery
-from store.remake import remake
 from store.settings import Settings
-from store.snapshots import RESTORING
 from store.txn import WriteTxn
-from store.userarea import read_epoch
+from store.userarea import RESTORING, read_epoch
 from store.values import Flag
+
+if TYPE_CHECKING:
+    from store.columns import Columns
+    from store.recovery import Recovery
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,6 @@ class Store:
         self.root = root
         self.settings = settings or Settings()
         self.news = News()
-        self.columns = Columns()
         self.durability: object | None = None       # set by net.offload
         self.entrance: object | None = None         # set by net.entrance
         self.journal = Journal()                    # says nothing, until there is another
@@ -97,7 +97,7 @@ class Store:
         try:
             recover = self._presence.alone
             self.gate = Gate(root / "run" / "gate")
-            self.recovery = Recovery(root, self.settings) if recover and not anew else None
+            self.recovery = self._recovery() if recover and not anew else None
             self.mailboxes = self._opened("mboxlist", lambda: MailboxList(
                 root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken, gate=self.gate))
             self.mailboxes.noticed = lambda entry: portable.note(self, entry)
@@ -110,8 +110,7 @@ class Store:
             users = directory(self.mailboxes, self.settings.default_domain)
             self.directory: Directory = users
             if recover:
-                remade = self.recovery is not None and remake(self, self.recovery)
-                if agree(self, wholly=remade):
+                if agree(self, wholly=self._remade()):
                     users.settle_aliases()
                 for env in (self.mailboxes.env, *(partition.env for partition in self.partitions.values())):
                     env.opened()
@@ -133,6 +132,23 @@ class Store:
         """Open a partition of this store; see `partitions`. Raises NeedsRecovery, OSError, StoreError."""
         return self._opened(f"partitions/{folder.name}/index", lambda: Partition(
             folder, self.settings, self.news, recover=recover, broken=self._broken, gate=self.gate))
+
+    @cached_property
+    def columns(self) -> "Columns":
+        """What searching and sorting has read of messages."""
+        from store.columns import Columns  # here: most commands search nothing
+        return Columns()
+
+    def _recovery(self) -> "Recovery":
+        from store.recovery import Recovery  # here: who is not alone in the store needs none
+        return Recovery(self.root, self.settings)
+
+    def _remade(self) -> bool:
+        """Make anew what the environments lack that have not come back; whether there was one."""
+        if self.recovery is None or not self.recovery.events:
+            return False
+        from store.remake import remake  # here: it is rarely needed
+        return remake(self, self.recovery)
 
     def _opened(self, environment: str, open: Callable[[], T]) -> T:
         return open() if self.recovery is None else self.recovery.opened(environment, open)

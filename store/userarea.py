@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from store.partition import Partition
 
 DELETED, EPOCH = "deleted", "epoch"
+RESTORING = "restoring.json"        # the file in a store while a snapshot is put back, from when that was decided
 TRIES = 10
 _FLOCK = struct.Struct("@hhqqi4x")      # struct flock of Linux on 64 bits
 _NAMES = 1 << 40                        # the locks of names begin here; those of mailboxes are below

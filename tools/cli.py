@@ -4,55 +4,20 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import mboxlist.kv
 from store.errors import StoreError
-from tools import config, opening
-from tools.commands import (
-    Command,
-    Invocation,
-    accounting,
-    backup,
-    checking,
-    configuration,
-    connections,
-    directories,
-    expire,
-    explaining,
-    exporting,
-    generate,
-    importing,
-    mailboxes,
-    manuals,
-    messages,
-    moving,
-    partitions,
-    purge,
-    purging,
-    quotas,
-    reconstruct,
-    recovering,
-    relink,
-    report,
-    serving,
-    sharing,
-    snapshot,
-    spark,
-    stats,
-    uidls,
-    undelete,
-    users,
-)
+from tools import config, named
 from tools.errors import Failure
-from tools.tree import Node, explain, read
 
-GROUPS = (serving, users, purging, directories, mailboxes, sharing, messages, undelete, purge, uidls, partitions,
-          moving, quotas, accounting, expire, report, checking, snapshot, recovering, reconstruct, relink, backup,
-          exporting, importing, spark, generate, configuration, connections, stats, explaining, manuals)
+if TYPE_CHECKING:
+    from tools.commands import Command, Invocation
+    from tools.tree import Node
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
@@ -66,38 +31,62 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"onecopy: {message} (see {self.prog} --help)\n")
 
 
+class _Version(argparse.Action):
+    """Prints the version, which takes long to find."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
+        from importlib.metadata import version  # here: see above
+        print(f"onecopy {version('onecopy')}")
+        parser.exit()
+
+
 class _Tree:
-    """The parsers of all commands: `user` and `add` below it. Only those that are among the words have the options of
-    the configuration: there are a hundred of them."""
+    """The parsers of commands: `user` and `add` below it. Only those that are among the words have options of the
+    configuration: there are a hundred of them."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._words = frozenset(words)
         self.parsers: list[argparse.ArgumentParser] = []
         self.top = _Parser("onecopy", description="A single-copy mail message store.", allow_abbrev=False)
-        self.top.add_argument("--version", action="version", version=f"onecopy {version('onecopy')}")
-        self._shown, self._hidden = _options(shown=True), _options(shown=False)
+        self.top.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
         self._below = {"": self.top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)}
 
-    def __call__(self, name: str, command: Command, help: str, *, settings: bool = False) -> argparse.ArgumentParser:
+    def __call__(self, name: str, command: "Command", help: str, *, settings: bool = False) -> argparse.ArgumentParser:
         group, _, own = name.rpartition(" ")
-        if group not in self._below:
-            made = self._below[""].add_parser(group, help=f"{group}: see onecopy {group} --help", allow_abbrev=False)
-            self._below[group] = made.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+        self.group(group)
         parser: argparse.ArgumentParser = self._below[group].add_parser(
             own, help=help, description=help, allow_abbrev=False,
-            parents=[self._shown if settings else self._hidden] if own in self._words else [])
+            parents=[_options(self._words, shown=settings)] if own in self._words else [])
         parser.set_defaults(command=command, program=parser.prog)
         self.parsers.append(parser)
         return parser
 
+    def group(self, name: str) -> None:
+        """There is a group of that name from now on."""
+        if name not in self._below:
+            made = self._below[""].add_parser(name, help=f"{name}: see onecopy {name} --help", allow_abbrev=False)
+            self._below[name] = made.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
-def _options(*, shown: bool) -> _Parser:
-    """A parent parser with every option of the configuration; only --root and --config are always in the help."""
+    def outline(self, command: named.Named) -> None:
+        """Its name is known, and no more."""
+        if command.group:
+            self.group(command.group)
+        else:
+            self._below[""].add_parser(command.name, help=command.help)
+
+
+@cache
+def _options(words: frozenset[str], *, shown: bool) -> _Parser:
+    """A parent parser with the options of the configuration that are among the words. With `shown` the help has all;
+    only --root and --config are always in it."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     group = parser.add_argument_group("configuration", f"also in {config.FILE_NAME} and in the environment")
     group.add_argument("--config", type=Path, metavar="FILE",
                        help=f"default: ./{config.FILE_NAME}, or {config.DEFAULT_FILE}")
-    for option in config.table().values():
+    whole = shown and not words.isdisjoint(("-h", "--help"))
+    for option in (option for section in ("", *config.SECTIONS)
+                   if whole or not section or any(word.startswith(f"--{section}-") for word in words)
+                   for option in config.section(section).values()):
         show = shown or option is config.ROOT
         default = option.show(option.default)
         text = f"{option.help} ({default})" if default else option.help
@@ -106,29 +95,39 @@ def _options(*, shown: bool) -> _Parser:
     return parser
 
 
-def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> Invocation:
+def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> "Invocation":
     """From what was typed. Raises Failure, SystemExit (argparse has said why).
 
     `defaults`: by option, stand in the place of the built-in ones.
     """
-    if words and words[0] in _USUAL and not {*words[1:2]} & {*expire.NAMES, "-h", "--help"}:
+    if words and words[0] in _USUAL and not {*words[1:2]} & {*named.members(words[0]), "-h", "--help"}:
         words = [words[0], _USUAL[words[0]], *words[1:]]
-    arguments = _grown(words).top.parse_args(words)
+    modules = named.modules(words)
+    grown = _grown(words, modules)
+    if not modules:         # the words name no command: argparse says so, or shows the list
+        for command in named.COMMANDS:
+            grown.outline(command)
+    arguments = grown.top.parse_args(words)
+    from tools.commands import Invocation  # here: it loads what all commands need, but not their list
     return Invocation(arguments, config.load(given(arguments), os.environ, arguments.config, defaults or {}))
 
 
-def _grown(words: Sequence[str]) -> _Tree:
+def _grown(words: Sequence[str], modules: Iterable[str]) -> _Tree:
+    """The parsers that these modules make."""
     made = _Tree(words)
-    for group in GROUPS:
-        group.add(made)
-    for parser in made.parsers:
-        explain(parser)
+    for module in modules:
+        import_module(f"tools.commands.{module}").add(made)
+    if made.parsers:
+        from tools.tree import explain  # here: as above
+        for parser in made.parsers:
+            explain(parser)
     return made
 
 
-def tree() -> Node:
+def tree() -> "Node":
     """All commands, without the options of the configuration."""
-    return read(_grown(()).top)
+    from tools.tree import read  # here: only what is made of all commands needs it
+    return read(_grown((), named.every_module()).top)
 
 
 def given(arguments: argparse.Namespace) -> dict[str, str]:
@@ -136,7 +135,7 @@ def given(arguments: argparse.Namespace) -> dict[str, str]:
     return {name.removeprefix(_OPTION): value for name, value in vars(arguments).items() if name.startswith(_OPTION)}
 
 
-def run(invocation: Invocation) -> int:
+def run(invocation: "Invocation") -> int:
     """Do what was typed; the exit status."""
     command: Command = invocation.arguments.command
     return command(invocation)
@@ -145,15 +144,16 @@ def run(invocation: Invocation) -> int:
 def guarded(work: Callable[[], int]) -> int:
     """The exit status of `work`; what goes wrong in it is said in one line."""
     try:
-        status = work()
+        done = work()
         sys.stdout.flush()
-        return status
+        return done
     except SystemExit as end:
         return int(end.code or 0)
     except Failure as failure:
         return _complain(str(failure), failure.status)
     except StoreError as error:
-        return _complain(str(error), opening.status(error))
+        from tools.opening import status  # here: it loads the store, as whoever refused has done
+        return _complain(str(error), status(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)        # nobody reads the rest, and nobody minds
         return 1

@@ -6,9 +6,9 @@ does not tell: "size" (64M), "duration" (30m), "mode" (0660).
 """
 
 import re
-import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, cast, get_args, get_type_hints
@@ -16,15 +16,6 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 import attrs
 from attrs import field, frozen
 
-import imap.settings
-import lmtp.settings
-import pop3.settings
-import store.accounts.directorysettings
-import store.accounts.ldapprofiles
-import store.accounts.settings
-import store.settings
-import tools.front.settings
-from tools import settings
 from tools.errors import Failure
 
 DEFAULT_FILE = Path("/etc/onecopy/onecopy.toml")
@@ -32,18 +23,19 @@ FILE_NAME = "onecopy.toml"
 
 T = TypeVar("T")
 
-SECTIONS: dict[str, tuple[type, ...]] = {
-    "store": (store.settings.Settings,),
-    "imap": (settings.ImapListen, imap.settings.Settings),
-    "pop3": (settings.Pop3Listen, pop3.settings.Settings),
-    "lmtp": (settings.LmtpListen, lmtp.settings.Settings),
-    "exchange": (settings.Exchange,),
-    "front": (settings.FrontListen, tools.front.settings.Settings),
-    "directory": (store.accounts.directorysettings.Settings, store.accounts.ldapprofiles.MapSettings),
-    "login": (store.accounts.settings.Settings,),
-    "tls": (settings.Tls,),
-    "workers": (settings.Workers,),
-    "log": (settings.Log,),
+# The classes of each section by module and name: one is loaded when somebody asks for its section.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "store": ("store.settings:Settings",),
+    "imap": ("tools.settings:ImapListen", "imap.settings:Settings"),
+    "pop3": ("tools.settings:Pop3Listen", "pop3.settings:Settings"),
+    "lmtp": ("tools.settings:LmtpListen", "lmtp.settings:Settings"),
+    "exchange": ("tools.settings:Exchange",),
+    "front": ("tools.settings:FrontListen", "tools.front.settings:Settings"),
+    "directory": ("store.accounts.directorysettings:Settings", "store.accounts.ldapprofiles:MapSettings"),
+    "login": ("store.accounts.settings:Settings",),
+    "tls": ("tools.settings:Tls",),
+    "workers": ("tools.settings:Workers",),
+    "log": ("tools.settings:Log",),
 }
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -192,16 +184,39 @@ ROOT = Option("", "root", Path, False, True, None, "folder of the store", NoneTy
 
 
 @cache
-def table() -> Mapping[str, Option]:
-    """All options by name. Raises TypeError for a `Settings` class that cannot be given in text."""
-    options = {ROOT.name: ROOT}
-    for section, groups in SECTIONS.items():
-        for group in groups:
-            for option in _options(section, group):
-                if option.name in options:
-                    raise TypeError(f"two options are named {option.name}")
-                options[option.name] = option
+def section(name: str) -> Mapping[str, Option]:
+    """The options of a section by name; "" has those of none. Raises TypeError for a `Settings` class that cannot be
+    given in text."""
+    if not name:
+        return {ROOT.name: ROOT}
+    options: dict[str, Option] = {}
+    for place in SECTIONS[name]:
+        module, _, group = place.partition(":")
+        for option in _options(name, getattr(import_module(module), group)):
+            if option.name in options:
+                raise TypeError(f"two options are named {option.name}")
+            options[option.name] = option
     return options
+
+
+@cache
+def table() -> Mapping[str, Option]:
+    """All options by name. Raises TypeError as `section` does."""
+    return {name: option for each in ("", *SECTIONS) for name, option in section(each).items()}
+
+
+def option(name: str) -> Option | None:
+    """The option of that name."""
+    place = name.rpartition(".")[0]
+    return section(place).get(name) if not place or place in SECTIONS else None
+
+
+def _of_variable(variable: str) -> Option | None:
+    """The option that is given by that variable of the environment."""
+    words = variable.removeprefix("ONECOPY_").lower()
+    place = words.partition("_")[0]
+    found = section(place if place in SECTIONS else "")
+    return next((option for option in found.values() if option.variable == variable), None)
 
 
 def _options(section: str, group: type) -> Iterable[Option]:
@@ -216,6 +231,29 @@ def _options(section: str, group: type) -> Iterable[Option]:
             raise TypeError(f"{group.__module__}: {attribute.name} has a type that cannot be configured")
         yield Option(section, attribute.name, kind, hint is int, optional, attribute.default,
                      attribute.metadata.get("help", ""), group)
+
+
+class _Everything(Mapping[str, T]):
+    """Something for every option: what was given, and for each other one what it has without; so the sections that
+    nobody asks for need not be loaded."""
+
+    def __init__(self, given: Mapping[str, T], without: Callable[[Option], T]) -> None:
+        self.given = given
+        self._without = without
+
+    def __getitem__(self, name: str) -> T:
+        if name in self.given:
+            return self.given[name]
+        found = option(name)
+        if found is None:
+            raise KeyError(name)
+        return self._without(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(table())
+
+    def __len__(self) -> int:
+        return len(table())
 
 
 @frozen
@@ -241,8 +279,9 @@ class Config:
 
     def settings(self, section: str, group: type[T]) -> T:
         """A `Settings` object filled from its section."""
-        return group(**{attribute.name: self.values[f"{section}.{attribute.name}"]
-                        for attribute in attrs.fields(cast(Any, group))})
+        given = self.values.given if isinstance(self.values, _Everything) else self.values
+        return group(**{attribute.name: given[name] for attribute in attrs.fields(cast(Any, group))
+                        if (name := f"{section}.{attribute.name}") in given})
 
 
 def load(given: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None,
@@ -251,34 +290,40 @@ def load(given: Mapping[str, str], environment: Mapping[str, str], file: Path | 
 
     `given`: from the command line, by option; `file`: named there; `defaults`: in the place of the built-in ones.
     """
-    options = table()
-    values: dict[str, object] = {name: option.default for name, option in options.items()}
-    origins = dict.fromkeys(options, "default")
+    values: dict[str, object] = {}
+    origins: dict[str, str] = {}
 
-    def take(name: str, text: str, origin: str) -> None:
+    def take(option: Option, text: str, origin: str) -> None:
         try:
-            values[name], origins[name] = options[name].read(text), origin
+            values[option.name], origins[option.name] = option.read(text), origin
         except ValueError as error:
             raise Failure(f"{origin}: {text!r}: {error}") from None
 
     for name, text in (defaults or {}).items():
-        take(name, text, "default")
+        take(_known(name), text, "default")
     path = _file(file, environment)
     if path is not None:
         for name, value in _read_file(path).items():
             origin = f"{path}: {name}"
             try:
-                values[name], origins[name] = options[name].read_toml(value, path.absolute().parent), origin
+                values[name], origins[name] = _known(name).read_toml(value, path.absolute().parent), origin
             except ValueError as error:
                 raise Failure(f"{origin}: {value!r}: {error}") from None
-    names = {option.variable: name for name, option in options.items()}
     for variable in sorted(name for name in environment if name.startswith("ONECOPY_") and name != "ONECOPY_CONFIG"):
-        if variable not in names:
+        found = _of_variable(variable)
+        if found is None:
             raise Failure(f"environment: {variable}: there is no such option")
-        take(names[variable], environment[variable], variable)
+        take(found, environment[variable], variable)
     for name, text in given.items():
-        take(name, text, options[name].flag)
-    return Config(values, origins, path, partial(load, given, environment, file, defaults))
+        take(_known(name), text, _known(name).flag)
+    return Config(_Everything(values, lambda option: option.default), _Everything(origins, lambda option: "default"),
+                  path, partial(load, given, environment, file, defaults))
+
+
+def _known(name: str) -> Option:
+    found = option(name)
+    assert found is not None, name
+    return found
 
 
 def _file(named: Path | None, environment: Mapping[str, str]) -> Path | None:
@@ -291,6 +336,7 @@ def _file(named: Path | None, environment: Mapping[str, str]) -> Path | None:
 
 
 def _read_file(path: Path) -> dict[str, object]:
+    import tomllib  # here: nobody else needs it
     try:
         with path.open("rb") as stream:
             document = tomllib.load(stream)
@@ -306,7 +352,7 @@ def _read_file(path: Path) -> dict[str, object]:
             found.update({f"{section}.{key}": value for key, value in content.items()})
         else:
             found[section] = content
-    unknown = sorted(found.keys() - table().keys())
+    unknown = sorted(name for name in found if option(name) is None)
     if unknown:
         raise Failure(f"{path}: {', '.join(unknown)}: there is no such option")
     return found

@@ -10,14 +10,10 @@ from mboxlist.table import MailboxList
 from store import partitions
 from store.accounts.builtin import BuiltinDirectory
 from store.accounts.directorysettings import Settings
-from store.accounts.ldapentry import Here
-from store.accounts.ldapprofiles import MapSettings
 from store.errors import Problem, StoreError
-from store.settling import settle_account
 from store.store import Store, is_there
 from tools.config import Config
 from tools.errors import Failure
-from tools.settings import Tls
 
 
 def open_store(config: Config, who: str, broken: Callable[[], None] = lambda: None) -> Store:
@@ -36,6 +32,7 @@ def open_store(config: Config, who: str, broken: Callable[[], None] = lambda: No
 def _outside(config: Config, mailboxes: MailboxList, default_domain: str) -> BuiltinDirectory:
     """The directory that the settings name. Raises Failure."""
     from store.accounts.ldap import LdapDirectory  # here: it loads much that is not needed without such a directory
+    from store.accounts.ldapprofiles import MapSettings
     try:
         return LdapDirectory(mailboxes, default_domain, config.settings("directory", Settings),
                              config.settings("directory", MapSettings))
@@ -48,6 +45,8 @@ def _outside(config: Config, mailboxes: MailboxList, default_domain: str) -> Bui
 def _tell(opened: Store) -> None:
     """Have the directory know what this back end is, and the store what the directory says beside accounts."""
     from store.accounts.ldap import LdapDirectory  # here: see above
+    from store.accounts.ldapentry import Here
+    from store.settling import settle_account
     directory = opened.directory
     assert isinstance(directory, LdapDirectory)
     directory.settled = partial(settle_account, opened)
@@ -71,7 +70,8 @@ def tls_folder(root: Path) -> Path:
 
 def init(root: Path) -> None:
     """Make an empty store at `root`, with a certificate. Raises Failure."""
-    from tools.tls import Certificates  # here: it loads much that no other command needs
+    from tools.settings import Tls  # here: they load much that no other command needs
+    from tools.tls import Certificates
     os.umask(0o077)
     try:
         Store.make(root)

@@ -5,11 +5,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 UNLIMITED_WIDTH = 100_000
 
 
@@ -20,6 +15,10 @@ def print_json(value: object) -> None:
 
 def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
     """A line for each row; to a pipe without frames, and never cut off."""
+    from rich import box  # here: it takes as long to load as the rest of a small command
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
     person = sys.stdout.isatty()
     table = Table(box=box.SIMPLE_HEAD if person else None, pad_edge=False, show_edge=False)
     for column in columns:

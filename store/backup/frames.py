@@ -76,6 +76,10 @@ class FrameWriter:
 
     def write(self, data: bytes) -> None:
         """More of the tar."""
+        if self._octets + len(data) < LARGEST:
+            self._held.append(data)
+            self._octets += len(data)
+            return
         while data:
             some, data = data[:LARGEST - self._octets], data[LARGEST - self._octets:]
             self._held.append(some)

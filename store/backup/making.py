@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 TRIES = 5                   # to read a mailbox whose messages are purged at that moment
 PIECE = 1 << 20
+LOOK = 1000                 # messages of which what is known is read at a time
 
 
 @frozen
@@ -252,30 +253,43 @@ class Making:
         """Write the message files that no archive has; the mailbox without the records whose messages are lost."""
         serials = self.catalogue.serials.setdefault(partition.name, Serials())
         lost: set[bytes] = set()
-        every, places = np.unique(contents.rows["serial"], return_index=True)
-        for serial, at in zip(every.tolist(), places.tolist(), strict=True):
-            if serial in serials:
-                continue
-            mid = bytes(contents.rows["mid"][at])
-            record = partition.refs.find(mid)
-            try:
-                if record is None or record.serial != serial:
-                    raise StoreError(Problem.CORRUPT, detail="nothing is known of its message file")
-                self._message(tar, partition, mid, record)
-                serials.add(serial)
-            except StoreError as error:
-                if not last and (record is None or not record.references):
-                    raise _Gone from None
-                lost.add(mid)
-                self.findings.append(f"{contents.head.name}: message {mid.hex()}: {error.detail or error.public}")
+        rows = contents.rows[np.argsort(contents.rows["serial"], kind="stable")]
+        rows = rows[np.append(True, rows["serial"][1:] != rows["serial"][:-1])] if len(rows) else rows
+        due = [(serial, mid) for serial, mid in zip(rows["serial"].tolist(), rows["mid"].tolist(), strict=True)
+               if serial not in serials]
+        messages = octets = 0
+        try:
+            for at in range(0, len(due), LOOK):
+                some = due[at:at + LOOK]
+                known = partition.refs.figures([mid for _, mid in some])
+                for (serial, mid), size, trace, now in zip(some, known["size"].tolist(), known["trace"].tolist(),
+                                                           known["serial"].tolist(), strict=True):
+                    try:
+                        if now != serial:
+                            raise StoreError(Problem.CORRUPT, detail="nothing is known of its message file")
+                        self._message(tar, partition, mid, MessageRecord(serial, 0, size, trace))
+                        serials.add(serial)
+                        messages, octets = messages + 1, octets + size
+                    except StoreError as error:
+                        record = partition.refs.find(mid)
+                        if not last and (record is None or not record.references):
+                            raise _Gone from None
+                        lost.add(mid)
+                        self.findings.append(f"{contents.head.name}: message {mid.hex()}: "
+                                             f"{error.detail or error.public}")
+        finally:
+            self.totals = evolve(self.totals, messages=self.totals.messages + messages,
+                                 octets=self.totals.octets + octets)
         return _without(contents, lost) if lost else contents
 
     def _message(self, tar: MemberWriter, partition: Partition, mid: bytes, record: MessageRecord) -> None:
         size, trace = record.size, record.trace
+        if size <= PIECE:
+            self._small(tar, partition, mid, record)
+            return
         with partition.files.open(mid, record.serial, 0, size) as file:
             modified = int(os.fstat(file.fileno).st_mtime)
             whole, content = blake2b(digest_size=32), blake2b(digest_size=32)
-            data = b""
             for at in range(0, size, PIECE):
                 data = file.read(at, PIECE)
                 content.update(data[max(0, trace - at):])
@@ -285,11 +299,21 @@ class Making:
                 raise StoreError(Problem.CORRUPT, detail="it is not what its digest says")
             said = {"digest": whole.hexdigest() if trace else mid.hex(), "trace": str(trace)}
             reading = _Reading(file)
-            tar.add(message_name(partition.name, mid), size, (data,) if size <= PIECE else reading.all(), said,
-                    mtime=modified)
+            tar.add(message_name(partition.name, mid), size, reading.all(), said, mtime=modified)
         if reading.failed:
             raise StoreError(Problem.CORRUPT, detail="it cannot be read any more")
-        self.totals = evolve(self.totals, messages=self.totals.messages + 1, octets=self.totals.octets + size)
+
+    def _small(self, tar: MemberWriter, partition: Partition, mid: bytes, record: MessageRecord) -> None:
+        """The same for a message file that is read at once, as nearly all are."""
+        with partition.files.open(mid, record.serial, 0, record.size) as file:
+            modified = int(os.fstat(file.fileno).st_mtime)
+            data = file.read(0, record.size)
+        trace = record.trace
+        if blake2b(data[trace:] if trace else data, digest_size=32).digest() != mid:
+            raise StoreError(Problem.CORRUPT, detail="it is not what its digest says")
+        whole = blake2b(data, digest_size=32).hexdigest() if trace else mid.hex()
+        tar.add(message_name(partition.name, mid), record.size, (data,), {"digest": whole, "trace": str(trace)},
+                mtime=modified)
 
 
 @define(eq=False)

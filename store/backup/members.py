@@ -18,6 +18,11 @@ _ZEROS = bytes(RECORD)
 _PLAIN = 100                # octets of a name that need no pax header
 
 
+_OWNER = b"0000600\0" + b"0000000\0" * 2
+_TAIL = b"".join((bytes(100), b"ustar\x0000", bytes(64), b"0000000\0" * 2)).ljust(RECORD - 157, b"\0")
+_REST = sum(_OWNER) + sum(_TAIL) + sum(b" " * 8)        # of the octets that are the same in every header
+
+
 class Cut(Exception):
     """The octets of a member end here: the rest is damaged or missing."""
 
@@ -95,10 +100,10 @@ def _record(key: bytes, value: bytes) -> bytes:
 
 
 def _block(name: bytes, size: int, kind: bytes, mtime: int) -> bytes:
-    block = b"".join((name.ljust(100, b"\0"), b"0000600\0", b"0000000\0" * 2, b"%011o\0" % size,
-                      b"%011o\0" % max(0, mtime), b"        ", kind, bytes(100), b"ustar\x0000", bytes(64),
-                      b"0000000\0" * 2)).ljust(RECORD, b"\0")
-    return block[:148] + b"%06o\0 " % sum(block) + block[156:]
+    """A header: its checksum is the sum of its octets, with spaces where it stands itself."""
+    figures = b"%011o\0%011o\0" % (size, max(0, mtime))
+    total = _REST + sum(name) + sum(figures) + sum(kind)
+    return b"".join((name.ljust(100, b"\0"), _OWNER, figures, b"%06o\0 " % total, kind, _TAIL))
 
 
 # Reading

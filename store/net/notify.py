@@ -15,9 +15,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from twisted.internet.interfaces import IReadDescriptor
-from zope.interface import implementer
-
 from store.changes import News
 
 log = logging.getLogger(__name__)
@@ -30,9 +27,9 @@ _MOST = 300         # mailboxes named in one datagram
 _FRESH = 1_000_000_000      # nanoseconds since the last change of the folder in which another could look the same
 
 
-@implementer(IReadDescriptor)
 class NewsSocket:
-    """This process's socket. Call `start` once the reactor is there, `stop` at the end.
+    """This process's socket. Call `start` once the reactor is there, `stop` at the end. It is a descriptor that Twisted
+    can read (IReadDescriptor); it does not say so, since each command would load Twisted then.
 
     Paths are given relative to an open folder, since an address holds only 107 octets.
     """

@@ -15,6 +15,7 @@ from pathlib import Path
 from store.accounts import passwords
 from tools import cli
 
+cli.tree()              # which loads the modules of all commands
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
 

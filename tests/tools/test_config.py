@@ -1,6 +1,8 @@
 """The table of options: what can be written, where, and what wins."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -181,6 +183,7 @@ def test_a_class_that_text_cannot_fill_is_a_mistake_of_ours(monkeypatch: pytest.
     class Odd:
         value: complex = 1j
 
-    monkeypatch.setitem(config.SECTIONS, "odd", (Odd,))
+    monkeypatch.setitem(sys.modules, "odd", SimpleNamespace(Odd=Odd))
+    monkeypatch.setitem(config.SECTIONS, "odd", ("odd:Odd",))
     with pytest.raises(TypeError, match="value has a type"):
         config.table.__wrapped__()

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from attrs import evolve
 
 from mboxlist.kv import transact
 from mboxlist.names import MailboxName
@@ -159,3 +160,98 @@ def test_what_nothing_claims_is_kept(mail):
     assert mail("check") == "nothing wrong was found\n"
     assert json.loads(mail("mailbox", "info", "public/", "Lost/primary", "--json"))["messages"] == 5
     assert "0 corrections; 0 left" in mail("reconstruct", "--all")
+
+
+# What a mailbox that seems to be whole is asked
+
+def records(store):
+    return store.open_mailbox(store.entry(MailboxName("alice", "INBOX"))).rows
+
+
+def write_record(change):
+    """What is known of the message file of alice's third message, or of her eighth, which she alone has, is changed."""
+    def work(uid):
+        def spoiling(store, partition):
+            mid = records(store)["mid"][uid - 1].tobytes()
+            record = partition.refs.find(mid)
+            partition.transact(lambda txn: txn.refs.write(mid, evolve(record, **change(record)), txn.handle))
+        return spoiling
+    return work
+
+
+FEWER = write_record(lambda record: {"references": record.references - 1})
+TWO_FEWER = write_record(lambda record: {"references": 0})
+OTHER_SUM = write_record(lambda record: {"check": record.check ^ 1})
+
+
+@pytest.mark.parametrize(("spoiling", "found"), [
+    (FEWER(8), True), (OTHER_SUM(8), True),             # hers alone: counted exactly
+    (TWO_FEWER(3), True),                               # bob has it, too: fewer than hers cannot be
+    (OTHER_SUM(3), False),                              # and what the others have is not looked at
+])
+def test_references_that_cannot_be_right_are_counted(mail, spoiling, found):
+    spoil(mail, spoiling)
+    told = mail("reconstruct", "user/alice/INBOX")
+    assert told.count("message ") == found
+    assert ("1 corrections; 0 left" in told) == found
+    assert ("nothing wrong" in mail("check", status=0 if found else 1)) == found
+    mail("reconstruct", "--all")
+    assert mail("check") == "nothing wrong was found\n"
+
+
+def damage_cached(change):
+    def work(store, partition):
+        for row in records(store)[[1, 7]]:
+            value = bytearray(partition._cache.get(int(row["serial"]).to_bytes(8, "big")))
+            value = change(value)
+            partition.transact(lambda txn, row=row, value=value: partition._cache.put(
+                int(row["serial"]).to_bytes(8, "big"), bytes(value), txn.handle))
+    return work
+
+
+def other_version(value):
+    value[36] ^= 0x40           # behind the digest (32 octets) and the length of the trace header (4)
+    return value
+
+
+@pytest.mark.parametrize("spoiling", [
+    lose_cached(2, 8), lose_cached(2, 8, other=True), damage_cached(lambda value: value[:20]),
+    damage_cached(lambda value: value[:70]), damage_cached(other_version)])
+def test_cache_records_that_cannot_be_used_are_made_anew(mail, spoiling):
+    before = spoil(mail, lambda store, partition: partition.cached(records(store)["serial"].tolist()))
+    spoil(mail, spoiling)
+    assert "2 corrections; 0 left" in mail("reconstruct", "user/alice/INBOX")
+    assert spoil(mail, lambda store, partition: partition.cached(records(store)["serial"].tolist())) == before
+    assert "0 corrections; 0 left" in mail("reconstruct", "alice")
+    assert mail("check") == "nothing wrong was found\n"
+
+
+def test_files_that_have_other_octets_are_found_when_they_are_read(mail):
+    first, second, third, *_ = sorted(mail.root.glob("partitions/*/messages/*/*/*"))
+    kept = {path: path.read_bytes() for path in (first, second, third)}
+    first.write_bytes(kept[first][:-1] + b"x")
+    second.write_bytes(kept[second] + b"x")
+    third.unlink()
+    told = mail("reconstruct", "alice", status=1)
+    assert first.name not in told and "2 left" in told
+    assert f"message {second.name}: its file has {len(kept[second]) + 1} octets instead of {len(kept[second])}" in told
+    told = mail("reconstruct", "alice", "--deep", status=1)
+    assert f"message {first.name}: its file cannot be used: it does not agree with its digest" in told
+    assert f"message {third.name}: its file is missing" in told and "3 left" in told
+    assert "3 left" in mail("reconstruct", "--all", "--deep", status=1)
+    for path, octets in kept.items():
+        path.write_bytes(octets)
+    assert "0 corrections; 0 left" in mail("reconstruct", "alice", "--deep")
+    for words in (["--quota", "--deep"], ["alice", "--deep", "--check"], ["--partition", "primary", "--deep"]):
+        assert "--deep is for" in mail.refused("reconstruct", *words, status=2)
+
+
+def test_store_idx_is_as_the_mailbox_is_afterwards(mail):
+    path = next(mail.root.glob("partitions/*/users/*/*/alice/store.idx"))
+    octets = path.read_bytes()
+    path.write_bytes(octets[:-40] + bytes(40))
+    assert "0 left" in mail("reconstruct", "user/alice/INBOX")
+    assert mail("check") == "nothing wrong was found\n"
+    path.unlink()
+    mail("reconstruct", "user/alice/INBOX")
+    assert path.exists() and mail("check") == "nothing wrong was found\n"

@@ -2,7 +2,7 @@
 
 from store.accounts.directorysettings import Settings
 from store.accounts.ldapprofiles import MapSettings
-from tools.commands import Invocation, Parsers, trying
+from tools.commands import Invocation, Parsers
 from tools.errors import Failure
 from tools.output import print_json, print_table
 
@@ -12,7 +12,6 @@ def add(parser: Parsers) -> None:
     parser("directory flush", flush, "have the server ask the directory anew about everybody, also about passwords")
     made = parser("directory status", status, "show whether the servers of the directory answer")
     made.add_argument("--json", action="store_true")
-    trying.add(parser)
 
 
 def flush(invocation: Invocation) -> int:

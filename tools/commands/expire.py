@@ -21,7 +21,6 @@ from tools.errors import Failure
 from tools.output import print_facts, print_json, print_table, when
 from tools.progress import bar
 
-NAMES = ("run", "rules", "set", "last")
 FLUSH_EVERY = 5.0           # seconds
 
 

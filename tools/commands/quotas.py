@@ -5,7 +5,7 @@ from collections.abc import Callable
 from urllib.parse import unquote
 
 from mboxlist.names import PUBLIC, SEPARATOR
-from store import notices, quotaroots
+from store import quotaroots
 from store.errors import StoreError
 from store.quota import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from store.settings import Settings
@@ -176,6 +176,7 @@ def check_quota(invocation: Invocation) -> int:
 
 def warn(invocation: Invocation) -> int:
     """onecopy quota warn"""
+    from store import notices  # here: the other commands need not write mail
     arguments = invocation.arguments
     sent: list[str] = []
     with invocation.store() as store:

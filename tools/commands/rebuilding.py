@@ -11,8 +11,6 @@ from pathlib import Path
 
 from attrs import define, field
 
-from imap.wire.grammar import SyntaxProblem
-from imap.wire.numbers import parse_number_set
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC, SEPARATOR
 from store import anew, lost, partitions, rebuild, recount, reinstate, relist
@@ -54,6 +52,8 @@ class Result:
 
 def uid_set(text: str) -> Callable[[int], bool]:
     """Whether a UID is in a set as IMAP has them (RFC 3501 §9, sequence-set)."""
+    from imap.wire.grammar import SyntaxProblem  # here: it is needed for this option alone
+    from imap.wire.numbers import parse_number_set
     try:
         numbers = parse_number_set(text.encode("ascii"), RANGES)
     except (SyntaxProblem, UnicodeError):
@@ -213,7 +213,21 @@ def recount_rights(store: Store, result: Result, *, change: bool) -> None:
         result.left += [Finding(each.what, each.where, RECONSTRUCT) for each in recount.wrong_rights(store)]
 
 
-def missing_files(store: Store, entries: list[MailboxEntry]) -> list[Finding]:
-    """The message files of these mailboxes that are not there, or not as long as they were. Raises StoreError."""
-    return [finding for name, mids in sorted(anew.messages_of(store, entries).items())
-            for finding in anew.look_at_files(store.partitions[name], mids)]
+def look_at(store: Store, entries: list[MailboxEntry], result: Result, progress: Progress, *, deep: bool) -> None:
+    """The message files and cache records of these mailboxes: what is missing or has not the right length, or with
+    `deep` not the right content. Raises StoreError."""
+    found = anew.messages_of(store, entries)
+    total, done = sum(map(len, found.values())), 0
+
+    def tell(count: int) -> None:
+        nonlocal done
+        done += count
+        progress("messages", done, total)
+
+    known = {finding.where for finding in result.findings}     # --force has read the files already
+    for name, mids in sorted(found.items()):
+        for item in anew.look_at(store.partitions[name], mids, deep=deep, tell=tell):
+            if not isinstance(item, Finding):
+                result.corrections.append(item)
+            elif item.where not in known:
+                result.findings.append(item)

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mboxlist.entry import MailboxId
 from mboxlist.names import OTHERS, PUBLIC, MailboxName, NameProblem
@@ -43,7 +41,11 @@ def add(parser: Parsers) -> None:
                   "status 1 if something is left")
     what = made.add_mutually_exclusive_group()
     what.add_argument("what", nargs="?", metavar="USER|MAILBOX", help="a user's mailboxes; or a mailbox and those "
-                      "below it, as user/alice/Archive or public/news")
+                      "below it, as user/alice/Archive or public/news. Their records are compared with what is known "
+                      "of the message files, and these must be there and have the right length; figures and quota use "
+                      "are counted, store.idx is written, and a cache record that is missing or damaged is made from "
+                      "its message. References to files are counted over the whole partition only if something was "
+                      "wrong, or those from these mailboxes cannot be right")
     what.add_argument("--all", action="store_true", help="the whole store")
     what.add_argument("--partition", metavar="NAME", help="this partition alone; when its databases are lost, also "
                       "beside a running server, which takes it up by itself")
@@ -53,6 +55,8 @@ def add(parser: Parsers) -> None:
     made.add_argument("--force", action="store_true", help="take nothing on trust: a partition's databases, or the "
                       "list, are set aside and made anew; of mailboxes all cache records and store.idx are, and every "
                       "message file is compared with its digest")
+    made.add_argument("--deep", action="store_true", help="with USER|MAILBOX or --all: read every message file, too, "
+                      "and compare it with its digest")
     parts = made.add_argument_group("parts", "in the place of all that can be wrong")
     parts.add_argument("--cache", action="store_true", help="what is remembered of messages (ENVELOPE, "
                        "BODYSTRUCTURE), made anew from the message files")
@@ -83,6 +87,9 @@ def reconstruct(invocation: Invocation) -> int:
         raise Failure("what is to be reconstructed? A user, a mailbox, --partition NAME, --mboxlist or --all")
     if arguments.uid and not (arguments.cache and arguments.what):
         raise Failure("--uid is for --cache and a mailbox")
+    if arguments.deep and (parts or arguments.check or arguments.plan or arguments.apply or arguments.engine
+                           or not (arguments.what or arguments.all)):
+        raise Failure("--deep is for USER|MAILBOX or --all; onecopy scrub reads all and changes nothing")
     if parts and (arguments.plan or arguments.apply or arguments.engine or arguments.mboxlist):
         raise Failure("--cache, --quota and --rights need no plan, and are not for the list")
     if arguments.apply and (arguments.plan or arguments.engine or arguments.partition):
@@ -264,7 +271,7 @@ def _repair(invocation: Invocation) -> Result:
                                       arguments.partition)
             return result
         entries = [entry for _, mailbox in scope if (entry := store.mailboxes.find_id(MailboxId(mailbox))) is not None
-                   and entry.partition in store.partitions] if arguments.what else []
+                   and entry.partition in store.partitions] if arguments.what or arguments.deep else []
         if arguments.force and (arguments.what or arguments.all):
             with _bar(invocation) as progress:
                 rebuilding.recache(store, entries or list(store.mailboxes.all()), result, invocation, progress)
@@ -278,7 +285,8 @@ def _repair(invocation: Invocation) -> Result:
                 rebuilding.take_in_lost(store, partition, result)
             partition.unwritten.changed.update(here)
             portable.write_round(store, partition, hurry=True)
-        result.findings += rebuilding.missing_files(store, entries)
+        with _bar(invocation) as progress:
+            rebuilding.look_at(store, entries, result, progress, deep=arguments.deep)
     return result
 
 
@@ -345,6 +353,8 @@ def _bar(invocation: Invocation) -> Iterator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty() or invocation.arguments.engine == "spark":
         yield lambda what, done, total: None
         return
+    from rich.console import Console  # here: it takes as long to load as the rest of a small command
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("")

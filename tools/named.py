@@ -1,0 +1,109 @@
+"""Which module has which command, so that only that one is loaded; `tests/tools/test_named.py` holds the modules to it.
+
+Commands are listed in this order. Of those that are no group the first line of help is here, too: for the list of all.
+"""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+
+@frozen
+class Named:
+    """A command: its name behind the program's, the module in tools/commands, and its help if it is in no group."""
+
+    name: str
+    module: str
+    help: str = ""
+
+    @property
+    def group(self) -> str:
+        """The group that it is in; "" for none."""
+        return self.name.rpartition(" ")[0]
+
+
+COMMANDS = (
+    Named("init", "serving", "make an empty store, and a self-signed certificate"),
+    Named("serve", "serving", "serve IMAP, POP3 and LMTP until SIGTERM"),
+    Named("drain", "serving", "let nobody new log in, and stop the server when all have left or after "
+                              "workers.drain_time"),
+    *(Named(f"user {name}", "users") for name in (
+        "add", "list", "show", "set", "domain", "rename", "remove", "restore")),
+    Named("user purge", "purging"),
+    Named("directory flush", "directories"),
+    Named("directory status", "directories"),
+    Named("directory test", "trying"),
+    *(Named(f"mailbox {name}", "mailboxes") for name in ("create", "list", "info", "rename", "delete")),
+    Named("mailbox acl", "sharing"),
+    Named("deliver", "messages", "deliver the message on standard input; it is stored once for all users"),
+    Named("path", "messages", "print where the file of a message is"),
+    Named("hashdir", "messages", "print a user's folder in the user area of its partition"),
+    Named("mailbox undelete", "undelete"),
+    Named("user undelete", "undelete"),
+    Named("undelete", "undelete", "bring back messages that were expunged from a mailbox"),
+    Named("purge", "purge", "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
+                            "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
+                            "brought back"),
+    Named("uidl import", "uidls"),
+    Named("uidl list", "uidls"),
+    *(Named(f"partition {name}", "partitions") for name in ("add", "list", "drain", "remove")),
+    Named("user move", "moving"),
+    *(Named(f"quota {name}", "quotas") for name in ("show", "set", "remove", "check", "warn")),
+    Named("quota sharing", "accounting"),
+    *(Named(f"expire {name}", "expire") for name in ("run", "rules", "set", "last")),
+    Named("quota report", "report"),
+    Named("check", "checking", "check all that must hold in the store; exit status 1 if something does not"),
+    Named("scrub", "checking", "read all message files; exit status 1 if one is not what it should be"),
+    *(Named(f"snapshot {name}", "snapshot") for name in ("create", "list", "verify", "restore", "diff", "remove")),
+    Named("recover", "recovering", "read all databases of a store that is down, and mend what is damaged: a start does "
+                                   "the same where it finds something wrong; exit status 1 if anything is missing "
+                                   "then"),
+    Named("reconstruct", "reconstruct", "make whole again what is damaged: indexes, counts, quota, store.idx; and when "
+                                        "databases are lost, those of a partition beside a running server, or all of "
+                                        "them; exit status 1 if something is left"),
+    Named("relink", "relink", "make one file of message files that are equal octet for octet, also on several "
+                              "partitions of one file system, and of those that differ only in the fields at their "
+                              "heads; what messages show stays as it is. Exit status 1 if --check finds some"),
+    Named("spark sharing", "relink"),
+    Named("backup", "backup", "write a backup of the store, or a part of it, that any tar reads: onecopy backup --to "
+                              "FILE; look at backups: onecopy backup verify|list ARCHIVE...; exit status 1 if "
+                              "something is damaged"),
+    Named("restore", "backup", "bring back what a backup has: everything, or what is named; can be repeated, and then "
+                               "adds what is missing; exit status 1 if something was damaged, or left as it is"),
+    Named("export", "exporting", "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and dates; "
+                                 "a second time only what is not there; exit status 1 if a message could not be "
+                                 "written, or not octet for octet"),
+    *(Named(f"import {name}", "importing") for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
+    *(Named(f"spark {name}", "spark") for name in ("shell", "sql", "export")),
+    Named("spark generate", "generate"),
+    *(Named(f"config {name}", "configuration") for name in ("show", "check", "diff", "reload")),
+    Named("connections", "connections", "list who is connected to the running server, or end connections; exit status "
+                                        "1 if no server runs"),
+    Named("stats", "stats", "show how the databases, the server's processes, housekeeping and the volumes are doing, "
+                            "with advice; exit status 1 if there is some"),
+    *(Named(f"explain {name}", "explaining") for name in ("message", "access", "quota")),
+    Named("man", "manuals", "show a man page, or write all of them into a folder"),
+    Named("completion", "manuals", "print the script that has a shell complete our commands, or words that it asks "
+                                   "for"),
+)
+
+_NAMES = {command.name: command.module for command in COMMANDS}
+
+
+def modules(words: Sequence[str]) -> list[str]:
+    """Those that have the command that these words begin with, or the group that the first one names; none for others.
+    """
+    for name in (" ".join(words[:2]), *words[:1]):
+        if name in _NAMES:
+            return [_NAMES[name]]
+    return list(dict.fromkeys(command.module for command in COMMANDS if command.group and command.group in words[:1]))
+
+
+def members(group: str) -> tuple[str, ...]:
+    """The names of commands within a group."""
+    return tuple(command.name.split()[1] for command in COMMANDS if command.group == group)
+
+
+def every_module() -> list[str]:
+    """Those of all commands."""
+    return list(dict.fromkeys(_NAMES.values()))
