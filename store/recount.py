@@ -292,7 +292,7 @@ def _rebuild_cached(partition: Partition) -> list[Correction]:
 def lost_cached(partition: Partition) -> Iterator[bytes]:
     """The messages that are in use and have no cache record of their own. No cursor stays open between two."""
     start = b""
-    while batch := list(islice(partition.refs.all(start=start), CACHED)):
+    while batch := list(islice(partition.refs.all(start=start, raw=True), CACHED)):
         for mid, record in batch:
             cached = partition.cached([record.serial])[0]
             if record.references and (cached is None or cached.mid != mid or cached.trace != record.trace):

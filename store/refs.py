@@ -9,7 +9,7 @@ order of time.
 import logging
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:                   # who only counts needs no database
 log = logging.getLogger(__name__)
 
 _RECORD = struct.Struct("<QIQIIQ")
+UNSEEN_TRACE = (1 << 32) - 1    # stands for the length of a trace header in a file that nobody has looked at yet
 FOREVER = (1 << 32) - 2     # Unix time after everything on the purge list
 _DUE = struct.Struct(">I")
 _MASK = (1 << 64) - 1
@@ -59,26 +60,37 @@ class MessageRecord:
 
 
 class References:
-    """The two tables."""
+    """The two tables. Of a file that nobody has looked at since the tables were made anew, `look` completes the record.
+    """
 
-    def __init__(self, messages: "Table", purge: "Table") -> None:
+    def __init__(self, messages: "Table", purge: "Table",
+                 look: Callable[[bytes, MessageRecord], MessageRecord] = lambda mid, record: record) -> None:
         self._messages = messages
         self._purge = purge
+        self._look = look
 
-    def find(self, mid: bytes, txn: "Txn" = None) -> MessageRecord | None:
-        """The record of a message file."""
+    def _record(self, mid: bytes, data: bytes) -> MessageRecord:
+        record = MessageRecord.from_bytes(data)
+        return record if record.trace != UNSEEN_TRACE else self._look(mid, record)
+
+    def find(self, mid: bytes, txn: "Txn" = None, *, raw: bool = False) -> MessageRecord | None:
+        """The record of a message file; `raw`: as it is stored."""
         data = self._messages.get(mid, txn)
-        return MessageRecord.from_bytes(data) if data is not None else None
+        if data is None:
+            return None
+        return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
     def glance(self, mid: bytes) -> MessageRecord | None:
         """The record as it is at this moment (see `kv.Table.glance`)."""
         data = self._messages.glance(mid)
-        return MessageRecord.from_bytes(data) if data is not None else None
+        return self._record(mid, data) if data is not None else None
 
-    def find_to_change(self, mid: bytes, txn: "Txn") -> MessageRecord | None:
-        """The same, locked to the end of the transaction."""
+    def find_to_change(self, mid: bytes, txn: "Txn", *, raw: bool = False) -> MessageRecord | None:
+        """The same as `find`, locked to the end of the transaction."""
         data = self._messages.get_to_change(mid, txn)
-        return MessageRecord.from_bytes(data) if data is not None else None
+        if data is None:
+            return None
+        return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
     def write(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """Set the record."""
@@ -144,12 +156,12 @@ class References:
         if record:
             self._messages.delete(mid, txn)
 
-    def all(self, txn: "Txn" = None, start: bytes = b"", end: bytes | None = None
+    def all(self, txn: "Txn" = None, start: bytes = b"", end: bytes | None = None, *, raw: bool = False
             ) -> Iterator[tuple[bytes, MessageRecord]]:
         """Every message file that is known, in order of digest, or those from `start` up to, not including, `end`;
-        within a transaction they stay as they are."""
+        within a transaction they stay as they are. `raw`: as they are stored."""
         for mid, data in self._messages.scan(start, end, txn, hold=txn is not None):
-            yield mid, MessageRecord.from_bytes(data)
+            yield mid, MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
 
 def mark(mailbox: MailboxId, uid: int) -> int:

@@ -17,7 +17,7 @@ from random import Random
 import pytest
 
 from mboxlist.names import MailboxName
-from store import portable, recovery, remake, snapshots
+from store import portable, recovery, refill, snapshots
 from store.check import check
 from store.store import Store
 from tests.conftest import MEMORY
@@ -111,8 +111,8 @@ def test_a_damaged_store_mends_itself(damaged: tuple[str, Path, Ledger], way: st
             break
         except harm.BROKEN:
             harm.let_go(root)
-    for item in list(remake.uncached(store)):
-        remake.cache_one(store, item)
+    for item in list(refill.uncached(store)):
+        refill.cache_one(store, item)
     wrong = harm.differences(before, after)
     assert store.recovery is not None and not wrong, (way, stage, wrong[:5], store.recovery.events)
     assert check(store) == [], (way, stage)
