@@ -268,7 +268,7 @@ def recount_purge(partition: Partition) -> list[Correction]:
     """Have everything wait for the purge that was released."""
     waiting = set(partition.refs.waiting(FOREVER))
     done = []
-    for mid, record in partition.refs.all():
+    for mid, record in partition.refs.all(raw=True):
         if record.released and not record.references and (record.released, mid) not in waiting:
             transact(partition.env, lambda txn, mid=mid: partition.refs.list_for_purge(mid, txn))  # type: ignore[misc]
             done.append(Correction("it was released, and did not wait for the purge", f"message {mid.hex()}"))

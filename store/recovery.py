@@ -267,8 +267,9 @@ def _goes_on(aside: Path, folder: Path, newest: int) -> bool:
     log, put_back = aside / f"log.{newest:010}", folder / f"log.{newest:010}"
     if not log.is_file() or there == newest and log.stat().st_size < octets:
         return False
-    with put_back.open("rb") as file, log.open("rb") as other:
-        return file.read(log.stat().st_size) == other.read()
+    written = log.read_bytes().rstrip(b"\0")           # what comes behind that is there for records to come
+    with put_back.open("rb") as file:
+        return file.read(len(written)) == written
 
 
 def _stamp(when: float) -> str:

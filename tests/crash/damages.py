@@ -119,12 +119,12 @@ def records(root: Path) -> Records:
     return found
 
 
-def places(root: Path, users: list[str]) -> dict[str, list[tuple[str, str, int]]]:
-    """Where the messages of some users are."""
+def places(root: Path, shown: dict[str, Shown]) -> dict[str, list[tuple[str, str, int]]]:
+    """Where the messages are that some users see."""
     store = Store(root, SETTINGS)
     found: dict[str, list[tuple[str, str, int]]] = {}
-    for user in users:
-        for entry in store.names(user):
+    for user, there in shown.items():
+        for entry in [entry for entry in store.mailboxes.all() if entry.name.to_client(user) in there]:
             rows = store.open_mailbox(entry).rows
             for uid, mid in zip(rows["uid"].tolist(), rows["mid"].tolist(), strict=True):
                 found.setdefault(mid.hex(), []).append((user, entry.name.to_client(user), uid))
@@ -133,7 +133,7 @@ def places(root: Path, users: list[str]) -> dict[str, list[tuple[str, str, int]]
 
 
 def seen(port: int, user: str) -> Shown:
-    """A digest of what the user sees of each message."""
+    """A digest of what the user sees of each message; "" of one that cannot be read."""
     found: Shown = {}
     with Imap(port, user) as imap:
         names = [response.text.rpartition(b'"/" ')[2].strip() for response in imap.ok('LIST "" "*"').untagged
@@ -146,7 +146,7 @@ def seen(port: int, user: str) -> Shown:
                 if b" FETCH " in response.text:
                     text = re.sub(rb"^\* \d+ | ?\\Recent", b"", response.text) + b"".join(response.literals)
                     uid = int(re.search(rb"UID (\d+)", text)[1])        # type: ignore[index]
-                    there[uid] = hashlib.blake2b(text, digest_size=8).hexdigest()
+                    there[uid] = "" if not response.literals else hashlib.blake2b(text, digest_size=8).hexdigest()
     return found
 
 
@@ -255,7 +255,7 @@ def know(whole: Path, folder: Path, users: list[str]) -> Known:
     with Large(folder) as server:
         shown = {user: seen(server.imap, user) for user in users}
         server.stop()
-    found = Known(records(folder / "store"), shown, places(folder / "store", users))
+    found = Known(records(folder / "store"), shown, places(folder / "store", shown))
     shutil.rmtree(folder)
     return found
 
@@ -322,9 +322,9 @@ def compare(server: Large, known: Known, said: dict[str, list[str]], spoilt: lis
         for mid in spoilt:
             for owner, name, uid in known.places[mid]:
                 if owner == user and now is not None and uid in now.get(name, {}):
-                    tried.unlike += now[name][uid] != known.shown[user][name][uid]
-    text = server.command_ended("scrub") if spoilt else server.command_ended("check") if harm.CHECKED in said else ""
+                    tried.unlike += now[name][uid] not in ("", known.shown[user][name][uid])
     server.stop()
+    text = server.command_ended("scrub") if spoilt else server.command_ended("check") if harm.CHECKED in said else ""
     after: Records = {}
     for _ in range(3):
         try:
