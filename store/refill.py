@@ -28,7 +28,7 @@ from store.messagefiles import MID_OCTETS
 from store.ready import drop_names
 from store.records import every_record, sound
 from store.recount import lost_cached, recount_purge, recount_quota
-from store.refs import UNSEEN_TRACE, MessageRecord, mark
+from store.refs import STORED, UNSEEN_TRACE, MessageRecord, mark
 from store.remains import Source
 from store.repair import counted
 from store.txn import WriteTxn, state_key
@@ -85,7 +85,8 @@ class Refill:
             set_limits(partition, limits_of(self.found, partition.name))
         self._messages()
         recount_quota(partition)
-        recount_purge(partition)
+        if not self.anew:
+            recount_purge(partition)
         drop_names(partition, self.recovery.adopted.get(partition.name, []))
         if self.lost & {"messages.db", "index.db", "state.db", "cache.db"} or event.logs_lost:
             (partition.folder / "index" / UNCACHED).touch(mode=0o600)
@@ -238,9 +239,11 @@ class Refill:
 
     def _fit(self, claims: Claims, known: dict[bytes, MessageRecord]) -> bool:
         """Records say the serials that their files have. Whether there was one that did not."""
+        wrong = self.gathered.clash
+        if not known and not wrong and ((claims["serial"] > 0) & (claims["serial"] < _SERIALS)).all():
+            return False
         serials = {mid: record.serial for mid, record in known.items()}
         taken = set(serials.values())
-        wrong = self.gathered.clash
         for mid, serial in _said(self.partition, claims, every=wrong):
             there = serials.get(mid)
             if there is None and (serial in taken or not 0 < serial < _SERIALS):
@@ -270,8 +273,14 @@ class Refill:
     def _write_messages(self, claims: Claims, known: dict[bytes, MessageRecord]) -> None:
         names = self._names()
         there = is_among(claims["mid"], names)
+        if not known:
+            self._put_all(claims)
+            gone = [mid for mid, serial in zip(claims["mid"][~there].tolist(), claims["serial"][~there].tolist(),
+                                               strict=True) if self.partition.files.locate(mid, serial) is None]
+            self._tell(names, claims, known, [], gone)
+            return
         changed: list[tuple[bytes, MessageRecord]] = []
-        gone: list[bytes] = []
+        gone = []
         columns = (claims[name].tolist() for name in ("mid", "serial", "references", "check", "size"))
         for mid, serial, references, check, size, is_there in zip(*columns, there.tolist(), strict=True):
             record = known.pop(mid, None)
@@ -287,6 +296,28 @@ class Refill:
         if not self.broken:
             changed += [(mid, evolve(record, references=0, check=0, released=0))       # its file stays
                         for mid, record in known.items() if record.references or record.check]
+        self._tell(names, claims, known, changed, gone)
+
+    def _put_all(self, claims: Claims) -> None:
+        """Records of all these files, of which nothing was known: as they are stored, millions of them."""
+        stored = np.zeros(len(claims), STORED)
+        for name in ("serial", "references", "size", "check"):
+            stored[name] = claims[name]
+        for at in np.flatnonzero(claims["size"] == 0).tolist():
+            stored["size"][at] = self._octets(claims["mid"][at].tobytes(), int(claims["serial"][at]))
+        stored["trace"] = UNSEEN_TRACE
+        mids, octets, width = claims["mid"].tolist(), stored.tobytes(), STORED.itemsize
+        for first in range(0, len(mids), MESSAGES):
+            def work(txn: WriteTxn, first: int = first) -> None:
+                for at in range(first, min(first + MESSAGES, len(mids))):
+                    txn.refs.write_stored(mids[at], octets[at * width:at * width + width], txn.handle)
+
+            self.partition.transact(work)
+            tidy(self.partition)
+
+    def _tell(self, names: Digests, claims: Claims, known: dict[bytes, MessageRecord],
+              changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
+        """Write what has changed, and say which files are missing, and which nothing refers to."""
         unknown = self._unknown(names, claims)
         self._put(changed + [(mid, record) for mid, record in self._expunged(unknown) if mid not in known])
         left = [mid for mid in unknown if self.partition.refs.find(mid, raw=True) is None]
@@ -343,10 +374,8 @@ class Refill:
         found: list[bytes] = []
         for folder in self.partition.files.folders():
             with contextlib.suppress(OSError):
-                for name in os.listdir(folder):
-                    with contextlib.suppress(ValueError):
-                        found.append(bytes.fromhex(name))
-        return np.frombuffer(b"".join(mid for mid in found if len(mid) == MID_OCTETS), f"V{MID_OCTETS}")
+                found.append(_digests(os.listdir(folder)))
+        return np.frombuffer(b"".join(found), f"V{MID_OCTETS}")
 
     # Records that the index does not have
 
@@ -401,6 +430,14 @@ class Refill:
                 "vanished.db": "the log of expunged UIDs", "arrivals.db": "what is known of duplicates",
                 "purge.db": "what waits for the purge"}
         self.event.missing += [told[name] for name in sorted(self.lost & told.keys())]
+
+
+def _digests(names: list[str]) -> bytes:
+    """The digests that these are the names of; other names are left out."""
+    try:
+        return bytes.fromhex("".join(name for name in names if len(name) == 2 * MID_OCTETS))
+    except ValueError:
+        return b"".join(_digests([name]) for name in names) if len(names) > 1 else b""
 
 
 def _said(partition: "Partition", claims: Claims, *, every: bool) -> Iterator[tuple[bytes, int]]:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:                   # who only counts needs no database
 log = logging.getLogger(__name__)
 
 _RECORD = struct.Struct("<QIQIIQ")
+STORED = np.dtype([("serial", "<u8"), ("references", "<u4"), ("size", "<u8"), ("trace", "<u4"), ("released", "<u4"),
+                   ("check", "<u8")])       # the same, for many at a time
 UNSEEN_TRACE = (1 << 32) - 1    # stands for the length of a trace header in a file that nobody has looked at yet
 FOREVER = (1 << 32) - 2     # Unix time after everything on the purge list
 _DUE = struct.Struct(">I")
@@ -95,6 +97,10 @@ class References:
     def write(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """Set the record."""
         self._messages.put(mid, record.to_bytes(), txn)
+
+    def write_stored(self, mid: bytes, data: bytes, txn: "Txn") -> None:
+        """Set the record, in its stored form."""
+        self._messages.put(mid, data, txn)
 
     def add(self, mid: bytes, count: int, check: int, txn: "Txn") -> None:
         """`count` more index records, whose marks sum to `check`, use the file. Raises StoreError CORRUPT."""

@@ -42,6 +42,7 @@ from tests.support.volume import Volume
 USERS = 3
 LIMIT = 60.0                # seconds until it serves
 PATIENCE = 600.0            # seconds until that is given up
+SHOWN = 40                  # messages at either end of each mailbox that are read
 SPOILT = 5                  # message files that are harmed
 SETTINGS = Settings(disk_reserve=0, cache=64 << 20)
 MOST = 4 << 30              # octets of a volume that is filled up
@@ -127,20 +128,23 @@ def places(root: Path, shown: dict[str, Shown]) -> dict[str, list[tuple[str, str
         for entry in [entry for entry in store.mailboxes.all() if entry.name.to_client(user) in there]:
             rows = store.open_mailbox(entry).rows
             for uid, mid in zip(rows["uid"].tolist(), rows["mid"].tolist(), strict=True):
-                found.setdefault(mid.hex(), []).append((user, entry.name.to_client(user), uid))
+                if uid in there[entry.name.to_client(user)]:
+                    found.setdefault(mid.hex(), []).append((user, entry.name.to_client(user), uid))
     store.close()
     return found
 
 
 def seen(port: int, user: str) -> Shown:
-    """A digest of what the user sees of each message; "" of one that cannot be read."""
+    """A digest of what the user sees of the first and last messages; "" of one that cannot be read."""
     found: Shown = {}
     with Imap(port, user) as imap:
         names = [response.text.rpartition(b'"/" ')[2].strip() for response in imap.ok('LIST "" "*"').untagged
                  if response.text.startswith(b"* LIST") and rb"\Noselect" not in response.text]
         for name in names:
-            imap.ok("EXAMINE " + name.decode())
-            answer = imap.command("UID FETCH 1:* (UID FLAGS INTERNALDATE RFC822.SIZE BODY.PEEK[])")
+            opened = imap.ok("EXAMINE " + name.decode())
+            last = next(int(text.split()[1]) for text in (each.text for each in opened.untagged) if b" EXISTS" in text)
+            wanted = f"1:{min(SHOWN, last)},{max(1, last - SHOWN)}:{last}" if last else ""
+            answer = imap.command(f"FETCH {wanted} (UID FLAGS INTERNALDATE RFC822.SIZE BODY.PEEK[])" if last else "NOOP")
             there = found[name.decode().strip('"')] = {}
             for response in answer.untagged:
                 if b" FETCH " in response.text:

@@ -168,6 +168,12 @@ def _flip_log(folder: Path, random: Random) -> None:
     _flip(traces.logs(folder)[-1], random, 50)
 
 
+def _flip_end(folder: Path, random: Random) -> None:
+    """A bit in the last record, which had been flushed."""
+    log = traces.logs(folder)[-1]
+    _flip_at(log, len(log.read_bytes().rstrip(b"\0")) - random.randrange(2, 12))
+
+
 def _cut(path: Path, random: Random) -> None:
     os.truncate(path, random.randrange(path.stat().st_size))
 
@@ -216,6 +222,7 @@ WAYS: dict[str, Way] = {
     "the partition's logs are gone": _each([INDEX], _drop_logs),
     "the newest log is cut off": _each([INDEX], _cut_log),
     "bits of the newest log are flipped": _each([INDEX], _flip_log),
+    "a bit at the end of the log is flipped": _each([INDEX], _flip_end),
     "the regions are another's": _regions,
 }
 
