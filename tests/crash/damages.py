@@ -144,7 +144,8 @@ def seen(port: int, user: str) -> Shown:
             opened = imap.ok("EXAMINE " + name.decode())
             last = next(int(text.split()[1]) for text in (each.text for each in opened.untagged) if b" EXISTS" in text)
             wanted = f"1:{min(SHOWN, last)},{max(1, last - SHOWN)}:{last}" if last else ""
-            answer = imap.command(f"FETCH {wanted} (UID FLAGS INTERNALDATE RFC822.SIZE BODY.PEEK[])" if last else "NOOP")
+            what = "(UID FLAGS INTERNALDATE RFC822.SIZE BODY.PEEK[])"
+            answer = imap.command(f"FETCH {wanted} {what}" if last else "NOOP")
             there = found[name.decode().strip('"')] = {}
             for response in answer.untagged:
                 if b" FETCH " in response.text:
