@@ -4,6 +4,7 @@ All of Berkeley DB that may hang or die over damaged files runs in a process of 
 """
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -18,6 +19,7 @@ from berkeleydb import db
 
 from mboxlist.disk import sync_folder
 from mboxlist.traces import (
+    NEWEST,
     OURS,
     TABLES,
     bad_pages,
@@ -34,6 +36,7 @@ from mboxlist.traces import (
 
 CACHE = 32 << 20
 LONGEST = 900               # seconds that a look may take
+LEAST = CACHE + (16 << 20)  # octets of a volume: with fewer left, what fails may have failed for want of room
 _ENVIRONMENT = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
 
 
@@ -49,8 +52,12 @@ class Mended:
     source: str = ""
 
 
-def apart(work: Callable[[], Any]) -> Any:
-    """The result of `work`, JSON, in a process of its own; None when it dies, fails, or takes too long."""
+def apart(work: Callable[[], Any], folder: Path) -> Any:
+    """The result of `work`, JSON, in a process of its own; None when it dies, fails, or takes too long.
+
+    Raises OSError when it fails and the volume of `folder` is full: Berkeley DB says, or dies of, many things then, and
+    what cannot be written now must not count as damaged.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -74,6 +81,9 @@ def apart(work: Callable[[], Any]) -> Any:
     try:
         return json.loads(data)
     except ValueError:
+        figures = os.statvfs(folder)
+        if figures.f_bavail * figures.f_frsize < LEAST:
+            raise OSError(errno.ENOSPC, "no room to make an environment anew", str(folder)) from None
         return None
 
 
@@ -119,7 +129,7 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False) -> 
             found[""] = "the log has been cut off where it is damaged"
         return found
 
-    result: dict[str, str] | None = apart(work)
+    result: dict[str, str] | None = apart(work, folder)
     return result
 
 
@@ -150,8 +160,9 @@ def bring(aside: Path, folder: Path, paths: Iterable[Path]) -> None:
         path.unlink()
     for path in paths:
         shutil.copyfile(path, folder / path.name)
-    with contextlib.suppress(OSError):
-        shutil.copyfile(aside / TABLES, folder / TABLES)
+    for name in (TABLES, NEWEST):
+        with contextlib.suppress(OSError):
+            shutil.copyfile(aside / name, folder / name)
 
 
 def mend(folder: Path, aside: Path, *, cut: bool = False) -> Mended:
@@ -175,7 +186,7 @@ def mend(folder: Path, aside: Path, *, cut: bool = False) -> Mended:
         bad = _verified_apart(aside)
     bad = _verified_apart(aside) if bad is None else bad
     bring(aside, folder, [path for path in there if path.name not in bad])
-    if apart(lambda: _forget_log(folder)) is None:
+    if apart(lambda: _forget_log(folder), folder) is None:
         bad = {path.name: "cannot be used without its log" for path in there}
         bring(aside, folder, [])
     done.lost = bad | {name: "is missing" for name in known_tables(aside) if not (aside / name).is_file()}
@@ -195,7 +206,8 @@ def _done(done: Mended, folder: Path, source: str, *, exact: bool = False) -> Me
         (folder / name).unlink(missing_ok=True)
     for path in folder.glob("__db.*"):
         path.unlink()
-    (folder / TABLES).unlink(missing_ok=True)           # made anew by who opens it
+    for name in (TABLES, NEWEST):                       # made anew by who opens it
+        (folder / name).unlink(missing_ok=True)
     sync_folder(folder)
     return done
 

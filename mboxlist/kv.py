@@ -27,6 +27,7 @@ from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.gate import Gate
 from mboxlist.statistics import Statistics
 from mboxlist.traces import (
+    Flushed,
     begin,
     cut_at,
     end_of_log,
@@ -34,7 +35,6 @@ from mboxlist.traces import (
     is_open,
     is_untouched,
     known_tables,
-    log_size,
     look,
     note_newest,
     suspect,
@@ -94,6 +94,7 @@ class Env:
         self.folder = self._folder = folder
         self._tables: list[Table] = []
         self._log_files = 0
+        self._flushed = Flushed(folder)
         self._failed = False                # to sync the log
         self._recover = recover
         self._known = known_tables(folder) if recover else {}
@@ -213,6 +214,7 @@ class Env:
         if self._failed:
             raise OSError(errno.EIO, f"a sync of the log in {self._folder} has failed")
         try:
+            end = self._log_end()
             self._env.log_flush()
         except db.DBError as error:
             full = is_disk_full(error)
@@ -222,8 +224,8 @@ class Env:
         newest = self._folder.stat().st_mtime_ns
         if newest != self._log_files:               # a new log file: its name must be on disk as well
             sync_folder(self._folder)
-            note_newest(self._folder)               # which changes the folder: the next time here is the last
             self._log_files = newest
+        self._flushed.write(end)
 
     def logged(self) -> int:
         """Octets that have been written to the log since the environment was made, also to files that are no more."""
@@ -241,8 +243,8 @@ class Env:
         `held` it does that."""
         if not held and self._gate is not None and self._gate.shut:
             return
-        there = log_size(self._folder)
         try:
+            there = self._log_end()
             self._env.txn_checkpoint(volume >> 10, 0, 0)
         except db.DBError as error:
             if not is_disk_full(error):
@@ -343,6 +345,7 @@ class Env:
         for table in self._tables:
             table.close()
         self._tables.clear()
+        self._flushed.close()
         self._env.close()
 
 

@@ -1,7 +1,7 @@
 """What an environment's folder says of itself, so that the next start can tell whether something is missing.
 
     tables      which tables there are, each with its identity (20 octets of its first page, in hexadecimal)
-    newest      the newest log file and how many octets it has at least: log.0000000007:4096
+    newest      the newest log file, and up to which octet it has been flushed, at least: log.0000000007:0000004096
     opening     is there while the first process opens the environment
     suspect     what Berkeley DB has found wrong: the next start reads everything before it believes anything
     clean       sizes and times of the files after a clean end; while they are so, nobody has touched them
@@ -12,8 +12,12 @@ Nothing here is needed to recover what a crash leaves; these files are hints, an
 import contextlib
 import json
 import os
-from array import array
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mboxlist.disk import sync_folder
 
@@ -21,7 +25,9 @@ TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", 
 OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED)
 _ID = slice(52, 72)             # the identity of a file in its first page
 _LONGEST = 2000                 # octets of a cause
-_PIECE = 8 << 20                # octets of a table that are read at a time
+_PIECE = 1 << 20                # octets of a table that are looked at at a time
+_CHECKED = 1                    # of the flags in a table's first page: every page has a checksum,
+_CHECK = slice(28, 32)          # which is here
 
 
 def logs(folder: Path) -> list[Path]:
@@ -80,16 +86,41 @@ def log_size(folder: Path) -> tuple[int, int]:
 
 
 def note_newest(folder: Path, there: tuple[int, int] | None = None) -> bool:
-    """Put the newest log file on record, whose name is on disk; with `there` so much of it as is on disk. Whether that
+    """Put on record that so much of the log is on disk; without `there` that the newest file's name is. Whether that
     changed anything. Any process may do it: a record that is too old tells less, and nothing wrong."""
     found = there or (log_size(folder)[0], 0)
     if found <= newest(folder):
         return False
-    new = folder / f".{NEWEST}.{os.getpid()}"
-    with contextlib.suppress(OSError):
-        new.write_text(f"log.{found[0]:010}:{found[1]}")
-        new.replace(folder / NEWEST)
+    with contextlib.suppress(OSError), Flushed(folder) as record:
+        record.write(found)
     return True
+
+
+class Flushed:
+    """How far the log has been flushed, written after each flush. It is not synced itself: after a loss of power it may
+    be an older one. What is behind it nobody was answered for, or it was only in the last moments."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NEWEST
+        self._file = -1
+
+    def write(self, there: tuple[int, int]) -> None:
+        """All in place and in one sector: nobody reads half of it. Raises OSError."""
+        if self._file < 0:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.pwrite(self._file, b"log.%010d:%010d\n" % there, 0)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> "Flushed":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
 
 
 def begin(folder: Path) -> None:
@@ -132,7 +163,6 @@ def _stamps(folder: Path) -> dict[str, list[int]]:
 
 def mark_clean(folder: Path) -> None:
     """Everybody has left, and everything is in the tables. Raises OSError."""
-    note_newest(folder, log_size(folder))
     (folder / CLEAN).write_text(json.dumps(_stamps(folder)))
 
 
@@ -183,7 +213,8 @@ def look(folder: Path) -> str:
 
 
 def bad_pages(table: Path) -> str:
-    """What is wrong with the pages of a table by their numbers, which each has in it; "" if nothing is.
+    """What is wrong with the pages of a table by their numbers, which each has in it, and by their checksums, if they
+    have any; "" if nothing is.
 
     A page of zeros passes for an empty one with Berkeley DB, although it has checksums. For a table that is closed.
     """
@@ -193,6 +224,7 @@ def bad_pages(table: Path) -> str:
         page = int.from_bytes(head[20:24], "little") if len(head) == 512 else 0
         if page not in (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536):
             return "its first page cannot be read"
+        checked = bool(head[26] & _CHECKED)
         last = int.from_bytes(head[32:36], "little")
         if size < (last + 1) * page:
             return f"it has been cut short: {size} octets instead of {(last + 1) * page}"
@@ -202,12 +234,33 @@ def bad_pages(table: Path) -> str:
             count = min(len(data) // page, last + 1 - at)
             if count <= 0:
                 break
-            data = data[:count * page]
-            numbers = array("I", range(at, at + count)).tobytes()
-            if any(data[8 + octet::page] != numbers[octet::4] for octet in range(4)):
-                return f"a page of those from {at} to {at + count - 1} is not what it was"
+            there = np.frombuffer(data, np.uint8, count * page).reshape(count, page)
+            wrong = _field(there, slice(8, 12)) != np.arange(at, at + count, dtype=np.uint32)
+            if checked:
+                wrong |= (_hashes(there) != _field(there, _CHECK)) & (np.arange(at, at + count) > 0)
+            if wrong.any():
+                return f"page {at + int(np.flatnonzero(wrong)[0])} is not what it was"
             at += count
     return ""
+
+
+def _field(pages: NDArray[np.uint8], where: slice) -> NDArray[Any]:
+    """A number of 4 octets of each page."""
+    return np.ascontiguousarray(pages[:, where]).view("<u4")[:, 0]
+
+
+@cache
+def _weights(page: int) -> NDArray[np.uint32]:
+    """What each octet of a page counts in its checksum: powers of 33, and nothing where the checksum itself is."""
+    powers = np.cumprod(np.concatenate([[1], np.full(page - 1, 33)]).astype(np.uint32), dtype=np.uint32)[::-1].copy()
+    powers[_CHECK] = 0
+    return powers
+
+
+def _hashes(pages: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """The checksum of each page: found out by comparison with many pages, a sum modulo 2^32."""
+    found: NDArray[np.uint32] = pages.astype(np.uint32) @ _weights(pages.shape[1])
+    return found
 
 
 # The log
@@ -218,9 +271,10 @@ _HEADER = 12                    # octets before a record's own: where the one be
 
 
 def end_of_log(folder: Path) -> tuple[str, bytes]:
-    """The newest log file as it is. Recovery only adds to it, unless it comes upon something damaged."""
+    """The newest log file as it is, without the zeros that it may have been made longer with. Recovery only adds to
+    it, unless it comes upon something damaged."""
     there = logs(folder)
-    return (there[-1].name, there[-1].read_bytes()) if there else ("", b"")
+    return (there[-1].name, there[-1].read_bytes().rstrip(b"\0")) if there else ("", b"")
 
 
 def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int | None:
@@ -245,6 +299,8 @@ def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> 
     differs, then = cut_at(folder, before, ended), before[1]
     if differs is None:
         return False
+    if (int(before[0][4:] or 0), differs) < newest(folder):         # so far it had been flushed
+        return True
     at = 0
     while True:
         length = int.from_bytes(then[at + 4:at + 8], "little")

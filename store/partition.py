@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from attrs import evolve
 from numpy.typing import NDArray
 
 from mboxlist.disk import is_disk_full, sync_folder
@@ -37,7 +38,8 @@ from store.pictures import Pictures
 from store.portable import Unwritten
 from store.quota import QuotaTable
 from store.readers import Readers
-from store.refs import MessageRecord, References
+from store.refs import UNSEEN_TRACE, MessageRecord, References
+from store.remains import trace_of
 from store.removed import Removed
 from store.settings import Settings
 from store.txn import WriteTxn, state_key
@@ -79,7 +81,7 @@ class Partition:
         self.states = self.env.table("state.db", page=4096, glances=True)
         self.quotas = QuotaTable(self.env.table("quota.db", page=4096, glances=True), settings)
         self.domains = Domains(lambda: (self.quotas,), settings)       # the store has one for all its partitions
-        self.refs = References(self.env.table("messages.db", glances=True), self.env.table("purge.db"))
+        self.refs = References(self.env.table("messages.db", glances=True), self.env.table("purge.db"), self._seen)
         self.readers = Readers(self.env.table("seen.db"))
         self.vanished = Vanished(self.env.table("vanished.db", page=4096))
         self.removed = Removed(self.env.table("removed.db"))
@@ -390,6 +392,39 @@ class Partition:
         """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
         get = self._cache.get
         return are_sound([get(serial.to_bytes(8, "big")) for serial in serials], mids, traces)
+
+    def _seen(self, mid: bytes, record: MessageRecord) -> MessageRecord:
+        """What is known of a message file, with what it says itself. One that cannot be read has no trace header."""
+        path = self.files.locate(mid, record.serial)
+        try:
+            found = None if path is None else trace_of(path, mid, ())
+        except (OSError, StoreError):
+            found = None
+        return evolve(record, trace=0) if found is None else evolve(record, trace=found[0], size=found[1])
+
+    def settle_file(self, mid: bytes) -> MessageRecord | None:
+        """What is known of a message file, which is looked at now if nobody has done so since databases were made anew.
+
+        Raises StoreError CORRUPT when it is missing or damaged.
+        """
+        record = self.refs.find(mid, raw=True)
+        if record is None or record.trace != UNSEEN_TRACE:
+            return record
+        path = self.files.locate(mid, record.serial)
+        seen = None if path is None else trace_of(path, mid, ())
+
+        def work(txn: WriteTxn) -> MessageRecord | None:
+            now = txn.refs.find_to_change(mid, txn.handle, raw=True)
+            if now is not None and now.trace == UNSEEN_TRACE:
+                now = evolve(now, trace=0) if seen is None else evolve(now, trace=seen[0], size=seen[1])
+                txn.refs.write(mid, now, txn.handle)
+            return now
+
+        record = self.transact(work)
+        if seen is None:
+            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {mid.hex()} is "
+                             + ("missing" if path is None else "damaged"))
+        return record
 
     def rebuild_cached(self, row: np.void) -> CachedMessage:
         """The cache record of a message, made from its file and kept. Raises StoreError CORRUPT."""

@@ -298,7 +298,7 @@ def recount_purge(partition: Partition) -> list[Correction]:
     """Have everything wait for the purge that was released."""
     waiting = set(partition.refs.waiting(FOREVER))
     done = []
-    for mid, record in partition.refs.all():
+    for mid, record in partition.refs.all(raw=True):
         if record.released and not record.references and (record.released, mid) not in waiting:
             transact(partition.env, lambda txn, mid=mid: partition.refs.list_for_purge(mid, txn))  # type: ignore[misc]
             done.append(Correction("it was released, and did not wait for the purge", f"message {mid.hex()}"))
@@ -322,7 +322,7 @@ def _rebuild_cached(partition: Partition) -> list[Correction]:
 def lost_cached(partition: Partition) -> Iterator[bytes]:
     """The messages that are in use and have no cache record of their own. No cursor stays open between two."""
     start = b""
-    while batch := list(islice(partition.refs.all(start=start), CACHED)):
+    while batch := list(islice(partition.refs.all(start=start, raw=True), CACHED)):
         for mid, record in batch:
             cached = partition.cached([record.serial])[0]
             if record.references and (cached is None or cached.mid != mid or cached.trace != record.trace):

@@ -5,6 +5,9 @@ an earlier process has met something that Berkeley DB could not read, the enviro
 `<folder>.damaged-<time>`, and made again: from its own log, if that goes back to the beginning; from the newest
 snapshot and the log since; from those of its tables that are whole. What is still missing then comes from the user area
 and the message files (`remake`). What was found and done is in `<root>/recovered/<time>.json`.
+
+Until all of it is on disk `<root>/mending` says what was set aside, and where: a start that comes upon it begins the
+work anew from there, so nobody takes what is half made for a store.
 """
 
 import json
@@ -32,6 +35,7 @@ from store.userarea import mark_behind, read_epoch
 log = logging.getLogger(__name__)
 
 REPORTS = "recovered"
+MENDING = "mending"         # the file in the store's folder that is there while environments are made anew
 LIST = snapshots.LIST
 MAIN = frozenset({"index.db", "state.db", "messages.db", "mailboxes.db", "users.db"})     # better older than none
 PAST_THE_END = "BDB2509"    # what Berkeley DB says of tables that are newer than the log
@@ -68,13 +72,25 @@ class Recovery:
     events: dict[str, Event] = field(factory=dict)
     adopted: dict[str, list[list[Path]]] = field(factory=dict)
     notes: list[str] = field(factory=list)
+    begun: dict[str, dict[str, Any]] = field(factory=dict)      # by environment: aside, found, cut
+    over: bool = False                                          # the store is open: nothing is mended any more
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            self.begun = json.loads((self.root / MENDING).read_text())
+        except FileNotFoundError:
+            self.begun = {}
+        except (OSError, ValueError) as error:
+            raise StoreError(Problem.UNAVAILABLE, f"{self.root / MENDING} cannot be read: {error}") from error
 
     def opened(self, environment: str, open: Callable[[], T]) -> T:
         """What `open` gives, once the environment can be used. Raises what `open` raises, StoreError UNAVAILABLE."""
+        if self.over:
+            return open()
         folder = self.root / environment
         allow(folder, self.notes)
-        found = self.wrong(environment)
-        cut = False
+        begun = self._cut_off(environment)
+        found, cut = (str(begun["found"]), bool(begun["cut"])) if begun else (self.wrong(environment), False)
         for _ in range(2):
             if not found:
                 try:
@@ -83,9 +99,35 @@ class Recovery:
                     found, cut = str(error), True
                 except (Damaged, Failure) as error:
                     found, cut = str(error), PAST_THE_END in str(error)
-            self._mend(environment, found.replace(f"{folder}: ", ""), cut)
-            found = ""
+            self._mend(environment, found.replace(f"{folder}: ", ""), cut, Path(begun["aside"]) if begun else None)
+            found, begun = "", None
         return open()
+
+    def _cut_off(self, environment: str) -> dict[str, Any] | None:
+        """What an earlier start had begun to do about the environment, if it had been set aside."""
+        begun = self.begun.get(environment)
+        if begun is None or not Path(begun["aside"]).is_dir():
+            return None
+        log.error("%s was being made anew when an earlier start was cut off: that begins once more", environment)
+        return begun
+
+    def _begin(self, environment: str, aside: Path, found: str, cut: bool) -> None:
+        """Have the next start know, on disk, in case that this one does not come to its end."""
+        self.begun = {**self.begun, environment: {"aside": str(aside), "found": found, "cut": cut}}
+        new = self.root / f"{MENDING}.new"
+        with new.open("w") as file:
+            json.dump(self.begun, file)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.root / MENDING)
+        sync_folder(self.root)
+
+    def ended(self) -> None:
+        """Everything is on disk. Raises OSError."""
+        self.over = True
+        if self.begun:
+            (self.root / MENDING).unlink(missing_ok=True)
+            sync_folder(self.root)
 
     def wrong(self, environment: str) -> str:
         """What can be seen to be wrong without opening it; "" if nothing."""
@@ -111,16 +153,19 @@ class Recovery:
         mine = [partitions] if environment == LIST else [(self.root / environment).parent]
         return any(read_epoch(place) for each in mine for place in (each.iterdir() if environment == LIST else [each]))
 
-    def _mend(self, environment: str, found: str, cut: bool) -> None:
+    def _mend(self, environment: str, found: str, cut: bool, aside: Path | None) -> None:
+        """Make it anew. `aside`: it has been set aside already, and what is in its place is half made."""
         folder = self.root / environment
         log.error("%s is damaged (%s): it is made anew from what there is", environment, found)
         event = self.events[environment] = Event(environment, found)
-        if ".db" not in found and folder.is_dir():
+        if aside is None and ".db" not in found and folder.is_dir():
             bad = damage.look_through(folder, recover=False)
             event.found = "; ".join([found, *(f"{name}: {why}" for name, why in (bad or {}).items())])
-        aside = aside_name(folder, self.began)
         try:
-            damage.set_aside(folder, aside)
+            if aside is None:
+                aside = aside_name(folder, self.began)
+                self._begin(environment, aside, event.found, cut)
+                damage.set_aside(folder, aside)
             event.aside = str(aside)
             done = self._from_snapshot(environment, aside, cut) or damage.mend(folder, aside, cut=cut)
             if not done.exact and (done.source == "nothing" or MAIN & done.lost.keys()):
@@ -159,12 +204,17 @@ class Recovery:
             def put_back(snapshot: snapshots.Snapshot = snapshot) -> int:
                 return snapshots.put_back(snapshot, environment, folder, [aside, *archive]).last
 
-            last = damage.apart(put_back)
+            last = damage.apart(put_back, folder)
             if last == newest and _goes_on(aside, folder, newest) and damage.look_through(folder, recover=False) == {}:
-                (folder / traces.TABLES).unlink(missing_ok=True)
+                self._forget_traces(folder)
                 return Mended(aside, exact=True, source=f"the snapshot {snapshot.name} and the log since")
         damage.bring(aside, folder, [])
         return None
+
+    @staticmethod
+    def _forget_traces(folder: Path) -> None:
+        for name in (traces.TABLES, traces.NEWEST):
+            (folder / name).unlink(missing_ok=True)
 
     def from_old_snapshot(self, environment: str, aside: Path) -> Mended | None:
         """Made from the newest snapshot that is whole, with as much of the log as there is."""
@@ -178,13 +228,12 @@ class Recovery:
                 damage.bring(aside, folder, [])
                 logs = [] if most is None else [aside]
 
-
                 def put_back(snapshot: snapshots.Snapshot = snapshot, logs: Sequence[Path] = logs,
                              most: int | None = most) -> int:
                     return snapshots.put_back(snapshot, environment, folder, logs, most=most).last
 
-                if damage.apart(put_back) is not None and damage.look_through(folder, recover=False) == {}:
-                    (folder / traces.TABLES).unlink(missing_ok=True)
+                if damage.apart(put_back, folder) is not None and damage.look_through(folder, recover=False) == {}:
+                    self._forget_traces(folder)
                     return Mended(aside, logs_lost=True, source=f"the snapshot {snapshot.name}"
                                   + (", and the log as far as it goes" if logs else ""))
         return None
@@ -218,8 +267,9 @@ def _goes_on(aside: Path, folder: Path, newest: int) -> bool:
     log, put_back = aside / f"log.{newest:010}", folder / f"log.{newest:010}"
     if not log.is_file() or there == newest and log.stat().st_size < octets:
         return False
-    with put_back.open("rb") as file, log.open("rb") as other:
-        return file.read(log.stat().st_size) == other.read()
+    written = log.read_bytes().rstrip(b"\0")           # what comes behind that is there for records to come
+    with put_back.open("rb") as file:
+        return file.read(len(written)) == written
 
 
 def _stamp(when: float) -> str:

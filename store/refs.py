@@ -9,7 +9,7 @@ order of time.
 import logging
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,10 @@ if TYPE_CHECKING:                   # who only counts needs no database
 log = logging.getLogger(__name__)
 
 _RECORD = struct.Struct("<QIQIIQ")
-FIGURES = np.dtype([("serial", "<u8"), ("references", "<u4"), ("size", "<u8"), ("trace", "<u4"), ("released", "<u4"),
-                    ("check", "<u8")])      # the same as an array
+STORED = np.dtype([("serial", "<u8"), ("references", "<u4"), ("size", "<u8"), ("trace", "<u4"), ("released", "<u4"),
+                   ("check", "<u8")])       # the same, for many at a time
+UNSEEN_TRACE = (1 << 32) - 1    # stands for the length of a trace header in a file that nobody has looked at yet
+_TRACE, _UNSEEN = slice(20, 24), struct.pack("<I", UNSEEN_TRACE)    # where it is stored, and how
 _UNKNOWN = bytes(_RECORD.size)
 FOREVER = (1 << 32) - 2     # Unix time after everything on the purge list
 _DUE = struct.Struct(">I")
@@ -63,36 +65,55 @@ class MessageRecord:
 
 
 class References:
-    """The two tables."""
+    """The two tables. Of a file that nobody has looked at since the tables were made anew, `look` completes the record.
+    """
 
-    def __init__(self, messages: "Table", purge: "Table") -> None:
+    def __init__(self, messages: "Table", purge: "Table",
+                 look: Callable[[bytes, MessageRecord], MessageRecord] = lambda mid, record: record) -> None:
         self._messages = messages
         self._purge = purge
+        self._look = look
 
-    def find(self, mid: bytes, txn: "Txn" = None) -> MessageRecord | None:
-        """The record of a message file."""
+    def _record(self, mid: bytes, data: bytes) -> MessageRecord:
+        record = MessageRecord.from_bytes(data)
+        return record if record.trace != UNSEEN_TRACE else self._look(mid, record)
+
+    def _stored(self, mid: bytes, data: bytes) -> bytes:
+        """The same, as it would be stored."""
+        return data if data[_TRACE] != _UNSEEN else self._look(mid, MessageRecord.from_bytes(data)).to_bytes()
+
+    def find(self, mid: bytes, txn: "Txn" = None, *, raw: bool = False) -> MessageRecord | None:
+        """The record of a message file; `raw`: as it is stored."""
         data = self._messages.get(mid, txn)
-        return MessageRecord.from_bytes(data) if data is not None else None
+        if data is None:
+            return None
+        return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
     def figures(self, mids: Iterable[bytes], txn: "Txn" = None) -> NDArray[Any]:
-        """The records of these message files as an array of FIGURES, all 0 for one that is not known: no arrival has
+        """The records of these message files as an array of STORED, all 0 for one that is not known: no arrival has
         the serial 0."""
         get = self._messages.get
-        return np.frombuffer(b"".join([get(mid, txn) or _UNKNOWN for mid in mids]), FIGURES)
+        return np.frombuffer(b"".join([self._stored(mid, get(mid, txn) or _UNKNOWN) for mid in mids]), STORED)
 
     def glance(self, mid: bytes) -> MessageRecord | None:
         """The record as it is at this moment (see `kv.Table.glance`)."""
         data = self._messages.glance(mid)
-        return MessageRecord.from_bytes(data) if data is not None else None
+        return self._record(mid, data) if data is not None else None
 
-    def find_to_change(self, mid: bytes, txn: "Txn") -> MessageRecord | None:
-        """The same, locked to the end of the transaction."""
+    def find_to_change(self, mid: bytes, txn: "Txn", *, raw: bool = False) -> MessageRecord | None:
+        """The same as `find`, locked to the end of the transaction."""
         data = self._messages.get_to_change(mid, txn)
-        return MessageRecord.from_bytes(data) if data is not None else None
+        if data is None:
+            return None
+        return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
     def write(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """Set the record."""
         self._messages.put(mid, record.to_bytes(), txn)
+
+    def write_stored(self, mid: bytes, data: bytes, txn: "Txn") -> None:
+        """Set the record, in its stored form."""
+        self._messages.put(mid, data, txn)
 
     def add(self, mid: bytes, count: int, check: int, txn: "Txn") -> None:
         """`count` more index records, whose marks sum to `check`, use the file. Raises StoreError CORRUPT."""
@@ -155,17 +176,18 @@ class References:
             self._messages.delete(mid, txn)
 
     def all_figures(self, most: int, txn: "Txn" = None) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
-        """The digests of all message files that are known, in order, so many at a time, and their FIGURES."""
+        """The digests of all message files that are known, in order, so many at a time, and their records."""
         rows = self._messages.scan(b"", None, txn, hold=txn is not None)
         while some := list(islice(rows, most)):
-            yield [mid for mid, _ in some], np.frombuffer(b"".join([data for _, data in some]), FIGURES)
+            yield [mid for mid, _ in some], np.frombuffer(
+                b"".join([self._stored(mid, data) for mid, data in some]), STORED)
 
-    def all(self, txn: "Txn" = None, start: bytes = b"", end: bytes | None = None
+    def all(self, txn: "Txn" = None, start: bytes = b"", end: bytes | None = None, *, raw: bool = False
             ) -> Iterator[tuple[bytes, MessageRecord]]:
         """Every message file that is known, in order of digest, or those from `start` up to, not including, `end`;
-        within a transaction they stay as they are."""
+        within a transaction they stay as they are. `raw`: as they are stored."""
         for mid, data in self._messages.scan(start, end, txn, hold=txn is not None):
-            yield mid, MessageRecord.from_bytes(data)
+            yield mid, MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
 
 def mark(mailbox: MailboxId, uid: int) -> int:

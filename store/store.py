@@ -114,8 +114,10 @@ class Store:
                     users.settle_aliases()
                 for env in (self.mailboxes.env, *(partition.env for partition in self.partitions.values())):
                     env.opened()
-                if self.recovery is not None and self.recovery.is_needed():
-                    log.warning("what was done is in %s", self.recovery.report())
+                if self.recovery is not None:
+                    if self.recovery.is_needed():
+                        log.warning("what was done is in %s", self.recovery.report())
+                    self.recovery.ended()
         except NeedsRecovery as error:
             self._be_out()
             raise StoreError(Problem.UNAVAILABLE, "The store needs recovery: stop every process that uses it",

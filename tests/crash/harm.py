@@ -21,6 +21,8 @@ from store.store import Store
 BROKEN = (Failure, StoreError)
 LIST, INDEX = "mboxlist", "partitions/primary/index"
 ENVIRONMENTS = (LIST, INDEX)
+SECOND = "second"               # another partition, of large stores
+CHECKED = "checked"             # what is told by `onecopy check` or `onecopy scrub`, and not by a start
 
 #: By mailbox: UID -> what a client sees of the message: octets, flags, internal date.
 Ledger = dict[str, dict[int, tuple[bytes, int, int]]]
@@ -82,6 +84,8 @@ def copy(source: str, target: str) -> None:
 def named(told: list[dict[str, Any]], said: dict[str, list[str]]) -> bool:
     """Whether the reports name each environment that was harmed, and one of the files."""
     text = {event["environment"]: str(event) for report in told for event in report["environments"]}
+    notes = str([report["notes"] for report in told])
+    text |= {environment: notes for environment in said.keys() - text.keys() if f"/{environment}" in notes}
     return all(environment in text and (not files or any(file in text[environment] for file in files))
                for environment, files in said.items())
 
@@ -164,6 +168,12 @@ def _flip_log(folder: Path, random: Random) -> None:
     _flip(traces.logs(folder)[-1], random, 50)
 
 
+def _flip_end(folder: Path, random: Random) -> None:
+    """A bit in the last record, which had been flushed."""
+    log = traces.logs(folder)[-1]
+    _flip_at(log, len(log.read_bytes().rstrip(b"\0")) - random.randrange(2, 12))
+
+
 def _cut(path: Path, random: Random) -> None:
     os.truncate(path, random.randrange(path.stat().st_size))
 
@@ -212,5 +222,84 @@ WAYS: dict[str, Way] = {
     "the partition's logs are gone": _each([INDEX], _drop_logs),
     "the newest log is cut off": _each([INDEX], _cut_log),
     "bits of the newest log are flipped": _each([INDEX], _flip_log),
+    "a bit at the end of the log is flipped": _each([INDEX], _flip_end),
     "the regions are another's": _regions,
+}
+
+
+def _no_mode(folder: Path, random: Random) -> None:
+    for path in (*folder.iterdir(), folder):
+        path.chmod(random.choice((0, 0o400, 0o200)))
+
+
+def _foreign(folder: Path, random: Random) -> None:
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, 12345, 12345)
+
+
+OWNERS: dict[str, Way] = {
+    "the modes of the list's files are wrong": _each([LIST], _no_mode),
+    "the modes of the partition's files are wrong": _each([INDEX], _no_mode),
+    "the list's files are another's": _each([LIST], _foreign),
+    "the partition's files are another's": _each([INDEX], _foreign),
+}
+
+
+# The user area, beside databases that are sound
+
+def _portable(harm: Callable[[Path, Random], None]) -> Way:
+    def way(root: Path, random: Random) -> dict[str, list[str]]:
+        there = sorted((root / "partitions/primary/users").rglob("store.idx"))
+        paths = random.sample(there, min(3, len(there)))
+        for path in paths:
+            harm(path, random)
+        return {CHECKED: [str(path) for path in paths]}
+
+    return way
+
+
+PORTABLE: dict[str, Way] = {
+    "bits of store.idx are flipped": _portable(lambda path, random: _flip(path, random, 3)),
+    "store.idx is cut off": _portable(_cut),
+    "store.idx is gone": _portable(lambda path, random: path.unlink()),
+}
+
+
+# Large stores: two partitions, and message files that are harmed
+
+_ALL = (*ENVIRONMENTS, f"partitions/{SECOND}/index")
+
+LARGE: dict[str, Way] = {
+    **{name: way for name, way in WAYS.items() if "both folders" not in name},
+    **OWNERS, **PORTABLE,
+    "the second partition's folder is gone": _each(_ALL[2:], lambda path, random: shutil.rmtree(path)),
+    "the second partition's folder is empty": _each(_ALL[2:], _empty),
+    "all folders are gone": _each(_ALL, lambda path, random: shutil.rmtree(path)),
+    "all folders are empty": _each(_ALL, _empty),
+    "a bit of partitions/second/index/index.db is flipped": _table("partitions/second/index/index.db", _root_page),
+}
+
+
+Spoiling = Callable[[Path, Random, list[str]], dict[str, list[str]]]
+
+
+def _spoil(harm: Callable[[Path, Random], None], folders: Iterable[str] = ()) -> Spoiling:
+    """Harms these message files, and takes folders away besides."""
+    def way(root: Path, random: Random, mids: list[str]) -> dict[str, list[str]]:
+        for mid in mids:
+            for path in root.glob(f"partitions/*/messages/{mid[0]}/{mid[1:3]}/{mid}"):
+                harm(path, random)
+        for folder in folders:
+            shutil.rmtree(root / folder)
+        return {CHECKED: mids, **{folder: [] for folder in folders}}
+
+    return way
+
+
+SPOILING: dict[str, Spoiling] = {
+    "bits of message files are flipped": _spoil(lambda path, random: _flip(path, random, 2)),
+    "message files are cut off": _spoil(_cut),
+    "message files are gone": _spoil(lambda path, random: path.unlink()),
+    "message files are cut off, and the partition's folder is gone": _spoil(_cut, [INDEX]),
+    "message files are gone, and all folders are gone": _spoil(lambda path, random: path.unlink(), _ALL),
 }

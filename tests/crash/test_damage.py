@@ -10,16 +10,27 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from random import Random
 
 import pytest
+from berkeleydb import db
 
+from mboxlist import damage
+from mboxlist.kv import Failure
 from mboxlist.names import MailboxName
-from store import portable, recovery, remake, snapshots
+from mboxlist.traces import bad_pages
+from store import moving, partitions, portable, recovery, refill, scrub, snapshots
 from store.check import check
+from store.errors import StoreError
+from store.expunge import expunge, purge
+from store.flags import change_flags
+from store.recovery import Recovery
+from store.refill import Refill
+from store.refs import FOREVER, UNSEEN_TRACE
 from store.store import Store
+from store.values import Flag, FlagAction, Flags
 from tests.conftest import MEMORY
 from tests.crash import harm
 from tests.crash.harm import WAYS, Ledger, ledger
@@ -27,6 +38,7 @@ from tests.support import wait
 from tests.support.imap import Imap
 from tests.support.server import Server
 from tests.support.stores import SMALL, deliver, make_store
+from tests.support.volume import Volume
 
 MAILBOXES = ("user/alice/INBOX", "user/bob/INBOX", "user/alice/Archive")
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
@@ -92,6 +104,7 @@ FEW = {
     "old": [f"a bit of {harm.INDEX}/index.db is flipped", f"{harm.INDEX}/state.db is deleted",
             f"a page of {harm.INDEX}/messages.db is zeros", f"{harm.INDEX}/cache.db is deleted",
             f"{harm.LIST}/mailboxes.db is deleted", "the partition's folder is gone", "the logs are gone",
+            "a bit at the end of the log is flipped",
             "bits of the newest log are flipped", "the regions are another's"],
     "snapshot": [f"a page of {harm.INDEX}/index.db is junk", f"{harm.LIST}/users.db is deleted",
                  "both folders are empty", "the logs are gone"],
@@ -111,8 +124,8 @@ def test_a_damaged_store_mends_itself(damaged: tuple[str, Path, Ledger], way: st
             break
         except harm.BROKEN:
             harm.let_go(root)
-    for item in list(remake.uncached(store)):
-        remake.cache_one(store, item)
+    for item in list(refill.uncached(store)):
+        refill.cache_one(store, item)
     wrong = harm.differences(before, after)
     assert store.recovery is not None and not wrong, (way, stage, wrong[:5], store.recovery.events)
     assert check(store) == [], (way, stage)
@@ -126,6 +139,211 @@ def test_a_damaged_store_mends_itself(damaged: tuple[str, Path, Ledger], way: st
     again = Store(root, SMALL)
     assert again.recovery is not None and not again.recovery.events and check(again) == []
     again.close()
+
+
+class _Cut(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("damaged", ["old"], indirect=True)
+@pytest.mark.parametrize("where", ["mending", "remaking", "reporting"])
+def test_a_start_that_is_cut_off_while_it_mends_begins_that_anew(
+        damaged: tuple[str, Path, Ledger], where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """index.db is gone, and what else is sound must still be there for the second start."""
+    _, whole, before = damaged
+    root = tmp_path / "store"
+    shutil.copytree(whole, root, copy_function=harm.copy)
+    said = WAYS[f"{harm.INDEX}/index.db is deleted"](root, Random(1))
+    place, name = {"mending": (damage, "mend"), "remaking": (Refill, "_messages"),
+                   "reporting": (Recovery, "report")}[where]
+
+    def cut(*_: object, **__: object) -> None:
+        raise _Cut
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, cut)
+        with pytest.raises(_Cut):
+            Store(root, SMALL)
+    harm.let_go(root)
+    store = Store(root, SMALL)
+    told = [json.loads(path.read_text()) for path in (root / "recovered").glob("*.json")]
+    assert harm.differences(before, ledger(store)) == [] and harm.named(told, said)
+    assert "its tables" in str(told) and "nothing" not in str(told) and not (root / recovery.MENDING).exists()
+    for item in list(refill.uncached(store)):
+        refill.cache_one(store, item)
+    assert check(store) == []
+    store.close()
+
+
+@pytest.mark.parametrize("damaged", ["old"], indirect=True)
+def test_a_message_that_comes_again_before_its_file_was_looked_at(damaged: tuple[str, Path, Ledger], tmp_path: Path
+                                                                  ) -> None:
+    """Its file begins with the trace header of the first one, which only the file tells."""
+    _, whole, before = damaged
+    root = tmp_path / "store"
+    shutil.copytree(whole, root, copy_function=harm.copy)
+    WAYS["both folders are gone"](root, Random(1))
+    store = Store(root, SMALL)
+    body = b"Subject: 1\r\n\r\n1 %s\r\n" % (b"x" * 300)
+    deliver(store, body, "user/alice/INBOX")
+    deliver(store, body, "user/alice/INBOX", trace=TRACE.replace(b"sender", b"other"))
+    after = ledger(store)["user/alice/INBOX"]
+    new = sorted(after.keys() - before["user/alice/INBOX"].keys())
+    assert [after[uid][0] for uid in new] == [body, body]
+    for item in list(refill.uncached(store)):
+        refill.cache_one(store, item)
+    known = list(store.partitions["primary"].refs.all(raw=True))
+    assert check(store) == [] and all(record.trace != UNSEEN_TRACE for _, record in known)
+    store.close()
+
+
+def test_files_of_expunged_messages_wait_for_the_purge_when_the_tables_about_files_are_lost(tmp_path: Path) -> None:
+    """One was expunged, and one nobody ever had: the index is whole, so neither is anybody's."""
+    store = make_store(tmp_path / "store")
+    for number in range(2):
+        deliver(store, b"Subject: %d\r\n\r\n" % number, "user/alice/INBOX")
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    change_flags(store, entry, [2], FlagAction.ADD, Flags(Flag.DELETED))
+    expunge(store, entry)
+    store.close()
+    for name in ("messages.db", "purge.db"):
+        (tmp_path / "store" / harm.INDEX / name).unlink()
+    store = Store(tmp_path / "store", SMALL)
+    partition = store.partitions["primary"]
+    waiting = list(partition.refs.waiting(FOREVER))
+    assert len(waiting) == 1 and purge(partition, waiting[0][0] + SMALL.purge_delay + 1) == 1
+    assert len(list((tmp_path / "store").glob("partitions/primary/messages/?/??/*"))) == 1
+    for item in list(refill.uncached(store)):
+        refill.cache_one(store, item)
+    assert check(store) == []
+    store.close()
+
+
+def test_of_two_partitions_only_the_harmed_one_is_made_anew(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    partitions.add(store, harm.SECOND)
+    for number in range(3):
+        deliver(store, b"Subject: %d\r\n\r\n" % number, "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
+    moving.move_owner(store, "bob", harm.SECOND)
+    before = ledger(store)
+    store.close()
+    shutil.rmtree(tmp_path / "store/partitions/second/index")
+    store = Store(tmp_path / "store", SMALL)
+    assert store.recovery is not None and list(store.recovery.events) == ["partitions/second/index"]
+    for item in list(refill.uncached(store)):
+        refill.cache_one(store, item)
+    assert harm.differences(before, ledger(store)) == [] and check(store) == []
+    store.close()
+
+
+@pytest.mark.parametrize("way", harm.SPOILING)
+def test_message_files_that_are_harmed_are_told_and_nothing_else_is_lost(way: str, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    partitions.add(store, harm.SECOND)
+    for number in range(3):
+        deliver(store, b"Subject: %d\r\n\r\n%s\r\n" % (number, b"x" * 400), "user/alice/INBOX", trace=TRACE)
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    row = store.open_mailbox(entry).rows[1]
+    before = ledger(store)["user/alice/INBOX"]
+    store.close()
+    mid = bytes(row["mid"]).hex()
+    said = harm.SPOILING[way](tmp_path / "store", Random(3), [mid])
+    store = Store(tmp_path / "store", SMALL)
+    mailbox = store.open_mailbox(entry)
+    assert mailbox.rows["uid"].tolist() == [1, 2, 3]
+    for uid, at in ((1, 0), (2, 1), (3, 2)):
+        with suppress(StoreError) if uid == 2 and "bits" not in way else nullcontext(), store.open_message(
+                entry, mailbox.rows[at]) as file:
+            octets = file.read(0, file.size)
+            assert (octets == before[uid][0]) is (uid != 2)     # flipped bits are not noticed by who only reads
+    for item in list(refill.uncached(store)):
+        refill.cache_one(store, item)
+    told = [json.loads(path.read_text()) for path in (tmp_path / "store/recovered").glob("*.json")]
+    assert harm.named(told, {name: files for name, files in said.items() if name != harm.CHECKED})
+    folder = next(scrub.scrub(store.partitions["primary"], scrub.Pace(), first=int(mid[:3], 16)))
+    assert mid in str(folder.findings)
+    store.close()
+
+
+def test_store_idx_that_is_harmed_beside_sound_databases_is_told_by_check(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    deliver(store, b"Subject: 1\r\n\r\n", "user/alice/INBOX", "user/bob/INBOX")
+    before = ledger(store)
+    store.close()
+    for way in harm.PORTABLE.values():
+        said = way(tmp_path / "store", Random(1))
+        store = Store(tmp_path / "store", SMALL)
+        assert ledger(store) == before and store.recovery is not None and not store.recovery.events
+        found = str(check(store))
+        assert all(path in found for path in said[harm.CHECKED])
+        for name in before:
+            deliver(store, b"Subject: again\r\n\r\n", name)
+        portable.write_changed(store, hurry=True)       # a change writes the whole file
+        assert check(store) == []
+        before = ledger(store)
+        store.close()
+
+
+def _refusal(root: Path) -> str:
+    try:
+        Store(root, SMALL)
+    except (StoreError, OSError, Failure) as error:
+        return f"{error} {getattr(error, 'detail', '')}"
+    return ""
+
+
+def test_no_room_to_mend_is_no_damage(tmp_path: Path) -> None:
+    """The start fails, and says why; with room the next one mends from all that there was."""
+    with Volume(tmp_path / "volume", 192 << 20) as volume, harm.small():
+        store = make_store(volume.folder / "store")
+        for number in range(20):
+            deliver(store, b"Subject: %d\r\n\r\n" % number, "user/alice/INBOX")
+        before = ledger(store)
+        store.close()
+        (volume.folder / "store" / harm.INDEX / "state.db").unlink()
+        volume.fill(1 << 20)
+        said = damage.apart(lambda: _refusal(volume.folder / "store"), tmp_path)
+        assert "o space left" in said or "no room" in said, said
+        volume.release()
+        harm.let_go(volume.folder / "store")
+        store = Store(volume.folder / "store", SMALL)
+        assert harm.differences(before, ledger(store)) == []
+        assert store.recovery is not None and "nothing" not in str(store.recovery.events)
+        store.close()
+
+
+@pytest.mark.parametrize("env", ["the list's", "the partition's"])
+@pytest.mark.parametrize("what", ["the modes of {} files are wrong", "{} files are another's"])
+def test_files_that_cannot_be_used_are_given_back(what: str, env: str, tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    deliver(store, b"Subject: 1\r\n\r\n", "user/alice/INBOX")
+    before = ledger(store)
+    store.close()
+    said = harm.OWNERS[what.format(env)](tmp_path / "store", Random(1))
+    store = Store(tmp_path / "store", SMALL)
+    told = [json.loads(path.read_text()) for path in (tmp_path / "store/recovered").glob("*.json")]
+    assert ledger(store) == before and harm.named(told, said) and check(store) == []
+    store.close()
+
+
+def test_pages_in_wrong_places_or_of_zeros_or_with_another_octet_are_found(tmp_path: Path) -> None:
+    """Each kind alone, against a table that has checksums and one that has none."""
+    for checksums in (True, False):
+        path = tmp_path / f"{checksums}.db"
+        table = db.DB()
+        table.set_pagesize(4096)
+        table.set_flags(db.DB_CHKSUM if checksums else 0)
+        table.open(str(path), dbtype=db.DB_BTREE, flags=db.DB_CREATE)
+        for number in range(400):
+            table.put(b"%04d" % number, b"x" * 100)
+        table.close()
+        whole = path.read_bytes()
+        assert bad_pages(path) == ""
+        for harmed in (whole[:4096] + whole[8192:12288] + whole[4096:8192] + whole[12288:],
+                       whole[:8192] + bytes(4096) + whole[12288:], whole[:-4096],
+                       *([whole[:9000] + bytes([whole[9000] ^ 8]) + whole[9001:]] if checksums else [])):
+            path.write_bytes(harmed)
+            assert bad_pages(path), (checksums, len(harmed))
 
 
 def test_a_page_that_goes_bad_in_use_is_mended_by_the_next_start(tmp_path: Path) -> None:

@@ -1,0 +1,483 @@
+"""A partition whose databases were made anew is filled with what they are still missing: part of `remake`.
+
+It takes as long as reading the user area once and writing each record once: message files are not opened before the
+partition serves. That they are there is seen in their folders; what they hold is looked at by housekeeping, afterwards
+(`uncached`), or when somebody needs it first (`MessageRecord.trace`).
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import define, evolve, field
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from store import idxfile
+from store.claims import Claims, Digests, Gathered, is_among
+from store.errors import StoreError
+from store.evidence import solve
+from store.idxfile import Remains
+from store.index import ROW, Rows, chunk_key, encode
+from store.loading import split, tidy
+from store.mailbox import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.messagefiles import MID_OCTETS
+from store.ready import drop_names
+from store.records import every_record, sound
+from store.recount import lost_cached, recount_purge, recount_quota
+from store.refs import STORED, UNSEEN_TRACE, MessageRecord, mark
+from store.remains import Source
+from store.repair import counted
+from store.txn import WriteTxn, state_key
+from store.uidls import of_rows
+
+if TYPE_CHECKING:
+    from store.partition import Partition
+    from store.recovery import Event, Recovery
+    from store.store import Store
+
+log = logging.getLogger(__name__)
+
+PIECE = 64                      # mailboxes, and
+RECORDS = 50_000                # records at the most, of one transaction
+MESSAGES = 5000                 # message files of one transaction
+UNSEEN = 64                     # UIDs behind the last one known of a mailbox of which evidence is looked for
+SHOWN = 50                      # things that are named one by one in the report
+_UIDS = (1 << 32) - 1
+_SERIALS = 1 << 62
+UNCACHED = "uncached"           # the file that is there while cache records may be missing
+
+
+@define(eq=False)
+class Refill:
+    """Makes one partition whole. `found`: every mailbox that has a `store.idx`."""
+
+    store: "Store"
+    recovery: "Recovery"
+    partition: "Partition"
+    event: "Event"
+    found: list[Source]
+    lost: set[str] = field(init=False)
+    bare: bool = field(init=False)              # index or figures have been lost
+    anew: bool = field(init=False)              # there was nothing: every record is written here
+    gathered: Gathered = field(init=False)
+    broken: int = 0                             # chunks that cannot be used
+
+    def __attrs_post_init__(self) -> None:
+        self.anew = self.event.source == "nothing"
+        self.lost = {table.name for table in self.partition.env.every_table()} if self.anew else set(self.event.lost)
+        self.bare = bool(self.lost & {"index.db", "state.db"})
+        self.gathered = Gathered(self.partition)
+
+    def run(self) -> None:
+        """Do all of it. Raises StoreError."""
+        from store.rebuild import limits_of, set_limits  # here: it imports the store
+        partition, event = self.partition, self.event
+        here = [source for source in self.found if source.partition == partition.name]
+        if self.bare or event.logs_lost or self.lost & {"heads.db", "seen.db", "uidls.db", "vanished.db"}:
+            first = partition.first_free_serial()
+            partition.skip_to(partition.epoch + (1 if event.logs_lost or self.bare else 0), first)
+            self._mailboxes(here)
+        if "quota.db" in self.lost or event.logs_lost:
+            set_limits(partition, limits_of(self.found, partition.name))
+        self._messages()
+        recount_quota(partition)
+        if not self.anew:
+            recount_purge(partition)
+        drop_names(partition, self.recovery.adopted.get(partition.name, []))
+        if self.lost & {"messages.db", "index.db", "state.db", "cache.db"} or event.logs_lost:
+            (partition.folder / "index" / UNCACHED).touch(mode=0o600)
+        self._report()
+        partition.flush()
+
+    # Mailboxes
+
+    def _mailboxes(self, here: list[Source]) -> None:
+        store, partition = self.store, self.partition
+        files = {source.head.id: source for source in here}
+        listed = {entry.id: (entry, 0) for entry in store.mailboxes.all() if entry.partition == partition.name}
+        listed |= {entry.id: (entry, when) for when, entry in store.mailboxes.deleted.all()
+                   if entry.partition == partition.name}
+        pending: list[tuple[MailboxEntry, int, Source | None]] = []
+        for mailbox, (entry, removed) in sorted(listed.items()):
+            pending.append((entry, removed, files.get(mailbox)))
+            if len(pending) >= PIECE or sum(source.head.records for *_, source in pending if source) >= RECORDS:
+                self._piece(pending)
+                pending = []
+        self._piece(pending)
+
+    def _piece(self, pending: list[tuple[MailboxEntry, int, Source | None]]) -> None:
+        read = [(entry, removed, source, self._read(source)) for entry, removed, source in pending]
+
+        def work(txn: WriteTxn) -> list[tuple[MailboxId, Rows]]:
+            return [(entry.id, self._mailbox(entry, removed, source, left, txn))
+                    for entry, removed, source, left in read]
+
+        for mailbox, rows in self.partition.transact(work):
+            if self.anew:
+                self.gathered.add(mailbox, rows)
+        tidy(self.partition)
+
+    def _read(self, source: Source | None) -> Remains | None:
+        try:
+            left = None if source is None else idxfile.read_what_is_left(source.path)
+        except StoreError as error:
+            self._missing(f"{source.path if source else ''}: {error}")
+            return None
+        if left is not None and source is not None:
+            for text in left.findings:
+                self._missing(f"{source.path}: {text}")
+        return left
+
+    def _missing(self, text: str) -> None:
+        if len(self.event.missing) < 4 * SHOWN:
+            self.event.missing.append(text)
+
+    def _mailbox(self, entry: MailboxEntry, removed: int, source: Source | None, left: Remains | None, txn: WriteTxn
+                 ) -> Rows:
+        """What its records are now."""
+        partition = self.partition
+        data = None if self.anew else partition.states.get_to_change(state_key(entry.id), txn.handle)
+        state = None if data is None else MailboxState.from_bytes(data, partition.epoch)
+        there = np.empty(0, ROW) if self.anew else self._rows(entry.id, txn)
+        if left is not None and left.heads and "heads.db" in self.lost:
+            partition.heads.put_back(left.heads, txn.handle)
+        newer = source is not None and (state is None or _figures(source, partition)[1] > state.highestmodseq)
+        if not newer and not self.bare and not self.lost & {"vanished.db", "seen.db", "uidls.db"}:
+            return there
+        rows = there
+        if left is not None and ("index.db" in self.lost or newer and self.event.logs_lost or not len(there)):
+            rows = left.rows if "heads.db" in self.lost or not left.heads else self._numbered(left, txn)
+        if rows is not there:
+            self._write(entry.id, rows, txn)
+        self._state(entry, removed, source, state, rows, txn)
+        if left is None or source is None:
+            return rows
+        if "seen.db" in self.lost or newer:
+            for item in left.own:
+                if int(item["reader"]) < len(source.head.readers):
+                    txn.put_own(entry.id, int(item["chunk"]), source.head.readers[int(item["reader"])], item["own"])
+        if "uidls.db" in self.lost or newer:
+            partition.uidls.forget(entry.id, txn.handle)
+            partition.uidls.put(entry.id, of_rows(left.uidls, rows), txn.handle)
+        return rows
+
+    def _write(self, mailbox: MailboxId, rows: Rows, txn: WriteTxn) -> None:
+        index = self.partition.index
+        if not self.anew:
+            for key in [key for key, _ in index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0),
+                                                     txn.handle)]:
+                index.delete(key, txn.handle)
+        for number, part in split(rows):
+            index.put(chunk_key(mailbox, number), encode(part), txn.handle)
+
+    def _rows(self, mailbox: MailboxId, txn: WriteTxn) -> Rows:
+        values = [value for key, value in self.partition.index.scan(
+            chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0), txn.handle)]
+        return np.frombuffer(b"".join(value[:-4] for value in values), ROW) if values else np.empty(0, ROW)
+
+    def _numbered(self, left: Remains, txn: WriteTxn) -> Rows:
+        from store.heads import renumbered
+        numbers = {number: self.partition.heads.number(octets, txn.handle) for number, octets in left.heads.items()}
+        return renumbered(left.rows, {old: new for old, new in numbers.items() if new is not None})
+
+    def _state(self, entry: MailboxEntry, removed: int, source: Source | None, state: MailboxState | None, rows: Rows,
+               txn: WriteTxn) -> None:
+        from store.quotaroots import root_for
+        partition, epoch = self.partition, self.partition.epoch
+        base = state or evolve(MailboxState.new(entry.uidvalidity, epoch, root_for(partition, entry.name)),
+                               uidnext=min(1 + (epoch - 1) * UID_SKIP, _UIDS), highestmodseq=1 + epoch * MODSEQ_SKIP)
+        uidnext, highest = base.uidnext, base.highestmodseq
+        keywords = base.keywords
+        if source is not None:
+            figures = _figures(source, partition)
+            uidnext, highest = max(uidnext, figures[0]), max(highest, figures[1])
+            if state is None or len(source.head.keywords) >= len(keywords):
+                keywords = tuple(source.head.keywords)
+        uidnext = min(max(uidnext, int(rows["uid"].max(initial=0)) + 1), _UIDS)
+        highest = max(highest, int(rows["modseq"].max(initial=1)))
+        made = evolve(base, uidvalidity=entry.uidvalidity, uidnext=uidnext, highestmodseq=highest, changed=highest,
+                      log_since=highest, logged=0, epoch=epoch, removed=removed, moving=False, keywords=keywords,
+                      recent=min(max(base.recent, source.head.recent if source else 1), uidnext))
+        if not self.anew:
+            partition.vanished.forget(entry.id, txn.handle)
+        txn.set_state(entry.id, None, counted(made, rows))
+
+    # Message files
+
+    def _messages(self) -> None:
+        """Have the partition know every message file that records refer to, with their references."""
+        partition = self.partition
+        claims = self._claims()
+        known = {} if self.anew else dict(partition.refs.all(raw=True))
+        last = max((record.serial for record in known.values()), default=0)
+        serials = claims["serial"][claims["serial"] < _SERIALS]
+        last = max(last, int(serials.max(initial=0)), partition.first_free_serial() - 1)
+        partition.skip_to(partition.epoch, last)
+        if self._fit(claims, known):
+            claims = self._claims(again=True)
+        if (self.bare or self.event.logs_lost) and "messages.db" not in self.lost and self._evidence(known):
+            claims = self._claims(again=True)
+        if self.broken:
+            log.error("partition %s: %d chunks of index records are damaged", partition.name, self.broken)
+        self._write_messages(claims, known)
+
+    def _claims(self, *, again: bool = False) -> Claims:
+        if again or not self.anew:
+            self.broken, self.gathered = 0, Gathered(self.partition)
+            for owners, rows in every_record(self.partition, usable=self._is_usable):
+                self.gathered.add(owners, rows)
+        return self.gathered.all()
+
+    def _is_usable(self, mailbox: MailboxId, number: int, value: bytes) -> bool:
+        usable = sound(mailbox, number, value)
+        self.broken += not usable
+        return usable
+
+    def _fit(self, claims: Claims, known: dict[bytes, MessageRecord]) -> bool:
+        """Records say the serials that their files have. Whether there was one that did not."""
+        wrong = self.gathered.clash
+        if not known and not wrong and ((claims["serial"] > 0) & (claims["serial"] < _SERIALS)).all():
+            return False
+        serials = {mid: record.serial for mid, record in known.items()}
+        taken = set(serials.values())
+        for mid, serial in _said(self.partition, claims, every=wrong):
+            there = serials.get(mid)
+            if there is None and (serial in taken or not 0 < serial < _SERIALS):
+                there = serials[mid] = self.partition.next_serial()
+            elif there is None:
+                there = serials[mid] = serial
+                taken.add(serial)
+            wrong |= there != serial
+        if not wrong:
+            return False
+        for mailbox, state in list(self.partition.all_states()):
+            def work(txn: WriteTxn, mailbox: MailboxId = mailbox, state: MailboxState = state) -> None:
+                rows = txn.load(mailbox)
+                there = np.fromiter((serials.get(mid, 0) for mid in rows["mid"].tolist()), np.uint64, len(rows))
+                missing = there == 0
+                there[missing] = rows["serial"][missing]
+                changed = rows["serial"] != there
+                if changed.any():
+                    rows["serial"] = there
+                    txn.rewrite(mailbox, rows, changed)
+                    txn.set_state(mailbox, None, counted(state, rows))
+
+            with contextlib.suppress(StoreError):       # a damaged chunk: housekeeping repairs the mailbox
+                self.partition.transact(work)
+        return True
+
+    def _write_messages(self, claims: Claims, known: dict[bytes, MessageRecord]) -> None:
+        names = self._names()
+        there = is_among(claims["mid"], names)
+        if not known:
+            self._put_all(claims)
+            gone = [mid for mid, serial in zip(claims["mid"][~there].tolist(), claims["serial"][~there].tolist(),
+                                               strict=True) if self.partition.files.locate(mid, serial) is None]
+            self._tell(names, claims, known, [], gone)
+            return
+        changed: list[tuple[bytes, MessageRecord]] = []
+        gone = []
+        columns = (claims[name].tolist() for name in ("mid", "serial", "references", "check", "size"))
+        for mid, serial, references, check, size, is_there in zip(*columns, there.tolist(), strict=True):
+            record = known.pop(mid, None)
+            if record is None:
+                record = MessageRecord(serial, references, size or self._octets(mid, serial), UNSEEN_TRACE, 0, check)
+            elif self.broken or (record.references, record.check) == (references, check):
+                continue
+            else:
+                record = evolve(record, references=references, check=check, released=0)
+            if not is_there and self.partition.files.locate(mid, serial) is None:
+                gone.append(mid)
+            changed.append((mid, record))
+        if not self.broken:
+            changed += [(mid, evolve(record, references=0, check=0, released=0))       # its file stays
+                        for mid, record in known.items() if record.references or record.check]
+        self._tell(names, claims, known, changed, gone)
+
+    def _put_all(self, claims: Claims) -> None:
+        """Records of all these files, of which nothing was known: as they are stored, millions of them."""
+        stored = np.zeros(len(claims), STORED)
+        for name in ("serial", "references", "size", "check"):
+            stored[name] = claims[name]
+        for at in np.flatnonzero(claims["size"] == 0).tolist():
+            stored["size"][at] = self._octets(claims["mid"][at].tobytes(), int(claims["serial"][at]))
+        stored["trace"] = UNSEEN_TRACE
+        mids, octets, width = claims["mid"].tolist(), stored.tobytes(), STORED.itemsize
+        for first in range(0, len(mids), MESSAGES):
+            def work(txn: WriteTxn, first: int = first) -> None:
+                for at in range(first, min(first + MESSAGES, len(mids))):
+                    txn.refs.write_stored(mids[at], octets[at * width:at * width + width], txn.handle)
+
+            self.partition.transact(work)
+            tidy(self.partition)
+
+    def _tell(self, names: Digests, claims: Claims, known: dict[bytes, MessageRecord],
+              changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
+        """Write what has changed, and say which files are missing, and which nothing refers to."""
+        unknown = self._unknown(names, claims)
+        self._put(changed + [(mid, record) for mid, record in self._expunged(unknown) if mid not in known])
+        left = [mid for mid in unknown if self.partition.refs.find(mid, raw=True) is None]
+        if left:
+            self.event.missing.append(f"{len(left)} message files belong to no mailbox; they stay where they are, and "
+                                      f"onecopy reconstruct --partition {self.partition.name} brings them to one")
+            self.event.missing += [self.partition.files.path(mid) for mid in left[:SHOWN]]
+        if gone:
+            self.event.missing.append(f"the files of {len(gone)} messages, which cannot be read: bring them back from "
+                                      "a backup, then onecopy scrub")
+            self.event.missing += [f"message file {mid.hex()}" for mid in gone[:SHOWN]]
+
+    def _put(self, changed: list[tuple[bytes, MessageRecord]]) -> None:
+        partition = self.partition
+        changed.sort()
+        for at in range(0, len(changed), MESSAGES):
+            def work(txn: WriteTxn, at: int = at) -> None:
+                for mid, record in changed[at:at + MESSAGES]:
+                    if record.released:
+                        txn.refs.park(mid, record, txn.handle)
+                    else:
+                        txn.refs.write(mid, record, txn.handle)
+
+            partition.transact(work)
+            tidy(partition)
+
+    @staticmethod
+    def _unknown(names: Digests, claims: Claims) -> list[bytes]:
+        """The message files that no record refers to."""
+        unknown: list[bytes] = names[~is_among(names, claims["mid"])].tolist()
+        return unknown
+
+    def _expunged(self, unknown: list[bytes]) -> Iterator[tuple[bytes, MessageRecord]]:
+        """Those of them that had been expunged, as far as that is certain, with what must be known of them: they wait
+        for the purge, from now on. Every other file may be all that is left of a message."""
+        if not unknown or "messages.db" not in self.lost:
+            return
+        certain: set[bytes] = set(unknown)
+        if self.bare or self.event.logs_lost or self.broken:
+            there = () if "removed.db" in self.lost else self.partition.removed.all()
+            certain &= {mid for item in there for mid in item.rows["mid"].tolist()}
+        now = int(time.time())
+        for mid in sorted(certain):
+            with contextlib.suppress(OSError):
+                octets = os.stat(self.partition.files.path(mid)).st_size
+                yield mid, MessageRecord(self.partition.next_serial(), 0, octets, UNSEEN_TRACE, now)
+
+    def _octets(self, mid: bytes, serial: int) -> int:
+        path = self.partition.files.locate(mid, serial)
+        return path.stat().st_size if path is not None else 0
+
+    def _names(self) -> Digests:
+        """The digests that name message files."""
+        found: list[bytes] = []
+        for folder in self.partition.files.folders():
+            with contextlib.suppress(OSError):
+                found.append(_digests(os.listdir(folder)))
+        return np.frombuffer(b"".join(found), f"V{MID_OCTETS}")
+
+    # Records that the index does not have
+
+    def _evidence(self, known: dict[bytes, MessageRecord]) -> bool:
+        """Records that neither the index nor `store.idx` has: `messages.db` knows where they were. Whether any was
+        found."""
+        by_id = {source.head.id: source for source in self.found}
+        counts = self.gathered.counts()
+        possible: dict[int, tuple[MailboxId, int]] = {}
+        states = dict(self.partition.all_states())
+        differing = list(counts.differing(self.partition))
+        if not differing:
+            return False
+        for mailbox, state in states.items():
+            source = by_id.get(mailbox)
+            first = source.head.uidnext if source is not None else 1
+            last = min(state.uidnext, first + UNSEEN)
+            possible |= {mark(mailbox, uid): (mailbox, uid) for uid in range(first, last)}
+        found: dict[MailboxId, list[tuple[int, bytes, MessageRecord]]] = {}
+        for mid, record, references, check in differing:
+            places = solve(record.references - references, record.check - check & (1 << 64) - 1, set(), possible)
+            for place, uid in places or ():
+                found.setdefault(MailboxId(place), []).append((uid, mid, record))
+        for mailbox, rows in found.items():
+            self.partition.transact(lambda txn, mailbox=mailbox, rows=rows: self._add(     # type: ignore[misc]
+                mailbox, rows, states[mailbox], txn))
+        return bool(found)
+
+    def _add(self, mailbox: MailboxId, found: list[tuple[int, bytes, MessageRecord]], state: MailboxState, txn: WriteTxn
+             ) -> None:
+        old = txn.load(mailbox)
+        made = np.zeros(len(found), ROW)
+        for row, (uid, mid, record) in zip(made, sorted(found), strict=True):
+            path = self.partition.files.locate(mid, record.serial)
+            row["uid"], row["mid"], row["serial"] = uid, mid, record.serial
+            row["modseq"], row["size"] = state.highestmodseq + 1, record.size
+            row["received"] = row["saved"] = int(path.stat().st_mtime) if path is not None else 0
+        rows = np.concatenate([old, made])
+        rows = rows[np.argsort(rows["uid"], kind="stable")]
+        for number, part in split(rows):
+            self.partition.index.put(chunk_key(mailbox, number), encode(part), txn.handle)
+        highest = state.highestmodseq + 1
+        txn.set_state(mailbox, None, counted(evolve(state, highestmodseq=highest, changed=highest, log_since=highest,
+                                                    uidnext=max(state.uidnext, int(rows["uid"][-1]) + 1)), rows))
+        self.event.missing.append(f"flags and dates of {len(made)} messages in mailbox {mailbox}")
+
+    # The report
+
+    def _report(self) -> None:
+        """What is not there any more."""
+        told = {"removed.db": "expunged messages that could have been brought back",
+                "vanished.db": "the log of expunged UIDs", "arrivals.db": "what is known of duplicates",
+                "purge.db": "what waits for the purge"}
+        self.event.missing += [told[name] for name in sorted(self.lost & told.keys())]
+
+
+def _digests(names: list[str]) -> bytes:
+    """The digests that these are the names of; other names are left out."""
+    try:
+        return bytes.fromhex("".join(name for name in names if len(name) == 2 * MID_OCTETS))
+    except ValueError:
+        return b"".join(_digests([name]) for name in names) if len(names) > 1 else b""
+
+
+def _said(partition: "Partition", claims: Claims, *, every: bool) -> Iterator[tuple[bytes, int]]:
+    """Message files and the serials that records say; of `every` record, where claims have been joined wrongly."""
+    if not every:
+        yield from zip(claims["mid"].tolist(), claims["serial"].tolist(), strict=True)
+    for _, rows in every_record(partition, usable=sound) if every else ():
+        yield from set(zip(rows["mid"].tolist(), rows["serial"].tolist(), strict=True))
+
+
+def _figures(source: Source, partition: "Partition") -> tuple[int, int]:
+    """UIDNEXT and HIGHESTMODSEQ that the file says, for the partition's epoch."""
+    behind = max(0, partition.epoch - source.head.epoch)
+    return min(source.head.uidnext + behind * UID_SKIP, _UIDS), source.head.highestmodseq + behind * MODSEQ_SKIP
+
+
+# In the background
+
+def uncached(store: "Store") -> Iterator[tuple[str, bytes]]:
+    """The messages without cache records, on partitions that may have some; the digest is empty at the end of each."""
+    for name, partition in store.partitions.items():
+        if (partition.folder / "index" / UNCACHED).exists():
+            for mid in lost_cached(partition):
+                yield name, mid
+            yield name, b""
+
+
+def cache_one(store: "Store", item: tuple[str, bytes]) -> int:
+    """Look at one message file, and make its cache record."""
+    partition, mid = store.partitions[item[0]], item[1]
+    if not mid:
+        (partition.folder / "index" / UNCACHED).unlink(missing_ok=True)
+        log.info("every message on partition %s has a cache record again", item[0])
+        return 0
+    try:
+        record = partition.settle_file(mid)
+        if record is not None:
+            row = np.zeros(1, ROW)
+            row["mid"], row["serial"] = mid, record.serial
+            partition.rebuild_cached(row[0])
+    except StoreError as error:
+        log.error("message file %s cannot be used: %s; bring it back from a backup", mid.hex(), error)
+    return 1
