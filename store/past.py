@@ -35,7 +35,7 @@ from store.index import Rows, chunk_key, is_whole, join
 from store.mailbox import Mailbox, MailboxState
 from store.messagefiles import MessageFile, MessageFiles, disk_problem
 from store.mime import parse
-from store.partition import META, META_KEY
+from store.partition import FORMAT, META, META_KEY
 from store.prepared import Prepared
 from store.refs import References
 from store.snapshots import LIST, Snapshot
@@ -67,7 +67,7 @@ class PastPartition:
     """The records of a partition as they were; the files are those of the partition now."""
 
     def __init__(self, folder: Path, files: MessageFiles) -> None:
-        """Raises Failure (of `kv`)."""
+        """Raises StoreError UNAVAILABLE, Failure (of `kv`)."""
         self._still = Still(folder, CACHE)
         self.files = files
         self.heads = Heads(self._still.table("heads.db"))
@@ -76,7 +76,12 @@ class PastPartition:
         self._cache = self._still.table("cache.db")
         self._refs = References(self._still.table("messages.db"), self._still.table("purge.db"))
         self._vanished = Vanished(self._still.table("vanished.db"))
-        self._epoch = int(META.unpack(self._states.get(META_KEY) or bytes(META.size))[0])
+        meta = self._states.get(META_KEY) or b""
+        epoch, _, form = META.unpack(meta) if len(meta) == META.size else (0, 0, 1)
+        if form != FORMAT:
+            self.close()
+            raise StoreError(Problem.UNAVAILABLE, "That snapshot was made by another version of onecopy")
+        self._epoch = int(epoch)
 
     def state(self, mailbox: MailboxId) -> MailboxState:
         """The figures of a mailbox, by its own id. Raises StoreError NO_MAILBOX."""

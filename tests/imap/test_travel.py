@@ -208,7 +208,7 @@ S: a5 OK ...
 C: a6 FETCH 3 (FLAGS ENVELOPE BODY[HEADER.FIELDS (SUBJECT)])
 S: * 3 FETCH (FLAGS () ENVELOPE (NIL "three" ((NIL NIL "bob" "example.org")) ((NIL NIL "bob" "example.org")) ...
 S: Subject: three
-S: 
+S:
 S: )
 S: a6 OK ...
 C: a7 SEARCH UNSEEN
@@ -221,7 +221,7 @@ C: a9 SORT (REVERSE SUBJECT) UTF-8 ALL
 S: * SORT 2 3 1
 S: a9 OK ...
 C: b1 UID THREAD ORDEREDSUBJECT UTF-8 SUBJECT t
-S: * THREAD (3)(2)
+S: * THREAD (2)(3)
 S: b1 OK ...
 C: b2 NOOP
 S: b2 OK ...
@@ -598,15 +598,15 @@ S: a4 OK ...
 C: a5 UID FETCH 1:* BODY.PEEK[HEADER.FIELDS (SUBJECT)]
 S: * 1 FETCH (UID 1 BODY[HEADER.FIELDS (SUBJECT)] {16}
 S: Subject: one
-S: 
+S:
 S: )
 S: * 2 FETCH (UID 2 BODY[HEADER.FIELDS (SUBJECT)] {16}
 S: Subject: two
-S: 
+S:
 S: )
 S: * 3 FETCH (UID 3 BODY[HEADER.FIELDS (SUBJECT)] {18}
 S: Subject: three
-S: 
+S:
 S: )
 S: a5 OK ...
 """)
