@@ -198,14 +198,14 @@ class Past:
 
     def partition(self, name: str) -> PastPartition:
         """The partition as it was; for a thread unless it has been asked for before. Raises StoreError UNAVAILABLE."""
-        with self._lock:
-            found = self._partitions.get(name)
-            if found is None:
-                files = self.store.partition(name).files
-                with _problems():
-                    found = PastPartition(self._environment(f"partitions/{name}/index"), files)
-                self._partitions[name] = found
+        found = self._partitions.get(name)
+        if found is not None:               # the event loop comes here, too: it must not wait while another is opened
             return found
+        files = self.store.partition(name).files
+        with self._lock, _problems():
+            if name not in self._partitions:
+                self._partitions[name] = PastPartition(self._environment(f"partitions/{name}/index"), files)
+            return self._partitions[name]
 
     def cached(self, entry: MailboxEntry, rows: Rows) -> list[CachedMessage]:
         """See `Store.cached`."""
@@ -288,21 +288,25 @@ class Pasts:
 
     def use(self, name: str) -> Past:
         """A snapshot, until it is given back. For a thread. Raises StoreError NO_MAILBOX, LIMIT."""
-        with self._lock:
-            past = self._open.get(name)
-            if past is not None and past.is_there():
-                past.users += 1
-                return past
-            snapshot = next((each for each in self.there() if each.name == name), None)
-            if snapshot is None or past is not None and past.users:
-                raise StoreError(Problem.NO_MAILBOX)
-            gone = [past] if past is not None else self._one_too_many()
+        while True:
+            known = name in self._open          # to look for it takes a while, and `give_back` must not wait for the lock
+            snapshot = None if known else next((each for each in self.there() if each.name == name), None)
+            with self._lock:
+                past = self._open.get(name)
+                if past is None and known:      # it has just been closed
+                    continue
+                if past is not None and past.is_there():
+                    past.users += 1
+                    return past
+                if snapshot is None or past is not None:        # `tidy` finds what is left of one that was removed
+                    raise StoreError(Problem.NO_MAILBOX)
+                gone = self._one_too_many()
+                for each in gone:
+                    del self._open[each.snapshot.name]
+                self._open[name] = found = Past(snapshot, self._store, users=1)
             for each in gone:
-                del self._open[each.snapshot.name]
-            self._open[name] = found = Past(snapshot, self._store, users=1)
-        for each in gone:
-            each.close()
-        return found
+                each.close()
+            return found
 
     def _one_too_many(self) -> list[Past]:
         if len(self._open) < MOST:
