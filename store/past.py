@@ -289,7 +289,7 @@ class Pasts:
     def use(self, name: str) -> Past:
         """A snapshot, until it is given back. For a thread. Raises StoreError NO_MAILBOX, LIMIT."""
         while True:
-            known = name in self._open          # to look for it takes a while, and `give_back` must not wait for the lock
+            known = name in self._open          # `give_back` must not wait while it is looked for
             snapshot = None if known else next((each for each in self.there() if each.name == name), None)
             with self._lock:
                 past = self._open.get(name)
