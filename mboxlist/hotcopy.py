@@ -11,6 +11,7 @@ first read met it half way, what is there now is not what was read: then the pag
 `DB_ENV->dbbackup` is not used: it waits forever beside another process that writes (5.3.28).
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -258,15 +259,20 @@ class Still:
         self._env.open(str(folder), db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_PRIVATE | db.DB_THREAD, 0o600)
 
     def table(self, name: str) -> Table:
-        """Open the table `name`. Raises Failure."""
+        """Open the table `name`; if that fails, all is closed. Raises Failure."""
         handle = db.DB(self._env)
-        handle.open(name, dbtype=db.DB_BTREE, flags=db.DB_RDONLY | db.DB_THREAD)
+        try:
+            handle.open(name, dbtype=db.DB_BTREE, flags=db.DB_RDONLY | db.DB_THREAD)
+        except db.DBError:
+            handle.close()
+            self.close()
+            raise
         self._tables.append(Table(handle, lambda: None, name))
         return self._tables[-1]
 
     def close(self) -> None:
-        """Let go of it; nobody reads any more."""
-        for table in self._tables:
-            table.close()
+        """Let go of it; nobody reads any more. What is damaged is let go of as well."""
+        for close in (*(table.close for table in self._tables), self._env.close):
+            with contextlib.suppress(db.DBError):
+                close()
         self._tables.clear()
-        self._env.close()

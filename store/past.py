@@ -76,12 +76,11 @@ class PastPartition:
         self._cache = self._still.table("cache.db")
         self._refs = References(self._still.table("messages.db"), self._still.table("purge.db"))
         self._vanished = Vanished(self._still.table("vanished.db"))
-        meta = self._states.get(META_KEY) or b""
-        epoch, _, form = META.unpack(meta) if len(meta) == META.size else (0, 0, 1)
-        if form != FORMAT:
+        try:
+            self._epoch = _epoch_of(self._states.get(META_KEY) or b"")
+        except BaseException:
             self.close()
-            raise StoreError(Problem.UNAVAILABLE, "That snapshot was made by another version of onecopy")
-        self._epoch = int(epoch)
+            raise
 
     def state(self, mailbox: MailboxId) -> MailboxState:
         """The figures of a mailbox, by its own id. Raises StoreError NO_MAILBOX."""
@@ -122,6 +121,14 @@ class PastPartition:
     def close(self) -> None:
         """Nobody reads any more."""
         self._still.close()
+
+
+def _epoch_of(meta: bytes) -> int:
+    """Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
+    epoch, _, form = META.unpack(meta) if len(meta) == META.size else (0, 0, 1)
+    if form != FORMAT:
+        raise StoreError(Problem.UNAVAILABLE, "That snapshot was made by another version of onecopy")
+    return int(epoch)
 
 
 @define(eq=False)

@@ -63,9 +63,9 @@ class Prepared:
 
 
 def sweep(place: Path) -> None:
-    """Take away the folders in `place` that nobody uses. Raises OSError."""
+    """Take away the folders in `place` that nobody uses, as far as that can be done."""
     for path in place.glob("*" + SUFFIX):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             _leave(path, os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
