@@ -19,6 +19,7 @@ from imap.referrals import NOT_HERE, to_mailbox
 from imap.refusals import BROKEN, OUR_FAULT, code
 from imap.settings import Settings
 from imap.states import Farewell, Refused, Reply, why_not
+from imap.travel import RIGHTS, Travel, is_there
 from imap.view import Belief, View
 from imap.wire import responses
 from imap.wire.commands import BadCommand, Head, State, parse_head
@@ -36,6 +37,7 @@ from store.net.lines import ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Clock, Stream
 from store.pictures import MANY
 from store.progress import Abandoned, Progress
+from store.readable import Readable
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class Session:
         self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self.reading = Reading(stream, self.settings, self.clock)
+        self.travel = Travel(self)
         self._listener = listener
         self._bad_commands = self._held_back = 0
         self._unsubscribe: Callable[[], None] | None = None
@@ -172,7 +175,9 @@ class Session:
     async def _referred(self, command: Any, reply: Reply) -> Reply:
         """The reply, or another one when the mailbox that is not here belongs to a user of another back end."""
         named = getattr(command, "mailbox", getattr(command, "target", None))
-        if not isinstance(named, str) or not (code := await to_mailbox(self.store, self.user, self.name(named))):
+        if not isinstance(named, str) or is_there(named):
+            return reply
+        if not (code := await to_mailbox(self.store, self.user, self.name(named))):
             return reply
         return Reply("That mailbox is on another server", code, NO)
 
@@ -316,11 +321,13 @@ class Session:
     # Mailboxes
 
     def name(self, text: str) -> MailboxName:
-        """The mailbox name that the client means. Raises StoreError BAD_NAME.
+        """The mailbox name that the client means. Raises StoreError BAD_NAME, NO_PERMISSION.
 
         It is in NFC (RFC 9051 §6.3.4, RFC 5198 §2), unless there is a mailbox with just the name that was written, of
-        which the user may know.
+        which the user may know. In a snapshot there is nothing for whoever has not asked `travel` first: NO_PERMISSION.
         """
+        if self.travel.concerns(text):
+            raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
         try:
             name = MailboxName.from_client(self.user, text)
             if is_normalized("NFC", text):
@@ -349,7 +356,13 @@ class Session:
 
     def rights(self) -> str:
         """The user's rights on the selected mailbox as they are now (RFC 4314 §2.1)."""
-        return rights.rights(self.store, self.user, self.selected().mailbox.entry)
+        entry = self.selected().mailbox.entry
+        return RIGHTS if self.travel.past is not None else rights.rights(self.store, self.user, entry)
+
+    @property
+    def source(self) -> Readable:
+        """What the selected mailbox is read from: the store, or a snapshot."""
+        return self.travel.past or self.store
 
     def target(self, text: str) -> MailboxEntry:
         """The mailbox that is to receive messages. Raises Refused, with TRYCREATE when it is not there."""
@@ -380,6 +393,12 @@ class Session:
         self._unsubscribe = self.store.news.subscribe(entry.id, self._heard)
         return view
 
+    async def select_past(self, name: str) -> View:
+        """The same with a mailbox in a snapshot."""
+        view = self.view = await self.travel.select(name)
+        self.state = State.SELECTED
+        return view
+
     def close(self) -> None:
         """Leave the mailbox that is selected, if any, for SELECT, and tell where its responses end (RFC 7162
         §3.2.11)."""
@@ -392,6 +411,7 @@ class Session:
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
+        self.travel.leave()
         if self.view is not None:
             self.view = None
             self.state = State.AUTHENTICATED
@@ -400,6 +420,9 @@ class Session:
         """The selected mailbox's view. Raises Farewell when the user may not read the mailbox any more."""
         if self.view is None:
             raise Refused("No mailbox is selected", status=BAD)
+        if self.travel.past is not None:
+            self.travel.require(self.travel.past)
+            return self.view
         entry = self.view.mailbox.entry
         if entry.acl or entry.name.owner != self.user or self._heard_of:
             self._heard_of = False
@@ -419,6 +442,8 @@ class Session:
     def writable(self, needed: str = "") -> View:
         """The same, for a command that changes it and needs these rights. Raises Refused after EXAMINE, or for them."""
         view = self.selected()
+        if self.travel.past is not None:
+            raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
         if view.read_only:
             raise Refused("The mailbox was opened read-only")
         if needed and not set(needed) <= set(self.rights()):
@@ -451,6 +476,8 @@ class Session:
         view = self.selected()
         self._woken = False
         self._told = expunges
+        if self.travel.past is not None:        # nothing changes there
+            return
         self.stream.write(view.other_rights())
         much = len(view.rows) >= MANY and max(0 if always is None else len(always),
                                               0 if belief is None else len(belief.positions)) > QUICK

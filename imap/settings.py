@@ -35,6 +35,15 @@ class Settings(LoginDoorSettings):
         "help": "let APPEND take headers with octets above 127 from clients that have not enabled UTF8=ACCEPT, as "
                 "those that copy old mail have to; RFC 6855 forbids it"})
 
+    time_travel: str = field(default="", metadata={
+        "help": "who may look into snapshots, below #snapshots/: user ids, group:NAME, anyone, and with a - before it "
+                "who may not, with spaces or commas between them; empty: nobody"})
+
+    @property
+    def travellers(self) -> frozenset[str]:
+        """`time_travel`, one by one."""
+        return frozenset(self.time_travel.replace(",", " ").split())
+
     @property
     def administrators(self) -> frozenset[str]:
         """`admins`, one by one."""

@@ -11,6 +11,7 @@ first read met it half way, what is there now is not what was read: then the pag
 `DB_ENV->dbbackup` is not used: it waits forever beside another process that writes (5.3.28).
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -22,7 +23,7 @@ from attrs import define, field, frozen
 from berkeleydb import db
 
 from mboxlist.disk import sync_folder
-from mboxlist.kv import LOG_FILE, Env
+from mboxlist.kv import LOG_FILE, Env, Table
 
 BLOCK = 1 << 20             # octets that are read at a time: a multiple of every page size
 PAGES = tuple(512 << power for power in range(8))       # sizes that there are
@@ -242,3 +243,36 @@ def faults(folder: Path) -> list[str]:
         except db.DBError as error:
             found.append(f"{path.name}: {error}")
     return found
+
+
+class Still:
+    """The databases of an environment that nobody writes to any more, in a folder after `recover`, for reading: without
+    transactions, locks or logs, and without a file of its own in the folder. Any number of processes may read.
+
+    `cache` is octets of memory. Raises Failure (of `kv`).
+    """
+
+    def __init__(self, folder: Path, cache: int) -> None:
+        self._tables: list[Table] = []
+        self._env = db.DBEnv()
+        self._env.set_cachesize(0, cache, 1)
+        self._env.open(str(folder), db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_PRIVATE | db.DB_THREAD, 0o600)
+
+    def table(self, name: str) -> Table:
+        """Open the table `name`; if that fails, all is closed. Raises Failure."""
+        handle = db.DB(self._env)
+        try:
+            handle.open(name, dbtype=db.DB_BTREE, flags=db.DB_RDONLY | db.DB_THREAD)
+        except db.DBError:
+            handle.close()
+            self.close()
+            raise
+        self._tables.append(Table(handle, lambda: None, name))
+        return self._tables[-1]
+
+    def close(self) -> None:
+        """Let go of it; nobody reads any more. What is damaged is let go of as well."""
+        for close in (*(table.close for table in self._tables), self._env.close):
+            with contextlib.suppress(db.DBError):
+                close()
+        self._tables.clear()

@@ -83,6 +83,21 @@ def _copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: NDAr
     if not len(rows):
         return []
     within_root = remove and there.state(target.id).quota_root == mailbox.state.quota_root
+    new = bring(store, mailbox, target, rows, reader=reader, side_by_side=side_by_side, progress=progress,
+                within_root=within_root)
+    if remove:
+        _remove(store, mailbox, target, rows, new)
+    return new
+
+
+def bring(store: "Store", mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, reader: str = "",
+          side_by_side: SideBySide = one_by_one, progress: Progress | None = None, within_root: bool = False
+          ) -> list[int]:
+    """Make records of the target's of these, which are the mailbox's, whose partition has the message files; flushed.
+
+    For a thread. Raises StoreError NO_MAILBOX, OVER_QUOTA, BUSY, DISK_FULL, CORRUPT.
+    """
+    here, there = store.partition(mailbox.entry.partition), store.partition_of(target)
     there.transact(lambda txn: _try_quota(txn, target, rows, within_root))
     carrier = Carrier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
     for _ in range(TRIES):
@@ -93,8 +108,6 @@ def _copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: NDAr
         except NotCarried:
             continue
         there.flush()
-        if remove:
-            _remove(store, mailbox, target, rows, new)
         return new
     raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 

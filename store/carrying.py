@@ -83,6 +83,10 @@ class Carrier:
         record = self.source.refs.find(mid)
         if record is None:
             raise StoreError(Problem.CORRUPT, "A message cannot be read", f"nothing is known of {mid.hex()}")
+        if self.source is self.target:          # it comes out of the past, and the file is there still
+            if usable(self.target, mid) is None:
+                raise StoreError(Problem.CORRUPT, "A message cannot be read", f"message file {mid.hex()} is missing")
+            return Carried(mid, record.serial, skip)
         shows_trace = record.trace > 0 and skip == 0
         waiting = self._landing.batch.get(mid)
         if waiting is not None and waiting.trace == record.trace:

@@ -22,7 +22,7 @@ from store.index import ROW, Rows, take
 from store.progress import Progress
 
 if TYPE_CHECKING:
-    from store.store import Store
+    from store.readable import Readable
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Column:
     def __len__(self) -> int:
         return len(self._digests)
 
-    def places(self, store: "Store", entry: MailboxEntry, rows: Rows) -> Places:
+    def places(self, store: "Readable", entry: MailboxEntry, rows: Rows) -> Places:
         """Where these messages are in the column, into which those that are new are read."""
         asked = digests(rows)
         with self.lock:
@@ -119,7 +119,7 @@ def digests(rows: Rows) -> NDArray[np.uint64]:
     return np.ascontiguousarray(rows.view(_DIGEST)["digest"])
 
 
-def read(store: "Store", entry: MailboxEntry, rows: Rows, columns: Sequence[Column], progress: Progress) -> None:
+def read(store: "Readable", entry: MailboxEntry, rows: Rows, columns: Sequence[Column], progress: Progress) -> None:
     """Read what is missing in these columns, whose locks the caller holds: each record once. Raises Abandoned."""
     asked = digests(rows)
     columns = [column for column in columns if not column.knows(asked)]
@@ -148,7 +148,7 @@ def read(store: "Store", entry: MailboxEntry, rows: Rows, columns: Sequence[Colu
             column.add(asked[known_places])
 
 
-def readable(store: "Store", entry: MailboxEntry, rows: Rows) -> list[CachedMessage | None]:
+def readable(store: "Readable", entry: MailboxEntry, rows: Rows) -> list[CachedMessage | None]:
     """The cache records of these messages; None, and a line in the log, for one that cannot be read."""
     try:
         return list(store.cached(entry, rows))

@@ -24,7 +24,7 @@ from store.subjects import base_subject
 from store.text import COMPATIBLE, ENCODED, UTF8, charset_kind, decode_words, unconvertible
 
 if TYPE_CHECKING:
-    from store.store import Store
+    from store.readable import Readable
 
 KEPT = 500_000              # messages in all columns of a process together: some 100 MB
 EACH = 10                   # messages that a column counts for beside its own: empty ones take memory, too
@@ -289,7 +289,7 @@ class Columns:
         self._counted: dict[tuple[int, str], int] = {}      # what each was found to count for, and all together
         self._size = 0
 
-    def read(self, store: "Store", mailbox: Mailbox, rows: Rows, kinds: Iterable[str], progress: Progress) -> None:
+    def read(self, store: "Readable", mailbox: Mailbox, rows: Rows, kinds: Iterable[str], progress: Progress) -> None:
         """Read what is missing in several of the mailbox's columns together. Raises Abandoned."""
         kinds = sorted(set(kinds))              # in one order: all wait for others
         columns = [self._column(mailbox, kind) for kind in kinds]

@@ -27,7 +27,7 @@ from store.text import ENCODED, STRANGE, UTF8, body_text, decode_words, header_t
 
 if TYPE_CHECKING:
     from store.messagefiles import MessageFile
-    from store.store import Store
+    from store.readable import Readable
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ OCTETS = 4 << 20            # and how many octets of them may be in memory, abou
 Places = NDArray[np.intp]
 
 
-def find(store: "Store", mailbox: Mailbox, key: Key, places: Places, progress: Progress) -> Mask:
+def find(store: "Readable", mailbox: Mailbox, key: Key, places: Places, progress: Progress) -> Mask:
     """Which of the messages at these places of the mailbox the prepared key finds; its texts are folded.
 
     A message that cannot be read is not found, and logged. Raises Abandoned.
@@ -62,7 +62,7 @@ def find(store: "Store", mailbox: Mailbox, key: Key, places: Places, progress: P
 class _Page:
     """Some messages of a mailbox, and what has been read of them. They are known by their places in the page."""
 
-    def __init__(self, store: "Store", mailbox: Mailbox, places: Places, sieves: dict[str, Sieve]) -> None:
+    def __init__(self, store: "Readable", mailbox: Mailbox, places: Places, sieves: dict[str, Sieve]) -> None:
         self._store = store
         self._mailbox = mailbox
         self._places = places
@@ -230,7 +230,7 @@ def _firsts(contents: Sequence[object]) -> Places:
 class Message:
     """One message that is taken apart; its file is opened when it is needed, unless the `whole` of it is in memory."""
 
-    def __init__(self, store: "Store", mailbox: Mailbox, row: np.void, cached: CachedMessage, whole: bytes | None
+    def __init__(self, store: "Readable", mailbox: Mailbox, row: np.void, cached: CachedMessage, whole: bytes | None
                  ) -> None:
         self._store = store
         self._mailbox = mailbox

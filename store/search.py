@@ -56,7 +56,7 @@ from store.searchkeys import (
 from store.values import Flag
 
 if TYPE_CHECKING:
-    from store.store import Store
+    from store.readable import Readable
 
 __all__ = [
     "All",
@@ -96,7 +96,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86400
 
 
-def search(store: "Store", mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0),
+def search(store: "Readable", mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0),
            progress: Progress | None = None) -> Mask:
     """Which of `mailbox.rows` the key finds; `recent` is the first of the UIDs that are \\Recent and their end.
 
@@ -218,7 +218,7 @@ class _Known(Protocol):
 class _Envelopes:
     """Evaluates keys that the columns know, for the messages at these places; others are not found."""
 
-    store: "Store"
+    store: "Readable"
     mailbox: Mailbox
     at: NDArray[np.intp]
     readable: Mask
@@ -253,7 +253,7 @@ class _Envelopes:
         return mask
 
 
-def _by_columns(store: "Store", mailbox: Mailbox, tree: Key, found: Mask, progress: Progress) -> tuple[Key, Mask]:
+def _by_columns(store: "Readable", mailbox: Mailbox, tree: Key, found: Mask, progress: Progress) -> tuple[Key, Mask]:
     """What is left of a prepared key when the columns have been asked, and what it can still find."""
     everything, at = np.ones(len(found), np.bool_), np.flatnonzero(found)
     names = filter(None, map(_column_of, _parts_of(tree)))

@@ -40,6 +40,7 @@ from mboxlist.kv import Env, Failure
 from store.errors import Problem, StoreError
 from store.messagefiles import disk_problem
 from store.partition import PART, snapshot_time
+from store.prepared import sweep
 from store.settings import Settings
 from store.userarea import read_epoch
 
@@ -221,6 +222,7 @@ def _clear(place: Path) -> None:
         if snapshot_time(path.name.partition(".")[0]) is not None and (
                 path.name.endswith((PART, ".gone")) or path.name.endswith(SCRATCH) and path.stat().st_mtime < old):
             shutil.rmtree(path, ignore_errors=True)
+    sweep(place)
 
 
 def _begin(place: Path) -> tuple[Path, int]:

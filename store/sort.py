@@ -14,7 +14,7 @@ from store.mailbox import Mailbox
 from store.progress import Progress
 
 if TYPE_CHECKING:
-    from store.store import Store
+    from store.readable import Readable
 
 
 class SortKey(Enum):
@@ -43,7 +43,7 @@ class Criterion:
     reverse: bool = False
 
 
-def sort(store: "Store", mailbox: Mailbox, found: Places, criteria: Sequence[Criterion],
+def sort(store: "Readable", mailbox: Mailbox, found: Places, criteria: Sequence[Criterion],
          progress: Progress | None = None) -> Places:
     """The messages at these ascending places of the mailbox in that order; equal ones stay as they are.
 
@@ -60,7 +60,7 @@ def sort(store: "Store", mailbox: Mailbox, found: Places, criteria: Sequence[Cri
     return found[np.lexsort(columns[::-1])]
 
 
-def sent_times(store: "Store", mailbox: Mailbox, rows: Rows) -> Numbers:
+def sent_times(store: "Readable", mailbox: Mailbox, rows: Rows) -> Numbers:
     """The sent dates of messages (RFC 5256 §2.2): where there is none, the internal date."""
     dates = store.columns.dates(mailbox)
     places = dates.places(store, mailbox.entry, rows)       # first: the column grows with it
@@ -68,7 +68,7 @@ def sent_times(store: "Store", mailbox: Mailbox, rows: Rows) -> Numbers:
     return np.where(times == NO_DATE, rows["received"], times)
 
 
-def _values(store: "Store", mailbox: Mailbox, rows: Rows, key: SortKey) -> Numbers:
+def _values(store: "Readable", mailbox: Mailbox, rows: Rows, key: SortKey) -> Numbers:
     """Numbers in the order of the criterion."""
     match key:
         case SortKey.ARRIVAL:

@@ -33,6 +33,7 @@ from store.journal import Journal
 from store.mailbox import Mailbox, MailboxState
 from store.messagefiles import MessageFile, Staged, disk_problem
 from store.partition import Partition
+from store.past import Pasts
 from store.presence import Presence
 from store.quota import QuotaUse
 from store.settings import Settings
@@ -80,6 +81,7 @@ class Store:
         self.root = root
         self.settings = settings or Settings()
         self.news = News()
+        self.pasts = Pasts(self)                    # snapshots that users look into
         self.durability: object | None = None       # set by net.offload
         self.entrance: object | None = None         # set by net.entrance
         self.journal = Journal()                    # says nothing, until there is another
@@ -187,6 +189,7 @@ class Store:
 
     def close(self) -> None:
         """Leave the store; the last one out leaves it clean."""
+        self.pasts.close()
         portable.write_what_is_left(self)
         last = self._presence.leaving()
         for partition in self.partitions.values():

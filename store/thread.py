@@ -19,7 +19,7 @@ from store.progress import Progress
 from store.sort import sent_times
 
 if TYPE_CHECKING:
-    from store.store import Store
+    from store.readable import Readable
 
 NONE = -1                   # instead of the number of a parent
 STEPS = 10_000_000          # on the way up a tree, in search of loops, before links are refused unlooked
@@ -39,7 +39,7 @@ class Threads:
     children: dict[int, list[int]]
 
 
-def ordered_subject(store: "Store", mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
+def ordered_subject(store: "Readable", mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
     """Threads by base subject alone, of the messages at these ascending places. Raises Abandoned."""
     rows = take(mailbox.rows, found)
     store.columns.read(store, mailbox, rows, ("subject", "date"), progress or Progress())
@@ -55,7 +55,7 @@ def ordered_subject(store: "Store", mailbox: Mailbox, found: Places, progress: P
     return Threads(len(found), heads[np.lexsort((heads, times[heads]))].tolist(), children)
 
 
-def references(store: "Store", mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
+def references(store: "Readable", mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
     """Threads by what messages refer to, and then by base subject, of the messages at these ascending places.
 
     Raises Abandoned.
@@ -72,7 +72,7 @@ def references(store: "Store", mailbox: Mailbox, found: Places, progress: Progre
     return _Forest(parents, times, count).gathered(*_subjects(store, mailbox, rows))
 
 
-def _subjects(store: "Store", mailbox: Mailbox, rows: Rows) -> tuple[Numbers, Mask]:
+def _subjects(store: "Readable", mailbox: Mailbox, rows: Rows) -> tuple[Numbers, Mask]:
     subjects = store.columns.subjects(mailbox)
     places = subjects.places(store, mailbox.entry, rows)
     return subjects.base.ids[places], subjects.is_reply[places]

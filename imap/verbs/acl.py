@@ -6,6 +6,7 @@ any identifier can be in a list, so that nobody finds out who has an account her
 
 from imap.session import Session
 from imap.states import Reply
+from imap.verbs import travelling
 from imap.wire.acl import (
     DeleteAcl,
     GetAcl,
@@ -66,6 +67,8 @@ async def list_rights(session: Session, command: ListRights) -> Reply:
 
 async def my_rights(session: Session, command: MyRights) -> Reply:
     """The user's own rights on a mailbox, for whoever has any that tells of it."""
+    if session.travel.concerns(command.mailbox):
+        return await travelling.my_rights(session, command)
     entry = session.store.entry(session.name(command.mailbox))
     if not rights.knows(session.store, session.user, entry):
         raise StoreError(Problem.NO_MAILBOX)

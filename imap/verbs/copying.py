@@ -26,14 +26,16 @@ async def copy(session: Session, command: Copy) -> Reply:
     if not len(uids):
         return Reply(f"{name} completed, there was nothing to do")
 
-    progress = session.progress()
+    progress, past = session.progress(), session.travel.past is not None
     try:
-        new = await session.patiently(offload.copy(
+        copying = session.travel.copy(view.mailbox, target, uids, progress) if past else offload.copy(
             session.store, source, target, uids, remove=command.remove, reader=session.user,
-            at_once=len(uids) <= QUICK, progress=progress), progress)
+            at_once=len(uids) <= QUICK, progress=progress)
+        new = await session.patiently(copying, progress)
     except StoreError as error:
         if error.problem is Problem.NO_MAILBOX:
-            session.store.status(source)        # raises the same, if it is this one that is gone
+            if not past:
+                session.store.status(source)        # raises the same, if it is this one that is gone
             raise Refused("There is no such mailbox", responses.TRYCREATE) from error
         raise
     code = await offload.run(session.store, "changes", responses.copyuid, target.uidvalidity, uids, new) if (

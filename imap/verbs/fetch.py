@@ -177,7 +177,7 @@ class _Fetching:
 
     def _cached(self, rows: Rows) -> _Records:
         """The cache records; None for those that are lost."""
-        entry, store = self.view.mailbox.entry, self.session.store
+        entry, store = self.view.mailbox.entry, self.session.source
         try:
             return [*store.cached(entry, rows)]
         except StoreError:
@@ -242,7 +242,7 @@ class _Fetching:
         if self._quick is not None and self._quick.of_record and cached is not None:
             answers = self._quick.from_records(cached)
         elif self._quick is not None:
-            files = self.session.store.partition(self.view.mailbox.entry.partition).files
+            files = self.session.source.partition(self.view.mailbox.entry.partition).files
             answers = self._quick.answers(files, rows)
         for at, (head, answer) in enumerate(zip(heads, answers, strict=True)):
             if answer is None:
@@ -289,7 +289,7 @@ class _Fetching:
         await binary.send(self.session, start + one.label, one, pieces)
 
     def _open(self, row: Any) -> MessageFile:
-        file = self.session.store.open_message(self.view.mailbox.entry, row)
+        file = self.session.source.open_message(self.view.mailbox.entry, row)
         if os.fstat(file.fileno).st_size < file.end:        # to be known before a literal is announced
             file.close()
             raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['mid']).hex()} is too short")

@@ -10,6 +10,8 @@ import numpy as np
 
 from imap.session import Session
 from imap.states import Reply
+from imap.travel import PREFIX
+from imap.verbs import travelling
 from imap.wire import responses
 from imap.wire.acl import format_myrights
 from imap.wire.grammar import MAX_NUMBER
@@ -31,7 +33,8 @@ PIECE = 500                 # lines that are written together
 async def list_mailboxes(session: Session, command: List) -> Reply:
     """The names that match and are what was asked for; names above mailboxes that are no mailboxes are among them."""
     if not command.extended and not command.patterns[0]:
-        session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference)))
+        root = PREFIX if session.travel.concerns(command.reference) else _root(command.reference)
+        session.stream.write(responses.listed([b"\\Noselect"], root))
         return Reply("LIST completed")
     if ListOption.STATUS in command.give and StatusItem.HIGHESTMODSEQ in command.status:
         session.enable_condstore()
@@ -41,6 +44,7 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
         return map(names.line, _in_order(names.wanted()))
 
     await _write(session, lines)
+    await travelling.list_snapshots(session, command)
     return Reply("LIST completed")
 
 
@@ -167,6 +171,8 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
 
 async def status(session: Session, command: Status) -> Reply:
     """The figures of a mailbox, without selecting it."""
+    if session.travel.concerns(command.mailbox):
+        return await travelling.status(session, command)
     session.stream.write(_status(session, session.entry(command.mailbox, "r"), command.items))
     return Reply("STATUS completed")
 

@@ -5,6 +5,7 @@ from contextlib import closing
 
 from imap.session import Session
 from imap.states import Refused, Reply
+from imap.travel import PREFIX
 from imap.wire import responses
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
@@ -58,6 +59,8 @@ async def rename(session: Session, command: Rename) -> Reply:
 
 async def subscribe(session: Session, command: Subscribe) -> Reply:
     """Put a name on the user's list. It must exist when it is put there, or have mailboxes below it (§6.3.6)."""
+    if session.travel.concerns(command.mailbox):        # it would be synchronized, and is gone after a few days
+        raise Refused("Snapshots cannot be subscribed to", b"CANNOT")
     name = session.name(_without_separator(command.mailbox))
     if not _is_known(session, name):
         raise StoreError(Problem.NO_MAILBOX)
@@ -74,7 +77,8 @@ async def unsubscribe(session: Session, command: Unsubscribe) -> Reply:
 
 async def namespace(session: Session, command: Namespace) -> Reply:
     """One's own mailboxes, other users', and public ones (RFC 2342)."""
-    session.stream.write(responses.namespace([""], [OTHERS], [PUBLIC]))
+    snapshots = [PREFIX] if session.travel.granted else []
+    session.stream.write(responses.namespace([""], [OTHERS], [PUBLIC, *snapshots]))
     return Reply("NAMESPACE completed")
 
 
@@ -120,7 +124,7 @@ def _may_create(session: Session, name: MailboxName) -> None:
     """
     if not rights.may_create(session.store, session.user, name):
         raise StoreError(Problem.NO_PERMISSION)
-    if name.owner and name.path.partition(SEPARATOR)[0] + SEPARATOR in (OTHERS, PUBLIC):
+    if name.owner and name.path.partition(SEPARATOR)[0] + SEPARATOR in (OTHERS, PUBLIC, PREFIX):
         raise StoreError(Problem.BAD_NAME, "That is the name of a name space")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from imap.session import Session
 from imap.states import Refused, Reply
+from imap.verbs import travelling
 from imap.wire.grammar import MAX_NUMBER64
 from imap.wire.quota import GetQuota, GetQuotaRoot, SetQuota, format_quota, format_quotaroot
 from mboxlist.names import PUBLIC, MailboxName
@@ -32,6 +33,8 @@ async def get_quota(session: Session, command: GetQuota) -> Reply:
 
 async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
     """The quota root of a mailbox, which need not be there if it would be the user's own, with its use and limits."""
+    if session.travel.concerns(command.mailbox):
+        return await travelling.get_quota_root(session, command)
     name = session.name(command.mailbox)
     root = _root(session, name, command.mailbox)
     roots = [root] if _is_own(session, root) or root.startswith(PUBLIC) else []

@@ -40,7 +40,7 @@ async def vanished(session: Session, view: View, uids: NumberSet, modseq: int, m
     top = view.mailbox.state.uidnext - 1        # "*" is the last UID that there was, not the last that is left
     ranges = np.array(uids.resolve(top), np.int64).reshape(-1, 2)
     ranges = np.minimum(ranges[ranges[:, 0] <= top], top)
-    gone = session.store.vanished(view.mailbox.entry, modseq)
+    gone = session.source.vanished(view.mailbox.entry, modseq)
     if gone is not None:
         # What went after this view was taken is still numbered in it, and will be told as such.
         gone = np.setdiff1d(gone, view.uids, assume_unique=True)

@@ -88,7 +88,7 @@ async def matching(session: Session, command: Search | Sort | Thread,
         progress = session.progress()
 
         def work() -> T:
-            found = find(session.store, mailbox, key, progress=progress)
+            found = find(session.source, mailbox, key, progress=progress)
             return then(mailbox, view.still_there(np.flatnonzero(found)), progress)
 
         return await session.patiently(offload.run(session.store, "search", work), progress) if thread else work()

@@ -20,9 +20,13 @@ async def select(session: Session, command: Select) -> Reply:
     session.close()
     if command.condstore:
         session.enable_condstore()
-    entry = session.entry(command.mailbox, "r")
-    view = await session.select(entry, read_only=command.read_only)
-    session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, entry))
+    if session.travel.concerns(command.mailbox):
+        view = await session.select_past(command.mailbox)
+        session.stream.write(_figures(session, view, command.mailbox))
+    else:
+        entry = session.entry(command.mailbox, "r")
+        view = await session.select(entry, read_only=command.read_only)
+        session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, entry))
     if command.resync is not None:
         await resync(session, view, command.resync)
     name = "EXAMINE" if command.read_only else "SELECT"

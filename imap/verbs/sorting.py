@@ -17,7 +17,7 @@ _ALGORITHMS = {Algorithm.ORDEREDSUBJECT: ordered_subject, Algorithm.REFERENCES: 
 async def sort(session: Session, command: Sort) -> Reply:
     """The messages that the key finds, in the order of the criteria."""
     def work(mailbox: Mailbox, found: Positions, progress: Progress) -> Positions:
-        return sorted_places(session.store, mailbox, found, command.criteria, progress)
+        return sorted_places(session.source, mailbox, found, command.criteria, progress)
 
     found = await matching(session, command, work, thread=True)
     if command.results is None:
@@ -34,7 +34,7 @@ async def thread(session: Session, command: Thread) -> Reply:
     view = session.selected()
 
     def work(mailbox: Mailbox, found: Positions, progress: Progress) -> bytes:
-        threads = _ALGORITHMS[command.algorithm](session.store, mailbox, found, progress)
+        threads = _ALGORITHMS[command.algorithm](session.source, mailbox, found, progress)
         return thread_data(threads.roots, threads.children, numbers_of(view, command, found).tolist())
 
     session.stream.write(await matching(session, command, work, thread=True))

@@ -151,6 +151,12 @@ async def run(store: Store, kind: str, function: Callable[..., T], *args: Any) -
     return await _durability(store).threads.run(kind, lambda: function(*args))
 
 
+def start(store: Store, kind: str, function: Callable[[], object]) -> None:
+    """Have a function done in a thread of that kind; nobody waits for it."""
+    done = _durability(store).threads.run(kind, function)
+    done.addErrback(lambda failure: log.error("work in a thread failed: %s", failure.value))
+
+
 async def spill(store: Store, staged: Staged) -> None:
     """Write what a message being received holds in memory to its file; call it when `staged.full`."""
     await run(store, "files", staged.spill)

@@ -1,0 +1,227 @@
+"""Time travel: the snapshots of the store as mailboxes of a session, #snapshots/2026-11-20T03:00:00Z/Archive.
+
+Who is granted it (`imap.time_travel`) sees the own mailboxes as they were, for reading. To everybody else the names are
+those of mailboxes that are not there, as any others. Whose mailboxes they were goes by the id of the user's INBOX, so
+nobody sees what belonged to an earlier user of the same name; and what the user may not read now is not shown either.
+"""
+
+import re
+from collections.abc import Callable
+from time import gmtime, strftime
+from typing import TYPE_CHECKING, TypeVar
+from unicodedata import normalize
+
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from imap.states import Farewell
+from imap.view import View
+from mboxlist import acl
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.names import INBOX, SEPARATOR, MailboxName, NameProblem, legal_path
+from store.errors import Problem, StoreError
+from store.mailbox import Mailbox
+from store.net import offload
+from store.net.stream import Clock
+from store.partition import snapshot_time
+from store.past import LINGER, Past
+from store.progress import Progress
+from store.returning import bring_back
+from store.snapshots import Snapshot
+from store.store import Store
+from store.values import Flag
+
+if TYPE_CHECKING:
+    from imap.session import Session
+
+ROOT = "#snapshots"
+PREFIX = ROOT + SEPARATOR
+RIGHTS = "lr"               # on every mailbox in a snapshot (RFC 4314 §2.1)
+
+_TIME = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})Z")
+
+T = TypeVar("T")
+
+
+def is_there(text: str) -> bool:
+    """Whether a client's name is in the name space of snapshots."""
+    return text == ROOT or text.startswith(PREFIX)
+
+
+@frozen
+class Visit:
+    """A user who looks into a snapshot; `inbox` is the user's own as it is now."""
+
+    past: Past
+    user: str
+    inbox: MailboxEntry
+
+    @property
+    def level(self) -> str:
+        """The name below which the mailboxes are."""
+        return PREFIX + shown(self.past.snapshot)
+
+    def mailboxes(self) -> list[MailboxEntry]:
+        """Those that the user may look up now, in order of name, named as the client sees them. For a thread."""
+        return [self._named(entry) for entry in self.past.mailboxes(self.inbox) if self._may(entry, "l")]
+
+    def mailbox(self, path: str, right: str) -> MailboxEntry:
+        """The one of that name then, with the name that the client sees. For a thread.
+
+        Raises StoreError NO_MAILBOX, NO_PERMISSION.
+        """
+        entry = self._find(path)
+        if not self._may(entry, right):
+            raise StoreError(Problem.NO_PERMISSION if self._may(entry, "l") else Problem.NO_MAILBOX)
+        return self._named(entry)
+
+    def may_read(self, entry: MailboxEntry) -> bool:
+        """Whether the user may read a mailbox that is to be listed."""
+        return self._may(entry, "r")
+
+    def _find(self, path: str) -> MailboxEntry:
+        """In NFC, unless there was a mailbox with just the name that was written. Raises StoreError NO_MAILBOX."""
+        try:
+            names = dict.fromkeys((legal_path(path), legal_path(normalize("NFC", path))))
+        except NameProblem as problem:
+            raise StoreError(Problem.NO_MAILBOX) from problem
+        for name in names:
+            try:
+                return self.past.mailbox(self.inbox, name)
+            except StoreError as error:
+                if error.problem is not Problem.NO_MAILBOX:
+                    raise
+        raise StoreError(Problem.NO_MAILBOX)
+
+    def _may(self, entry: MailboxEntry, right: str) -> bool:
+        """What is there no more was the user's own; on what still is the user needs the right now."""
+        store = self.past.store
+        now = store.mailboxes.find_id(MailboxId(-entry.id))
+        return now is None or store.may(self.user, now, right)
+
+    def _named(self, entry: MailboxEntry) -> MailboxEntry:
+        name = MailboxName(self.user, f"{self.level}{SEPARATOR}{entry.name.path}")
+        return evolve(entry, name=name, special_use=None, acl={})
+
+
+def shown(snapshot: Snapshot) -> str:
+    """The level of a snapshot."""
+    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(snapshot_time(snapshot.name)))
+
+
+class Travel:
+    """What a session knows of snapshots."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self.past: Past | None = None           # the one that the selected mailbox is of
+
+    @property
+    def granted(self) -> bool:
+        """Whether the user may look into snapshots."""
+        session = self._session
+        listed = session.settings.travellers
+        if not listed or not session.user:
+            return False
+        account = session.store.directory.find(session.user)
+        words = acl.identifiers(session.user, account.groups if account is not None else ())
+        return not listed.isdisjoint(words) and listed.isdisjoint(acl.NEGATIVE + word for word in words)
+
+    def concerns(self, text: str) -> bool:
+        """Whether that name is one in a snapshot, to this user."""
+        return is_there(text) and self.granted
+
+    def snapshots(self) -> list[Snapshot]:
+        """Those in which the user has mailboxes, the oldest first. For a thread."""
+        inbox = self._inbox()
+        there = self._session.store.pasts.there() if inbox is not None else []
+        return [each for each in reversed(there) if inbox is not None and each.manifest.moment >= inbox.created]
+
+    def visit(self, snapshot: str, work: Callable[[Visit], T]) -> T:
+        """What `work` makes of a snapshot, by the name of its folder. For a thread.
+
+        Raises StoreError NO_MAILBOX, LIMIT, DISK_FULL, UNAVAILABLE, and what `work` raises.
+        """
+        inbox, pasts = self._inbox(), self._session.store.pasts
+        if inbox is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        with pasts.used(snapshot) as past:
+            return work(Visit(past, self._session.user, inbox))
+
+    async def look(self, text: str, right: str, work: Callable[[Past, MailboxEntry], T]) -> T:
+        """What `work` makes, in a thread, of the mailbox that the client means, if the user may do that with it.
+
+        Raises what `visit` raises, and NO_PERMISSION.
+        """
+        snapshot, path = _parsed(text)
+
+        def found(visit: Visit) -> T:
+            return work(visit.past, visit.mailbox(path, right))
+
+        return await self.run(lambda: self.visit(snapshot, found))
+
+    async def run(self, work: Callable[[], T], progress: Progress | None = None) -> T:
+        """The result of work that may have to make a snapshot readable first, and ends its use of it."""
+        session = self._session
+        try:
+            return await session.patiently(offload.run(session.store, "past", work), progress)
+        finally:
+            _tidy_later(session.store, session.clock)
+
+    async def select(self, text: str) -> View:
+        """Open the mailbox that the client means; the snapshot is in use until `leave`. Raises what `look` raises."""
+        store = self._session.store
+
+        def work(past: Past, entry: MailboxEntry) -> tuple[Past, Mailbox]:
+            mailbox = past.open_mailbox(entry)
+            return store.pasts.use(past.snapshot.name), mailbox
+
+        self.past, mailbox = await self.look(text, "r", work)
+        return View(mailbox, True, Flag(0), keywords=False)
+
+    def leave(self) -> None:
+        """No mailbox of a snapshot is selected any more."""
+        if self.past is not None:
+            past, self.past = self.past, None
+            self._session.store.pasts.give_back(past)
+            _tidy_later(self._session.store, self._session.clock)
+
+    def require(self, past: Past) -> None:
+        """Raises Farewell when the user may not read the selected mailbox any more, or its snapshot is gone."""
+        if not self.granted:
+            raise Farewell("You may not look into snapshots any more", b"NOPERM")
+        if not past.is_there():
+            raise Farewell("The snapshot has been removed", b"NONEXISTENT")
+
+    async def copy(self, source: Mailbox, target: MailboxEntry, uids: NDArray[np.uint32], progress: Progress
+                   ) -> list[int]:
+        """Copy messages of the selected mailbox into one as it is now. It is on disk when this returns; see
+        `returning.bring_back`."""
+        store, user = self._session.store, self._session.user
+        new = await offload.run(store, "changes", lambda: bring_back(
+            store, source, target, uids, reader=user, progress=progress))
+        await offload.flushed(store, target)
+        return new
+
+    def _inbox(self) -> MailboxEntry | None:
+        return self._session.store.mailboxes.find(MailboxName(self._session.user, INBOX))
+
+
+def _tidy_later(store: Store, clock: Clock) -> None:
+    """Have snapshots that nobody looks into any more closed a while from now."""
+    def tidy() -> None:
+        offload.start(store, "past", store.pasts.tidy)
+        _tidy_later(store, clock)           # in which nothing is left to do, unless one has been given back meanwhile
+
+    if store.pasts.claim_tidying():
+        clock.callLater(LINGER + 1, tidy)
+
+
+def _parsed(text: str) -> tuple[str, str]:
+    """The snapshot and the path of a name in one. Raises StoreError NO_MAILBOX."""
+    level, _, path = text[len(PREFIX):].partition(SEPARATOR)
+    found = _TIME.fullmatch(level)
+    if found is None or not path:
+        raise StoreError(Problem.NO_MAILBOX)
+    return "{}{}{}T{}{}{}Z".format(*found.groups()), path

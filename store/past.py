@@ -1,0 +1,365 @@
+"""The store as it was when a snapshot was made, for reading: a user's own mailboxes then, and the messages in them.
+
+The databases of a snapshot are copied and recovered beside it when somebody first asks for them (`store.prepared`): the
+list of mailboxes, and of the partitions those that are looked at. The message files are those of the store, which stay
+as long as the snapshot does.
+
+A mailbox id that comes from here is negative: no mailbox of the store has such, so none can be taken for one of these,
+and nothing that changes the store can be done to one by mistake.
+"""
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+from attrs import define, evolve, field
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.hotcopy import Still
+from mboxlist.kv import Failure
+from mboxlist.names import MailboxName
+from mboxlist.past import PastList
+from store import snapshots
+from store.cache import CachedMessage, render
+from store.columns import Columns
+from store.errors import Problem, StoreError
+from store.heads import Heads
+from store.index import Rows, chunk_key, is_whole, join
+from store.mailbox import Mailbox, MailboxState
+from store.messagefiles import MessageFile, MessageFiles, disk_problem
+from store.mime import parse
+from store.partition import FORMAT, META, META_KEY
+from store.prepared import Prepared
+from store.refs import References
+from store.snapshots import LIST, Snapshot
+from store.txn import state_key
+from store.vanished import Vanished
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+CACHE = 4 << 20             # octets of memory for each environment
+MOST = 4                    # snapshots that a process looks into at the same time
+LINGER = 300                # seconds that one stays open that nobody uses any more
+
+T = TypeVar("T")
+
+
+@contextmanager
+def _problems() -> Iterator[None]:
+    """What can go wrong with disks and databases, as StoreError."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_problem(error) from error
+    except Failure as error:
+        raise StoreError(Problem.UNAVAILABLE, detail=str(error)) from error
+
+
+class PastPartition:
+    """The records of a partition as they were; the files are those of the partition now."""
+
+    def __init__(self, folder: Path, files: MessageFiles) -> None:
+        """Raises StoreError UNAVAILABLE, Failure (of `kv`)."""
+        self._still = Still(folder, CACHE)
+        self.files = files
+        self.heads = Heads(self._still.table("heads.db"))
+        self._states = self._still.table("state.db")
+        self._index = self._still.table("index.db")
+        self._cache = self._still.table("cache.db")
+        self._refs = References(self._still.table("messages.db"), self._still.table("purge.db"))
+        self._vanished = Vanished(self._still.table("vanished.db"))
+        try:
+            self._epoch = _epoch_of(self._states.get(META_KEY) or b"")
+        except BaseException:
+            self.close()
+            raise
+
+    def state(self, mailbox: MailboxId) -> MailboxState:
+        """The figures of a mailbox, by its own id. Raises StoreError NO_MAILBOX."""
+        data = self._states.get(state_key(mailbox))
+        state = None if data is None else MailboxState.from_bytes(data, self._epoch)
+        if state is None or state.removed:
+            raise StoreError(Problem.NO_MAILBOX)
+        return state
+
+    def rows(self, mailbox: MailboxId) -> Rows:
+        """Its records. Raises StoreError CORRUPT."""
+        end = chunk_key(MailboxId(mailbox + 1), 0)
+        values = [value for _, value in self._index.scan(chunk_key(mailbox, 0), end)]
+        if not all(map(is_whole, values)):
+            raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
+        return join(values)
+
+    def vanished(self, mailbox: MailboxId, since: int) -> NDArray[np.uint32] | None:
+        """See `Store.vanished`."""
+        return self._vanished.since(mailbox, self.state(mailbox), since)
+
+    def cached(self, row: np.void) -> CachedMessage:
+        """The cache record of a message, made from its file if it was lost. Raises StoreError CORRUPT."""
+        mid = bytes(row["mid"])
+        value = self._cache.get(int(row["serial"]).to_bytes(8, "big"))
+        try:
+            found = None if value is None else CachedMessage.from_bytes(value)
+        except ValueError:                  # an earlier version's
+            found = None
+        if found is not None and found.mid == mid:
+            return found
+        record = self._refs.find(mid)
+        if record is None:
+            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {mid.hex()}")
+        with self.files.open(mid, record.serial, record.trace, record.size - record.trace) as file:
+            return render(parse(file.read, file.size), mid, record.trace)
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        self._still.close()
+
+
+def _epoch_of(meta: bytes) -> int:
+    """Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
+    epoch, _, form = META.unpack(meta) if len(meta) == META.size else (0, 0, 1)
+    if form != FORMAT:
+        raise StoreError(Problem.UNAVAILABLE, "That snapshot was made by another version of onecopy")
+    return int(epoch)
+
+
+@define(eq=False)
+class Past:
+    """One snapshot that is looked into, a `Readable`. Got from `Pasts.use`, and given back there.
+
+    What reads the databases raises StoreError, also DISK_FULL and UNAVAILABLE. What takes an entry wants one of those
+    that this gives, under whatever name.
+    """
+
+    snapshot: Snapshot
+    store: "Store"
+    users: int = 0
+    unused_since: float = 0.0
+    _prepared: Prepared | None = None
+    _list: PastList | None = None
+    _partitions: dict[str, PastPartition] = field(factory=dict)
+    _pictures: WeakValueDictionary[int, Mailbox] = field(factory=WeakValueDictionary)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    @property
+    def columns(self) -> Columns:
+        """Those of the store, since a mailbox has another id there: so they are bounded together."""
+        return self.store.columns
+
+    def is_there(self) -> bool:
+        """Whether the snapshot has not been removed, and with it what keeps the message files."""
+        return self.snapshot.path.exists()
+
+    # Mailboxes, for a thread
+
+    def mailboxes(self, inbox: MailboxEntry) -> list[MailboxEntry]:
+        """All mailboxes then of the user whose INBOX this is now, in order of name.
+
+        An INBOX keeps its id when the user is renamed, and one who has got the name of a user who is no more has
+        another: what belongs to whom goes by that.
+        """
+        with _problems():
+            mailboxes = self._mailboxes()
+            then = mailboxes.find_id(inbox.id)
+            if then is None or not then.name.is_inbox():
+                return []
+            return [_foreign(entry) for entry in mailboxes.below(then.name.owner)]
+
+    def mailbox(self, inbox: MailboxEntry, path: str) -> MailboxEntry:
+        """The one of that name, of the same user. Raises StoreError NO_MAILBOX."""
+        with _problems():
+            mailboxes = self._mailboxes()
+            then = mailboxes.find_id(inbox.id)
+            if then is None or not then.name.is_inbox():
+                raise StoreError(Problem.NO_MAILBOX)
+            entry = mailboxes.find(MailboxName(then.name.owner, path))
+        if entry is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        return _foreign(entry)
+
+    def state(self, entry: MailboxEntry) -> MailboxState:
+        """The mailbox's figures. Raises StoreError NO_MAILBOX."""
+        with _problems():
+            return self.partition(entry.partition).state(_own(entry))
+
+    def open_mailbox(self, entry: MailboxEntry) -> Mailbox:
+        """The mailbox. Raises StoreError NO_MAILBOX, CORRUPT."""
+        with _problems():
+            partition = self.partition(entry.partition)
+            known = self._pictures.get(entry.id)
+            if known is not None and known.entry == entry:
+                return known
+            found = Mailbox(entry, partition.state(_own(entry)), partition.rows(_own(entry)))
+            self._pictures[entry.id] = found
+            return found
+
+    # Messages
+
+    def partition(self, name: str) -> PastPartition:
+        """The partition as it was; for a thread unless it has been asked for before. Raises StoreError UNAVAILABLE."""
+        found = self._partitions.get(name)
+        if found is not None:               # the event loop comes here, too: it must not wait while another is opened
+            return found
+        files = self.store.partition(name).files
+        with self._lock, _problems():
+            if name not in self._partitions:
+                self._partitions[name] = PastPartition(self._environment(f"partitions/{name}/index"), files)
+            return self._partitions[name]
+
+    def cached(self, entry: MailboxEntry, rows: Rows) -> list[CachedMessage]:
+        """See `Store.cached`."""
+        partition = self.partition(entry.partition)
+        with _problems():
+            return [partition.cached(row) for row in rows]
+
+    def open_message(self, entry: MailboxEntry, row: np.void) -> MessageFile:
+        """See `Store.open_message`."""
+        partition = self.partition(entry.partition)
+        with _problems():
+            head = partition.heads.find(int(row["head"]))
+        return partition.files.open(bytes(row["mid"]), int(row["serial"]), int(row["skip"]), int(row["size"]), head)
+
+    def vanished(self, entry: MailboxEntry, since: int) -> NDArray[np.uint32] | None:
+        """See `Store.vanished`."""
+        with _problems():
+            return self.partition(entry.partition).vanished(_own(entry), since)
+
+    # Databases
+
+    def _mailboxes(self) -> PastList:
+        with self._lock:
+            if self._list is None:
+                self._list = PastList(self._environment(LIST), CACHE)
+            return self._list
+
+    def _environment(self, name: str) -> Path:
+        """The folder of an environment that can be read. Raises StoreError, OSError, Failure."""
+        if not self.is_there():
+            raise StoreError(Problem.NO_MAILBOX)
+        if self._prepared is None:
+            self._prepared = Prepared.of(self.snapshot.path)
+        return self._prepared.environment(name, lambda target: self._fill(name, target))
+
+    def _fill(self, name: str, target: Path) -> None:
+        part = self.snapshot.manifest.environments.get(name)
+        needed = 0 if part is None else part.size + self.store.settings.disk_reserve
+        if shutil.disk_usage(target).free < needed:
+            raise StoreError(Problem.DISK_FULL, detail=f"there is no room in {target.parent} to look into the snapshot")
+        snapshots.put_back(self.snapshot, name, target)
+        for path in target.glob("log.*"):
+            path.unlink()
+
+    def close(self) -> None:
+        """Nobody reads any more. For a thread."""
+        with self._lock:
+            if self._list is not None:
+                self._list.close()
+            for partition in self._partitions.values():
+                partition.close()
+            self._list = None
+            self._partitions.clear()
+            if self._prepared is not None:
+                self._prepared.release()
+                self._prepared = None
+
+
+def _foreign(entry: MailboxEntry) -> MailboxEntry:
+    return evolve(entry, id=MailboxId(-entry.id))
+
+
+def _own(entry: MailboxEntry) -> MailboxId:
+    """The id that the mailbox has in its own databases."""
+    return MailboxId(-entry.id)
+
+
+class Pasts:
+    """The snapshots that this process looks into, a few at a time."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self._open: dict[str, Past] = {}
+        self._tidying = False
+        self._lock = threading.Lock()
+
+    def there(self) -> list[Snapshot]:
+        """The snapshots that can be looked into, the newest first. For a thread."""
+        return snapshots.listed(snapshots.folder(self._store.root, self._store.settings))
+
+    def use(self, name: str) -> Past:
+        """A snapshot, until it is given back. For a thread. Raises StoreError NO_MAILBOX, LIMIT."""
+        while True:
+            known = name in self._open          # `give_back` must not wait while it is looked for
+            snapshot = None if known else next((each for each in self.there() if each.name == name), None)
+            with self._lock:
+                past = self._open.get(name)
+                if past is None and known:      # it has just been closed
+                    continue
+                if past is not None and past.is_there():
+                    past.users += 1
+                    return past
+                if snapshot is None or past is not None:        # `tidy` finds what is left of one that was removed
+                    raise StoreError(Problem.NO_MAILBOX)
+                gone = self._one_too_many()
+                for each in gone:
+                    del self._open[each.snapshot.name]
+                self._open[name] = found = Past(snapshot, self._store, users=1)
+            for each in gone:
+                each.close()
+            return found
+
+    def _one_too_many(self) -> list[Past]:
+        if len(self._open) < MOST:
+            return []
+        unused = [past for past in self._open.values() if not past.users]
+        if not unused:
+            raise StoreError(Problem.LIMIT, "Too many snapshots are being looked into, try again later")
+        return [min(unused, key=lambda past: past.unused_since)]
+
+    def give_back(self, past: Past) -> None:
+        """It is used no more; whoever gives one back has `tidy` called LINGER later."""
+        with self._lock:
+            past.users -= 1
+            past.unused_since = time.monotonic()
+
+    @contextmanager
+    def used(self, name: str) -> Iterator[Past]:
+        """`use` and `give_back`."""
+        past = self.use(name)
+        try:
+            yield past
+        finally:
+            self.give_back(past)
+
+    def claim_tidying(self) -> bool:
+        """Whether `tidy` is to be called LINGER from now, and nobody else has said that it will."""
+        with self._lock:
+            if self._tidying or all(past.users for past in self._open.values()):
+                return False
+            self._tidying = True
+            return True
+
+    def tidy(self, linger: float = LINGER) -> None:
+        """Close those that nobody has used for so long, or whose snapshot has been removed. For a thread."""
+        with self._lock:
+            self._tidying = False
+            old = time.monotonic() - linger
+            gone = [past for past in self._open.values()
+                    if not past.users and (past.unused_since <= old or not past.is_there())]
+            for past in gone:
+                del self._open[past.snapshot.name]
+        for past in gone:
+            past.close()
+
+    def close(self) -> None:
+        """The store is left."""
+        for past in self._open.values():
+            past.close()
+        self._open.clear()

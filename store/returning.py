@@ -1,0 +1,40 @@
+"""Messages out of the past: copies of what a mailbox had when a snapshot was made, in a mailbox as it is now.
+
+No message is written anew: the records refer to the files that the snapshot has kept. Only where the target is on
+another partition, and has not got them, are they copied to it, as with any COPY.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxEntry
+from store.across import bring, patiently
+from store.errors import Problem, StoreError
+from store.index import take
+from store.landing import in_threads
+from store.mailbox import Mailbox
+from store.progress import Progress
+from store.txn import places, sorted_uids
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+
+def bring_back(store: "Store", source: Mailbox, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
+               reader: str = "", progress: Progress | None = None) -> list[int]:
+    """Copy all of `uids` of a mailbox of `store.past`, or none; the new UIDs in ascending order of the old ones.
+
+    Flags, keywords and internal dates come with them, those flags that the reader may set in the target. For a thread.
+    Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT, BUSY, DISK_FULL, CORRUPT; Abandoned.
+    """
+    wanted = sorted_uids(uids)
+    rows = take(source.rows, places(source.rows, wanted))
+    if len(rows) != len(wanted):
+        raise StoreError(Problem.GONE)
+    if not len(rows):
+        return []
+    return patiently(lambda: bring(store, source, target, rows, reader=reader, side_by_side=in_threads,
+                                   progress=progress))

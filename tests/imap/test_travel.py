@@ -1,0 +1,704 @@
+"""Snapshots as mailboxes below #snapshots/: for whom they are granted, for reading, and nothing of them for others."""
+
+import time
+from collections import Counter
+
+import pytest
+from attrs import evolve
+
+from imap.verbs.travelling import _goes_below
+from mboxlist.names import MailboxName
+from store import snapshots
+from store.check import check
+from store.expunge import purge, remove
+from store.past import MOST
+from store.users import rename_user
+from tests.support.scripts import Place, Player
+from tests.support.stores import HASH, make_store
+
+FIRST, SECOND = "20260101T030000Z", "20260102T030000Z"
+T1, T2 = "#snapshots/2026-01-01T03:00:00Z", "#snapshots/2026-01-02T03:00:00Z"
+
+
+def snapshot(store, name):
+    """One that looks as if it had been made at that time."""
+    made = snapshots.create(store)
+    path = made.path.with_name(name)
+    made.path.rename(path)
+    manifest = evolve(made.manifest, time=int(snapshots.snapshot_time(name)))
+    (path / snapshots.MANIFEST).write_bytes(manifest.to_bytes())
+    return path
+
+
+def everything_goes(store):
+    """All that anybody has is expunged; and the purge comes when everything is due."""
+    for entry in list(store.mailboxes.all()):
+        remove(store, entry, store.open_mailbox(entry).uids)
+    for partition in store.partitions.values():
+        purge(partition, time.time() + 10 * store.settings.purge_delay)
+
+
+class Traveller(Player):
+    """Knows snapshots, too. $one and $two in a script are the levels of the two."""
+
+    def play(self, script):
+        super().play(script.replace("$one", T1).replace("$two", T2))
+        for wire in self.wires.values():
+            wire.hang_up()
+
+    def on_snapshot(self, text, _):
+        snapshot(self.place.store, text)
+
+    def on_forget(self, text, _):
+        found, = [each for each in snapshots.listed(self.place.store.root / "snapshots") if each.name == text]
+        snapshots.remove(found)
+
+    def on_everything(self, _, __):
+        everything_goes(self.place.store)
+
+    def on_groups(self, text, _):
+        self.place.store.directory.change("alice", groups=text.split())
+
+    def on_delete(self, text, _):
+        self.place.store.delete_mailbox(self.place.name(text))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A place of its own, whose snapshots are let go of in the end; nothing may be wrong with the store, and each
+    content has one file."""
+    store = make_store(tmp_path / "store")
+    made = Place(store, monkeypatch)
+    yield made
+    monkeypatch.undo()
+    assert not any(past.users for past in store.pasts._open.values())
+    store.pasts.tidy(0)
+    assert not list((store.root / "snapshots").glob("*.past*"))
+    assert check(store) == []
+    store.close()
+
+
+def play(place, script):
+    Traveller(place).play(script)
+
+
+def files(store):
+    """The names of all message files."""
+    return {path.name for path in (store.root / "partitions" / "primary" / "messages").glob("?/??/*")}
+
+
+BEFORE = """
+with: time_travel=alice
+have: INBOX one(\\Seen) two($Label \\Flagged) three; Archive/2025 old
+snapshot: 20260101T030000Z
+"""
+
+
+def test_names(place):
+    """RFC 2342 §5; RFC 3501 §6.3.8, RFC 9051 §6.3.9: "#" breaks out; RFC 3348, RFC 5258."""
+    play(place, BEFORE + """
+delete: Archive/2025
+have: New fresh
+snapshot: 20260102T030000Z
+have: C is logged in
+C: a1 NAMESPACE
+S: * NAMESPACE (("" "/")) (("user/" "/")) (("public/" "/")("#snapshots/" "/"))
+S: a1 OK ...
+C: a2 LIST "" *
+S: * LIST (\\HasNoChildren) "/" INBOX
+S: * LIST (\\HasNoChildren) "/" New
+S: a2 OK ...
+C: a3 LIST "" %
+S: * LIST (\\HasNoChildren) "/" INBOX
+S: * LIST (\\HasNoChildren) "/" New
+S: a3 OK ...
+C: a4 LIST "" #snapshots/%
+S: * LIST (\\Noselect \\HasChildren) "/" $one
+S: * LIST (\\Noselect \\HasChildren) "/" $two
+S: a4 OK ...
+C: a5 LIST "" #snapshots
+S: * LIST (\\Noselect \\HasChildren) "/" #snapshots
+S: a5 OK ...
+C: a6 LIST "" $one/%
+S: * LIST (\\Noselect \\HasChildren) "/" $one/Archive
+S: * LIST (\\HasNoChildren) "/" $one/INBOX
+S: a6 OK ...
+C: a7 LIST "" #snapshots/*
+S: * LIST (\\Noselect \\HasChildren) "/" $one
+S: * LIST (\\Noselect \\HasChildren) "/" $one/Archive
+S: * LIST (\\HasNoChildren) "/" $one/Archive/2025
+S: * LIST (\\HasNoChildren) "/" $one/INBOX
+S: * LIST (\\Noselect \\HasChildren) "/" $two
+S: * LIST (\\HasNoChildren) "/" $two/INBOX
+S: * LIST (\\HasNoChildren) "/" $two/New
+S: a7 OK ...
+C: a8 LIST "#snapshots/" ""
+S: * LIST (\\Noselect) "/" #snapshots/
+S: a8 OK ...
+C: a9 LIST Archive/ $two/I*
+S: * LIST (\\HasNoChildren) "/" $two/INBOX
+S: a9 OK ...
+C: b1 LIST $two/ *W
+S: b1 OK ...
+C: b2 LIST $two/ *w
+S: * LIST (\\HasNoChildren) "/" $two/New
+S: b2 OK ...
+C: b3 LIST "" (% $two/%) RETURN (MYRIGHTS STATUS (MESSAGES))
+S: * LIST (\\HasNoChildren) "/" INBOX
+S: * STATUS INBOX (MESSAGES 3)
+S: * MYRIGHTS INBOX ...
+S: * LIST (\\HasNoChildren) "/" New
+S: * STATUS New (MESSAGES 1)
+S: * MYRIGHTS New ...
+S: * LIST (\\HasNoChildren) "/" $two/INBOX
+S: * STATUS $two/INBOX (MESSAGES 3)
+S: * MYRIGHTS $two/INBOX lr
+S: * LIST (\\HasNoChildren) "/" $two/New
+S: * STATUS $two/New (MESSAGES 1)
+S: * MYRIGHTS $two/New lr
+S: b3 OK ...
+C: b4 LIST (SUBSCRIBED) "" #snapshots/*
+S: b4 OK ...
+C: b5 LIST (SPECIAL-USE) "" #snapshots/*
+S: b5 OK ...
+C: b6 LSUB "" #snapshots/*
+S: b6 OK ...
+C: b7 LIST "" #snapshots/% RETURN (CHILDREN)
+S: * LIST (\\NonExistent \\HasChildren) "/" $one
+S: * LIST (\\NonExistent \\HasChildren) "/" $two
+S: b7 OK ...
+C: b8 LIST "" #snapshots/2026-01-01*/INBOX
+S: * LIST (\\HasNoChildren) "/" $one/INBOX
+S: b8 OK ...
+""")
+
+
+def test_reading(place):
+    """What was in the mailbox then, by the UIDs that it had then; \\Seen is not set (RFC 3501 §6.3.2, §6.4.5)."""
+    play(place, BEFORE + """
+everything:
+deliver: INBOX four
+have: C is logged in
+C: a1 STATUS INBOX (MESSAGES UIDNEXT UIDVALIDITY)
+S: * STATUS INBOX (MESSAGES 1 UIDNEXT 5 UIDVALIDITY $validity)
+S: a1 OK ...
+C: a2 STATUS $one/INBOX (MESSAGES UIDNEXT UIDVALIDITY UNSEEN RECENT DELETED APPENDLIMIT)
+S: * STATUS $one/INBOX (MESSAGES 3 UIDNEXT 4 UIDVALIDITY $validity UNSEEN 2 RECENT 0 DELETED 0 APPENDLIMIT 0)
+S: a2 OK ...
+C: a3 SELECT $one/inbox
+S: * 3 EXISTS
+S: * 0 RECENT
+S: * FLAGS (\\Seen \\Answered \\Flagged \\Deleted \\Draft $Label)
+S: * OK [PERMANENTFLAGS ()] ...
+S: * OK [UNSEEN 2] ...
+S: * OK [UIDVALIDITY $validity] ...
+S: * OK [UIDNEXT 4] ...
+S: * OK [HIGHESTMODSEQ $modseq] ...
+S: a3 OK [READ-ONLY] ...
+C: a4 FETCH 1:* (UID FLAGS INTERNALDATE RFC822.SIZE)
+S: * 1 FETCH (UID 1 FLAGS (\\Seen) INTERNALDATE " 9-Sep-2001 02:46:40 +0100" RFC822.SIZE 53)
+S: * 2 FETCH (UID 2 FLAGS (\\Flagged $Label) INTERNALDATE " 9-Sep-2001 02:46:40 +0100" RFC822.SIZE 53)
+S: * 3 FETCH (UID 3 FLAGS () INTERNALDATE " 9-Sep-2001 02:46:40 +0100" RFC822.SIZE 57)
+S: a4 OK ...
+C: a5 UID FETCH 3 BODY[TEXT]
+S: * 3 FETCH (UID 3 BODY[TEXT] {16}
+S: This is three.
+S: )
+S: a5 OK ...
+C: a6 FETCH 3 (FLAGS ENVELOPE BODY[HEADER.FIELDS (SUBJECT)])
+S: * 3 FETCH (FLAGS () ENVELOPE (NIL "three" ((NIL NIL "bob" "example.org")) ((NIL NIL "bob" "example.org")) ...
+S: Subject: three
+S:
+S: )
+S: a6 OK ...
+C: a7 SEARCH UNSEEN
+S: * SEARCH 2 3
+S: a7 OK ...
+C: a8 UID SEARCH BODY two
+S: * SEARCH 2
+S: a8 OK ...
+C: a9 SORT (REVERSE SUBJECT) UTF-8 ALL
+S: * SORT 2 3 1
+S: a9 OK ...
+C: b1 UID THREAD ORDEREDSUBJECT UTF-8 SUBJECT t
+S: * THREAD (2)(3)
+S: b1 OK ...
+C: b2 NOOP
+S: b2 OK ...
+C: b3 CHECK
+S: b3 OK ...
+C: b4 MYRIGHTS $one/INBOX
+S: * MYRIGHTS $one/INBOX lr
+S: b4 OK ...
+C: b5 GETQUOTAROOT $one/INBOX
+S: * QUOTAROOT $one/INBOX
+S: b5 OK ...
+C: b6 STATUS INBOX (RECENT)
+S: * STATUS INBOX (RECENT 1)
+S: b6 OK ...
+C: b7 CLOSE
+S: b7 OK ...
+C: b8 EXAMINE $one/Archive/2025
+S: * 1 EXISTS
+S: ...
+S: b8 OK [READ-ONLY] ...
+C: b9 UNSELECT
+S: b9 OK ...
+C: c1 SELECT $one/Archive
+S: c1 NO [NONEXISTENT] ...
+C: c2 SELECT $one
+S: c2 NO [NONEXISTENT] ...
+C: c3 SELECT #snapshots/2026-01-01T03:00:01Z/INBOX
+S: c3 NO [NONEXISTENT] ...
+C: c4 SELECT #snapshots/1/INBOX
+S: c4 NO [NONEXISTENT] ...
+C: c5 STATUS $one/Nowhere (MESSAGES)
+S: c5 NO [NONEXISTENT] ...
+C: c6 MYRIGHTS $one/../INBOX
+S: c6 NO [NONEXISTENT] ...
+box: INBOX four
+""")
+
+
+def test_rev2(place):
+    """RFC 9051 §6.3.2: SELECT has a LIST response with the name; no RECENT."""
+    play(place, BEFORE + """
+have: C is logged in
+C: a1 ENABLE IMAP4rev2
+S: * ENABLED IMAP4rev2
+S: a1 OK ...
+C: a2 SELECT $one/inbox
+S: * 3 EXISTS
+S: * FLAGS ...
+S: * OK [PERMANENTFLAGS ()] ...
+S: * LIST () "/" $one/INBOX ("OLDNAME" ($one/inbox))
+S: ...
+S: a2 OK [READ-ONLY] ...
+C: a3 SEARCH FLAGGED
+S: * ESEARCH (TAG "a3") ALL 2
+S: a3 OK ...
+""")
+
+
+def test_nothing_can_be_changed(place):
+    """RFC 5530 §3: NOPERM where a right is missing that MYRIGHTS does not have, CANNOT for what never is possible."""
+    play(place, BEFORE + """
+have: Mine; C has selected INBOX
+C: a1 CREATE $one/New
+S: a1 NO [NOPERM] ...
+C: a2 DELETE $one/INBOX
+S: a2 NO [NOPERM] ...
+C: a3 RENAME $one/INBOX Back
+S: a3 NO [NOPERM] ...
+C: a4 RENAME Mine $one/Mine
+S: a4 NO [NOPERM] ...
+C: a5 SETACL $one/INBOX bob lr
+S: a5 NO [NOPERM] ...
+C: a6 GETACL $one/INBOX
+S: a6 NO [NOPERM] ...
+C: a7 DELETEACL $one/INBOX bob
+S: a7 NO [NOPERM] ...
+C: a8 LISTRIGHTS $one/INBOX bob
+S: a8 NO [NOPERM] ...
+C: a9 SUBSCRIBE $one/INBOX
+S: a9 NO [CANNOT] ...
+C: b1 APPEND $one/INBOX {5}
+S: b1 NO [NOPERM] ...
+C: b2 COPY 1 $one/INBOX
+S: b2 NO [NOPERM] ...
+C: b3 MOVE 1 $one/INBOX
+S: b3 NO [NOPERM] ...
+C: b4 SELECT $one/INBOX
+S: ...
+S: b4 OK [READ-ONLY] ...
+C: b5 STORE 1 +FLAGS (\\Deleted)
+S: b5 NO [NOPERM] ...
+C: b6 UID STORE 1 FLAGS ()
+S: b6 NO [NOPERM] ...
+C: b7 EXPUNGE
+S: b7 NO [NOPERM] ...
+C: b8 UID EXPUNGE 1
+S: b8 NO [NOPERM] ...
+C: b9 MOVE 1 Mine
+S: b9 NO [NOPERM] ...
+C: c1 COPY 1 $one/INBOX
+S: c1 NO [NOPERM] ...
+C: c2 COPY 1 Nowhere
+S: c2 NO [TRYCREATE] ...
+C: c3 CREATE #snapshots/mine
+S: c3 NO [NOPERM] ...
+C: c4 FETCH 1:3 FLAGS
+S: * 1 FETCH (FLAGS (\\Seen))
+S: * 2 FETCH (FLAGS (\\Flagged $Label))
+S: * 3 FETCH (FLAGS ())
+S: c4 OK ...
+C: c5 DELETE Mine
+S: c5 OK ...
+box: INBOX one(\\Seen) two(\\Flagged $Label) three
+""")
+
+
+def test_copies_out_of_it(place):
+    """RFC 3501 §6.4.7, RFC 4315 §3: flags and dates are kept; the same file; the quota is charged."""
+    store = place.store
+    play(place, BEFORE)
+    before = files(store)
+    play(place, """
+everything:
+have: Mine mine; C is logged in
+C: a1 SELECT $one/INBOX
+S: ...
+S: a1 OK [READ-ONLY] ...
+C: a2 UID COPY 2:3,9 Mine
+S: a2 OK [COPYUID $validity 2:3 2:3] ...
+C: a3 COPY 1 INBOX
+S: a3 OK [COPYUID $validityb 1 4] ...
+C: a4 COPY 3 Mine
+S: a4 OK [COPYUID $validity 3 4] ...
+C: a5 UID COPY 9 Mine
+S: a5 OK ...
+C: a6 COPY 4 Mine
+S: a6 BAD ...
+C: a7 SELECT Mine
+S: ...
+S: a7 OK [READ-WRITE] ...
+C: a8 FETCH 2:4 (FLAGS INTERNALDATE BODY.PEEK[TEXT])
+S: * 2 FETCH (FLAGS (\\Flagged \\Recent $Label) INTERNALDATE " 9-Sep-2001 02:46:40 +0100" BODY[TEXT] {14}
+S: This is two.
+S: )
+S: * 3 FETCH (FLAGS (\\Recent) INTERNALDATE " 9-Sep-2001 02:46:40 +0100" BODY[TEXT] {16}
+S: This is three.
+S: )
+S: * 4 FETCH ...
+S: This is three.
+S: )
+S: a8 OK ...
+box: Mine mine two(\\Flagged $Label) three three
+box: INBOX one(\\Seen)
+""")
+    assert files(store) >= before and len(files(store)) == len(before) + 1       # that of "mine" has come
+    mid = Counter(bytes(row["mid"]) for row in store.open_mailbox(place.entry("Mine")).rows)
+    assert sorted(mid.values()) == [1, 1, 2]
+    partition = store.partition("primary")
+    for one, count in mid.items():
+        assert partition.refs.find(one).references == count
+    rows = [*store.open_mailbox(place.entry("Mine")).rows, *store.open_mailbox(place.entry("INBOX")).rows]
+    assert store.quota("alice").octets == sum(int(row["size"]) for row in rows)
+    assert store.quota("alice").messages == 5
+
+
+def test_a_copy_over_quota_is_refused(place):
+    play(place, BEFORE + """
+everything:
+quota: messages 2
+have: C is logged in
+C: a1 SELECT $one/INBOX
+S: ...
+S: a1 OK ...
+C: a2 COPY 1:3 INBOX
+S: a2 NO [OVERQUOTA] ...
+C: a3 COPY 1:2 INBOX
+S: a3 OK [COPYUID ...
+box: INBOX one(\\Seen) two(\\Flagged $Label)
+""")
+
+
+def test_what_the_client_missed(place):
+    """RFC 7162 §3.2.5: QRESYNC in a mailbox of a snapshot tells what had been expunged by then."""
+    play(place, """
+with: time_travel=anyone
+have: INBOX one two three; C has selected INBOX
+C: a1 STORE 2 +FLAGS.SILENT (\\Deleted)
+S: a1 OK ...
+C: a2 EXPUNGE
+S: * 2 EXPUNGE
+S: a2 OK ...
+snapshot: 20260101T030000Z
+everything:
+C: a3 ENABLE QRESYNC
+S: ...
+S: a3 OK ...
+C: a4 STATUS INBOX (UIDVALIDITY)
+S: ...
+S: * STATUS INBOX (UIDVALIDITY $validity)
+S: a4 OK ...
+C: a5 SELECT $one/INBOX (QRESYNC ($validity 3))
+S: ...
+S: * VANISHED (EARLIER) 2
+S: * 2 FETCH (UID 3 FLAGS () MODSEQ (4))
+S: a5 OK [READ-ONLY] ...
+C: a6 UID FETCH 1:* (FLAGS) (CHANGEDSINCE 1 VANISHED)
+S: * VANISHED (EARLIER) 2
+S: * 1 FETCH (UID 1 FLAGS () MODSEQ (2))
+S: * 2 FETCH (UID 3 FLAGS () MODSEQ (4))
+S: a6 OK ...
+""")
+
+
+STRANGER = [
+    "SELECT $name", "EXAMINE $name", "STATUS $name (MESSAGES UIDNEXT)", "MYRIGHTS $name", "GETACL $name",
+    "LISTRIGHTS $name bob", "SETACL $name bob l", "DELETEACL $name bob", "DELETE $name", "RENAME $name Mine",
+    "SUBSCRIBE $name", "UNSUBSCRIBE $name", "GETQUOTAROOT $name", "COPY 1 $name", "MOVE 1 $name",
+    'LIST "" $name', 'LIST "" #snapshots/*', 'LIST "" #snapshots/%', 'LIST #snapshots/ ""', 'LIST (SUBSCRIBED) "" *',
+    'LIST "" (#* #snapshots/*) RETURN (STATUS (MESSAGES) MYRIGHTS)', 'LSUB "" *', "NAMESPACE"]
+
+
+def test_others_learn_nothing(place):
+    """A user without the grant hears, octet for octet, what one hears where there is no snapshot; so does one who has
+    the grant where the user did not exist."""
+    answers = []
+    for _ in range(2):
+        place.server = None
+        place.settings = evolve(place.settings, time_travel="alice group:time bob -bob")
+        wire = place.connect()
+        wire.send(b"x LOGIN bob secret\r\ny SELECT INBOX\r\n")
+        wire.received()
+        said = b""
+        for command in STRANGER:
+            wire.send(b"a " + command.replace("$name", T1 + "/INBOX").encode() + b"\r\n")
+            said += wire.received()
+            if command[:2] in ("SE", "EX"):
+                wire.send(b"y SELECT INBOX\r\n")
+                wire.received()
+        answers.append(said)
+        wire.hang_up()
+        if len(answers) == 1:
+            place.deliver("user/bob/INBOX", b"Subject: bob's\r\n\r\nBob's.\r\n")
+            snapshot(place.store, FIRST)
+            everything_goes(place.store)
+    assert answers[0] == answers[1]
+    assert b"2026" not in answers[1].replace(T1.encode(), b"")
+    assert answers[1].count(b"a NO") + answers[1].count(b"a OK") + answers[1].count(b"a BAD") == len(STRANGER)
+
+
+def test_nobody_is_granted_it_by_default(place):
+    play(place, """
+have: INBOX one
+snapshot: 20260101T030000Z
+have: C is logged in
+C: a1 NAMESPACE
+S: * NAMESPACE (("" "/")) (("user/" "/")) (("public/" "/"))
+S: a1 OK ...
+C: a2 SELECT $one/INBOX
+S: a2 NO [NONEXISTENT] ...
+C: a3 LIST "" #snapshots/*
+S: a3 OK ...
+C: a4 CREATE #snapshots/mine
+S: a4 NO [CANNOT] ...
+C: a5 RENAME INBOX #snapshots/mine
+S: a5 NO [CANNOT] ...
+""")
+
+
+def test_a_later_user_of_the_same_name_sees_nothing(place):
+    """Whose a mailbox is goes by the id of the INBOX: a new alice is another."""
+    store = place.store
+    play(place, BEFORE)
+    store.remove_user("alice")
+    store.directory.remove("alice")
+    store.inbox(store.directory.add("alice", HASH))
+    found, = snapshots.listed(store.root / "snapshots")
+    earlier = evolve(found.manifest, moment=found.manifest.moment - 100)        # not in the same second as the new one
+    (found.path / snapshots.MANIFEST).write_bytes(earlier.to_bytes())
+    play(place, """
+have: C is logged in
+C: a1 LIST "" #snapshots/*
+S: a1 OK ...
+C: a2 LIST "" $one/%
+S: a2 OK ...
+C: a3 SELECT $one/INBOX
+S: a3 NO [NONEXISTENT] ...
+C: a4 STATUS $one/Archive/2025 (MESSAGES)
+S: a4 NO [NONEXISTENT] ...
+C: a5 MYRIGHTS $one/INBOX
+S: a5 NO [NONEXISTENT] ...
+""")
+
+
+def test_what_may_not_be_read_now_is_not_shown(place):
+    """A mailbox that is there still, and which the user may not read now: RFC 4314 §4."""
+    play(place, BEFORE + """
+acl: Archive/2025 alice la
+have: C is logged in
+C: a1 LIST "" $one/Archive/%
+S: * LIST (\\Noselect \\HasNoChildren) "/" $one/Archive/2025
+S: a1 OK ...
+C: a2 SELECT $one/Archive/2025
+S: a2 NO [NOPERM] ...
+""")
+
+
+def test_the_grant_is_taken_back(place):
+    play(place, """
+with: time_travel=group:time
+have: INBOX one
+snapshot: 20260101T030000Z
+have: C is logged in
+C: a1 SELECT $one/INBOX
+S: a1 NO [NONEXISTENT] ...
+groups: time
+C: a2 SELECT $one/INBOX
+S: ...
+S: a2 OK [READ-ONLY] ...
+C: a3 FETCH 1 UID
+S: * 1 FETCH (UID 1)
+S: a3 OK ...
+groups: others
+C: a4 FETCH 1 UID
+S: * BYE [NOPERM] ...
+closed:
+""")
+
+
+def test_the_snapshot_is_removed(place):
+    play(place, BEFORE + """
+have: C is logged in
+C: a1 SELECT $one/INBOX
+S: ...
+S: a1 OK ...
+C2: x1 LOGIN alice secret
+S2: ...
+S2: x1 OK ...
+C2: a1 STATUS $one/INBOX (MESSAGES)
+S2: * STATUS $one/INBOX (MESSAGES 3)
+S2: a1 OK ...
+forget: 20260101T030000Z
+C2: a2 STATUS $one/INBOX (MESSAGES)
+S2: a2 NO [NONEXISTENT] ...
+C2: a3 LIST "" #snapshots/*
+S2: a3 OK ...
+C: a2 FETCH 1 BODY[]
+S: * BYE [NONEXISTENT] ...
+closed:
+""")
+
+
+def test_a_second_snapshot_is_another_mailbox(place):
+    play(place, BEFORE + """
+everything:
+deliver: INBOX later
+snapshot: 20260102T030000Z
+everything:
+have: C is logged in
+C: a1 SELECT $two/INBOX
+S: * 1 EXISTS
+S: ...
+S: a1 OK ...
+C: a2 SORT (SUBJECT) UTF-8 ALL
+S: * SORT 1
+S: a2 OK ...
+C: a3 SELECT $one/INBOX
+S: * OK [CLOSED] ...
+S: * 3 EXISTS
+S: ...
+S: a3 OK ...
+C: a4 SORT (SUBJECT) UTF-8 ALL
+S: * SORT 1 3 2
+S: a4 OK ...
+C: a5 UID FETCH 1:* BODY.PEEK[HEADER.FIELDS (SUBJECT)]
+S: * 1 FETCH (UID 1 BODY[HEADER.FIELDS (SUBJECT)] {16}
+S: Subject: one
+S:
+S: )
+S: * 2 FETCH (UID 2 BODY[HEADER.FIELDS (SUBJECT)] {16}
+S: Subject: two
+S:
+S: )
+S: * 3 FETCH (UID 3 BODY[HEADER.FIELDS (SUBJECT)] {18}
+S: Subject: three
+S:
+S: )
+S: a5 OK ...
+""")
+
+
+def test_a_renamed_user_sees_what_was_hers(place):
+    """The names in the snapshot are those of the user as she was called then."""
+    store = place.store
+    play(place, BEFORE)
+    rename_user(store, "alice", "carol")
+    place.user = "carol"
+    place.server, place.settings = None, evolve(place.settings, time_travel="anyone")
+    play(place, """
+have: C is logged in
+C: a1 LIST "" $one/*
+S: * LIST (\\Noselect \\HasChildren) "/" $one/Archive
+S: * LIST (\\HasNoChildren) "/" $one/Archive/2025
+S: * LIST (\\HasNoChildren) "/" $one/INBOX
+S: a1 OK ...
+C: a2 SELECT $one/INBOX
+S: * 3 EXISTS
+S: ...
+S: a2 OK ...
+""")
+
+
+def test_only_so_many_are_open_at_a_time(place):
+    """Each is used by a session that has selected a mailbox in it; one more is refused (RFC 5530 §3 LIMIT)."""
+    store = place.store
+    play(place, "with: time_travel=alice\nhave: INBOX one\n")
+    levels = []
+    for day in range(1, MOST + 2):
+        snapshot(store, f"202601{day:02}T030000Z")
+        levels.append(f"#snapshots/2026-01-{day:02}T03:00:00Z")
+    script = "have: " + " and ".join(["C", *(f"C{number}" for number in range(2, MOST + 2))]) + " are logged in\n"
+    for number, level in enumerate(levels[:MOST], 1):
+        which = "" if number == 1 else number
+        script += f"C{which}: a1 SELECT {level}/INBOX\nS{which}: ...\nS{which}: a1 OK ...\n"
+    script += f"""C{MOST + 1}: a1 SELECT {levels[MOST]}/INBOX
+S{MOST + 1}: a1 NO [LIMIT] ...
+C: a2 UNSELECT
+S: a2 OK ...
+C{MOST + 1}: a2 SELECT {levels[MOST]}/INBOX
+S{MOST + 1}: ...
+S{MOST + 1}: a2 OK ...
+C: a3 LOGOUT
+S: ...
+S: a3 OK ...
+closed:
+"""
+    play(place, script)
+    assert len(store.pasts._open) == MOST
+
+
+def test_it_is_closed_when_nobody_has_used_it_for_a_while(place):
+    place_of = place.store.root / "snapshots" / f"{FIRST}.past"
+    play(place, BEFORE + """
+have: C is logged in
+C: a1 SELECT $one/INBOX
+S: ...
+S: a1 OK ...
+C: a2 UNSELECT
+S: a2 OK ...
+""")
+    assert place_of.is_dir()
+    place.store.pasts._open[FIRST].unused_since -= 1000         # its clock is not the session's
+    place.clock.advance(302)
+    assert not place_of.exists()
+
+
+@pytest.mark.parametrize(("pattern", "below"), [
+    (f"{T1}/%", True), (f"{T1}/INBOX", True), ("#snapshots/*", True), ("#*", True), ("#snapshots/%", False),
+    ("#snapshots/%/%", True), (f"{T2}/*", False), (f"{T1}*", True), (T1, False), ("#snapshots", False),
+    ("#other/*", False), ("#snapshots/2026*X", True)])
+def test_which_patterns_look_into_a_snapshot(pattern, below):
+    assert _goes_below(pattern, T1 + "/") is below
+
+
+def test_the_snapshot_itself_stays_as_it_is(place):
+    """Nothing is written into its folder."""
+    play(place, BEFORE)
+    before = {path: path.stat().st_mtime_ns for path in (place.store.root / "snapshots" / FIRST).rglob("*")}
+    play(place, """
+have: C is logged in
+C: a1 SELECT $one/INBOX
+S: ...
+S: a1 OK ...
+C: a2 SEARCH TEXT three
+S: * SEARCH 3
+S: a2 OK ...
+""")
+    assert {path: path.stat().st_mtime_ns for path in (place.store.root / "snapshots" / FIRST).rglob("*")} == before
+    found, = snapshots.listed(place.store.root / "snapshots")
+    assert snapshots.altered(found) == []
+    assert MailboxName.from_client("alice", T1 + "/INBOX").owner == "alice"
