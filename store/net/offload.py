@@ -7,7 +7,7 @@ copies and expunges are acknowledged before, and are on disk within a second; wi
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName
 from store import across, hosting
+from store import settled as settling
 from store.accounts.base import Account
 from store.copying import copy_messages
 from store.deliver import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
@@ -168,6 +169,13 @@ async def change(store: Store, work: Callable[[], T]) -> T:
             return work()
         except StandsStill:
             await _durability(store).gate.ask()
+
+
+async def settled(store: Store, entries: Iterable[MailboxEntry]) -> None:
+    """Before UIDNEXT of these mailboxes is shown: see `store.settled`."""
+    found = settling.unsettled(store, entries)
+    if found:
+        await run(store, "changes", settling.settle, store, found)
 
 
 def sometime(store: Store, work: Callable[[], object]) -> None:
