@@ -1,6 +1,6 @@
-"""UIDNEXT after an unclean end: it has skipped ahead (`mailbox.UID_SKIP`), and must never go down again once a client has
-been told of it (RFC 9051 §2.3.1.1). Who brings mail with the UIDs that it had elsewhere may take the skip back, but only
-where it is not in the stored figures yet; so it is stored, and on disk, before it is shown.
+"""UIDNEXT after an unclean end: it has skipped ahead (`mailbox.UID_SKIP`), and must never go down again once a client
+has been told of it (RFC 9051 §2.3.1.1). Who brings mail with the UIDs that it had elsewhere may take the skip back, but
+only where it is not in the stored figures yet; so it is stored, and on disk, before it is shown.
 """
 
 from collections.abc import Iterable

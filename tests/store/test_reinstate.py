@@ -177,19 +177,25 @@ def test_a_mailbox_of_another_list_is_added(root, tmp_path):
             assert len(store.names("zoe")) == 1
 
 
-def test_a_file_that_was_left_behind_by_a_move_is_nobodys(root):
+@pytest.mark.parametrize("head", [True, False])
+def test_a_file_that_was_left_behind_by_a_move_is_nobodys(root, head):
+    """Nor does it count: what is made has bob's mailboxes alone, and no record is made to be thrown away again."""
     with opened(root) as store:
         path = place(store.partitions["primary"], ALICE)
         stale = path.read_bytes()
         partitions.add(store, "second")
         move_owner(store, "alice", "second")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(stale)
+    path.write_bytes(stale if head else damaged_head(stale))
     lose(root)
-    again(root)
+    done = again(root)
+    assert (done.mailboxes, done.records) == (2, 7)
     with opened(root) as store:
         assert store.entry(ALICE).partition == "second" and uids(store, str(ALICE)) == [1, 2, 3, 4, 5]
         assert uids(store, "user/bob/INBOX") == [1, 2, 3, 4, 5]
+        partition = store.partitions["primary"]
+        assert {mailbox for mailbox, _ in partition.all_states()} == {
+            entry.id for entry in [*store.names("bob"), *(entry for _, entry in store.mailboxes.deleted.all())]}
 
 
 def test_only_one_makes_it(root):
