@@ -30,7 +30,7 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store import hosting, rights
 from store.accounts.base import Account
-from store.errors import Problem, StoreError
+from store.errors import Problem, StandsStill, StoreError
 from store.net import offload
 from store.net.entrance import Caller, Entrance
 from store.net.lines import ConnectionLost, LimitReached, Stopping, TimedOut
@@ -533,7 +533,12 @@ class Session:
 
     async def change(self, messages: int, work: Callable[[], T]) -> T:
         """The result of a transaction on so many messages: at once when they are few."""
-        return work() if messages <= QUICK else await self.patiently(offload.run(self.store, "changes", work))
+        if messages > QUICK:
+            return await self.patiently(offload.run(self.store, "changes", work))
+        try:
+            return work()
+        except StandsStill:
+            return await self.patiently(offload.change(self.store, work))
 
     async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
         """The result of work that may take long and writes nothing: the client hears meanwhile that it goes on, and how

@@ -89,10 +89,11 @@ class Delivery:
             if octets != known.octet_limit or messages not in (None, known.message_limit):
                 self.store.set_quota(user, octets, messages)
 
-    def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
+    async def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
         """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""
         self._id = name
-        staged = self.store.stage(next(iter(self._targets.values())).entry, trace)
+        entry = next(iter(self._targets.values())).entry
+        staged = await offload.change(self.store, lambda: self.store.stage(entry, trace))
         self.incoming = Incoming(self.store, self.settings, clock, staged)
         return self.incoming
 

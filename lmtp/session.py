@@ -243,14 +243,14 @@ class Session:
         if self._delivery.mail.binary:
             self._refuse(replies.USE_BDAT)
             return
-        incoming = self._begin()
+        incoming = await self._begin()
         self._say(replies.GO_AHEAD)
         await incoming.data(self._stream)
         await self._finish()
 
     async def _bdat(self, command: Bdat) -> None:
         try:
-            incoming = self._begin()
+            incoming = await self._begin()
         except StoreError as error:             # the chunk is read all the same, and the last one has all its replies
             incoming = self._delivery.incoming = Incoming(
                 self._listener.store, self._settings, self._listener.clock,
@@ -272,7 +272,7 @@ class Session:
         dropped = Incoming(self._listener.store, self._settings, self._listener.clock)
         await dropped.chunk(self._stream, command.size)
 
-    def _begin(self) -> Incoming:
+    async def _begin(self) -> Incoming:
         """The message of this transaction, which the first chunk begins. Raises StoreError."""
         delivery = self._delivery
         if delivery.incoming is not None:
@@ -283,7 +283,7 @@ class Session:
         how = protocol(utf8=delivery.mail.utf8, secure=self._stream.secure, authenticated=bool(self._user))
         head = trace(delivery.mail.sender, self._helo or self._client, self._peer, self._settings.hostname, how, name,
                      now, self._name)
-        return delivery.begin(head, name, self._listener.clock)
+        return await delivery.begin(head, name, self._listener.clock)
 
     async def _finish(self) -> None:
         """The message is there: a reply for each recipient (RFC 2033 §4.2)."""

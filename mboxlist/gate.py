@@ -2,8 +2,8 @@
 
 The gate is a file of eight octets that every process has in its memory: 0, or the Unix time until which it is shut. Who
 shuts it holds a lock on the file, which goes with the process: if the lock is free, or the time is over, the gate is
-open whatever the file says. A transaction looks at it when it has begun and before it has done anything. So when the
-gate is shut and after that no transaction is active, none does anything until it is opened.
+open whatever the file says. A transaction looks at it when it has begun and before it has done anything; one that only
+reads passes. So when the gate is shut and after that no transaction is active, none changes anything until it opens.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import fcntl
 import mmap
 import os
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,10 @@ class ShutAlready(Exception):
     """Somebody else has shut the gate."""
 
 
+class HeldStill(Exception):
+    """The gate is shut, and this thread must not wait."""
+
+
 class Gate:
     """One of a store; see the module's text. Raises OSError."""
 
@@ -34,6 +39,11 @@ class Gate:
             os.ftruncate(self._handle, _UNTIL.size)
         self._shared = mmap.mmap(self._handle, _UNTIL.size)
         self._keeps = False             # whether this process has shut it: its other threads wait, too
+        self._loop = 0                  # the thread that must not wait
+
+    def never_waits(self, *, never: bool = True) -> None:
+        """This thread is that of an event loop: see `wait`. Or no longer."""
+        self._loop = threading.get_ident() if never else 0
 
     @property
     def shut(self) -> bool:
@@ -42,7 +52,9 @@ class Gate:
         return self._shared[7] != 0 and time.time() < _UNTIL.unpack(self._shared)[0]
 
     def wait(self) -> None:
-        """Return when it is open."""
+        """Return when it is open. Raises HeldStill in the thread that never waits."""
+        if self.shut and threading.get_ident() == self._loop:
+            raise HeldStill
         looks = 0
         while self.shut:
             time.sleep(STEP)
@@ -61,7 +73,7 @@ class Gate:
 
     @contextlib.contextmanager
     def keep_shut(self, seconds: float) -> Iterator[None]:
-        """Shut it, for so long at most. Raises ShutAlready."""
+        """Shut it, for so long at most; `left` says how much of that is left. Raises ShutAlready."""
         if self._keeps:
             raise ShutAlready
         for left in reversed(range(LOOKS)):             # who waits may look, just now, whether it is deserted
@@ -80,6 +92,11 @@ class Gate:
             self._shared[:] = _OPEN
             self._keeps = False
             fcntl.flock(self._handle, fcntl.LOCK_UN)
+
+    def left(self) -> float:
+        """How many more seconds it is shut; 0 when it is open."""
+        until: float = _UNTIL.unpack(self._shared)[0]
+        return max(until - time.time(), 0.0)
 
     def close(self) -> None:
         """Let go of it."""

@@ -186,19 +186,18 @@ class Env:
         self._tables.append(table)
         return table
 
-    def begin(self, *, wait: bool = True) -> Txn:
-        """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once."""
+    def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
+        """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once. One that
+        only `reads` passes the gate. Raises HeldStill."""
         while True:
             try:                                        # not `_watched`: this is called often
                 txn = self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
             except db.DBRunRecoveryError:
                 self._break()
                 raise
-            if self._gate is None or not self._gate.shut:
+            if self._gate is None or reads or not self._gate.shut:
                 return txn
             txn.abort()
-            if not wait:
-                raise db.DBLockNotGrantedError(0, "the store is held still")
             self._gate.wait()
 
     def active(self) -> int:
@@ -429,16 +428,17 @@ class Table:
         self._db.close()
 
 
-def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None) -> T:
+def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None, reads: bool = False) -> T:
     """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once.
 
     It waits for locks; with `seconds` it does not, but tries again until so much time has passed, and at least twice.
-    Raises one of `Deadlock` when it does not get them.
+    `reads`: it changes nothing, and goes on while the store is held still.
+    Raises one of `Deadlock` when it does not get them, HeldStill in an event loop.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     pause = PAUSE
     for tried in itertools.count(1):
-        txn = env.begin(wait=seconds is None)
+        txn = env.begin(wait=seconds is None, reads=reads)
         try:
             result = work(txn)
         except Deadlock:

@@ -36,7 +36,7 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
         if len(uids) > QUICK:
             await offload.run(store, "files", remove, store, drop.mailbox.entry, uids)
         else:
-            remove(store, drop.mailbox.entry, uids)
+            await offload.change(store, lambda: remove(store, drop.mailbox.entry, uids))
         await offload.flushed(store, drop.mailbox.entry)
     except StoreError as error:
         log.warning("%s: QUIT: %s", who, error)
@@ -54,7 +54,8 @@ def mark_seen(store: Store, drop: Maildrop, who: str) -> None:
     unseen = drop.sent_unseen()
     try:
         if unseen and _may(store, drop, "s"):
-            change_flags(store, drop.mailbox.entry, unseen, FlagAction.ADD, Flags(Flag.SEEN))
+            offload.sometime(store, lambda: change_flags(
+                store, drop.mailbox.entry, unseen, FlagAction.ADD, Flags(Flag.SEEN)))
     except StoreError as error:
         log.warning("%s: RETR: %s", who, error)
 

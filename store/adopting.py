@@ -11,6 +11,8 @@ from attrs import evolve
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import Txn, transact
 from store.filling import HIGHEST
+from store.mailbox import before_skip
+from store.txn import state_key
 
 if TYPE_CHECKING:
     from store.store import Store
@@ -55,8 +57,8 @@ def rewind(store: "Store", entry: MailboxEntry, uid: int) -> None:
     """Have the mailbox take that UID, which comes from where its UIDVALIDITY comes from, though an unclean end has made
     it skip ahead (`mailbox.UID_SKIP`) while it was being brought.
 
-    Not when it has, or had, a message of that UID or a higher one, nor when a session has been told of UIDs since.
-    Raises StoreError NO_MAILBOX, BUSY.
+    Not when it has, or had, a message of that UID or a higher one, nor when a client has been told of a higher UIDNEXT,
+    be it by STATUS (`settled`). Raises StoreError NO_MAILBOX, BUSY.
     """
     gone = store.vanished(entry, store.status(entry).log_since)
     if gone is None:
@@ -64,10 +66,12 @@ def rewind(store: "Store", entry: MailboxEntry, uid: int) -> None:
 
     def work(txn: "WriteTxn") -> None:
         state = txn.state(entry.id)
+        before = before_skip(txn.partition.states.get(state_key(entry.id), txn.handle) or b"", txn.partition.epoch)
         rows = txn.load(entry.id)
         last = max([0, *rows["uid"][-1:].tolist(), *gone[-1:].tolist()])
-        if last < uid < state.uidnext and state.recent <= last + 1:
+        if before is not None and max(last + 1, before) <= uid < state.uidnext:
             modseq = state.highestmodseq + 1
-            txn.set_state(entry.id, state, evolve(state, uidnext=last + 1, highestmodseq=modseq, changed=modseq))
+            txn.set_state(entry.id, state, evolve(
+                state, uidnext=max(last + 1, before), highestmodseq=modseq, changed=modseq))
 
     store.transact(entry, work)

@@ -42,3 +42,10 @@ class StoreError(Exception):
         self.public = public or problem.value
         self.detail = detail
         super().__init__(f"{self.public} ({detail})" if detail else self.public)
+
+
+class StandsStill(StoreError):
+    """The store is held still, and nothing has been done: `offload.change` does it when the store goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(Problem.BUSY, "The store is held still for a moment, try again")

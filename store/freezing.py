@@ -20,11 +20,12 @@ STEP = 0.002
 
 @contextlib.contextmanager
 def frozen(store: "Store", seconds: float) -> Iterator[None]:
-    """Hold the store still, in all processes, for so long at most: who writes waits. The databases are on disk whole,
-    and every message that was committed has its name in `messages/`. Messages go on to be received into `staging/`;
-    what has not been committed when a copy is made is swept from the copy when it is opened.
+    """Hold the store still, in all processes, for so long at most: who writes waits, who reads goes on. The databases
+    are on disk whole, and every message that was committed has its name in `messages/`. Messages go on to be received
+    into `staging/`; what has not been committed when a copy is made is swept from the copy when it is opened.
 
-    For a thread that has no transaction open. Raises StoreError BUSY.
+    For a thread that has no transaction open. Raises StoreError BUSY, at the end also when that came too late: the
+    store has gone on by itself.
     """
     assert store.gate is not None
     try:
@@ -41,6 +42,8 @@ def frozen(store: "Store", seconds: float) -> Iterator[None]:
             for partition in store.partitions.values():
                 _place_all(partition)
             yield
+            if not store.gate.left():
+                raise StoreError(Problem.BUSY, f"The store was held still for {seconds:g} s and has gone on")
     except ShutAlready:
         raise StoreError(Problem.BUSY, "The store is held still already") from None
 

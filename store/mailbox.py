@@ -15,6 +15,7 @@ from store.values import Flag
 
 _STATE = struct.Struct("<IIQQIIIIQIQIIB")
 _REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` are, which come last
+_EPOCH = 48
 _SEEN, _DELETED = Flag.SEEN.value, Flag.DELETED.value
 
 UID_SKIP = 1 << 16          # what a mailbox skips after an unclean end: more than can have been seen and lost
@@ -97,6 +98,12 @@ def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, 
     after = _STATE.pack(validity, uid + 1, highest + 1, changed, recent, messages + 1, unseen + (not system & _SEEN),
                         deleted + (system & _DELETED != 0), octets + size, epoch, log_since, logged, 0, 0)
     return uid, highest + 1, names.partition(b"\n")[0].decode(), after + names
+
+
+def before_skip(data: bytes, epoch: int) -> int | None:
+    """UIDNEXT in stored figures from before an unclean end of a partition that is in that epoch now; None in those that
+    have been stored since."""
+    return int.from_bytes(data[4:8], "little") if int.from_bytes(data[_EPOCH:_EPOCH + 4], "little") != epoch else None
 
 
 def charged_root(data: bytes) -> str:

@@ -9,9 +9,10 @@ import os
 import struct
 import threading
 import time
-from bisect import bisect
+from bisect import bisect, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,14 +22,14 @@ from numpy.typing import NDArray
 
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.entry import MailboxId
-from mboxlist.gate import Gate
+from mboxlist.gate import Gate, HeldStill
 from mboxlist.kv import Deadlock, Env, Failure, Txn, transact
 from mboxlist.traces import mark_clean
 from store.arrivals import Arrivals
 from store.cache import CachedMessage, are_sound, render
 from store.changes import News
 from store.domains import Domains, NotSummed
-from store.errors import Problem, StoreError
+from store.errors import Problem, StandsStill, StoreError
 from store.heads import Heads
 from store.index import Rows, is_whole, message_of, writable
 from store.mailbox import MailboxState, charged_root, is_here
@@ -90,7 +91,7 @@ class Partition:
         self.arrivals = Arrivals(self.env.table("arrivals.db"))
         self._cache = self.env.table("cache.db", page=16384)
         self._roomy_until = -1.0
-        self._serials = iter(range(0))
+        self._serials: Iterator[int] = iter(range(0))
         self._blocks: list[int] = []        # the first of each block of serials that this process took
         self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
         self._serials_lock = threading.Lock()
@@ -223,15 +224,18 @@ class Partition:
         self.files.make_ready(self.next_serial() for _ in range(READY))
 
     def next_serial(self) -> int:
-        """An arrival serial that was never given out before, in any process."""
+        """An arrival serial that was never given out before, in any process. Raises StandsStill."""
         with self._serials_lock:
             serial = next(self._serials, None)
-            if serial is None:
-                first = transact(self.env, self._take_serials)
-                self.flush()            # or else a crash would have them given out again
-                self._serials = iter(range(first + 1, first + SERIALS))
-                self._blocks.append(first)
-                serial = first
+        if serial is None:              # a thread may wait here while the store is held still, and must hold no lock
+            try:
+                serial = transact(self.env, self._take_serials)
+            except HeldStill:
+                raise StandsStill from None
+            self.flush()                # or else a crash would have them given out again
+            with self._serials_lock:
+                self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
+                insort(self._blocks, serial)
         return serial
 
     def first_free_serial(self, txn: Txn = None) -> int:
@@ -305,7 +309,7 @@ class Partition:
     def transact(self, work: Callable[[WriteTxn], T], *, seconds: float | None = None) -> T:
         """The result of `work`, committed but not flushed. `work` may run more than once. `seconds`: see `kv.transact`.
 
-        Raises what `work` raises, and StoreError BUSY, DISK_FULL, UNAVAILABLE.
+        Raises what `work` raises, and StoreError BUSY (StandsStill), DISK_FULL, UNAVAILABLE.
         """
         made: list[WriteTxn] = []
 
@@ -317,6 +321,8 @@ class Partition:
             result = self._with_sums(run, seconds)
         except Deadlock as error:
             raise StoreError(Problem.BUSY, detail=str(error)) from error
+        except HeldStill:
+            raise StandsStill from None
         except Failure as error:
             problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
             raise StoreError(problem, detail=str(error)) from error

@@ -78,7 +78,7 @@ class Pictures:
                 self._history.popitem(last=False)
         if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
             self._shelf.forget(entry.id, reader)
-        return transact(self._partition.env, lambda txn: self._picture(entry, reader, None, txn))
+        return transact(self._partition.env, lambda txn: self._picture(entry, reader, None, txn), reads=True)
 
     def refresh(self, mailbox: Mailbox, *, at_once: bool = False) -> Mailbox | None:
         """A picture of the mailbox as it is now; the same object when nothing changed. With `at_once` None if that
@@ -94,7 +94,7 @@ class Pictures:
             new = self._picture(entry, mailbox.reader, known, txn)
             chunks = self._changed_since(entry.id, old, new.state)
             return new if chunks is None else evolve(new, since=Since(old, frozenset(chunks)))
-        return transact(self._partition.env, work)
+        return transact(self._partition.env, work, reads=True)
 
     def _picture(self, entry: MailboxEntry, reader: str, known: Records | None, txn: Txn) -> Mailbox:
         state = self._partition.state(entry.id, txn)        # while this row is locked the chunks stand still

@@ -155,6 +155,9 @@ class Settings:
     snapshot_logs: int = field(default=4 << 30, metadata={
         "help": "octets of database logs of a partition that are kept since the newest snapshot, so that it can be "
                 "followed by all that came after; with more, a new snapshot is made early", "type": "size"})
+    freeze_time: int = field(default=60, metadata={
+        "help": "how long onecopy snapshot create --freeze may hold the store still; then its command is ended and the "
+                "store goes on", "type": "duration"})
     index_rate: int = field(default=32 << 20, metadata={
         "help": "octets of store.idx written in a second; more only where a mailbox would be a minute behind; "
                 "0: no limit", "type": "size"})

@@ -190,6 +190,8 @@ class Store:
     def close(self) -> None:
         """Leave the store; the last one out leaves it clean."""
         self.pasts.close()
+        if self.gate is not None:
+            self.gate.never_waits(never=False)
         portable.write_what_is_left(self)
         last = self._presence.leaving()
         for partition in self.partitions.values():
@@ -426,7 +428,7 @@ class Store:
         """The UIDs, ascending, that were expunged after that MODSEQ; None when that is no longer known (RFC 7162
         §3.2.5.1)."""
         return self.at(entry, lambda now, partition: transact(partition.env, lambda txn: partition.vanished.since(
-            now.id, partition.state(now.id, txn), since, txn)))
+            now.id, partition.state(now.id, txn), since, txn), reads=True))
 
     def uidls(self, entry: MailboxEntry) -> dict[int, bytes]:
         """The unique-ids that messages of the mailbox brought along from another POP3 server, by UID."""

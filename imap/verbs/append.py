@@ -72,7 +72,7 @@ async def receive(session: Session, wanted: Message) -> Step | None:
     try:
         arriving = _look_before(session, wanted)
         await _make_room(session, arriving)
-        staged = session.store.stage(arriving.entry)
+        staged = await offload.change(session.store, lambda: session.store.stage(arriving.entry))
         arriving.messages.append(staged)
     except SyntaxProblem as problem:
         return framer.refuse(problem)

@@ -110,7 +110,7 @@ class _Fetching:
     async def send(self, positions: Positions) -> None:
         """Answer for one batch."""
         session, rows = self.session, take(self.view.rows, positions)
-        newly = self._mark_seen(positions, rows) if self._sets_seen else _NOTHING
+        newly = await session.change(0, lambda: self._mark_seen(positions, rows)) if self._sets_seen else _NOTHING
         cached = self._cached(rows) if self._needs_cache else None
         if self.sections:
             await self._send_sections(positions, rows, cached, newly)

@@ -24,6 +24,7 @@ from store.errors import Problem, StoreError
 from store.mailbox import MailboxState
 from store.net import offload
 from store.progress import Progress
+from store.settled import unsettled
 from store.values import Flag
 
 FEW = 300                   # mailboxes, or subscriptions, that are gone through without a thread
@@ -39,6 +40,9 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
     if ListOption.STATUS in command.give and StatusItem.HIGHESTMODSEQ in command.status:
         session.enable_condstore()
 
+    if ListOption.STATUS in command.give and StatusItem.UIDNEXT in command.status:
+        await _settle_all(session)
+
     def lines() -> Iterator[bytes]:
         names = _Names(session, command)
         return map(names.line, _in_order(names.wanted()))
@@ -46,6 +50,15 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
     await _write(session, lines)
     await travelling.list_snapshots(session, command)
     return Reply("LIST completed")
+
+
+async def _settle_all(session: Session) -> None:
+    """UIDNEXT of any mailbox that the user may know of can be shown."""
+    if rights.sees_many(session.store, session.user, FEW):
+        found = await offload.run(session.store, "search", lambda: unsettled(session.store, _visible(session)))
+    else:
+        found = unsettled(session.store, _visible(session))
+    await offload.settled(session.store, found)
 
 
 async def _write(session: Session, lines: Callable[[], Iterator[bytes]]) -> None:
@@ -173,7 +186,10 @@ async def status(session: Session, command: Status) -> Reply:
     """The figures of a mailbox, without selecting it."""
     if session.travel.concerns(command.mailbox):
         return await travelling.status(session, command)
-    session.stream.write(_status(session, session.entry(command.mailbox, "r"), command.items))
+    entry = session.entry(command.mailbox, "r")
+    if StatusItem.UIDNEXT in command.items:
+        await offload.settled(session.store, [entry])
+    session.stream.write(_status(session, entry, command.items))
     return Reply("STATUS completed")
 
 

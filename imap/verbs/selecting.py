@@ -25,6 +25,7 @@ async def select(session: Session, command: Select) -> Reply:
         session.stream.write(_figures(session, view, command.mailbox))
     else:
         entry = session.entry(command.mailbox, "r")
+        await offload.settled(session.store, [entry])
         view = await session.select(entry, read_only=command.read_only)
         session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, entry))
     if command.resync is not None:

@@ -10,7 +10,7 @@ mailbox that it is for: a rule that is missing might be the one that keeps the m
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -138,13 +138,7 @@ class Rulebook:
         faulty = next((source for source in sources if source.faults), None)
         if faulty is not None:
             return Choice(why_none=faulty.complaints()[0])
-        name = str(entry.name)
-        matched = [Applied(rule, source) for source in sources for rule in source.rules
-                   if rule.matches(name, entry.special_use)]
-        alone = next((one for one in reversed(matched) if one.rule.exclusive), None)
-        if alone is None:
-            return Choice(tuple(matched))
-        return Choice((alone,), tuple(one for one in matched if one is not alone))
+        return chosen(sources, str(entry.name), entry.special_use)
 
     def sources(self, entry: MailboxEntry) -> Iterator[Source]:
         """The files that are for a mailbox, the widest first."""
@@ -178,6 +172,15 @@ class Rulebook:
         for name in sorted(entry.name for entry in found if entry is not None):
             if (source := _of_mailbox(self.store, name)) is not None:
                 yield source
+
+
+def chosen(sources: Iterable[Source], name: str, special_use: str | None) -> Choice:
+    """The rules of these files that the mailbox has."""
+    matched = [Applied(rule, source) for source in sources for rule in source.rules if rule.matches(name, special_use)]
+    alone = next((one for one in reversed(matched) if one.rule.exclusive), None)
+    if alone is None:
+        return Choice(tuple(matched))
+    return Choice((alone,), tuple(one for one in matched if one is not alone))
 
 
 def built_in(trash: int, junk: int) -> Source:

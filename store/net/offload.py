@@ -7,22 +7,23 @@ copies and expunges are acknowledged before, and are on disk within a second; wi
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, ensureDeferred
 from twisted.python.failure import Failure
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName
 from store import across, hosting
+from store import settled as settling
 from store.accounts.base import Account
 from store.copying import copy_messages
 from store.deliver import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
-from store.errors import Problem, StoreError
+from store.errors import Problem, StandsStill, StoreError
 from store.messagefiles import Staged
 from store.net.locked import LockedMailboxes
 from store.net.threads import Inline, Threads
@@ -50,11 +51,12 @@ class _Shared:
     """
 
     def __init__(self, threads: Threads, work: Callable[[list[Any]], None], most: int = 1,
-                 then: Callable[[list[Any]], None] = lambda items: None) -> None:
+                 then: Callable[[list[Any]], None] = lambda items: None, kind: str = "sync") -> None:
         self._threads = threads
         self._work = work
         self._most = most
         self._then = then
+        self._kind = kind
         self._waiting: list[tuple[Any, Deferred[None]]] = []
         self._running = 0
 
@@ -70,7 +72,7 @@ class _Shared:
         batch, self._waiting = self._waiting, []
         self._running += 1
         items = [item for item, _ in batch]
-        running = self._threads.run("sync", lambda: self._work(items), lambda: self._then(items))
+        running = self._threads.run(self._kind, lambda: self._work(items), lambda: self._then(items))
         running.addBoth(self._ended, batch)
 
     def _ended(self, outcome: object, batch: "list[tuple[Any, Deferred[None]]]") -> None:
@@ -89,7 +91,9 @@ class Durability:
 
     def __init__(self, store: Store, threads: Threads) -> None:
         self.threads = threads
+        self._gate = store.gate
         self.locked = LockedMailboxes(store.settings, threads)
+        self.gate = _Shared(threads, lambda batch: store.gate.wait() if store.gate is not None else None, kind="held")
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
         self._logs: dict[str, _Shared] = {}
@@ -111,11 +115,15 @@ class Durability:
 
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
-        if partition.files.ready < READY // 2 and partition.name not in self._making and self.threads.real:
+        if (partition.files.ready < READY // 2 and partition.name not in self._making and self.threads.real
+                and not self._held_still()):
             self._making.add(partition.name)
             made = self.threads.run("files", partition.make_ready)
             made.addErrback(lambda failure: log.warning("no message files can be made ready: %s", failure.value))
             made.addBoth(lambda _: self._making.discard(partition.name))
+
+    def _held_still(self) -> bool:
+        return self._gate is not None and self._gate.shut
 
     def _sync_staged(self, batch: list[Staged]) -> None:
         self.threads.side_by_side([staged.sync for staged in batch])
@@ -135,8 +143,10 @@ def place_all(batch: list[Staged | None]) -> None:
 
 
 def attach(store: Store, threads: Threads) -> None:
-    """Have the store's long work done by `threads`. Until then it is done at once."""
+    """Have the store's long work done by `threads`. Until then it is done at once. For the thread of the event loop."""
     store.durability = Durability(store, threads)
+    if store.gate is not None and threads.real:
+        store.gate.never_waits()
 
 
 def _durability(store: Store) -> Durability:
@@ -155,6 +165,32 @@ def start(store: Store, kind: str, function: Callable[[], object]) -> None:
     """Have a function done in a thread of that kind; nobody waits for it."""
     done = _durability(store).threads.run(kind, function)
     done.addErrback(lambda failure: log.error("work in a thread failed: %s", failure.value))
+
+
+async def change(store: Store, work: Callable[[], T]) -> T:
+    """The result of work that begins with a transaction and is short: at once; while the store is held still, after
+    that, and the event loop goes on meanwhile."""
+    while True:
+        try:
+            return work()
+        except StandsStill:
+            await _durability(store).gate.ask()
+
+
+async def settled(store: Store, entries: Iterable[MailboxEntry]) -> None:
+    """Before UIDNEXT of these mailboxes is shown: see `store.settled`."""
+    found = settling.unsettled(store, entries)
+    if found:
+        await run(store, "changes", settling.settle, store, found)
+
+
+def sometime(store: Store, work: Callable[[], object]) -> None:
+    """The same for work that nobody waits for: what it raises later goes to the log."""
+    try:
+        work()
+    except StandsStill:
+        later = ensureDeferred(change(store, work))
+        later.addErrback(lambda failure: log.warning("after the store was held still: %s", failure.value))
 
 
 async def spill(store: Store, staged: Staged) -> None:
@@ -290,7 +326,7 @@ async def _commit_all(store: Store, partition: Partition, messages: Sequence[tup
     """At once when they are few, unless another transaction holds a lock for longer than usual."""
     if len(messages) <= FEW:
         try:
-            return commit_all(partition, messages, seconds=AT_ONCE)
+            return await change(store, lambda: commit_all(partition, messages, seconds=AT_ONCE))
         except StoreError as refusal:
             if refusal.problem is not Problem.BUSY:
                 raise
@@ -377,7 +413,7 @@ async def _commit(store: Store, partition: Partition, staged: Staged, targets: S
                   received: InternalDate) -> list[Outcome]:
     """At once, unless another transaction holds a lock for longer than usual, or brought the same content."""
     try:
-        return commit(partition, staged, targets, received, seconds=AT_ONCE)
+        return await change(store, lambda: commit(partition, staged, targets, received, seconds=AT_ONCE))
     except StoreError as refusal:
         if refusal.problem is not Problem.BUSY:
             raise
@@ -403,7 +439,7 @@ async def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: N
     new = None
     if at_once and store.partition_of(source) is store.partition_of(target):
         try:
-            new = copy_messages(store, source, target, uids, remove=remove, reader=reader)
+            new = await change(store, lambda: copy_messages(store, source, target, uids, remove=remove, reader=reader))
         except StoreError as error:
             if error.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
                 raise

@@ -2,18 +2,20 @@
 
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from mboxlist.gate import Gate, ShutAlready
+from mboxlist.gate import Gate, HeldStill, ShutAlready
 from mboxlist.names import MailboxName
 from store import freezing
 from store.check import check
-from store.errors import Problem, StoreError
+from store.errors import Problem, StandsStill, StoreError
 from store.freezing import frozen
 from store.store import Store
 from tests.support.stores import SMALL, deliver
@@ -112,6 +114,32 @@ def test_what_takes_too_long_is_not_waited_for(store, monkeypatch):
     txn.abort()
     assert not store.gate.shut
     deliver(store, BODY, ALICE)
+
+
+def test_who_holds_it_for_too_long_is_told(store):
+    """The store has gone on by itself: what was copied meanwhile may be torn."""
+    with pytest.raises(StoreError) as refused, frozen(store, 60):
+        store.gate._shared[:] = struct.pack("<d", time.time() - 1)      # the time is over
+        deliver(store, BODY, ALICE)
+    assert refused.value.problem is Problem.BUSY and "has gone on" in refused.value.public
+
+
+def test_an_event_loop_does_not_wait(store):
+    inbox = store.entry(MailboxName.parse(ALICE))
+    deliver(store, BODY, ALICE)
+    store.gate.never_waits()
+    with frozen(store, 60):
+        with pytest.raises(StandsStill):
+            store.claim_recent(inbox)
+        with pytest.raises(HeldStill):
+            store.subscribe("alice", "INBOX")
+        assert store.open_mailbox(inbox).state.messages == 1
+        thread = threading.Thread(target=store.claim_recent, args=(inbox,))
+        thread.start()                                                  # in a thread it waits
+        thread.join(0.1)
+        assert thread.is_alive()
+    thread.join(30)
+    assert store.status(inbox).recent == 2
 
 
 def test_a_gate(tmp_path):

@@ -38,6 +38,11 @@ def again(root, name="primary", **rest):
     return reinstate.reinstate(root, name, SMALL, opened, restart=lambda: None, **rest)
 
 
+def damaged_head(octets):
+    """A store.idx whose head cannot be read: only its place says whose it is."""
+    return octets.replace(b'"id":', b'"ix":')
+
+
 def lose(root, name="primary"):
     shutil.rmtree(root / "partitions" / name / "index")
 
@@ -177,19 +182,36 @@ def test_a_mailbox_of_another_list_is_added(root, tmp_path):
             assert len(store.names("zoe")) == 1
 
 
-def test_a_file_that_was_left_behind_by_a_move_is_nobodys(root):
+def left_behind(root, change=lambda octets: octets):
+    """alice's INBOX has moved to another partition, and its old file is there again."""
     with opened(root) as store:
         path = place(store.partitions["primary"], ALICE)
         stale = path.read_bytes()
         partitions.add(store, "second")
         move_owner(store, "alice", "second")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(stale)
+    path.write_bytes(change(stale))
     lose(root)
-    again(root)
+
+
+def test_a_file_that_was_left_behind_by_a_move_is_nobodys(root):
+    """Nor does it count: bob's mailboxes alone are made, and no record only to be thrown away again."""
+    left_behind(root)
+    done = again(root)
+    assert (done.mailboxes, done.records) == (2, 7)
     with opened(root) as store:
         assert store.entry(ALICE).partition == "second" and uids(store, str(ALICE)) == [1, 2, 3, 4, 5]
         assert uids(store, "user/bob/INBOX") == [1, 2, 3, 4, 5]
+
+
+def test_one_of_which_only_the_place_is_known_is_kept_beside(root):
+    """It may be another mailbox that had the name, and all that is left of it."""
+    left_behind(root, damaged_head)
+    again(root)
+    with opened(root) as store:
+        assert uids(store, str(ALICE)) == [1, 2, 3, 4, 5]
+        other, = [entry for entry in store.names("alice") if entry.partition == "primary"]
+        assert uids(store, str(other.name)) == [1, 2, 3, 4, 5]
 
 
 def test_only_one_makes_it(root):

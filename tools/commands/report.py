@@ -19,9 +19,9 @@ from tools.errors import Failure
 from tools.output import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
+    from store.expiry.rulebook import Source
     from tools.spark.figures import Live, Terms
     from tools.spark.report import Read
-    from tools.spark.what_if import Rule
 
 LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots")
 COLUMNS = {
@@ -57,8 +57,10 @@ def add(parser: Parsers) -> None:
     group = made.add_argument_group("what if")
     group.add_argument("--default-quota", type=_size, metavar="SIZE", help="... this were the default limit; 0: none")
     group.add_argument("--charging", choices=QUOTA_CHARGES, help="... this were charged")
-    group.add_argument("--expire", type=_rule, action="append", default=[], metavar="RULE", help="... messages were "
-                       "removed: 'Trash older than 30 days', '* older than 365 days larger than 5M'; again for more")
+    group.add_argument("--expire", action="append", default=[], metavar="RULE", help="... messages were removed by "
+                       "this rule, as files of rules have it: 'folderpattern: user/*/Lists/*; messagedays: 365'")
+    group.add_argument("--expire-rules", type=Path, action="append", default=[], metavar="FILE", help="... by the "
+                       "rules of this file")
     commands.add_options(made)
 
 
@@ -75,12 +77,20 @@ def _size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
-def _rule(text: str) -> "Rule":
-    from tools.spark.what_if import Rule
+def _rules(arguments: Any) -> list["Source"]:
+    """Those that are tried. Raises Failure."""
+    from tools.spark.what_if import rules_in, rules_of
+    found = []
     try:
-        return Rule.parse(text)
+        for text in arguments.expire:
+            name = "--expire"
+            found.append(rules_of(text))
+        for path in arguments.expire_rules:
+            name = "--expire-rules"
+            found.append(rules_in(path))
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+        raise Failure(f"{name}: {error}") from None
+    return found
 
 
 def report(invocation: Invocation) -> int:
@@ -90,9 +100,10 @@ def report(invocation: Invocation) -> int:
     terms = figures.Terms(invocation.config.settings("store", Settings), datetime.now(UTC), arguments.idle)
     if arguments.html is not None and find_spec("jinja2") is None:
         raise Failure(f"--html needs Jinja2: {sys.executable} -m pip install 'jinja2>=3.1'")
+    rules = _rules(arguments)
     is_live = _is_live(invocation)
     before = _earlier(arguments)
-    found = _read(invocation, where, terms)
+    found = _read(invocation, where, terms, rules)
     made = figures.report(found.held, found, terms)
     notes: list[str] = []
     done: dict[str, Any] = {}
@@ -136,11 +147,13 @@ def _earlier(arguments: Any) -> dict[str, Any] | None:
     return None
 
 
-def _read(invocation: Invocation, where: Sequence[str], terms: "Terms") -> "Read":
+def _read(invocation: Invocation, where: Sequence[str], terms: "Terms", rules: Sequence["Source"]) -> "Read":
     from tools.spark.report import read
     from tools.spark.session import plain, progress
+    from tools.spark.what_if import Left
+    left = Left(rules, terms.now.timestamp()) if rules else None
     with commands.session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
-        return read(spark, where, terms.settings.default_domain, invocation.arguments.expire, terms.now)
+        return read(spark, where, terms.settings.default_domain, left)
 
 
 def _with_store(invocation: Invocation, found: "Read", terms: "Terms", made: dict[str, Any]
@@ -169,7 +182,7 @@ def _with_store(invocation: Invocation, found: "Read", terms: "Terms", made: dic
 def _what_if(arguments: Any, found: "Read", made: dict[str, Any], terms: "Terms") -> dict[str, Any] | None:
     from tools.spark import figures
     from tools.spark.what_if import compared
-    told = [f"messages were removed: {rule}" for rule in arguments.expire]
+    told = [f"messages were removed: {rule}" for rule in (*arguments.expire, *arguments.expire_rules)]
     if arguments.default_quota is not None:
         size = readable(arguments.default_quota) if arguments.default_quota else "none"
         told.append(f"the default quota were {size}")

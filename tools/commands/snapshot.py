@@ -29,7 +29,6 @@ from tools.errors import Failure
 from tools.opening import open_store
 from tools.output import print_facts, print_json, print_table, when
 
-FREEZE_TIME = 60
 NOW = "now"
 COLUMNS = ("snapshot", "moment", "octets", "environments", "state")
 
@@ -40,8 +39,8 @@ def add(parser: Parsers) -> None:
                                              "when made")
     made.add_argument("--freeze", metavar="COMMAND", help="hold the store still while this shell command runs, such as "
                       "one that makes a snapshot of the file system; the snapshot is of the same moment")
-    made.add_argument("--freeze-time", type=_duration, default=FREEZE_TIME, metavar="TIME",
-                      help=f"the command may take so long ({FREEZE_TIME}s); then it is ended, and the store goes on")
+    made.add_argument("--freeze-time", type=_duration, metavar="TIME",
+                      help="the command may take so long (store.freeze_time); then it is ended, and the store goes on")
     made.add_argument("--no-verify", action="store_true", help="do not read it again")
     made.add_argument("--json", action="store_true")
     made = parser("snapshot list", list_all, "the snapshots that there are, the newest first")
@@ -94,7 +93,8 @@ def create(invocation: Invocation) -> int:
     arguments = invocation.arguments
     with invocation.store() as opened, _progress() as progress:
         def hold() -> contextlib.AbstractContextManager[None]:
-            return _held(opened, arguments.freeze, arguments.freeze_time)
+            seconds = arguments.freeze_time
+            return _held(opened, arguments.freeze, opened.settings.freeze_time if seconds is None else seconds)
 
         start = time.monotonic()
         made = keeping.make(opened, progress, verify=not arguments.no_verify,
@@ -110,11 +110,12 @@ def create(invocation: Invocation) -> int:
 @contextlib.contextmanager
 def _held(opened: Store, command: str, seconds: float) -> Iterator[None]:
     """Hold the store still; the command runs when the moment of the snapshot has been read. Raises Failure."""
+    assert opened.gate is not None
     with frozen(opened, seconds):
         yield
         child = subprocess.Popen(command, shell=True, start_new_session=True, stdout=2)
         try:
-            status = child.wait(seconds)
+            status = child.wait(min(seconds, opened.gate.left()))
         except BaseException as error:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)

@@ -7,15 +7,16 @@ mailbox. `figures` makes the report of that.
 
 import os
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from attrs import frozen
 
 from mboxlist.names import PUBLIC
-from tools.spark.reading import tasks
-from tools.spark.what_if import Rule
+from tools.spark.frames import frame
+from tools.spark.reading import Wanted, tasks
+from tools.spark.tables import schema
+from tools.spark.what_if import Left
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,9 +110,8 @@ class Read:
     unread: pa.Table
 
 
-def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, rules: Sequence[Rule] = (),
-         now: datetime | None = None) -> Read:
-    """Read the stores. Raises PySparkException."""
+def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, left: Left | None = None) -> Read:
+    """Read the stores, also as rules of expiry would have `left` them. Raises PySparkException."""
     if not spark.sparkContext.getConf().contains(SHUFFLE):      # Spark's own 200 are many for a small store
         spark.conf.set(SHUFFLE, max(2 * spark.sparkContext.defaultParallelism, 2 * len(tasks(stores, "references"))))
     load = _Loading(spark, stores)
@@ -128,9 +128,10 @@ def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, rule
         spark.sql(_BOXES.format(**names)).createOrReplaceTempView("report_boxes")
         held = _held(spark, "report_references", names)
         after = None
-        if rules:
-            assert now is not None
-            _expired(spark, rules, now)
+        if left is not None:
+            columns = tuple(_REFERENCES.split(","))
+            frame(spark, "references_left", tasks(stores, "references", Wanted(columns=columns)), left,
+                  schema("references", columns)).createOrReplaceTempView("report_references_left")
             after = _held(spark, "report_references_left", names)
         return Read(held, after, spark.sql("""
             SELECT store, partition, count(*) AS files, sum(octets) AS octets FROM report_files WHERE NOT staged
@@ -138,8 +139,8 @@ def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, rule
             SELECT newest.* FROM (SELECT max_by(struct(*), written) AS newest FROM report_quotas
                                   GROUP BY store, root)""").toArrow(), spark.sql(_UNREAD).toArrow())
     finally:
-        for frame in kept:
-            frame.unpersist()
+        for one in kept:
+            one.unpersist()
 
 
 @frozen(eq=False)
@@ -152,10 +153,10 @@ class _Loading:
     def __call__(self, table: str, columns: str) -> None:
         """Make the view."""
         from tools.spark.source import FORMAT
-        frame = self.spark.read.format(FORMAT).option("table", table)
+        loaded = self.spark.read.format(FORMAT).option("table", table)
         if columns:
-            frame = frame.option("columns", columns)
-        frame.load(list(self.stores)).createOrReplaceTempView(f"report_{table}")
+            loaded = loaded.option("columns", columns)
+        loaded.load(list(self.stores)).createOrReplaceTempView(f"report_{table}")
 
 
 def _held(spark: "SparkSession", references: str, names: dict[str, str]) -> pa.Table:
@@ -163,23 +164,9 @@ def _held(spark: "SparkSession", references: str, names: dict[str, str]) -> pa.T
     uses = f"({_USES.format(references=references, **names)})"
     counted = _COUNTED.format(ranked=_RANKED.format(uses=uses))
     held = _HELD.format(shared=_SHARED.format(counted=counted), most=LOOKED_FOR)
-    frame: DataFrame = spark.sql(f"""
+    held_by: DataFrame = spark.sql(f"""
         SELECT * FROM ({held}) FULL OUTER JOIN report_boxes USING (store, partition, domain, user, name)""")
-    return frame.toArrow()
-
-
-def _expired(spark: "SparkSession", rules: Sequence[Rule], now: datetime) -> None:
-    """The view of the references that no rule takes away."""
-    from pyspark.sql import functions as sql
-    goes = sql.lit(False)
-    for rule in rules:
-        matches = sql.col("name").rlike(rule.expression)
-        if rule.days is not None:
-            matches &= sql.coalesce("saved", "internal_date") < sql.lit(rule.before(now))
-        if rule.octets is not None:
-            matches &= sql.col("octets") > rule.octets
-        goes |= sql.coalesce(matches, sql.lit(False))
-    spark.table("report_references").where(~goes).createOrReplaceTempView("report_references_left")
+    return held_by.toArrow()
 
 
 def _quoted(text: str) -> str:

@@ -311,8 +311,10 @@ _COLUMNS: dict[str, Callable[[_Given], pa.Array]] = {
 }
 
 
-def references(task: Task) -> Iterator[pa.RecordBatch]:
-    """A row for each record of each mailbox; of a damaged file those that are left."""
+def references(task: Task, left_of: Callable[[str | None, str | None, Rows], Rows] | None = None
+               ) -> Iterator[pa.RecordBatch]:
+    """A row for each record of each mailbox; of a damaged file those that are left. `left_of`: only of those that it
+    leaves of a mailbox, of which it gets the name, the special use, and all records."""
     waiting = _Pieces(task)
     for found in reading.idx_files(task):
         left = reading.remains(found)
@@ -321,9 +323,11 @@ def references(task: Task) -> Iterator[pa.RecordBatch]:
         mailbox = _mailbox(task, found, left.head)
         if not _is_wanted(task, mailbox):
             continue
+        records = left.rows if left_of is None or mailbox.removed else left_of(
+            mailbox.name, None if left.head is None else left.head.special_use, left.rows)
         at = 0
-        while at < len(left.rows):
-            some = left.rows[at:at + BATCH - waiting.count]
+        while at < len(records):
+            some = records[at:at + BATCH - waiting.count]
             waiting.add(mailbox, some)
             at += len(some)
             if waiting.count == BATCH:

@@ -1,64 +1,75 @@
-"""What a rule of expiry, another default quota or another charging policy would change."""
+"""What rules of expiry, another default quota or another charging policy would change. The rules are those of `onecopy
+expire` (store/expiry), and what they hit is decided there."""
 
-import re
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from attrs import frozen
 
-from mboxlist.names import OTHERS, PUBLIC
-from tools import config
+from store.expiry.decide import Mask, decide
+from store.expiry.rulebook import Scope, Source, chosen, read
+from store.expiry.rules import Action, Rule, parse
+from store.index import Rows, take
+from tools.spark import rows
+from tools.spark.reading import Task
 
-_RULE = re.compile(r"(?P<mailbox>.+?)(?:\s+older\s+than\s+(?P<days>[0-9]{1,6})\s+days?)?"
-                   r"(?:\s+larger\s+than\s+(?P<size>[0-9.]+\s*[a-z]*))?", re.IGNORECASE)
-EXAMPLE = "Trash older than 30 days; */Lists/* older than 365 days larger than 1M"
+
+def rules_of(text: str) -> Source:
+    """The rule that is given on the command line: attributes of a rule, between semicolons. Raises ValueError."""
+    rules, faults = parse("\n".join(part.strip() for part in text.split(";")))
+    if faults:
+        raise ValueError(faults[0].text)
+    return _can_be_tried(Source(Scope.GLOBAL, "", text, rules))
+
+
+def rules_in(path: Path) -> Source:
+    """Those of a file. Raises ValueError, which says where it is wrong."""
+    source = read(Scope.GLOBAL, "", path, missing_ok=False)
+    assert source is not None
+    if source.faults:
+        raise ValueError(source.complaints()[0])
+    return _can_be_tried(source)
+
+
+def _can_be_tried(source: Source) -> Source:
+    for rule in source.rules:
+        if rule.headers:
+            raise ValueError("a report reads no header fields: onecopy expire --dry-run does")
+    return source
 
 
 @frozen
-class Rule:
-    """Messages of these mailboxes go when they are older than so many days, and larger than so many octets.
+class Left:
+    """Gives the references that rules leave, of a part of them. What a rule reports or files elsewhere stays: it takes
+    no less room there."""
 
-    In `mailbox` * stands for anything, ? for one letter. It is the canonical name when it begins with user/ or public/;
-    otherwise it is the name as its owner sees it, whoever that is. Age is counted from when the message came into the
-    mailbox, or else from its internal date.
-    """
+    sources: Sequence[Source]
+    now: float
 
-    mailbox: str
-    days: int | None = None
-    octets: int | None = None
+    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """See `rows.references`."""
+        return rows.references(task, self.of)
 
-    @classmethod
-    def parse(cls, text: str) -> "Rule":
-        """From "Trash older than 30 days larger than 1M", of which one condition is enough. Raises ValueError."""
-        match = _RULE.fullmatch(text.strip())
-        if match is None or (match["days"] is None and match["size"] is None):
-            raise ValueError("not a rule such as " + " or ".join(EXAMPLE.split("; ")))
-        return cls(match["mailbox"], None if match["days"] is None else int(match["days"]),
-                   None if match["size"] is None else config.size(match["size"]))
+    def of(self, name: str | None, special_use: str | None, records: Rows) -> Rows:
+        """What is left of a mailbox; all of one whose name is lost."""
+        if name is None:
+            return records
+        taken = self._taken([one.rule for one in chosen(self.sources, name, special_use).rules], records)
+        return take(records, ~taken) if taken.any() else records
 
-    def __str__(self) -> str:
-        return (self.mailbox + (f" older than {self.days} days" if self.days is not None else "")
-                + (f" larger than {self.octets} octets" if self.octets is not None else ""))
-
-    @property
-    def expression(self) -> str:
-        """A regular expression for canonical names, which Java and Python understand alike."""
-        pattern = "".join(".*" if letter == "*" else "." if letter == "?" else _literal(letter)
-                          for letter in self.mailbox)
-        return f"^{pattern}$" if self.mailbox.startswith((OTHERS, PUBLIC)) else f"^user/[^/]+/{pattern}$"
-
-    def before(self, now: datetime) -> datetime:
-        """Messages from before that time are older."""
-        assert self.days is not None
-        try:
-            return now - timedelta(days=self.days)
-        except OverflowError:
-            return datetime.min.replace(tzinfo=now.tzinfo)
+    def _taken(self, rules: Sequence[Rule], records: Rows) -> Mask:
+        gone = np.zeros(len(records), np.bool_)
+        for verdict in decide(rules, records, self.now, _unread):
+            if rules[verdict.rule].action is Action.DISCARD:
+                gone[verdict.places] = True
+        return gone
 
 
-def _literal(letter: str) -> str:
-    return "\\" + letter if letter.isascii() and not letter.isalnum() and letter != " " else letter
+def _unread(places: Any, name: str, text: str) -> Mask:
+    raise AssertionError("rules about header fields are refused")
 
 
 def compared(today: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:

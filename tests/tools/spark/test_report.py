@@ -26,15 +26,17 @@ from tools.spark import drift, session
 from tools.spark.figures import Terms, differences, earlier, lost, oddities, report, with_default
 from tools.spark.generate import Shape, generate
 from tools.spark.report import read
-from tools.spark.what_if import Rule, compared
+from tools.spark.what_if import Left, compared, rules_of
 
 WHERE = [LOCAL]             # a cluster makes the same rows: test_rebuild, test_source
 TRACE = b"Return-Path: <a@example.org>\r\n"         # 30 octets
 FIGURES = ("messages", "logical", "unique", "shared", "fair_share", "freed")
 SETTINGS = Settings(default_domain="example.org", default_quota=110)
 NOW = datetime.now(UTC) + timedelta(40)
-RULES = [Rule.parse(text) for text in (
-    "Trash older than 30 days", "INBOX older than 30 days larger than 50", "public/* older than 30 days")]
+RULES = Left([rules_of(text) for text in (
+    "folderpattern: *; messagedays: 0; action: report", "folderpattern: *; messagedays: 0; action: fileinto:Old",
+    "folderpattern: user/*/Trash; savedays: 30", "folderpattern: user/*/INBOX; messagesize: 50; messagesizedays: 30",
+    "folderpattern: public/*; savedays: 30")], NOW.timestamp())
 
 
 def body(number, size):
@@ -79,7 +81,7 @@ def stores(tmp_path_factory):
 @pytest.fixture(scope="module")
 def found(spark, stores):
     """One reading of all three, with what three rules would leave."""
-    return read(spark, list(stores), "example.org", RULES, NOW)
+    return read(spark, list(stores), "example.org", RULES)
 
 
 @pytest.fixture
@@ -197,7 +199,7 @@ def test_an_open_store(command, tmp_path):
     store.close()
     where = ("--root", tmp_path / "store", "--parquet", tmp_path / "out")
     out, error = command(*where, "--json", "--fix", "--html", tmp_path / "page.html",
-                         "--expire", "* older than 30 days", "--expire", "* larger than 130")
+                         "--expire", "folderpattern: *; savedays: 30", "--expire", "folderpattern: *; messagesize: 130")
     first = json.loads(out)
     assert error == "" and first["problems"] == first["notes"] == [] and first["live"]
     alice = next(row for row in first["users"] if row["user"] == "alice")
@@ -246,7 +248,9 @@ def run(capsys, *words):
 @pytest.mark.parametrize(("words", "said"), [
     (("--fix", "--offline"), "--fix and --notify are for the store in --root"),
     (("--notify", "--stores", "STORE"), "--fix and --notify are for the store in --root"),
-    (("--expire", "Trash"), "argument --expire: 'Trash': not a rule such as Trash older than 30 days"),
+    (("--expire", "Trash"), "--expire: no colon: a line is Name.attribute: value"),
+    (("--expire", "folderpattern: *; messageheader.Subject: x"), "--expire: a report reads no header fields"),
+    (("--expire-rules", "none.rules"), "--expire-rules: none.rules:1:1: No such file or directory"),
     (("--idle", "x"), "argument --idle: 'x' is not a number of days"),
     (("--default-quota", "x"), "argument --default-quota: 'x': not a size"),
     (("--since", "nothing"), "nothing is not a report of onecopy: No such file or directory"),

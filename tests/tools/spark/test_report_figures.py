@@ -4,14 +4,17 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.index import ROW
 from store.quota import QuotaUse
 from store.settings import Settings
+from store.values import Flag
 from tools.errors import Failure
 from tools.spark import figures
 from tools.spark.charts import Bar, bars, columns, shortened
@@ -19,7 +22,7 @@ from tools.spark.figures import Live, Terms, differences, earlier, grown, report
 from tools.spark.report import Read, gone
 from tools.spark.report_page import more, number, octets
 from tools.spark.tables import schema
-from tools.spark.what_if import Rule, compared
+from tools.spark.what_if import Left, compared, rules_in, rules_of
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 SETTINGS = Settings(default_domain="example.org", default_quota=1000)
@@ -72,51 +75,44 @@ def only(rows, **wanted):
 
 # Rules
 
-def matches(pattern, text):
-    """* and ? by plain recursion."""
-    if not pattern:
-        return not text
-    if pattern[0] == "*":
-        return matches(pattern[1:], text) or bool(text) and matches(pattern, text[1:])
-    return bool(text) and pattern[0] in ("?", text[0]) and matches(pattern[1:], text[1:])
+def records(*given):
+    """Records of so many days and octets; \\Flagged where there is a third word."""
+    rows = np.zeros(len(given), ROW)
+    for at, (days, size, *flagged) in enumerate(given):
+        rows[at]["uid"], rows[at]["received"], rows[at]["size"] = at + 1, NOW.timestamp() - days * 86400, size
+        rows[at]["flags"] = int(Flag.FLAGGED) if flagged else 0
+    return rows
 
 
-@given(st.text("aA.*?/[(+$ü\\ ", min_size=1, max_size=7), st.text("aA./[(+$ü\\ ", max_size=7))
-def test_a_pattern_matches_what_it_should(pattern, path):
-    """Of a user, the name as the user sees it."""
-    assert bool(re.search(Rule(pattern, 1).expression, f"user/al.ice/{path}")) == matches(pattern, path)
+def left(rules, *given, name="user/alice/Lists", use=None):
+    return Left([rules_of(rule) for rule in rules], NOW.timestamp()).of(name, use, records(*given))["uid"].tolist()
 
 
-def test_canonical_patterns():
-    assert re.search(Rule("user/al*/Trash", 1).expression, "user/alice/Trash")
-    assert not re.search(Rule("user/al*/Trash", 1).expression, "user/bob/Trash")
-    assert re.search(Rule("public/*", 1).expression, "public/news/x")
-    assert not re.search(Rule("*", 1).expression, "public/news")
-    assert not re.search(Rule("Trash", 1).expression, "user/alice/Old/Trash")
+def test_rules_are_those_of_expiry():
+    """Each as docs/expiry.md has it."""
+    every = (10, 100), (5, 100), (3, 900), (1, 10, "flagged")
+    assert left(["folderpattern: user/*/Lists; messagedays: 5"], *every) == [3, 4]
+    assert left(["folderpattern: user/%/List; messagedays: 5"], *every) == [1, 2, 3, 4]
+    assert left(["specialuse: Trash; messagedays: 5"], *every) == [1, 2, 3, 4]
+    assert left(["specialuse: Trash; messagedays: 5"], *every, use="\\Trash") == [3, 4]
+    assert left(["folderpattern: *; messagecount: 1"], *every) == [4]
+    assert left(["folderpattern: *; messagecount: 1; flagged: not"], *every[::-1]) == [1]
+    assert left(["folderpattern: *; foldersize: 950"], *every) == [3, 4]
+    assert left(["folderpattern: *; messagesize: 50; messagesizedays: 4"], *every) == [3, 4]
+    exclusive = "folderpattern: user/*; messagedays: 9; exclusive: yes"
+    assert left(["folderpattern: *; messagedays: 0", exclusive], *every) == [2, 3, 4]
+    assert left(["folderpattern: *; messagedays: 0; action: report"], *every) == [1, 2, 3, 4]
+    assert left(["folderpattern: *; messagedays: 0"], *every, name=None) == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("text", "rule"), [
-    ("Trash older than 30 days", Rule("Trash", 30)),
-    ("  Deleted Items  OLDER THAN 1 day", Rule("Deleted Items", 1)),
-    ("* larger than 1.5M", Rule("*", None, 1572864)),
-    ("older than you older than 2 days larger than 10 K", Rule("older than you", 2, 10240)),
-    ("a larger than 5 older than 2 days", Rule("a larger than 5", 2)),
-])
-def test_rules(text, rule):
-    assert Rule.parse(text) == rule
-    assert Rule.parse(str(rule).replace(" octets", "")) == rule
-
-
-@pytest.mark.parametrize("text", ["", "Trash", "older than 30 days", "Trash older than x days", "* larger than much",
-                                  "Trash older than -1 days"])
-def test_no_rules(text):
-    with pytest.raises(ValueError, match="not a"):
-        Rule.parse(text)
-
-
-def test_before():
-    assert Rule("*", 30).before(NOW) == NOW - timedelta(30)
-    assert Rule("*", 999_999).before(NOW).year == 1
+def test_a_file_of_rules(tmp_path):
+    path = tmp_path / "my.rules"
+    path.write_text("a.folderpattern: *\na.messagedays: 5\nb.folderpattern: *\nb.flagged: and\n")
+    assert Left([rules_in(path)], NOW.timestamp()).of("user/alice/x", None, records((9, 1), (1, 1, "flagged"), (1, 1)))[
+        "uid"].tolist() == [3]
+    path.write_text("a.folderpattern: *\na.messagedays: x\n")
+    with pytest.raises(ValueError, match=r"my\.rules:2:16: x: not a number"):
+        rules_in(path)
 
 
 # Levels and limits

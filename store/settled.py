@@ -1,0 +1,41 @@
+"""UIDNEXT after an unclean end: it has skipped ahead (`mailbox.UID_SKIP`), and must never go down again once a client
+has been told of it (RFC 9051 §2.3.1.1). Who brings mail with the UIDs that it had elsewhere may take the skip back, but
+only where it is not in the stored figures yet; so it is stored, and on disk, before it is shown.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from mboxlist.entry import MailboxEntry
+from store.errors import StoreError
+from store.mailbox import before_skip
+from store.txn import WriteTxn, state_key
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+
+def unsettled(store: "Store", entries: Iterable[MailboxEntry]) -> list[MailboxEntry]:
+    """Those of these mailboxes that have skipped ahead, and whose stored figures do not say so."""
+    found = []
+    for entry in entries:
+        partition = store.partitions.get(entry.partition)
+        data = partition.states.glance(state_key(entry.id)) if partition is not None else None
+        if partition is not None and data is not None and before_skip(data, partition.epoch) is not None:
+            found.append(entry)
+    return found
+
+
+def settle(store: "Store", entries: Iterable[MailboxEntry]) -> None:
+    """Have the figures of these mailboxes on disk as they are shown. For a thread. Raises StoreError."""
+    partitions = set()
+    for entry in entries:
+        def work(txn: WriteTxn, entry: MailboxEntry = entry) -> None:
+            txn.set_state(entry.id, None, txn.state(entry.id))
+
+        with suppress(StoreError):              # it has been deleted, or moves, which writes its figures, too
+            store.transact(entry, work)
+            partitions.add(entry.partition)
+    for name in sorted(partitions):
+        store.partition(name).flush()

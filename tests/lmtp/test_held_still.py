@@ -1,0 +1,40 @@
+"""Mail that comes while the store is held still is received, and answered when the store goes on."""
+
+import pytest
+
+from tests.lmtp.conversation import Step
+from tests.support.held import holding
+
+
+@pytest.fixture
+def held(place, monkeypatch):
+    place.prepare([Step(1, "have", "alice; bob; alice/INBOX; bob/INBOX")])
+    with holding(place.store, monkeypatch) as found:
+        yield found
+
+
+def send(place, *people):
+    """A message on a connection of its own."""
+    place.connect()
+    place.wire.send(b"LHLO mx.example.org\r\nMAIL FROM:<a@elsewhere.example>\r\n" + b"".join(
+        b"RCPT TO:<%b>\r\n" % one for one in people) + b"DATA\r\nSubject: %b\r\n\r\n.\r\n" % b"".join(people))
+    return place.wire
+
+
+def answers(wire):
+    """What came after the go-ahead."""
+    return [line[:9] for line in wire.received().partition(b"354 ")[2].splitlines()[1:]]
+
+
+def test_mail_waits_and_nobody_else_does(place, held):
+    assert answers(send(place, b"alice")) == [b"250 2.0.0"]
+    held.begin()
+    waiting = [send(place, b"alice"), *(send(place, b"bob", b"alice") for _ in range(20))]
+    assert [answers(wire) for wire in waiting] == [[]] * 21
+    place.connect()
+    place.wire.send(b"LHLO x\r\nNOOP\r\n")
+    assert place.wire.received().endswith(b"250 2.0.0 Ok\r\n")
+    assert len(place.messages("alice/INBOX")) == 1
+    held.end()
+    found = [line for wire in waiting for line in wire.received().splitlines() if line.startswith(b"250 2.0.0")]
+    assert len(found) == 1 + 2 * 20 and len(place.messages("alice/INBOX")) == 22
