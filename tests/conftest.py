@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from store.accounts import passwords
+from tests.support import small
 
 settings.register_profile("onecopy", deadline=None, suppress_health_check=[HealthCheck.too_slow])   # no test is timed
 settings.load_profile("onecopy")
 
-FULL_COST = passwords._LOG_N
-passwords._LOG_N = 10       # the cheapest that `verify_password` takes: thousands of tests log in
+small.make()
 
 MEMORY = Path("/dev/shm")
 

@@ -27,7 +27,7 @@ def session() -> list[tuple[str, list[str]]]:
 def test_the_session_works_as_printed(tmp_path: Path) -> None:
     commands = session()
     assert len(commands) >= 10
-    with Server(tmp_path, ["alice", "bob"]) as server:
+    with Server(tmp_path, ["alice", "bob"], installed=True) as server:
         ports = {"1143": server.imap, "1110": server.pop3, "1024": server.lmtp,
                  "1993": server.options["imap.tls_port"], "1995": server.options["pop3.tls_port"]}
         environment = {**os.environ, "PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "ONECOPY_ROOT": str(server.root),

@@ -30,7 +30,7 @@ def other_ports() -> dict[str, str]:
 
 
 def test_a_store_that_another_server_owns(tmp_path: Path) -> None:
-    with Server(tmp_path, ["alice"]) as server:
+    with Server(tmp_path, ["alice"], installed=True) as server:
         refused = serve(server, **other_ports())
         assert refused.returncode == 2
         assert refused.stdout == ""

@@ -15,7 +15,7 @@ from store.errors import Problem, StoreError
 from store.store import Store
 from store.users import rename_user
 from store.values import Secret
-from tests.conftest import FULL_COST
+from tests.support.small import FULL_COST
 from tests.support.stores import HASH, PASSWORD, SMALL, deliver, make_store
 
 

@@ -1,21 +1,30 @@
 """`onecopy` with arguments, in a process of its own that has imported everything before it begins: that is what takes
 longest.
 
-The processes come from one (multiprocessing's fork server) that imports the program and does nothing else. Their hashes
-of passwords are the cheapest that it takes, since each first login to a server costs one.
+The processes come from one (multiprocessing's fork server) that imports the program and does nothing else. In them is
+small what `tests.support.small` makes small.
 """
 
 import multiprocessing
 import os
+import resource
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
-from store.accounts import passwords
+from tests.support import small
 from tools import cli
 
-cli.tree()              # which loads the modules of all commands
+#: What else the program imports only when it is needed; but not `tools.worker`, since there is one event loop for each
+#: process.
+_LATE = ("store.net.threads", "tools.asked", "tools.exchange", "tools.housekeeping", "tools.reactor", "tools.serve",
+         "tools.server", "tools.supervisor")
+cli.tree()                              # which loads the modules of all commands
+for _name in _LATE:
+    import_module(_name)
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload([__name__])
 
@@ -27,8 +36,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], octets: bytes,
         streams = [Path(folder, name) for name in ("in", "out", "err")]
         for path in streams:
             path.write_bytes(octets if path.name == "in" else b"")
-        process = _context.Process(target=_program, args=(arguments, dict(environment), streams, os.getcwd()))
-        process.start()
+        process = start(arguments, environment, streams)
         process.join(limit)
         if process.exitcode is None:
             process.kill()
@@ -36,15 +44,26 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], octets: bytes,
         return process.exitcode, streams[1].read_text(), streams[2].read_text()
 
 
-def _program(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], folder: str) -> None:
+def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path]) -> Any:
+    """Start it, and do not wait; `streams` are its input, and what it appends its output and its complaints to."""
+    process = _context.Process(target=_program, args=(arguments, dict(environment), streams, os.getcwd(),
+                                                      resource.getrlimit(resource.RLIMIT_NOFILE)))
+    process.start()
+    return process
+
+
+def _program(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], folder: str,
+             files: tuple[int, int]) -> None:
+    assert "twisted.internet.reactor" not in sys.modules, "its open files would be those of all"
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
     for number, path in enumerate(streams):
-        handle = os.open(path, os.O_WRONLY if number else os.O_RDONLY)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND if number else os.O_RDONLY)
         os.dup2(handle, number)
         os.close(handle)
     sys.stdin = open(0, closefd=False)
     sys.argv = ["onecopy", *arguments]
-    passwords._LOG_N = 10
+    small.make()
     sys.exit(cli.main())

@@ -10,6 +10,7 @@ to. Moments are drawn by a seed, one from each of as many equal parts of the wor
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -207,7 +208,7 @@ def _mortal(arguments: Sequence[str], environment: Mapping[str, str], streams: S
     status: object = 0
     with seen:
         try:
-            command._program(arguments, environment, streams, folder)
+            command._program(arguments, environment, streams, folder, resource.getrlimit(resource.RLIMIT_NOFILE))
         except SystemExit as end:
             status = end.code
     told.write_text(str(seen.passed))

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
+
+from attrs import frozen
 
 from tests.support import command, wait
 from tests.support.ports import free_port
@@ -18,13 +21,63 @@ PROXY = b"PROXY UNKNOWN\r\n"        # where this host is one of a server's proxi
 GREETINGS = {"imap": b"* OK", "pop3": b"+OK", "lmtp": b"220 "}
 
 
+class Served(Protocol):
+    """A process: what `subprocess.Popen` has of it."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+@frozen
+class Forked:
+    """One that `command` has started, in the same words."""
+
+    _process: Any
+
+    @property
+    def pid(self) -> int:
+        """It may have ended."""
+        return int(self._process.pid)
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status. Raises subprocess.TimeoutExpired."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("onecopy serve", timeout or 0)
+        return int(self._process.exitcode)
+
+    def send_signal(self, number: int) -> None:
+        """If it has not ended."""
+        if self._process.exitcode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
 class Server:
     """A store in `folder`/store with these users, all with the password PASSWORD; served once entered or started.
 
-    `options` are those of onecopy.toml by their full names: {"store.message_limit": "2G"}.
+    `options` are those of onecopy.toml by their full names: {"store.message_limit": "2G"}. It is a process that has
+    imported its program already, as `tests.support.command` says, unless `installed` asks for the program itself.
     """
 
-    def __init__(self, folder: Path, users: Sequence[str] = (), options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, users: Sequence[str] = (), options: Mapping[str, str] | None = None, *,
+                 installed: bool = False) -> None:
+        self._installed = installed
         self.root = folder / "store"
         self.log = folder / "server.log"
         self.imap, self.pop3, self.lmtp = free_port(), free_port(), free_port()
@@ -33,8 +86,9 @@ class Server:
             **{f"{name}.address": "127.0.0.1" for name in GREETINGS},
             "imap.port": str(self.imap), "imap.tls_port": str(free_port()),
             "pop3.port": str(self.pop3), "pop3.tls_port": str(free_port()),
-            "lmtp.port": str(self.lmtp), "store.special_mailboxes": "", **(options or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+            "lmtp.port": str(self.lmtp), "store.special_mailboxes": "", "store.database_locks": "20000",
+            **(options or {})}
+        self._process: Served | None = None
         self.command("init")
         if users:
             self.add_users(users)
@@ -86,8 +140,11 @@ class Server:
         """Start it and do not wait."""
         assert self._process is None, "runs already"
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([PROGRAM, "serve"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                             env=self.environment())
+            if self._installed:
+                self._process = subprocess.Popen([PROGRAM, "serve"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                                 env=self.environment())
+                return
+        self._process = Forked(command.start(["serve"], self.environment(), [Path(os.devnull), self.log, self.log]))
 
     def start(self) -> None:
         """Start it; return when all three servers have greeted."""

@@ -11,7 +11,9 @@ from store.net import offload
 from store.settings import Settings
 from store.store import Store
 from store.values import Flags, InternalDate, Secret
+from tests.support import small
 
+small.make()
 PASSWORD = b"secret"
 HASH = hash_password(Secret(PASSWORD))
 SMALL = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, special_mailboxes=(),

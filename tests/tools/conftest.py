@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Program
+from tests.support.program import QUICK, Program
 
 
 @pytest.fixture
@@ -14,7 +14,8 @@ def bare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith("ONECOPY_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("ONECOPY_STORE_SPECIAL_MAILBOXES", "")
+    for name, value in {**QUICK, "ONECOPY_STORE_SPECIAL_MAILBOXES": ""}.items():
+        monkeypatch.setenv(name, value)
     return Program(tmp_path / "store", capsys, monkeypatch)
 
 

@@ -23,6 +23,7 @@ from store.store import Store
 from store.values import Secret
 from tests.imap.fuzz.answers import Client
 from tests.imap.fuzz.said import MAIL, SCRIPTED, in_pieces, written
+from tests.support import small
 from tests.support.fuzz.choices import Choices
 from tests.support.fuzz.mail import broken
 from tests.support.fuzz.steps import counted
@@ -162,8 +163,8 @@ class Target:
         memory = Path("/dev/shm")
         self._folder = tempfile.TemporaryDirectory(prefix="onecopy-fuzz-", dir=memory if memory.is_dir() else None)
         root = Path(self._folder.name) / "store"
+        small.make()                    # a third of the time would go into hashes otherwise
         Store.make(root)
-        passwords._LOG_N = 10           # a third of the time would go into these otherwise
         self._played = Played(Store(root, StoreSettings(
             message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=())),
                               passwords.hash_password(Secret(b"secret")))

@@ -14,13 +14,13 @@ import pytest
 from attrs import define, field
 
 from lmtp.settings import Settings
-from store.accounts import passwords
 from store.check import check
 from store.settings import Settings as StoreSettings
 from store.store import Store
 from tests.lmtp.conversation import SCRIPTS, SENDING, Place, Step, Tls, read_script, sent
 from tests.lmtp.fuzz.answers import Client
 from tests.lmtp.fuzz.parsers import PLACES
+from tests.support import small
 from tests.support.fuzz.choices import Choices, in_pieces
 from tests.support.fuzz.steps import counted
 from tests.support.fuzz.watch import Loud, due
@@ -256,10 +256,10 @@ class Target:
         """Make a store."""
         self._folder = tempfile.TemporaryDirectory(prefix="onecopy-fuzz-")
         root = Path(self._folder.name) / "store"
+        small.make()                    # a tenth of the time would go into hashes otherwise
         Store.make(root)
         self._played = Played(Store(root, StoreSettings(
             message_limit=MESSAGE_LIMIT, disk_reserve=0, special_mailboxes=())))
-        passwords._LOG_N = 10           # a tenth of the time would go into these otherwise
         self._played.prepare()
         logging.getLogger().setLevel(logging.DEBUG)
 
