@@ -2,48 +2,19 @@
 the server runs and mail for other partitions goes on; who is on it hears that it is for now, and needs no restart."""
 
 import re
-import threading
 from pathlib import Path
 
 import pytest
 
-from tests.support import messages, trace, wait
+from tests.support import messages, trace
 from tests.support.imap import Imap, Refused
 from tests.support.lmtp import Lmtp
+from tests.support.mailing import Mail
 from tests.support.pop3 import Pop3
 from tests.support.server import PASSWORD, Server
 
 SENDER = "sender@example.org"
 MAILS = 30
-
-
-class Mail(threading.Thread):
-    """Delivers to alice until told to stop; every message must be taken, unless the processes begin anew."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(daemon=True)
-        self.server = server
-        self.taken: list[bytes] = []
-        self.refused: list[int] = []
-        self.enough = threading.Event()
-
-    def run(self) -> None:
-        number = 0
-        while not self.enough.is_set():
-            try:
-                with Lmtp(self.server.lmtp) as lmtp:
-                    while not self.enough.is_set():
-                        number += 1
-                        body = messages.make(8, number, 2000)
-                        reply, = lmtp.deliver(SENDER, ["alice"], body)
-                        (self.taken if reply.code == 250 else self.refused).append(
-                            body if reply.code == 250 else reply.code)      # type: ignore[arg-type]
-            except (OSError, ConnectionError, AssertionError):
-                continue
-
-    def end(self) -> None:
-        self.enough.set()
-        self.join(60)
 
 
 @pytest.fixture
@@ -98,11 +69,11 @@ def test_while_others_get_mail(server: Server) -> None:
     """First by force, while the partition is in use: the processes begin anew once, by themselves. Then all that is
     left of it is the user area and the message files, and nothing begins anew."""
     before = {user: picture(server, user) for user in ("bob", "carol")}
-    mail = Mail(server)
+    mail = Mail(server, "alice", part=8, size=2000)
     mail.start()
     server.command("reconstruct", "--partition", "second", "--check", "--force", status=1)
     server.command("reconstruct", "--partition", "second", "--force")
-    wait.until(lambda: len(mail.taken) > 3, "mail goes on", pid=server.pid, limit=30)
+    mail.more(4)
     mail.end()
     assert {user: picture(server, user) for user in ("bob", "carol")} == before
     folder = server.root / "partitions" / "second"
@@ -114,14 +85,15 @@ def test_while_others_get_mail(server: Server) -> None:
     server.start()
     refused(server)
     assert "partition second: it has no databases" in server.command("reconstruct", "--all", "--check", status=1)
-    said, mail = len(server.log.read_text()), Mail(server)
+    said, mail = len(server.log.read_text()), Mail(server, "alice", part=8, size=2000)
     mail.start()
     with Imap(server.imap, "bob", PASSWORD) as imap:       # a connection that is there all the time
         assert "3 mailboxes" in server.command("reconstruct", "--partition", "second")
         imap.select()
         assert len(imap.uids()) == MAILS - 1
+    mail.more(1)
     mail.end()
-    assert mail.taken and not mail.refused and "died" not in server.log.read_text()[said:]
+    assert not mail.refused and "died" not in server.log.read_text()[said:]
     assert {user: picture(server, user) for user in ("bob", "carol")} == before
     with Lmtp(server.lmtp) as lmtp:
         assert lmtp.deliver(SENDER, ["bob"], messages.make(9, 1, 1500))[0].code == 250

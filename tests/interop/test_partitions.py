@@ -1,45 +1,17 @@
 """Partitions of a running server: added, filled, drained, while clients go on; and a mover that is killed."""
 
 import subprocess
-import threading
 from pathlib import Path
 from random import Random
 
 from tests.support import messages, trace, wait
 from tests.support.imap import Imap
 from tests.support.lmtp import Lmtp
+from tests.support.mailing import Mail
 from tests.support.server import PASSWORD, PROGRAM, Server
 
 SENDER = "sender@example.org"
 OLD, KILLS = 100, 4
-
-
-class Mail(threading.Thread):
-    """Delivers to alice and bob, one message after the other, until told to stop."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(daemon=True)
-        self.server = server
-        self.taken: list[bytes] = []
-        self.put_off = 0
-        self.enough = threading.Event()
-
-    def run(self) -> None:
-        number = 0
-        while not self.enough.is_set():
-            try:
-                with Lmtp(self.server.lmtp) as lmtp:
-                    while not self.enough.is_set():
-                        number += 1
-                        body = messages.make(7, number, 3000)
-                        alice, bob = lmtp.deliver(SENDER, ["alice", "bob"], body)
-                        assert {alice.code, bob.code} <= {250, 450, 451, 452}, (alice, bob)
-                        if alice.code == 250:
-                            self.taken.append(body)
-                        else:
-                            self.put_off += 1
-            except (OSError, ConnectionError):
-                self.put_off += 1
 
 
 def contents(server: Server, user: str) -> list[bytes]:
@@ -55,7 +27,7 @@ def test_users_are_moved_while_they_work(disk_path: Path) -> None:
             for body in old:
                 assert lmtp.deliver(SENDER, ["alice"], body)[0].code == 250
         server.command("partition", "add", "second", "--path", str(disk_path / "volume"))
-        mail = Mail(server)
+        mail = Mail(server, "alice", "bob", part=7, size=3000)
         with Imap(server.imap, "alice", PASSWORD) as imap:
             validity, _ = imap.select()
             before = imap.messages("1:10")
@@ -65,14 +37,14 @@ def test_users_are_moved_while_they_work(disk_path: Path) -> None:
                 assert imap.messages("1:10") == before
                 imap.ok("UID STORE 5 +FLAGS (\\Flagged)")
                 imap.ok("UID COPY 3 INBOX")
-            mail.enough.set()
-            mail.join(60)
+            mail.more(4)
+            mail.end()
             imap.ok("NOOP")
             assert imap.messages("1:10") == before
             uids = imap.uids()
             assert uids == sorted(set(uids)) and len(uids) == OLD + len(mail.taken) + 3
             assert imap.ok("UID FETCH 5 FLAGS").find(rb"\\Flagged")
-        assert mail.put_off == 0 and len(mail.taken) > 3
+        assert not mail.refused and not mail.broken
         found = contents(server, "alice")
         assert sorted(found) == sorted([*old, *mail.taken, *[trace.below(before[3], SENDER)] * 3])
         assert sorted(contents(server, "bob")) == sorted(mail.taken)
@@ -93,9 +65,9 @@ def test_the_mover_is_killed(disk_path: Path) -> None:
     random = Random(4713)
     with Server(disk_path, ["alice", "bob"]) as server:
         server.command("partition", "add", "second")
-        mail = Mail(server)
+        mail = Mail(server, "alice", "bob", part=7, size=3000)
         mail.start()
-        wait.until(lambda: len(mail.taken) > 100, "mail arrives", pid=server.pid, limit=60)
+        mail.more(101)
         for turn in range(KILLS):
             mover = subprocess.Popen(
                 [PROGRAM, "user", "move", "alice", "bob", "--to", ("second", "primary")[turn % 2]],
@@ -108,11 +80,8 @@ def test_the_mover_is_killed(disk_path: Path) -> None:
             # Mail may go on until the server sees that a process died inside, and ends all connections.
             wait.until(lambda: not list(server.root.glob(f"run/inside/{mover.pid}.*")),     # noqa: B023
                        "the dead process is cleared away", pid=server.pid, limit=60)
-            taken = len(mail.taken)
-            wait.until(lambda: len(mail.taken) > taken + 5,         # noqa: B023
-                       "mail arrives again", pid=server.pid, limit=60)
-        mail.enough.set()
-        mail.join(60)
+            mail.more(6)
+        mail.end()
         server.answers()
         for user in ("alice", "bob"):
             found = contents(server, user)

@@ -6,6 +6,9 @@ A first run, which is let be, tells how many there are; and what its store holds
 to. Moments are drawn by a seed, one from each of as many equal parts of the work as are wanted.
 
     kill_and_repeat(start, folder, "relink", look=lambda store, here: everything(store), kills=3)
+
+A command that works in batches has more transactions, and so more moments between two of them, where the batches are
+small: `batches` says which numbers of the program are others in that process.
 """
 
 import contextlib
@@ -16,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -64,7 +68,7 @@ class Kill:
 def kill_and_repeat(start: Path, folder: Path, *words: str, look: Look, kills: int = 3, seed: int = 1,
                     again: Sequence[str] = (), statuses: Collection[int] = (0,), octets: bytes = b"",
                     environment: Mapping[str, str] | None = None, settings: Settings = SMALL,
-                    tolerated: Collection[str] = ()) -> list[Kill]:
+                    tolerated: Collection[str] = (), batches: Mapping[str, int] | None = None) -> list[Kill]:
     """Run `onecopy WORDS` on copies of `start` (a folder with the store `store`, closed, in it) below `folder`: once in
     peace, then killed at each of `kills` moments and run again, by `again` if other words are needed for that.
 
@@ -72,18 +76,18 @@ def kill_and_repeat(start: Path, folder: Path, *words: str, look: Look, kills: i
     end with one of `statuses` (a command may say that there is nothing left to do), and the check must find nothing but
     what is `tolerated`. Raises AssertionError that names the moment.
     """
-    given = {**_SMALL, **(environment or {})}
-    with _copy(start, folder) as here:
-        whole = run(here, words, environment=given, octets=octets)
+    given: dict[str, Any] = {"environment": {**_SMALL, **(environment or {})}, "batches": batches}
+    with copied(start, folder) as here:
+        whole = run(here, words, octets=octets, **given)
         assert whole.status in statuses, f"onecopy {' '.join(words)}: status {whole.status}\n{whole.out}{whole.error}"
         wanted = _judged(here, look, settings, tolerated, "in peace")
     done = []
     for moment in moments(whole.moments, KILLS or kills, seed):
         at = f"onecopy {' '.join(words)}: killed at moment {moment} of {whole.moments}"
-        with _copy(start, folder) as here:
-            first = run(here, words, at=moment, environment=given, octets=octets)
+        with copied(start, folder) as here:
+            first = run(here, words, at=moment, octets=octets, **given)
             assert first.status in (-signal.SIGKILL, *statuses), f"{at}: status {first.status}\n{first.error}"
-            second = run(here, again or words, environment=given, octets=octets)
+            second = run(here, again or words, octets=octets, **given)
             assert second.status in statuses, f"{at}, then: status {second.status}\n{second.out}{second.error}"
             found = _judged(here, look, settings, tolerated, at)
             assert found == wanted, f"{at}: afterwards the store has\n{found}\ninstead of\n{wanted}"
@@ -98,9 +102,9 @@ def moments(of: int, kills: int, seed: int) -> list[int]:
 
 
 def run(here: Path, words: Sequence[str], *, at: int = 0, environment: Mapping[str, str] | None = None,
-        octets: bytes = b"") -> Ran:
+        octets: bytes = b"", batches: Mapping[str, int] | None = None) -> Ran:
     """Run `onecopy` on the store `here`/store in a process of its own, which kills itself at the moment `at`, from 1;
-    0: never."""
+    0: never. `batches` are numbers of the program by their full names ("store.joining.BATCH")."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("ONECOPY_")}
     variables |= {"ONECOPY_ROOT": str(here / STORE), **(environment or {})}
     filled = [word.replace(HERE, str(here)) for word in words]
@@ -109,7 +113,8 @@ def run(here: Path, words: Sequence[str], *, at: int = 0, environment: Mapping[s
         for path in streams:
             path.write_bytes(octets if path.name == "in" else b"")
         told = Path(folder, "moments")
-        process = command._context.Process(target=_mortal, args=(filled, variables, streams, str(here), at, told))
+        process = command._context.Process(target=_mortal, args=(filled, variables, streams, str(here), at, told,
+                                                                   dict(batches or {})))
         process.start()
         process.join(LIMIT)
         if process.exitcode is None:
@@ -120,7 +125,7 @@ def run(here: Path, words: Sequence[str], *, at: int = 0, environment: Mapping[s
 
 
 @contextlib.contextmanager
-def _copy(start: Path, folder: Path) -> Iterator[Path]:
+def copied(start: Path, folder: Path) -> Iterator[Path]:
     """A copy of `start`, always in the same place: plans and marks may name it."""
     here = folder / "killed"
     subprocess.run(["cp", "-a", start, here], check=True)
@@ -203,7 +208,11 @@ class Moments(Recorder):
 
 
 def _mortal(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], folder: str, at: int,
-            told: Path) -> None:
+            told: Path, batches: Mapping[str, int]) -> None:
+    for name, value in batches.items():
+        module, _, number = name.rpartition(".")
+        assert isinstance(getattr(import_module(module), number), int), name
+        setattr(import_module(module), number, value)
     seen = Moments(at)
     status: object = 0
     with seen:

@@ -6,7 +6,6 @@ Both need root, as they do in life: they change to the users that own the mail.
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -74,15 +73,7 @@ class OldServer:
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
-            family = wait.tree(self._process.pid)[1:]
-            self._process.terminate()
-            self._process.wait(STOP)
-            for pid in family:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-                wait.gone(pid, f"a process of {self.name}", limit=STOP)
+            wait.ended(self._process, self.name, limit=STOP)
         shutil.rmtree(self.folder)
 
     def account(self, user: str) -> Account:

@@ -86,8 +86,8 @@ class Server:
             **{f"{name}.address": "127.0.0.1" for name in GREETINGS},
             "imap.port": str(self.imap), "imap.tls_port": str(free_port()),
             "pop3.port": str(self.pop3), "pop3.tls_port": str(free_port()),
-            "lmtp.port": str(self.lmtp), "store.special_mailboxes": "", "store.database_locks": "20000",
-            **(options or {})}
+            "lmtp.port": str(self.lmtp), "store.special_mailboxes": "",
+            "store.cache": "8M", "store.database_locks": "20000", **(options or {})}
         self._process: Served | None = None
         self.command("init")
         if users:
@@ -192,14 +192,8 @@ class Server:
         assert self._process is not None, "not running"
         others = wait.tree(self._process.pid)[1:]
         self._process.kill()
-        for pid in others:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        wait.kill(others, "a worker", limit=STOP)
         self._process.wait(STOP)
-        for pid in others:
-            wait.gone(pid, "a worker", limit=STOP)
         self._process = None
 
     def peak(self) -> int:

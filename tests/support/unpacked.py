@@ -8,7 +8,6 @@ packages.
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -74,15 +73,7 @@ class Unpacked(Relay):
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
-            family = wait.tree(self.pid)[1:]
-            self._process.terminate()
-            self._process.wait(STOP)
-            for pid in family:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-                wait.gone(pid, f"a process of {self.name}", limit=STOP)
+            wait.ended(self._process, self.name, limit=STOP)
         shutil.rmtree(self.folder)
 
     def write(self, path: str, text: str) -> None:

@@ -2,8 +2,10 @@
 
 import os
 import select
+import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -55,6 +57,27 @@ def gone(pid: int, what: str, *, limit: float) -> None:
             raise TookTooLong(f"{what}: still there after {limit:g} s")
     finally:
         os.close(process)
+
+
+def ended(process: "subprocess.Popen[bytes]", what: str, *, limit: float) -> None:
+    """Ask it to end, and when it has, kill what descends from it and is still there. Raises TookTooLong."""
+    family = tree(process.pid)[1:]
+    process.terminate()
+    process.wait(limit)
+    kill(family, f"a process of {what}", limit=limit)
+
+
+def kill(pids: Iterable[int], what: str, *, limit: float) -> None:
+    """SIGKILL for processes that are not our children; return when they are gone. Raises TookTooLong."""
+    killed = []
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        killed.append(pid)
+    for pid in killed:
+        gone(pid, what, limit=limit)
 
 
 def tree(pid: int) -> list[int]:

@@ -88,7 +88,7 @@ def everything(store, here=None):
 
 def test_what_is_counted(start, tmp_path):
     """A command that does nothing to mail has few moments, one that moves it many; the same run has the same."""
-    with killing._copy(start, tmp_path) as here:
+    with killing.copied(start, tmp_path) as here:
         few = killing.run(here, ["user", "list"])
         many = killing.run(here, ["user", "move", "alice", "--to", "second"])
         assert few.status == many.status == 0 and 0 < few.moments < many.moments
@@ -126,7 +126,7 @@ def test_commands(start, tmp_path, name):
 
 def test_user_purge(start, tmp_path):
     """Of a user who was removed, and whose delay is over."""
-    with killing._copy(start, tmp_path) as here:
+    with killing.copied(start, tmp_path) as here:
         assert killing.run(here, ["user", "remove", "alice", "--yes"]).status == 0
         (tmp_path / "copies").mkdir()
         kill_and_repeat(here, tmp_path / "copies", "user", "purge", "--yes", look=gone, kills=1,
@@ -138,7 +138,7 @@ def test_user_purge(start, tmp_path):
 @pytest.fixture
 def broken(start, tmp_path):
     """A copy of the store, to be damaged."""
-    with killing._copy(start, tmp_path) as here:
+    with killing.copied(start, tmp_path) as here:
         yield here
 
 

@@ -1,50 +1,26 @@
-"""Commands that are killed (SIGKILL, in a process of their own) before any of their transactions, and run again: in the
-end the work has been done once, and nothing is wrong with the store. COMMAND_KILLS=20 kills each command
-so often; without it only the first is killed, once."""
+"""Commands that work in batches, killed and run again: in the end the work has been done once, and nothing is wrong
+with the store. KILLS=20 tries so many moments of each; without it there is one, of the first only."""
 
-import os
-import random
-import signal
-import subprocess
-import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
 from mboxlist.names import MailboxName
-from store.check import check
 from store.expiry.decide import DAY
 from store.expiry.rulebook import set_mailbox
 from store.forgotten import undelete_user
-from store.store import Store
 from store.users import forget_user
 from store.values import InternalDate
+from tests.conftest import MEMORY
+from tests.support import killing
+from tests.support.killing import KILLS, kill_and_repeat
 from tests.support.stores import SMALL, deliver, make_store
 
-KILLS = int(os.environ.get("COMMAND_KILLS", "1"))
 NOW = int(time.time())
 LARGE = b"0123456789abcdef" * 400 + b"\r\n"
-CHILD = """
-import os, signal, sys
-import mboxlist.kv, store.expiry.work, store.joining
-store.expiry.work.BATCH, store.joining.PIECE, store.joining.BATCH = 3, 2, 2
-left, real = int(sys.argv[1]), mboxlist.kv.Env.begin
-def begin(self, **options):
-    global left
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(self, **options)
-mboxlist.kv.Env.begin = begin
-from tools.cli import main
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-def command(root, kill_at, *words):
-    return subprocess.run([sys.executable, "-P", "-c", CHILD, str(kill_at), *words, "--root", str(root)], check=False,
-                          env={**os.environ, "ONECOPY_STORE_SPECIAL_MAILBOXES": ""}, cwd=root.parent,
-                          capture_output=True, text=True)
+BATCHES = {"store.expiry.work.BATCH": 3, "store.joining.PIECE": 2, "store.joining.BATCH": 2}
 
 
 def fill(root):
@@ -57,12 +33,15 @@ def fill(root):
 
 
 def texts(store):
-    found = {}
+    """Each message by its mailbox and its date, and how many there are: none is there twice."""
+    found, count = {}, 0
     for entry in list(store.mailboxes.all()):
         box = store.open_mailbox(entry)
         for row in box.rows:
+            count += 1
             with store.open_message(box.entry, row) as file:
                 found[str(entry.name), int(row["received"])] = file.read(0, file.size)
+    assert count == len(found)
     return found
 
 
@@ -77,14 +56,7 @@ def expire_before(store):
     return {key: text for key, text in before.items() if key in kept} | filed
 
 
-def expire_after(store, expected):
-    assert texts(store) == expected
-    sizes = [len(store.open_mailbox(store.entry(MailboxName(user, "Old"))).rows) for user in ("alice", "bob")]
-    assert sizes == [5, 5]                              # none twice
-
-
-def relink_after(store, expected):
-    assert texts(store) == expected
+def relink_after(store):
     assert sum(bool(record.references) for _, record in store.partitions["primary"].refs.all()) == 12
 
 
@@ -94,8 +66,8 @@ def undelete_before(store):
     return expected
 
 
-def undelete_after(store, expected):
-    assert texts(store) == expected and store.directory.find("alice") is not None
+def undelete_after(store):
+    assert store.directory.find("alice") is not None
     with pytest.raises(Exception, match="has not been removed"):
         undelete_user(store, "alice")
 
@@ -105,35 +77,40 @@ def purge_before(store):
     return texts(store)
 
 
-def purge_after(store, expected):
-    assert texts(store) == expected
+def purge_after(store):
     assert len(list(store.partitions["primary"].refs.all())) == 12
     assert len(list(store.partitions["primary"].files.folder.glob("?/??/*"))) == 12
 
 
-# `most`: how many transactions the command has, or a few less.
-@pytest.mark.parametrize(("words", "before", "after", "most"), [
-    (("expire", "--all"), expire_before, expire_after, 22),
-    (("relink",), texts, relink_after, 45),
-    (("user", "undelete", "alice"), undelete_before, undelete_after, 11),
-    (("purge", "--older-than", "0", "--yes"), purge_before, purge_after, 20),
-][:None if "COMMAND_KILLS" in os.environ else 1],
-    ids=lambda value: (
-        "-".join(value[:2]) if isinstance(value, tuple) else ""))
-def test_killed_and_run_again(tmp_path, words, before, after, most):
-    chance = random.Random(" ".join(words))
-    root = tmp_path / "store"
-    store = fill(root)
-    expected = before(store)
-    store.close()
-    killed = 0
-    for _ in range(KILLS):
-        killed += command(root, chance.randint(4, most), *words).returncode == -signal.SIGKILL
-    assert killed
-    command(root, 0, *words)
-    again = command(root, 0, *words)
-    assert again.returncode in ((1,) if "undelete" in words else (0,)), again.stderr
-    store = Store(root, SMALL)
-    after(store, expected)
-    assert check(store) == []
-    store.close()
+@pytest.mark.parametrize(("words", "before", "after"), [
+    (("expire", "--all"), expire_before, lambda store: None),
+    (("relink",), texts, relink_after),
+    (("user", "undelete", "alice"), undelete_before, undelete_after),
+    (("purge", "--older-than", "0", "--yes"), purge_before, purge_after),
+][:None if KILLS else 1], ids=lambda value: "-".join(value[:2]) if isinstance(value, tuple) else "")
+def test_killed_and_run_again(tmp_path, words, before, after):
+    with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY) as folder:
+        start = Path(folder) / "start"
+        store = fill(start / "store")
+        expected = before(store)
+        store.close()
+
+        def look(store, here):
+            """What is there must not only be what a run in peace leaves, but what these commands are for."""
+            assert texts(store) == expected
+            after(store)
+
+        kill_and_repeat(start, tmp_path, *words, look=look, kills=1, seed=len(words[0]), settings=SMALL,
+                        statuses=(0, 1) if "undelete" in words else (0,), batches=BATCHES)
+
+
+def test_small_batches_are_more_transactions(tmp_path):
+    """So there are more moments between two of them."""
+    fill(tmp_path / "start" / "store").close()
+    moments = []
+    for batches in ({}, BATCHES):
+        with killing.copied(tmp_path / "start", tmp_path) as here:
+            done = killing.run(here, ["relink"], batches=batches)
+            assert done.status == 0, done.error
+            moments.append(done.moments)
+    assert 0 < moments[0] < moments[1]

@@ -9,6 +9,7 @@ import shutil
 import pytest
 
 from store.store import Store
+from tests.support.dying import dies_once
 from tests.support.spark_faults import FAULTS, QUIET, plant
 from tests.tools.spark.conftest import CLUSTER
 from tools.commands.verifying import _each
@@ -28,30 +29,13 @@ def whole(tmp_path_factory):
     return root
 
 
-def _deadly(mark):
-    """Batches of a task as they come; but after the first one the executor is killed, once, and the process that works
-    for it."""
-    def deadly(batches):
-        import os
-        import signal
-        for batch in batches:
-            yield batch
-            try:
-                os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-            except FileExistsError:
-                continue
-            os.kill(os.getppid(), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-    return deadly
-
-
 @pytest.mark.parametrize("table", ["pieces"])
 def test_verification(spark, whole, tmp_path, table):
     root, mark = tmp_path / "store", tmp_path / "died"
     shutil.copytree(whole, root)
     plant(root, len(FAULTS), 17)
 
-    deadly = _deadly(str(mark))
+    deadly = dies_once(mark)
 
     class Dying(Spark):
         def run(self, plan, name, tasks, work):
@@ -94,7 +78,7 @@ def test_report(spark, whole, tmp_path, table):
     mark = tmp_path / "died"
     quiet = held()
     try:
-        spark.dataSource.register(_source(Source, table, _deadly(str(mark))))
+        spark.dataSource.register(_source(Source, table, dies_once(mark)))
         assert held() == quiet and len(quiet[0]) > 9
     finally:
         register(spark)

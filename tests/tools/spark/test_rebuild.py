@@ -9,6 +9,7 @@ from store.errors import Problem, StoreError
 from store.portable import write_changed
 from store.rebuild import rebuild
 from store.store import Store
+from tests.support.dying import dies_once
 from tests.support.stores import SMALL, deliver, make_store
 from tests.support.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store
 from tests.tools.spark.conftest import CLUSTER
@@ -85,29 +86,11 @@ def test_a_worker_that_dies_changes_nothing(spark, damaged, tmp_path):
     tasks = reading.tasks([str(root)], "messages")
     many = [reading.Task("messages", task.store, task.partition, task.folder, task.places[at::8])
             for task in tasks for at in range(8) if task.places[at::8]]
-    Spark(spark).run(plan, "messages", many, _dies_once(str(mark)))
+    dying, read = dies_once(mark), planning.messages
+    Spark(spark).run(plan, "messages", many, lambda task: dying(read(task)))
     assert mark.exists()
     wanted = sorted(row["path"] for task in tasks for batch in planning.messages(task) for row in batch.to_pylist())
     assert sorted(row["path"] for row in plan.rows("messages")) == wanted
-
-
-def _dies_once(mark):
-    """Reads a task; in the middle of the first one the executor is killed, and the process that reads for it.
-
-    (A function within another one is pickled as it is: workers have no tests.)
-    """
-    def read(task):
-        import os
-        import signal
-        for batch in planning.messages(task):
-            yield batch
-            try:
-                os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-            except FileExistsError:
-                continue
-            os.kill(os.getppid(), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-    return read
 
 
 def test_without_tasks_there_is_nothing_to_do(tmp_path):
