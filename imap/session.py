@@ -113,6 +113,7 @@ class Session:
         except TimedOut:
             self.stream.write(responses.bye("Idle for too long"))
         except LimitReached as limit:
+            self.entrance.turned.at_the_door("imap", self.stream.peer, self.user or limit.user, limit.public)
             self.stream.write(responses.bye(limit.public, b"LIMIT"))
         except Farewell as last:
             log.info("%s: %s is sent away: %s", self.stream.id, self.user or "a client", last.public)

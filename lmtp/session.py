@@ -36,6 +36,7 @@ from lmtp.wire import (
     verb,
 )
 from store.errors import StoreError
+from store.net.entrance import Entrance
 from store.net.limits import is_this_host
 from store.net.lines import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
@@ -98,6 +99,8 @@ class Session:
                 await self._command()
                 await self._stream.breathe()
         except LimitReached as limit:
+            turned = Entrance.of(self._listener.store).turned
+            turned.at_the_door("lmtp", self._stream.peer, self._user or limit.user, limit.public)
             self._say(replies.limit_reached(limit.public))
         except TimedOut:
             self._say(replies.TOO_SLOW)

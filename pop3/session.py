@@ -44,6 +44,7 @@ from store import hosting
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.messagefiles import MessageFile
+from store.net.entrance import Entrance
 from store.net.lines import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.store import Store
@@ -105,6 +106,8 @@ class Session:
             own = self._stream.farewell
             self._say(refused(own, "SYS/TEMP") if own else replies.STOPPING)
         except LimitReached as limit:
+            turned = Entrance.of(self._listener.store).turned
+            turned.at_the_door("pop", self._stream.peer, self._user or limit.user, limit.public)
             self._say(replies.limit_reached(limit.public))
         except Farewell as last:
             log.info("%s: turned away: %s", self._stream.id, last.reply.decode("ascii").rstrip())

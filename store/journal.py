@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 FOLDER = "journal"
 ENDING = ".jsonl"
 FILES = 8               # of which a process's part of the size consists
+LOGINS = 8              # the part of the size that refused logins have, so that they displace nothing else: 1/8
 MOST_WAITING = 50_000   # notes in memory; what does not fit is counted
 LONGEST = 300           # characters of what clients and relays say
 

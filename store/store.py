@@ -85,6 +85,7 @@ class Store:
         self.durability: object | None = None       # set by net.offload
         self.entrance: object | None = None         # set by net.entrance
         self.journal = Journal()                    # says nothing, until there is another
+        self.refusals = Journal()                   # the same, of logins
         self.joining = threading.Lock()             # of a partition that another process has added
         self._broken = broken
         if (root / RESTORING).exists():

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import asdict, define, field
 
-from store.journal import FileJournal
+from store.journal import LOGINS, FileJournal
 from store.net.control import ControlPort
 from store.net.entrance import Entrance
 from store.net.threads import ReactorThreads
@@ -44,9 +44,12 @@ class Asked:
         self._reloading = Reloading(self._orders.config, store, self._server, self._certificates, self._threads)
         store.journal = FileJournal(store.root, name, lambda: (
             store.settings.journal_size, store.settings.journal_time))
+        store.refusals = FileJournal(store.root, f"{name}-logins", lambda: (
+            store.settings.journal_size // LOGINS, store.settings.journal_time))
+        Entrance.of(store).turned.journal = store.refusals
         self._port = ControlPort(store.root / "run", name, {
             "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
-            "stats": self._stats})
+            "stats": self._stats, "slow": self._slow})
 
     @property
     def _store(self) -> Store:
@@ -68,12 +71,22 @@ class Asked:
         await self._reloading.reload()
 
     def _write(self) -> None:
-        done = self._threads.run("files", self._store.journal.write)
+        done = self._threads.run("files", self._write_both)
         done.addBoth(lambda _: self._later())
+
+    def _write_both(self) -> None:
+        self._store.journal.write()
+        self._store.refusals.write()
 
     def _later(self) -> None:
         if not self._housekeeping.stopped:
             self._writing = self._reactor.callLater(JOURNAL_INTERVAL, self._write)
+
+    def _slow(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """How long a login has to wait for earlier failures: of that user, from that address."""
+        user, peer = str(request["user"]), str(request["peer"])
+        entrance = Entrance.of(self._store)
+        return {"delay": round(entrance.slow.delay(entrance.address(peer) if peer else "", user), 2)}
 
     def _stats(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         return {

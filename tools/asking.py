@@ -11,10 +11,10 @@ from store.net.control import Unanswered
 from tools.errors import Failure
 
 
-def ask_all(root: Path, do: str) -> dict[str, Any]:
+def ask_all(root: Path, do: str, **words: Any) -> dict[str, Any]:
     """What each process of the server answers, by its name; none if no server runs. One that does not answer is named
     on standard error. Raises Failure when one may not ask."""
-    return dict(_answers(root, do))
+    return dict(_answers(root, do, **words))
 
 
 def ask_pages(root: Path, do: str) -> Iterator[dict[str, Any]]:
@@ -56,13 +56,13 @@ def require_server(root: Path) -> None:
         raise Failure(f"no server runs on {root}", 1)
 
 
-def _answers(root: Path, do: str) -> Iterator[tuple[str, Any]]:
+def _answers(root: Path, do: str, **words: Any) -> Iterator[tuple[str, Any]]:
     try:
         names = control.names(root / "run")
     except PermissionError:
         raise _forbidden(root) from None
     for name in names:
-        answer = ask_one(root, name, do)
+        answer = ask_one(root, name, do, **words)
         if answer is not None:
             yield name, answer
 

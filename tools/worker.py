@@ -126,6 +126,7 @@ def _serve(orders: Orders, opened: Store, certificates: Mapping[str, Certificate
     threads.stop()
     news.stop()
     opened.journal.close()
+    opened.refusals.close()
     if failed:
         raise failed[0]
 

@@ -5,6 +5,7 @@ import re
 
 from attrs import define, field
 
+from imap import noting
 from imap.refusals import BROKEN
 from imap.session import Session
 from imap.states import Refused, Reply, why_not
@@ -80,6 +81,7 @@ async def receive(session: Session, wanted: Message) -> Step | None:
         return framer.refuse(SyntaxProblem(refused.public, code=refused.code, status=refused.status))
     except StoreError as error:
         reply = session.refusal(error)
+        _note(session, session.arriving, error)
         return framer.refuse(SyntaxProblem(reply.text, code=reply.code, status=reply.status))
     except Exception:
         log.exception("%s: %s: APPEND failed", session.stream.id, session.user)
@@ -98,6 +100,13 @@ async def receive(session: Session, wanted: Message) -> Step | None:
         await session.stream.breathe()
     framer.streamed()
     return None
+
+
+def _note(session: Session, arriving: Arriving | None, error: StoreError) -> None:
+    """For those who will ask why."""
+    if arriving is not None:
+        known = arriving.messages[-1].message_id if arriving.messages else b""
+        noting.refused(session.store.journal, "APPEND", session.stream.peer, session.user, arriving.entry, error, known)
 
 
 async def _make_room(session: Session, arriving: Arriving) -> None:
@@ -128,7 +137,7 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
     """The messages so far, if one more can go there. Raises SyntaxProblem, Refused, StoreError, what failed before."""
     arriving: Arriving | None = session.arriving
     if arriving is None:
-        arriving = _first(session, wanted)
+        arriving = session.arriving = _first(session, wanted)
     else:
         if arriving.failure is not None:
             raise arriving.failure
@@ -176,6 +185,7 @@ async def append(session: Session, command: Append) -> Reply:
             uids = await session.patiently(offload.deliver_all(
                 session.store, [*zip(arriving.messages, targets, dates, strict=True)]))
     except StoreError as refusal:
+        _note(session, arriving, refusal)
         return session.refusal(refusal, as_target=True)
     finally:
         arriving.abort()

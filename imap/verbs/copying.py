@@ -1,5 +1,6 @@
 """COPY and MOVE: RFC 3501 §6.4.7, RFC 6851 §3; COPYUID is RFC 4315 §3."""
 
+from imap import noting
 from imap.session import QUICK, Session
 from imap.states import Refused, Reply
 from imap.wire import responses
@@ -37,6 +38,7 @@ async def copy(session: Session, command: Copy) -> Reply:
             if not past:
                 session.store.status(source)        # raises the same, if it is this one that is gone
             raise Refused("There is no such mailbox", responses.TRYCREATE) from error
+        noting.refused(session.store.journal, name, session.stream.peer, session.user, target, error)
         raise
     code = await offload.run(session.store, "changes", responses.copyuid, target.uidvalidity, uids, new) if (
         len(uids) > QUICK) else responses.copyuid(target.uidvalidity, uids, new)

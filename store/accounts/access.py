@@ -75,10 +75,15 @@ class Rules:
 
     def allow(self, service: str, peer: str, *, secure: bool) -> bool:
         """Whether a client at that address may use the service ("imap", "pop", "lmtp"), under TLS or without it."""
-        for rule in self.rules:
+        at = self.deciding(service, peer, secure=secure)
+        return self.rules[at].allows if at is not None else not any(rule.allows for rule in self.rules)
+
+    def deciding(self, service: str, peer: str, *, secure: bool) -> int | None:
+        """Which of the rules decides that; None: none of them speaks of it."""
+        for at, rule in enumerate(self.rules):
             if rule.services.has_service(service, secure=secure) and rule.clients.has_client(peer):
-                return rule.allows
-        return not any(rule.allows for rule in self.rules)
+                return at
+        return None
 
 
 _Maker = Callable[[bool, list[str], Words | None], Words]

@@ -29,6 +29,7 @@ from store.accounts.scram import PLUS
 from store.accounts.settings import Settings
 from store.accounts.slowdown import SlowDown
 from store.accounts.tokens import Tokens
+from store.accounts.turned import Turned
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.net.limits import is_this_host
@@ -115,10 +116,12 @@ class Entrance:
     _offered: frozenset[str] = field(init=False)
     address: Callable[[str], str] = field(init=False)
     failed: int = field(default=0, init=False)      # logins since the start
+    turned: Turned = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         settings = self.settings
         self.slow = SlowDown(settings.scale)
+        self.turned = Turned(self._store.refusals, self._store.directory)
         self._tokens = Tokens(settings)
         self._excluded, self._proxies = Networks.parse(settings.slow_exclude), Networks.parse(settings.proxy_networks)
         self._offered = frozenset(name.upper() for name in settings.mechanisms)
@@ -127,10 +130,10 @@ class Entrance:
 
     def follow(self, settings: Settings) -> None:
         """Have these settings from now on. What is remembered of failed logins stays."""
-        slow = self.slow
+        slow, turned = self.slow, self.turned
         self.settings = settings
         self.__attrs_post_init__()
-        self.slow, self.slow.scale = slow, settings.scale
+        self.slow, self.slow.scale, self.turned = slow, settings.scale, turned
 
     @classmethod
     def of(cls, store: Store) -> "Entrance":
@@ -360,6 +363,7 @@ class _Attempt:
     _address: str = field(init=False)
     _user: str = ""                             # whoever the client says to be
     _counted: bool = False
+    _noted: bool = False
     _key: tuple[str, str] | None = None         # of the line in which it has its turn
 
     def __attrs_post_init__(self) -> None:
@@ -375,6 +379,10 @@ class _Attempt:
 
     def refused(self, error: StoreError) -> None:
         """It has failed, though the client may yet have something to say."""
+        if not self._noted:
+            self._noted = True
+            caller = self._caller
+            self._entrance.turned.refused(caller.service, caller.peer, self._user, error)
         if error.problem is Problem.BAD_LOGIN and not self._counted:
             self._counted = True
             self._entrance.failed += 1
@@ -389,6 +397,7 @@ class _Attempt:
     async def admit(self, proved: Proved) -> Admitted:
         """The end of a good one. Raises StoreError NOT_AUTHORIZED, UNAVAILABLE."""
         self._entrance.slow.succeeded(self._address, proved.account.user)
+        self._user = self._user or proved.account.user
         return await self._entrance.authorize(proved, self._caller)
 
     async def answer(self, question: Question) -> Any:
@@ -418,6 +427,7 @@ class _Attempt:
         delay = entrance.slow.delay(self._address, self._user) - self._caller.waited
         if delay > 0:
             log.info("%s: a login from %s waits for %.2f s", stream.id, self._caller.peer, delay)
+            entrance.turned.waits(self._caller.service, self._caller.peer, self._user, delay)
             await stream.pause(delay)
         if stream.lost:
             raise ConnectionLost

@@ -29,8 +29,10 @@ class Stopping(Exception):
 
 
 class LimitReached(Exception):
-    """The client is past a limit that holds for every session: say `public`, and that is the end."""
+    """The client is past a limit that holds for every session: say `public`, and that is the end. `user`: whose limit
+    that is, if it is a user's."""
 
-    def __init__(self, public: str) -> None:
+    def __init__(self, public: str, user: str = "") -> None:
         super().__init__(public)
         self.public = public
+        self.user = user

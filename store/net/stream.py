@@ -136,7 +136,7 @@ class Stream(TwistedProtocol):
             raise Stopping
         if not self._factory.door.limits.admit_user(user):
             log.warning("%s: %s is turned away: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
-            raise LimitReached(TOO_MANY_OF_USER)
+            raise LimitReached(TOO_MANY_OF_USER, user)
         self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
         self._factory.door.counted["logins"] += 1
 

@@ -169,6 +169,62 @@ def test_each_decision_is_explained(server: Server, monkeypatch: pytest.MonkeyPa
     assert server.command("explain", "message", status=2) == ""
 
 
+def test_a_refused_append_is_explained(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def any_status(*words: str, status: int | None = 0) -> str:
+        return command.run(words, server.environment(), b"", LIMIT)[1]
+
+    def notes() -> list[dict[str, Any]] | None:
+        found = [note for note in explained(server, "--recipient", "bob", "--since", "1h") if note["from"] == "bob"]
+        return found if any(note["to"][0]["reply"] == "NO COPY" for note in found) else None
+
+    monkeypatch.setattr(server, "command", any_status)
+    server.command("quota", "set", "bob", "--octets", "70")
+    octets = b"Message-ID: <kept@example.org>\r\n\r\nx\r\n"
+    with Imap(server.imap, "bob", PASSWORD) as imap:
+        for _ in range(3):
+            imap.command(b"APPEND INBOX {%d+}\r\n%b" % (len(octets), octets))
+        imap.select()
+        assert imap.command("COPY 1 INBOX").status == "NO"
+    server.command("quota", "set", "bob", "--octets", "default")
+    found = wait.until(notes, "it is noted", pid=server.pid, limit=LIMIT)
+    assert {note["to"][0]["reply"] for note in found} == {"NO APPEND", "NO COPY"}
+    assert {(note["to"][0]["mailbox"], note["to"][0]["why"].partition(":")[0]) for note in found} == {
+        ("user/bob/INBOX", "over quota")}
+
+
+# Logins
+
+def test_refused_logins_are_explained(server: Server) -> None:
+    def explain(*words: str, status: int) -> Any:
+        found, out, error = command.run(("explain", "login", *words, "--json"), server.environment(), b"", LIMIT)
+        assert found == status, error
+        return json.loads(out)
+
+    with Imap(server.imap) as imap, Pop3(server.pop3) as pop3, Imap(server.imap) as other:
+        for _ in range(2):
+            assert imap.command("LOGIN bob hunter22").status == "NO"
+        pop3.command("USER nobody")
+        pop3.command("PASS hunter22")
+        server.command("user", "set", "bob", "--access", "+pop:ALL")
+        assert other.command(f"LOGIN bob {PASSWORD}").status == "NO"
+        wait.until(lambda: "imap from" in str(explain("bob", status=0)["refusals"]), "it is noted", pid=server.pid,
+                   limit=LIMIT)
+        found = explain("bob", "--from", "127.0.0.1", status=0)
+        assert sum(note["times"] for note in found["refusals"] if "password" in note["why"]) == 2
+        last = found["refusals"][-1]
+        assert (last["service"], last["peer"]) == ("imap", "127.0.0.1") and "bob: imap from 127.0.0.1" in last["why"]
+        services = {each["service"]: (each["clear"], each["because"]) for each in found["now"]["services"]}
+        assert services["pop"] == (True, ["the user's own access rules: +pop:ALL"])
+        assert services["imap"] == (False, ["the user's own access rules: no rule speaks of it, so it is denied"])
+        assert explain("bob", "--from", "192.0.2.7", status=0)["refusals"] == []
+        assert explain("nobody", status=1)["refusals"][0]["why"] == "there is no such user"
+        server.command("user", "set", "bob", "--status", "hold")
+        assert "the status hold lets nobody in" in server.command("explain", "login", "bob", status=1)
+        server.command("user", "set", "bob", "--status", "active", "--no-access-rules")
+        for path in (server.root / "journal").iterdir():
+            assert b"hunter22" not in path.read_bytes()
+
+
 # Configuration
 
 def test_a_reload_takes_over_what_it_can(server: Server, tmp_path: Path) -> None:

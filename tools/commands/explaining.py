@@ -1,17 +1,21 @@
-"""onecopy explain message|access|quota"""
+"""onecopy explain message|access|quota|login"""
 
 import argparse
+import ipaddress
 import json
 import time
 from typing import Any
 
 import attrs
 
-from store import explaining, journal
+from store import explaining, journal, loginfacts
+from store.accounts import turned
 from store.accounts.settings import Settings as LoginSettings
-from store.errors import StoreError
+from store.errors import Problem, StoreError
+from store.net.networks import LOCAL
 from store.quota import readable
 from store.store import Store
+from tools.asking import ask_all
 from tools.commands import Invocation, Parsers, account, mailbox
 from tools.commands.connections import span
 from tools.commands.mailboxes import OWNER_HELP
@@ -45,8 +49,17 @@ def add(parser: Parsers) -> None:
     made.add_argument("--json", action="store_true")
     made = parser("explain quota", quota, "why a user's mail is refused, or when it will be: limits and where they "
                                           "come from, what fills them, what helps; exit status 1 if mail is refused "
-                                          "now (logins: see onecopy directory test)")
+                                          "now")
     made.add_argument("user", metavar="USER", help="a user or address")
+    made.add_argument("--json", action="store_true")
+    made = parser("explain login", login, "why a user cannot log in, or had to wait: status, access rules, earlier "
+                                          "failures, and which logins were refused; exit status 1 if nobody could log "
+                                          "in as that user now (an outside directory: see onecopy directory test)")
+    made.add_argument("user", metavar="USER", help="a user or address, or whatever the client says it is")
+    made.add_argument("--from", metavar="ADDRESS", type=_address, default="", dest="peer",
+                      help="from where: then the rule is told that decides, and only refusals from there")
+    made.add_argument("--since", type=_age, metavar="TIME", default=None,
+                      help="how far to look back, such as 2h or 3d (as far as the journal goes: store.journal_time)")
     made.add_argument("--json", action="store_true")
 
 
@@ -55,6 +68,13 @@ def _age(text: str) -> float:
         return duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text)) if text not in ("", LOCAL) else text
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address") from None
 
 
 # Messages
@@ -94,7 +114,7 @@ def decisions(store: Store, wanted: Any) -> list[dict[str, Any]]:
         if names:
             to = [one for one in to if one.get("recipient", "").lower() in names or _owner(one) in names]
         if wanted.refused:
-            to = [one for one in to if one.get("reply", "")[:1] in ("4", "5")]
+            to = [one for one in to if one.get("reply", "")[:1] in ("4", "5", "N")]
         if to:
             found.append({**each, "to": to})
     found.sort(key=lambda each: each["time"])
@@ -139,7 +159,7 @@ def _print_decision(found: dict[str, Any]) -> None:
 
 def _meaning(one: dict[str, Any]) -> str:
     reply, reason = one["reply"], one.get("why", "")
-    words = {"2": "accepted", "4": "refused for now", "5": "refused for good"}.get(reply[:1], "")
+    words = {"2": "accepted", "4": "refused for now", "5": "refused for good", "N": "refused"}.get(reply[:1], "")
     return f"{words}: {reason}" if reason else words
 
 
@@ -235,3 +255,60 @@ def _print_quota(found: explaining.Quota, origin: str) -> None:
               "purge; they do not count")
     for line in found.advice:
         print(f"\n{line}")
+
+
+# Logins
+
+def login(invocation: Invocation) -> int:
+    """onecopy explain login"""
+    arguments, settings = invocation.arguments, invocation.config.settings("login", LoginSettings)
+    with invocation.store() as store:
+        user = store.directory.user_id(arguments.user)
+        try:
+            known = account(store, arguments.user)
+            user = known.user
+            found = loginfacts.login(store, settings, known, arguments.peer)
+            problem = "" if user == store.directory.user_id(arguments.user) else (
+                f"{arguments.user} is an alias of {user}: with an alias nobody can log in")
+        except StoreError as error:
+            found, problem = None, error.public
+            if error.problem is not Problem.NO_USER:
+                problem = f"the directory cannot be asked: {error.public}"
+        noted = refusals(store, {user, store.directory.user_id(arguments.user)}, arguments.peer, arguments.since)
+    delays = {name: answer["delay"] for name, answer in ask_all(
+        invocation.config.root, "slow", user=user, peer=arguments.peer).items() if answer["delay"]}
+    if arguments.json:
+        print_json({"user": user, "problem": problem or None, "now": None if found is None else attrs.asdict(found),
+                    "delays": delays, "refusals": noted})
+    else:
+        _print_login(user, problem, found, delays, noted)
+    return 1 if problem or found is None or found.refused else 0
+
+
+def refusals(store: Store, users: set[str], peer: str, since: float | None) -> list[dict[str, Any]]:
+    """The latest notes of logins as one of these, from there, the oldest first."""
+    begin = time.time() - since if since is not None else 0.0
+    found = [each for each in journal.read(store.root, begin, (f'"kind": "{turned.KIND}"',))
+             if each.get("kind") == turned.KIND and peer in ("", each.get("peer")) and (
+                 each.get("user") in users or peer and not each.get("user"))]       # of one who has not said who
+    found.sort(key=lambda each: each["time"])
+    return [{**each, "time": when(each["time"])} for each in found[-MOST:]]
+
+
+def _print_login(user: str, problem: str, found: loginfacts.Login | None, delays: dict[str, float],
+                 noted: list[dict[str, Any]]) -> None:
+    print_facts({"user": user, "problem": problem or None, "status": found.status if found is not None else None})
+    if found is not None:
+        print()
+        print_table([{"service": each.service, "without_tls": each.clear, "under_tls": each.tls,
+                      "because": "; ".join(each.because)} for each in found.services],
+                    ("service", "without_tls", "under_tls", "because"))
+        for note in found.notes:
+            print(f"\n{note}")
+    for name, delay in delays.items():
+        print(f"\nin process {name} the next login waits for {delay:g} s: others have failed (login.slow_first)")
+    print("\nrefused, or made to wait:" if noted else "\nno login is known to have been refused (store.journal_time; "
+                                                      "what has just happened is noted within a second)")
+    for each in noted:
+        times = f", {each['times']} times" if each.get("times", 1) > 1 else ""
+        print(f"{each['time']}  {each['service']} from {each['peer']}{times}: {each['why']}")
