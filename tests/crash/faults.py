@@ -74,22 +74,36 @@ def faults(made: list[Call]) -> Iterator[Fault]:
                     yield Fault(number, error, lasting, _kind(call), call.path)
 
 
-def judge_fault(recording: Recording, fault: Fault) -> list[str]:
-    """What is wrong after the operation has met that fault."""
-    operation = OPERATIONS[recording.name]
-    wrong: list[str] = []
+@define
+class Faults:
+    """Judges one operation's faults, in the order of `faults`. A lasting one is not done where the same as a single one
+    was not followed by any call that it could have met: nothing would be different."""
 
-    def look(root: Path) -> None:
-        wrong.extend(_opened_again(root, operation, recording, outcome_of[0], after_loss=False))
+    recording: Recording
+    done: int = 0                   # faults for which the operation was carried out
+    _alike: tuple[int, int] = (-1, 0)   # call and error of a single fault that is no other if it lasts
 
-    outcome_of: list[_Outcome] = []
-    outcome = _in_a_process(recording, fault, look, outcome_of)
-    wrong[:0] = outcome.wrong
-    if outcome.lost is not None:
-        with folder() as root, small_stores():
-            outcome.lost.write(root)
-            wrong += _opened_again(root, operation, recording, outcome, after_loss=True)
-    return [f"{recording.name}: {fault}: {what}" for what in wrong]
+    def judge(self, fault: Fault) -> list[str]:
+        """What is wrong after the operation has met that fault."""
+        if fault.lasting and self._alike == (fault.call, fault.error):
+            return []                       # it has been said
+        operation = OPERATIONS[self.recording.name]
+        wrong: list[str] = []
+
+        def look(root: Path) -> None:
+            wrong.extend(_opened_again(root, operation, self.recording, outcome_of[0], after_loss=False))
+
+        outcome_of: list[_Outcome] = []
+        outcome = _in_a_process(self.recording, fault, look, outcome_of)
+        self.done += 1
+        wrong[:0] = outcome.wrong
+        if outcome.lost is not None:
+            with folder() as root, small_stores():
+                outcome.lost.write(root)
+                wrong += _opened_again(root, operation, self.recording, outcome, after_loss=True)
+        if not any(_can_have(call, fault.error) for call in outcome.calls[fault.call + 1:]):
+            self._alike = fault.call, fault.error
+        return [f"{self.recording.name}: {fault}: {what}" for what in wrong]
 
 
 @define

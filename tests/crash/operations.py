@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 
 from mboxlist.kv import Failure
 from mboxlist.names import MailboxName
-from store import across, idxfile, moving, partitions, portable, removal, rights, userarea, users
+from store import removal
 from store.copying import copy_messages
 from store.errors import Problem, StoreError
 from store.expunge import expunge, purge
@@ -22,6 +22,7 @@ from store.flags import change_flags
 from store.settings import Settings
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
+from tests.crash import operations_wide as wide
 from tests.crash.pictures import Box, Picture
 from tests.crash.places import (
     ALICE,
@@ -36,9 +37,7 @@ from tests.crash.places import (
     WORK,
     Answered,
     Place,
-    deliver,
 )
-from tests.support.stores import HASH
 
 
 @frozen
@@ -367,124 +366,6 @@ def _close(place: Place, answered: Answered) -> None:
     answered()
 
 
-# Files of the user area
-
-def _write_idx(place: Place, answered: Answered) -> None:
-    place.deliver(NEW[0], ALICE, BOB, WORK, trace=TRACE)
-    answered()
-    portable.write_changed(place.store, hurry=True)
-    answered()
-    change_flags(place.store, place.entry(BOB), [1], FlagAction.ADD, Flags(Flag.SEEN))
-    place.flushed(BOB)
-    answered()
-    portable.write_changed(place.store, hurry=True)
-    answered()
-
-
-def _write_one_idx(place: Place, answered: Answered) -> None:
-    change_flags(place.store, place.entry(WORK), [1], FlagAction.ADD, Flags(Flag.SEEN))
-    place.flushed(WORK)
-    answered()
-    portable.write_changed(place.store, hurry=True)
-    answered()
-
-
-def _idx_of_renamed(place: Place, answered: Answered) -> None:
-    place.store.rename_mailbox(ARCHIVE, MailboxName("alice", "Old/Mail"))
-    answered()
-    portable.write_changed(place.store, hurry=True)
-    answered()
-    place.store.delete_mailbox(WORK)
-    answered()
-    portable.write_changed(place.store, hurry=True)
-    answered()
-
-
-def _files_agree(store: Store, answers: int) -> list[str]:
-    """Every store.idx can be read; and after the second answer each says what its mailbox holds, and who it is.
-
-    The flags of one message may be behind: they are changed after that answer.
-    """
-    wrong = []
-    for entry in store.mailboxes.all():
-        path = userarea.place(store.partition_of(entry), entry.name)
-        if not path.exists() and answers < 2:
-            continue
-        try:
-            found = idxfile.read(path)
-        except StoreError as error:
-            wrong.append(f"{path}: {error}")
-            continue
-        uids, there = found.rows["uid"].tolist(), store.open_mailbox(entry).rows["uid"].tolist()
-        if answers >= 2 and (uids, found.head.id, found.head.uidvalidity) != (there, entry.id, entry.uidvalidity):
-            wrong.append(f"{path}: it tells of UIDs {uids} in mailbox {found.head.id}")
-    return wrong
-
-
-# Several partitions, users, rights
-
-CAROL = MailboxName("carol", "INBOX")
-
-
-def _prepare_second(store: Store) -> None:
-    partitions.add(store, "second")
-    store.inbox(store.directory.add("carol", HASH, partition="second"))     # type: ignore[attr-defined]
-    deliver(store, OLD[0], CAROL, ALICE, trace=TRACE)
-
-
-def _deliver_to_both(place: Place, answered: Answered) -> None:
-    place.deliver(NEW[0], ALICE, CAROL, BOB, trace=TRACE)
-    answered()
-
-
-def _some_partitions(before: Picture, after: Picture) -> list[Picture]:
-    """Each partition has a transaction of its own."""
-    return [{name: (after if (name == str(CAROL)) is on_second else before)[name] for name in before}
-            for on_second in (True, False)]
-
-
-def _copy_across(place: Place, answered: Answered) -> None:
-    across.copy(place.store, place.entry(ALICE), place.entry(CAROL), place.uids(ALICE))
-    place.flushed(CAROL)
-    answered()
-
-
-def _move_user(place: Place, answered: Answered) -> None:
-    moving.move_owner(place.store, "alice", "second")
-    answered()
-    place.deliver(NEW[0], ALICE, CAROL, BOB, trace=TRACE)
-    answered()
-
-
-def _bob_or_others(before: Picture, after: Picture) -> list[Picture]:
-    """Of a delivery after the move, what each partition has got."""
-    return [{name: (after if (name == str(BOB)) is bob else before)[name] for name in before} for bob in (True, False)]
-
-
-def _rename_user(place: Place, answered: Answered) -> None:
-    users.rename_user(place.store, "alice", "alicia")
-    answered()
-
-
-def _rights(place: Place, answered: Answered) -> None:
-    rights.set_acl(place.store, ARCHIVE, "bob", "lrs")
-    answered()
-    change_flags(place.store, place.entry(ARCHIVE), [1], FlagAction.ADD, Flags(Flag.SEEN | Flag.FLAGGED), "bob")
-    place.flushed(ARCHIVE)
-    answered()
-    rights.set_acl(place.store, ARCHIVE, "bob", "")
-    answered()
-
-
-def _quota_roots(place: Place, answered: Answered) -> None:
-    place.store.set_quota("alice/Archive", 1_000_000, 100)
-    answered()
-    place.deliver(NEW[0], MailboxName("alice", "Archive/2026"), trace=TRACE)
-    answered()
-    place.store.remove_quota_root("alice/Archive")
-    answered()
-
-
 #: By name, for the tests. What is added to the store and changes its disk is added here.
 OPERATIONS: dict[str, Operation] = {
     "deliver": Operation(_deliver_one),
@@ -517,13 +398,14 @@ OPERATIONS: dict[str, Operation] = {
     "new logs": Operation(_new_logs),
     "open and close": Operation(_open_and_close, alone=True),
     "close": Operation(_close, alone=True),
-    "store.idx": Operation(_write_idx, inspect=_files_agree),
-    "store.idx of one mailbox": Operation(_write_one_idx, inspect=_files_agree),
-    "store.idx after a rename": Operation(_idx_of_renamed, inspect=_files_agree),
-    "deliver to two partitions": Operation(_deliver_to_both, prepare=_prepare_second, between=_some_partitions),
-    "copy to another partition": Operation(_copy_across, prepare=_prepare_second),
-    "move a user": Operation(_move_user, prepare=_prepare_second, between=_bob_or_others),
-    "rename a user": Operation(_rename_user),
-    "rights": Operation(_rights),
-    "quota roots": Operation(_quota_roots),
+    "store.idx": Operation(wide.write_idx, inspect=wide.files_agree),
+    "store.idx of one mailbox": Operation(wide.write_one_idx, inspect=wide.files_agree),
+    "store.idx after a rename": Operation(wide.idx_of_renamed, inspect=wide.files_agree),
+    "deliver to two partitions": Operation(wide.deliver_to_both, prepare=wide.prepare_second,
+                                           between=wide.some_partitions),
+    "copy to another partition": Operation(wide.copy_across, prepare=wide.prepare_second),
+    "move a user": Operation(wide.move_user, prepare=wide.prepare_second, between=wide.bob_or_others),
+    "rename a user": Operation(wide.rename_user),
+    "rights": Operation(wide.grant_rights),
+    "quota roots": Operation(wide.quota_roots),
 }

@@ -9,6 +9,7 @@ does not promise to survive.
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import cache
 from multiprocessing import get_context
 from random import Random
 from typing import TypeVar
@@ -49,9 +50,15 @@ class Verdict:
     wrong: list[str]
 
 
+@cache
+def recorded(name: str) -> harness.Recording:
+    """An operation, done once for all that a process is to do with it."""
+    return harness.record(name)
+
+
 def cut_off(name: str) -> Verdict:
     """An operation's every boundary. For a process of its own."""
-    recording = harness.record(name)
+    recording = recorded(name)
     found = harness.states(recording, range(SEEDS), torn=TORN)
     wrong = [what for image, moments in found.values() for what in harness.judge(recording, image, moments)]
     return Verdict(recording.points, len(found), sum(len(moments) for _, moments in found.values()), wrong)
@@ -59,7 +66,7 @@ def cut_off(name: str) -> Verdict:
 
 def cut_off_again(name: str) -> Verdict:
     """The boundaries of recovery, after some of the crashes of an operation. For a process of its own."""
-    recording = harness.record(name)
+    recording = recorded(name)
     some = _sample(Random(name), list(harness.states(recording, range(1)).values()), RECOVERIES)
     points = states = moments = 0
     wrong = []
@@ -73,7 +80,7 @@ def cut_off_again(name: str) -> Verdict:
 
 def kill(name: str) -> Verdict:
     """An operation in processes that are really killed. For a process of its own."""
-    recording = harness.record(name)
+    recording = recorded(name)
     random = Random(f"kill {name}")
     changes = _sample(random, list(range(recording.points)), KILLS)
     wrong = [what for change in changes for before in (True, False)
@@ -83,11 +90,11 @@ def kill(name: str) -> Verdict:
 
 def make_fail(name: str) -> Verdict:
     """Every system call of an operation fails, with every error that it can have. For a process of its own."""
-    recording = harness.record(name)
+    recording = recorded(name)
     made = faults.calls(recording)
-    found = list(faults.faults(made))
-    return Verdict(len(made), len(found), len(found),
-                   [what for fault in found for what in faults.judge_fault(recording, fault)])
+    found, judged = list(faults.faults(made)), faults.Faults(recording)
+    wrong = [what for fault in found for what in judged.judge(fault)]
+    return Verdict(len(made), judged.done, len(found), wrong)
 
 
 def _sample(random: Random, items: list[T], most: int) -> list[T]:

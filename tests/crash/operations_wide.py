@@ -1,0 +1,139 @@
+"""Operations of the table beside it: on files of the user area, several partitions, users, and rights."""
+
+from mboxlist.names import MailboxName
+from store import across, idxfile, moving, partitions, portable, rights, userarea, users
+from store.errors import StoreError
+from store.flags import change_flags
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.crash.pictures import Picture
+from tests.crash.places import (
+    ALICE,
+    ARCHIVE,
+    BOB,
+    NEW,
+    OLD,
+    TRACE,
+    WORK,
+    Answered,
+    Place,
+    deliver,
+)
+from tests.support.stores import HASH
+
+# Files of the user area
+
+def write_idx(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[0], ALICE, BOB, WORK, trace=TRACE)
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+    change_flags(place.store, place.entry(BOB), [1], FlagAction.ADD, Flags(Flag.SEEN))
+    place.flushed(BOB)
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+
+
+def write_one_idx(place: Place, answered: Answered) -> None:
+    change_flags(place.store, place.entry(WORK), [1], FlagAction.ADD, Flags(Flag.SEEN))
+    place.flushed(WORK)
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+
+
+def idx_of_renamed(place: Place, answered: Answered) -> None:
+    place.store.rename_mailbox(ARCHIVE, MailboxName("alice", "Old/Mail"))
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+    place.store.delete_mailbox(WORK)
+    answered()
+    portable.write_changed(place.store, hurry=True)
+    answered()
+
+
+def files_agree(store: Store, answers: int) -> list[str]:
+    """Every store.idx can be read; and after the second answer each says what its mailbox holds, and who it is.
+
+    The flags of one message may be behind: they are changed after that answer.
+    """
+    wrong = []
+    for entry in store.mailboxes.all():
+        path = userarea.place(store.partition_of(entry), entry.name)
+        if not path.exists() and answers < 2:
+            continue
+        try:
+            found = idxfile.read(path)
+        except StoreError as error:
+            wrong.append(f"{path}: {error}")
+            continue
+        uids, there = found.rows["uid"].tolist(), store.open_mailbox(entry).rows["uid"].tolist()
+        if answers >= 2 and (uids, found.head.id, found.head.uidvalidity) != (there, entry.id, entry.uidvalidity):
+            wrong.append(f"{path}: it tells of UIDs {uids} in mailbox {found.head.id}")
+    return wrong
+
+
+# Several partitions, users, rights
+
+CAROL = MailboxName("carol", "INBOX")
+
+
+def prepare_second(store: Store) -> None:
+    partitions.add(store, "second")
+    store.inbox(store.directory.add("carol", HASH, partition="second"))     # type: ignore[attr-defined]
+    deliver(store, OLD[0], CAROL, ALICE, trace=TRACE)
+
+
+def deliver_to_both(place: Place, answered: Answered) -> None:
+    place.deliver(NEW[0], ALICE, CAROL, BOB, trace=TRACE)
+    answered()
+
+
+def some_partitions(before: Picture, after: Picture) -> list[Picture]:
+    """Each partition has a transaction of its own."""
+    return [{name: (after if (name == str(CAROL)) is on_second else before)[name] for name in before}
+            for on_second in (True, False)]
+
+
+def copy_across(place: Place, answered: Answered) -> None:
+    across.copy(place.store, place.entry(ALICE), place.entry(CAROL), place.uids(ALICE))
+    place.flushed(CAROL)
+    answered()
+
+
+def move_user(place: Place, answered: Answered) -> None:
+    moving.move_owner(place.store, "alice", "second")
+    answered()
+    place.deliver(NEW[0], ALICE, CAROL, BOB, trace=TRACE)
+    answered()
+
+
+def bob_or_others(before: Picture, after: Picture) -> list[Picture]:
+    """Of a delivery after the move, what each partition has got."""
+    return [{name: (after if (name == str(BOB)) is bob else before)[name] for name in before} for bob in (True, False)]
+
+
+def rename_user(place: Place, answered: Answered) -> None:
+    users.rename_user(place.store, "alice", "alicia")
+    answered()
+
+
+def grant_rights(place: Place, answered: Answered) -> None:
+    rights.set_acl(place.store, ARCHIVE, "bob", "lrs")
+    answered()
+    change_flags(place.store, place.entry(ARCHIVE), [1], FlagAction.ADD, Flags(Flag.SEEN | Flag.FLAGGED), "bob")
+    place.flushed(ARCHIVE)
+    answered()
+    rights.set_acl(place.store, ARCHIVE, "bob", "")
+    answered()
+
+
+def quota_roots(place: Place, answered: Answered) -> None:
+    place.store.set_quota("alice/Archive", 1_000_000, 100)
+    answered()
+    place.deliver(NEW[0], MailboxName("alice", "Archive/2026"), trace=TRACE)
+    answered()
+    place.store.remove_quota_root("alice/Archive")
+    answered()

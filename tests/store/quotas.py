@@ -1,0 +1,69 @@
+"""What tests of quota do."""
+
+import pytest
+
+from mboxlist.names import MailboxName
+from store import quotaroots
+from store.deliver import Delivered
+from store.errors import StoreError
+from store.partition import Partition
+from store.store import Store
+from tests.support.stores import HASH, SMALL, deliver
+
+DAY = 86400
+NOW = 1_800_000_000
+BODY = b"Subject: x\r\n\r\n".ljust(100, b"x")
+
+
+def admit(store, entry, octets):
+    """What LMTP asks at RCPT."""
+    partition = store.partition_of(entry)
+    quotaroots.admit(store, partition, partition.state(entry.id).quota_root, octets)
+
+
+def body(number, size=100):
+    return (b"Subject: %d\r\n\r\n" % number).ljust(size, b"x")
+
+
+def fill(store, count, mailbox="user/alice/INBOX", size=100, first=0):
+    """Deliver so many messages of that size; all must be taken."""
+    for number in range(first, first + count):
+        outcome, = deliver(store, body(number, size), mailbox)
+        assert isinstance(outcome, Delivered), outcome
+
+
+def set_clock(store, now):
+    for partition in store.partitions.values():
+        partition.quotas.clock = lambda: now
+
+
+def problem(store, size=100, mailbox="user/alice/INBOX", number=999):
+    """What a delivery of that size comes to: None when it is taken."""
+    outcome, = deliver(store, body(number, size), mailbox)
+    return outcome.problem if isinstance(outcome, StoreError) else None
+
+
+def use(store, root):
+    found = store.quota(root)
+    return found.octets, found.messages
+
+
+def make(store, *paths, owner="alice"):
+    return [store.create_mailbox(MailboxName(owner, path)) for path in paths]
+
+
+def refusal(work, *arguments, **more):
+    with pytest.raises(StoreError) as error:
+        work(*arguments, **more)
+    return error.value.problem
+
+
+def two_partitions(tmp_path):
+    root = tmp_path / "store"
+    Store.make(root)
+    Partition.make(root / "partitions" / "second")
+    store = Store(root, SMALL)
+    store.inbox(store.directory.add("alice", HASH))
+    store.inbox(store.directory.add("bob@b.org", HASH, partition="second"))
+    store.inbox(store.directory.add("carol@b.org", HASH))
+    return store
