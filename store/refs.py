@@ -9,7 +9,7 @@ order of time.
 import logging
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -74,11 +74,14 @@ class References:
         data = self._messages.get(mid, txn)
         return MessageRecord.from_bytes(data) if data is not None else None
 
-    def figures(self, mids: Iterable[bytes], txn: "Txn" = None) -> NDArray[Any]:
+    def figures(self, mids: Sequence[bytes], txn: "Txn" = None) -> NDArray[Any]:
         """The records of these message files as an array of FIGURES, all 0 for one that is not known: no arrival has
         the serial 0."""
-        get = self._messages.get
-        return np.frombuffer(b"".join([get(mid, txn) or _UNKNOWN for mid in mids]), FIGURES)
+        order = sorted(range(len(mids)), key=mids.__getitem__)
+        values = self._messages.pick([mids[place] for place in order], txn)
+        found = np.empty(len(mids), FIGURES)
+        found[np.array(order, np.int64)] = np.frombuffer(b"".join([value or _UNKNOWN for value in values]), FIGURES)
+        return found
 
     def glance(self, mid: bytes) -> MessageRecord | None:
         """The record as it is at this moment (see `kv.Table.glance`)."""
