@@ -16,7 +16,7 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -414,6 +414,26 @@ class Table:
         except db.DBRunRecoveryError:
             self._broken()
             raise
+
+    def pick(self, keys: Sequence[bytes], txn: Txn = None) -> list[bytes | None]:
+        """The value under each of these keys, which ascend, or None: for many that lie near each other. A `get` looks
+        for each anew, which takes three times as long as the step to the next row. No row stays locked."""
+        found: list[bytes | None] = []
+        take = found.append
+        try:
+            with closing(self._db.cursor(txn, 0 if txn is None else db.DB_READ_COMMITTED)) as cursor:
+                following, find = cursor.next, cursor.set_range
+                row = find(keys[0]) if keys else None
+                for key in keys:
+                    if row is not None and row[0] < key:
+                        row = following()
+                        if row is not None and row[0] < key:
+                            row = find(key)
+                    take(row[1] if row is not None and row[0] == key else None)
+        except db.DBRunRecoveryError:
+            self._broken()
+            raise
+        return found
 
     def scan_to_change(self, start: bytes, end: bytes, txn: Txn) -> Iterator[tuple[bytes, bytes]]:
         """The same; every row that was looked at is locked for writing from now to the end of the transaction."""

@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,20 +49,21 @@ def look_at(partition: Partition, mids: Collection[bytes], *, deep: bool = False
 
     A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.
     """
-    ordered = sorted(mids)
-    for at in range(0, len(ordered), LOOK):
-        some = ordered[at:at + LOOK]
-        figures = partition.refs.figures(some)
+    every = sorted(mids)
+    said = partition.refs.figures(every)
+    order = np.argsort(said["serial"])          # of arrival: files and cache records lie on the disk in that order
+    for at in range(0, len(every), LOOK):
+        some = [every[place] for place in order[at:at + LOOK].tolist()]
+        figures = said[order[at:at + LOOK]]
         known = figures["serial"] != 0          # of any other, who counts references says that it is not known
-        serials = figures["serial"].tolist()
-        sizes = np.fromiter(map(partial(_size, partition), some, serials), np.int64, len(some))
+        sizes = np.array(_sizes(partition, some, figures["serial"].tolist()), np.int64)
         bad = known & (sizes != figures["size"])
         for place in np.flatnonzero(bad).tolist():
             yield from _look_again(partition, some[place])
         if deep:
             for place in np.flatnonzero(known & ~bad).tolist():
                 yield from _read(partition, some[place], MessageRecord.from_bytes(figures[place].tobytes()))
-        without = known & ~bad & ~partition.are_cached(serials, some, figures["trace"])
+        without = known & ~bad & ~partition.are_cached(figures["serial"], some, figures["trace"])
         if without.any():
             yield from recache(partition, [some[place] for place in np.flatnonzero(without).tolist()], change=change)
         tell(len(some))
@@ -81,8 +81,21 @@ def _look_again(partition: Partition, mid: bytes) -> Iterator[Finding]:
         yield Finding(f"its file has {size} octets instead of {record.size}", f"message {mid.hex()}", RESTORE)
 
 
+def _sizes(partition: Partition, mids: Collection[bytes], serials: Collection[int]) -> list[int]:
+    """The octets of these message files; -1 for one that is not there. (So much for each message of a mailbox.)"""
+    found = []
+    folder, stat = str(partition.files.folder), os.stat
+    for mid, serial in zip(mids, serials, strict=True):
+        name = mid.hex()
+        try:
+            found.append(stat(f"{folder}/{name[0]}/{name[1:3]}/{name}").st_size)
+        except FileNotFoundError:
+            found.append(_size(partition, mid, serial))
+    return found
+
+
 def _size(partition: Partition, mid: bytes, serial: int) -> int:
-    """The octets of a message file; -1 when it is not there. (This is asked of each message of a mailbox.)"""
+    """The octets of a message file; -1 when it is not there."""
     path = partition.files.path(mid)
     for place in (path, None, path):
         try:

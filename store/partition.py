@@ -394,10 +394,14 @@ class Partition:
         get = self._cache.get
         return [_cached(get(serial.to_bytes(8, "big"), txn)) for serial in serials]
 
-    def are_cached(self, serials: Iterable[int], mids: Sequence[bytes], traces: NDArray[Any]) -> NDArray[np.bool_]:
+    def are_cached(self, serials: NDArray[np.uint64], mids: Sequence[bytes], traces: NDArray[Any]
+                   ) -> NDArray[np.bool_]:
         """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
-        get = self._cache.get
-        return are_sound([get(serial.to_bytes(8, "big")) for serial in serials], mids, traces)
+        order = np.argsort(serials)
+        sound = np.empty(len(serials), np.bool_)
+        sound[order] = are_sound(self._cache.pick([serial.to_bytes(8, "big") for serial in serials[order].tolist()]),
+                                 [mids[place] for place in order.tolist()], traces[order])
+        return sound
 
     def _seen(self, mid: bytes, record: MessageRecord) -> MessageRecord:
         """What is known of a message file, with what it says itself. One that cannot be read has no trace header."""

@@ -9,7 +9,7 @@ order of time.
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -89,11 +89,16 @@ class References:
             return None
         return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
-    def figures(self, mids: Iterable[bytes], txn: "Txn" = None) -> NDArray[Any]:
+    def figures(self, mids: Sequence[bytes], txn: "Txn" = None) -> NDArray[Any]:
         """The records of these message files as an array of STORED, all 0 for one that is not known: no arrival has
         the serial 0."""
-        get = self._messages.get
-        return np.frombuffer(b"".join([self._stored(mid, get(mid, txn) or _UNKNOWN) for mid in mids]), STORED)
+        order = sorted(range(len(mids)), key=mids.__getitem__)
+        wanted = [mids[place] for place in order]
+        values = zip(wanted, self._messages.pick(wanted, txn), strict=True)
+        found = np.empty(len(mids), STORED)
+        found[np.array(order, np.int64)] = np.frombuffer(
+            b"".join([self._stored(mid, value or _UNKNOWN) for mid, value in values]), STORED)
+        return found
 
     def glance(self, mid: bytes) -> MessageRecord | None:
         """The record as it is at this moment (see `kv.Table.glance`)."""

@@ -15,18 +15,30 @@ def print_json(value: object) -> None:
 
 def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) -> None:
     """A line for each row; to a pipe without frames, and never cut off."""
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    right = [any(isinstance(row.get(column), int) for row in rows) for column in columns]
+    if not sys.stdout.isatty() and all(cell.isascii() for cells_of_row in cells for cell in cells_of_row):
+        _print_plain([[column.replace("_", " ") for column in columns], *cells], right)
+        return
     from rich import box  # here: it takes as long to load as the rest of a small command
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
     person = sys.stdout.isatty()
     table = Table(box=box.SIMPLE_HEAD if person else None, pad_edge=False, show_edge=False)
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold",
-                         justify="right" if any(isinstance(row.get(column), int) for row in rows) else "left")
-    for row in rows:
-        table.add_row(*(Text(_cell(row.get(column))) for column in columns))
+    for column, is_right in zip(columns, right, strict=True):
+        table.add_column(column.replace("_", " "), overflow="fold", justify="right" if is_right else "left")
+    for row_of_cells in cells:
+        table.add_row(*map(Text, row_of_cells))
     Console(width=None if person else UNLIMITED_WIDTH, soft_wrap=False).print(table)
+
+
+def _print_plain(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+    """The same without rich, for text whose letters are all as wide as each other."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(cell.rstrip().rjust(width) if is_right else cell.rstrip().ljust(width)
+                        for cell, width, is_right in zip(line, widths, right, strict=True)))
 
 
 def print_facts(facts: Mapping[str, object], origins: Mapping[str, str] | None = None) -> None:

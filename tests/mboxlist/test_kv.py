@@ -1,5 +1,6 @@
 """The boundary around Berkeley DB: what is flushed survives, what needs recovery is said."""
 
+import random
 import shutil
 import threading
 
@@ -25,6 +26,26 @@ def test_what_is_flushed_survives_and_what_is_not_may_not(tmp_path):
     env.close()
     env = opened(tmp_path / "two")
     assert dict(env.table("t.db").scan()) == {b"a": b"flushed"}
+    env.close()
+
+
+def test_many_values_are_those_that_are_got_one_by_one(tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db", page=512)                         # of several pages
+    drawn = random.Random(7)
+    transact(env, lambda txn: [table.put(b"%05d" % (3 * number), b"%d" % number * 9, txn) for number in range(300)])
+    for most in (1, 5, 60, 900):
+        for _ in range(20):
+            first = drawn.randrange(950)
+            keys = sorted(b"%05d" % drawn.randrange(first, first + most) for _ in range(min(most, 80)))
+            assert table.pick(keys) == [table.get(key) for key in keys]
+    assert table.pick([]) == [] and table.pick([b""]) == [None] and table.pick([b"9", b"99"]) == [None, None]
+
+    def work(txn):
+        table.put(b"00001", b"new", txn)
+        return table.pick([b"00000", b"00001", b"00001", b"00002", b"00003"], txn)
+
+    assert transact(env, work) == [b"0" * 9, b"new", b"new", None, b"1" * 9]
     env.close()
 
 
