@@ -136,8 +136,8 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False) -> 
 def has_all_logs(folder: Path) -> bool:
     """Whether the log is there from the very first record to the last one that is known of."""
     there = [int(path.name[4:]) for path in logs(folder)]
-    return bool(there) and there == list(range(1, there[-1] + 1)) and there[-1] >= newest(folder)[0] and not any(
-        what.startswith("log.") for what in missing(folder))
+    return bool(there) and there == list(range(1, there[-1] + 1)) and (
+        there[-1] >= newest(folder)[0]) and not any(what.startswith("log.") for what in missing(folder))
 
 
 def set_aside(folder: Path, aside: Path) -> None:

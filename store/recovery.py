@@ -73,7 +73,7 @@ class Recovery:
     adopted: dict[str, list[list[Path]]] = field(factory=dict)
     notes: list[str] = field(factory=list)
     begun: dict[str, dict[str, Any]] = field(factory=dict)      # by environment: aside, found, cut
-    over: bool = False                                          # the store is open: nothing is mended any more
+    over: bool = False                                          # the store is open
 
     def __attrs_post_init__(self) -> None:
         try:
@@ -85,8 +85,6 @@ class Recovery:
 
     def opened(self, environment: str, open: Callable[[], T]) -> T:
         """What `open` gives, once the environment can be used. Raises what `open` raises, StoreError UNAVAILABLE."""
-        if self.over:
-            return open()
         folder = self.root / environment
         allow(folder, self.notes)
         begun = self._cut_off(environment)
@@ -112,7 +110,10 @@ class Recovery:
         return begun
 
     def _begin(self, environment: str, aside: Path, found: str, cut: bool) -> None:
-        """Have the next start know, on disk, in case that this one does not come to its end."""
+        """Have the next start know, on disk, in case that this one does not come to its end. In an open store it is
+        about a partition that is being rebuilt, and that begins anew by itself."""
+        if self.over:
+            return
         self.begun = {**self.begun, environment: {"aside": str(aside), "found": found, "cut": cut}}
         new = self.root / f"{MENDING}.new"
         with new.open("w") as file:

@@ -9,7 +9,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,6 +50,9 @@ SHOWN = 50                      # things that are named one by one in the report
 _UIDS = (1 << 32) - 1
 _SERIALS = 1 << 62
 UNCACHED = "uncached"           # the file that is there while cache records may be missing
+
+
+Mailbox = tuple[MailboxEntry, int, Source | None]       # when it was deleted, or 0; what its store.idx says
 
 
 @define(eq=False)
@@ -101,17 +105,19 @@ class Refill:
         listed = {entry.id: (entry, 0) for entry in store.mailboxes.all() if entry.partition == partition.name}
         listed |= {entry.id: (entry, when) for when, entry in store.mailboxes.deleted.all()
                    if entry.partition == partition.name}
-        pending: list[tuple[MailboxEntry, int, Source | None]] = []
-        for mailbox, (entry, removed) in sorted(listed.items()):
-            pending.append((entry, removed, files.get(mailbox)))
-            if len(pending) >= PIECE or sum(source.head.records for *_, source in pending if source) >= RECORDS:
-                self._piece(pending)
-                pending = []
-        self._piece(pending)
+        pieces = list(_some((entry, removed, files.get(mailbox))
+                            for mailbox, (entry, removed) in sorted(listed.items())))
+        with ThreadPoolExecutor(1) as reader:       # reads the next ones meanwhile
+            reading = reader.submit(self._read_all, pieces[0] if pieces else [])
+            for number in range(len(pieces)):
+                read = reading.result()
+                reading = reader.submit(self._read_all, pieces[number + 1] if number + 1 < len(pieces) else [])
+                self._piece(read)
 
-    def _piece(self, pending: list[tuple[MailboxEntry, int, Source | None]]) -> None:
-        read = [(entry, removed, source, self._read(source)) for entry, removed, source in pending]
+    def _read_all(self, piece: list[Mailbox]) -> list[tuple[MailboxEntry, int, Source | None, Remains | None]]:
+        return [(entry, removed, source, self._read(source)) for entry, removed, source in piece]
 
+    def _piece(self, read: list[tuple[MailboxEntry, int, Source | None, Remains | None]]) -> None:
         def work(txn: WriteTxn) -> list[tuple[MailboxId, Rows]]:
             return [(entry.id, self._mailbox(entry, removed, source, left, txn))
                     for entry, removed, source, left in read]
@@ -446,6 +452,20 @@ def _said(partition: "Partition", claims: Claims, *, every: bool) -> Iterator[tu
         yield from zip(claims["mid"].tolist(), claims["serial"].tolist(), strict=True)
     for _, rows in every_record(partition, usable=sound) if every else ():
         yield from set(zip(rows["mid"].tolist(), rows["serial"].tolist(), strict=True))
+
+
+def _some(mailboxes: Iterable[Mailbox]) -> Iterator[list[Mailbox]]:
+    """As many as are held at a time."""
+    pending: list[Mailbox] = []
+    records = 0
+    for each in mailboxes:
+        pending.append(each)
+        records += each[2].head.records if each[2] else 0
+        if len(pending) >= PIECE or records >= RECORDS:
+            yield pending
+            pending, records = [], 0
+    if pending:
+        yield pending
 
 
 def _figures(source: Source, partition: "Partition") -> tuple[int, int]:

@@ -28,6 +28,7 @@ from attrs import asdict, define, field
 
 from mboxlist.kv import transact
 from store import moving, partitions, recovery, snapshots
+from store.reconcile import reconcile
 from store.settings import Settings
 from store.store import Store
 from tests.conftest import MEMORY
@@ -200,6 +201,7 @@ def prepare(whole: Path) -> list[str]:
         moving.move_owner(store, users[-1], SECOND)
     if not snapshots.listed(snapshots.folder(whole, SETTINGS)):
         snapshots.create(store)
+    reconcile(store)            # or a store.idx that is missing would be one that is still to be written
     for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):
         transact(env, lambda txn: None)
         env.checkpoint()
