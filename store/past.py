@@ -102,16 +102,20 @@ class PastPartition:
         """See `Store.vanished`."""
         return self._vanished.since(mailbox, self.state(mailbox), since)
 
-    def cached(self, row: np.void) -> CachedMessage:
-        """The cache record of a message, made from its file if it was lost. Raises StoreError CORRUPT."""
-        mid = bytes(row["mid"])
-        value = self._cache.get(int(row["serial"]).to_bytes(8, "big"))
-        try:
-            found = None if value is None else CachedMessage.from_bytes(value)
-        except ValueError:                  # an earlier version's
-            found = None
-        if found is not None and found.mid == mid:
-            return found
+    def cached(self, rows: Rows) -> list[CachedMessage]:
+        """The cache records of messages, those that were lost made from the files. Raises StoreError CORRUPT."""
+        found = []
+        get = self._cache.get
+        for serial, mid in zip(rows["serial"].tolist(), rows["mid"].tolist(), strict=True):
+            value = get(serial.to_bytes(8, "big"))
+            try:
+                cached = None if value is None else CachedMessage.from_bytes(value)
+            except ValueError:                  # an earlier version's
+                cached = None
+            found.append(cached if cached is not None and cached.mid == mid else self._cached_anew(mid))
+        return found
+
+    def _cached_anew(self, mid: bytes) -> CachedMessage:
         record = self._refs.find(mid)
         if record is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {mid.hex()}")
@@ -218,7 +222,7 @@ class Past:
         """See `Store.cached`."""
         partition = self.partition(entry.partition)
         with _problems():
-            return [partition.cached(row) for row in rows]
+            return partition.cached(rows)
 
     def open_message(self, entry: MailboxEntry, row: np.void) -> MessageFile:
         """See `Store.open_message`."""
