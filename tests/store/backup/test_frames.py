@@ -11,7 +11,7 @@ from store.backup.frames import GZIP, ZSTD, label, pieces
 
 @pytest.mark.parametrize("kind", [GZIP, ZSTD])
 def test_another_whole_frame_in_its_place(kind: str) -> None:
-    """A disk that wrote a block to the wrong place: the frame can be expanded, and its checksum and length are right."""
+    """A disk that wrote a block to the wrong place: the frame expands, and its checksum and length are right."""
     chance = random.Random(1)
     data = [chance.randbytes(3000) for _ in range(3)]
     packed = [frames._compressed(kind, one, 3) for one in data]
