@@ -120,6 +120,26 @@ def test_statistics_count_what_was_done(server: Server) -> None:
     keeper = next(each for each in found["processes"] if each["process"] == "keeper")
     assert {"checkpoint", "purge"} <= {task["name"] for task in keeper["tasks"]}
     assert "hit rate" in server.command("stats")
+    told = values(server.command("stats", "--prometheus"))
+    assert told["onecopy_processes"] == 3
+    assert told['onecopy_task_last_run_timestamp_seconds{process="keeper",task="checkpoint"}'] >= 0
+    assert sum(value for name, value in told.items() if name.startswith("onecopy_mail_total") and "delivered" in name
+               ) == totals()["delivered"]
+
+
+def values(text: str) -> dict[str, float]:
+    """The samples of Prometheus's text format; fails where a line is not one."""
+    found, typed = {}, set()
+    for line in text.splitlines():
+        if line.startswith("# "):
+            assert re.fullmatch(r"# (HELP [a-z_]+ [^\\]+|TYPE [a-z_]+ (gauge|counter))", line), line
+            typed |= {line.split()[2]} if line.startswith("# TYPE") else set()
+            continue
+        label = '[a-z]+="[^"]*"'
+        match = re.fullmatch(rf"(([a-z_]+)(?:\{{{label}(?:,{label})*\}})?) (-?[0-9.]+(?:e[+-]?[0-9]+)?)", line)
+        assert match is not None and match[2] in typed and match[1] not in found, line
+        found[match[1]] = float(match[3])
+    return found
 
 
 # What became of mail

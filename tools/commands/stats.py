@@ -15,6 +15,7 @@ from store.store import Store
 from tools.asking import ask_all
 from tools.commands import Invocation, Parsers
 from tools.commands.connections import span
+from tools.metrics import exposition, stored
 from tools.output import print_facts, print_json, print_table, when
 
 GOOD = 95.0             # per cent of pages that are found in a cache that is large enough
@@ -30,7 +31,9 @@ def add(parser: Parsers) -> None:
     made = parser("stats", stats, "show how the databases, the server's processes, housekeeping and the volumes are "
                                   "doing, with advice; exit status 1 if there is some")
     made.add_argument("--watch", action="store_true", help="again every 2 s, until Ctrl-C")
-    made.add_argument("--json", action="store_true")
+    form = made.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true")
+    form.add_argument("--prometheus", action="store_true", help="print metrics as Prometheus reads them; exit status 0")
 
 
 def stats(invocation: Invocation) -> int:
@@ -38,6 +41,9 @@ def stats(invocation: Invocation) -> int:
     with invocation.store() as store:
         while True:
             found = gather(store)
+            if invocation.arguments.prometheus:
+                print(exposition(found, stored(store)), end="")
+                return 0
             if invocation.arguments.json:
                 print_json(found)
             else:
