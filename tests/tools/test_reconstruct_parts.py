@@ -227,6 +227,8 @@ def test_cache_records_that_cannot_be_used_are_made_anew(mail, spoiling):
 
 
 def test_files_that_have_other_octets_are_found_when_they_are_read(mail):
+    spoil(mail, lambda store, partition: deliver(store, b"Subject: t\r\n\r\nt\r\n", "user/alice/INBOX",
+                                                 trace=b"Return-Path: <sender@example.org>\r\n"))
     first, second, third, *_ = sorted(mail.root.glob("partitions/*/messages/*/*/*"))
     kept = {path: path.read_bytes() for path in (first, second, third)}
     first.write_bytes(kept[first][:-1] + b"x")
