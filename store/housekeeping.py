@@ -20,11 +20,11 @@ from store import (
     domains,
     forgotten,
     keeping,
+    knownfiles,
     notices,
     partitions,
     portable,
     reconcile,
-    refill,
     removal,
     users,
 )
@@ -210,7 +210,7 @@ def one_process(store: Store) -> list[Task]:
             Task("forgotten", USERS_INTERVAL, forgotten.due, forgotten.drop),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
             Task("snapshots", SNAPSHOT_INTERVAL, keeping.due, keeping.make_due),
-            Task("cache", portable.INTERVAL, refill.uncached, refill.cache_one, limited=True),
+            Task("cache", portable.INTERVAL, knownfiles.uncached, knownfiles.cache_one, limited=True),
             Task("reconcile", portable.INTERVAL, reconcile.steps, reconcile.take_step, limited=True)]
 
 

@@ -1,14 +1,11 @@
 """A partition whose databases were made anew is filled with what they are still missing: part of `remake`.
 
 It takes as long as reading the user area once and writing each record once: message files are not opened before the
-partition serves. That they are there is seen in their folders; what they hold is looked at by housekeeping, afterwards
-(`uncached`), or when somebody needs it first (`MessageRecord.trace`).
+partition serves (`knownfiles`).
 """
 
 import contextlib
 import logging
-import os
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -18,18 +15,18 @@ from attrs import define, evolve, field
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store import idxfile
-from store.claims import Claims, Digests, Gathered, is_among
+from store.claims import Claims, Gathered
 from store.errors import StoreError
 from store.evidence import solve
 from store.idxfile import Remains
 from store.index import ROW, Rows, chunk_key, encode
+from store.knownfiles import SHOWN, UNCACHED, KnownFiles
 from store.loading import split, tidy
 from store.mailbox import MODSEQ_SKIP, UID_SKIP, MailboxState
-from store.messagefiles import MID_OCTETS
 from store.ready import drop_names
 from store.records import every_record, sound
-from store.recount import lost_cached, recount_purge, recount_quota
-from store.refs import STORED, UNSEEN_TRACE, MessageRecord, mark
+from store.recount import recount_purge, recount_quota
+from store.refs import MessageRecord, mark
 from store.remains import Source
 from store.repair import counted
 from store.txn import WriteTxn, state_key
@@ -44,12 +41,9 @@ log = logging.getLogger(__name__)
 
 PIECE = 64                      # mailboxes, and
 RECORDS = 50_000                # records at the most, of one transaction
-MESSAGES = 5000                 # message files of one transaction
 UNSEEN = 64                     # UIDs behind the last one known of a mailbox of which evidence is looked for
-SHOWN = 50                      # things that are named one by one in the report
 _UIDS = (1 << 32) - 1
 _SERIALS = 1 << 62
-UNCACHED = "uncached"           # the file that is there while cache records may be missing
 
 
 Mailbox = tuple[MailboxEntry, int, Source | None]       # when it was deleted, or 0; what its store.idx says
@@ -229,7 +223,8 @@ class Refill:
             claims = self._claims(again=True)
         if self.broken:
             log.error("partition %s: %d chunks of index records are damaged", partition.name, self.broken)
-        self._write_messages(claims, known)
+        KnownFiles(partition, self.event, self.lost, claims, known, broken=bool(self.broken), whole=not (
+            self.bare or self.event.logs_lost or self.broken)).write()
 
     def _claims(self, *, again: bool = False) -> Claims:
         if again or not self.anew:
@@ -275,113 +270,6 @@ class Refill:
             with contextlib.suppress(StoreError):       # a damaged chunk: housekeeping repairs the mailbox
                 self.partition.transact(work)
         return True
-
-    def _write_messages(self, claims: Claims, known: dict[bytes, MessageRecord]) -> None:
-        names = self._names()
-        there = is_among(claims["mid"], names)
-        if not known:
-            self._put_all(claims)
-            gone = [mid for mid, serial in zip(claims["mid"][~there].tolist(), claims["serial"][~there].tolist(),
-                                               strict=True) if self.partition.files.locate(mid, serial) is None]
-            self._tell(names, claims, known, [], gone)
-            return
-        changed: list[tuple[bytes, MessageRecord]] = []
-        gone = []
-        columns = (claims[name].tolist() for name in ("mid", "serial", "references", "check", "size"))
-        for mid, serial, references, check, size, is_there in zip(*columns, there.tolist(), strict=True):
-            record = known.pop(mid, None)
-            if record is None:
-                record = MessageRecord(serial, references, size or self._octets(mid, serial), UNSEEN_TRACE, 0, check)
-            elif self.broken or (record.references, record.check) == (references, check):
-                continue
-            else:
-                record = evolve(record, references=references, check=check, released=0)
-            if not is_there and self.partition.files.locate(mid, serial) is None:
-                gone.append(mid)
-            changed.append((mid, record))
-        if not self.broken:
-            changed += [(mid, evolve(record, references=0, check=0, released=0))       # its file stays
-                        for mid, record in known.items() if record.references or record.check]
-        self._tell(names, claims, known, changed, gone)
-
-    def _put_all(self, claims: Claims) -> None:
-        """Records of all these files, of which nothing was known: as they are stored, millions of them."""
-        stored = np.zeros(len(claims), STORED)
-        for name in ("serial", "references", "size", "check"):
-            stored[name] = claims[name]
-        for at in np.flatnonzero(claims["size"] == 0).tolist():
-            stored["size"][at] = self._octets(claims["mid"][at].tobytes(), int(claims["serial"][at]))
-        stored["trace"] = UNSEEN_TRACE
-        mids, octets, width = claims["mid"].tolist(), stored.tobytes(), STORED.itemsize
-        for first in range(0, len(mids), MESSAGES):
-            def work(txn: WriteTxn, first: int = first) -> None:
-                for at in range(first, min(first + MESSAGES, len(mids))):
-                    txn.refs.write_stored(mids[at], octets[at * width:at * width + width], txn.handle)
-
-            self.partition.transact(work)
-            tidy(self.partition)
-
-    def _tell(self, names: Digests, claims: Claims, known: dict[bytes, MessageRecord],
-              changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
-        """Write what has changed, and say which files are missing, and which nothing refers to."""
-        unknown = self._unknown(names, claims)
-        self._put(changed + [(mid, record) for mid, record in self._expunged(unknown) if mid not in known])
-        left = [mid for mid in unknown if self.partition.refs.find(mid, raw=True) is None]
-        if left:
-            self.event.missing.append(f"{len(left)} message files belong to no mailbox; they stay where they are, and "
-                                      f"onecopy reconstruct --partition {self.partition.name} brings them to one")
-            self.event.missing += [self.partition.files.path(mid) for mid in left[:SHOWN]]
-        if gone:
-            self.event.missing.append(f"the files of {len(gone)} messages, which cannot be read: bring them back from "
-                                      "a backup, then onecopy scrub")
-            self.event.missing += [f"message file {mid.hex()}" for mid in gone[:SHOWN]]
-
-    def _put(self, changed: list[tuple[bytes, MessageRecord]]) -> None:
-        partition = self.partition
-        changed.sort()
-        for at in range(0, len(changed), MESSAGES):
-            def work(txn: WriteTxn, at: int = at) -> None:
-                for mid, record in changed[at:at + MESSAGES]:
-                    if record.released:
-                        txn.refs.park(mid, record, txn.handle)
-                    else:
-                        txn.refs.write(mid, record, txn.handle)
-
-            partition.transact(work)
-            tidy(partition)
-
-    @staticmethod
-    def _unknown(names: Digests, claims: Claims) -> list[bytes]:
-        """The message files that no record refers to."""
-        unknown: list[bytes] = names[~is_among(names, claims["mid"])].tolist()
-        return unknown
-
-    def _expunged(self, unknown: list[bytes]) -> Iterator[tuple[bytes, MessageRecord]]:
-        """Those of them that had been expunged, as far as that is certain, with what must be known of them: they wait
-        for the purge, from now on. Every other file may be all that is left of a message."""
-        if not unknown or "messages.db" not in self.lost:
-            return
-        certain: set[bytes] = set(unknown)
-        if self.bare or self.event.logs_lost or self.broken:
-            there = () if "removed.db" in self.lost else self.partition.removed.all()
-            certain &= {mid for item in there for mid in item.rows["mid"].tolist()}
-        now = int(time.time())
-        for mid in sorted(certain):
-            with contextlib.suppress(OSError):
-                octets = os.stat(self.partition.files.path(mid)).st_size
-                yield mid, MessageRecord(self.partition.next_serial(), 0, octets, UNSEEN_TRACE, now)
-
-    def _octets(self, mid: bytes, serial: int) -> int:
-        path = self.partition.files.locate(mid, serial)
-        return path.stat().st_size if path is not None else 0
-
-    def _names(self) -> Digests:
-        """The digests that name message files."""
-        found: list[bytes] = []
-        for folder in self.partition.files.folders():
-            with contextlib.suppress(OSError):
-                found.append(_digests(os.listdir(folder)))
-        return np.frombuffer(b"".join(found), f"V{MID_OCTETS}")
 
     # Records that the index does not have
 
@@ -438,14 +326,6 @@ class Refill:
         self.event.missing += [told[name] for name in sorted(self.lost & told.keys())]
 
 
-def _digests(names: list[str]) -> bytes:
-    """The digests that these are the names of; other names are left out."""
-    try:
-        return bytes.fromhex("".join(name for name in names if len(name) == 2 * MID_OCTETS))
-    except ValueError:
-        return b"".join(_digests([name]) for name in names) if len(names) > 1 else b""
-
-
 def _said(partition: "Partition", claims: Claims, *, every: bool) -> Iterator[tuple[bytes, int]]:
     """Message files and the serials that records say; of `every` record, where claims have been joined wrongly."""
     if not every:
@@ -472,32 +352,3 @@ def _figures(source: Source, partition: "Partition") -> tuple[int, int]:
     """UIDNEXT and HIGHESTMODSEQ that the file says, for the partition's epoch."""
     behind = max(0, partition.epoch - source.head.epoch)
     return min(source.head.uidnext + behind * UID_SKIP, _UIDS), source.head.highestmodseq + behind * MODSEQ_SKIP
-
-
-# In the background
-
-def uncached(store: "Store") -> Iterator[tuple[str, bytes]]:
-    """The messages without cache records, on partitions that may have some; the digest is empty at the end of each."""
-    for name, partition in store.partitions.items():
-        if (partition.folder / "index" / UNCACHED).exists():
-            for mid in lost_cached(partition):
-                yield name, mid
-            yield name, b""
-
-
-def cache_one(store: "Store", item: tuple[str, bytes]) -> int:
-    """Look at one message file, and make its cache record."""
-    partition, mid = store.partitions[item[0]], item[1]
-    if not mid:
-        (partition.folder / "index" / UNCACHED).unlink(missing_ok=True)
-        log.info("every message on partition %s has a cache record again", item[0])
-        return 0
-    try:
-        record = partition.settle_file(mid)
-        if record is not None:
-            row = np.zeros(1, ROW)
-            row["mid"], row["serial"] = mid, record.serial
-            partition.rebuild_cached(row[0])
-    except StoreError as error:
-        log.error("message file %s cannot be used: %s; bring it back from a backup", mid.hex(), error)
-    return 1

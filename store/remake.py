@@ -22,9 +22,10 @@ from store.accounts.builtin import User
 from store.errors import StoreError
 from store.findings import Finding
 from store.idxfile import NAME
+from store.knownfiles import SHOWN
 from store.mailbox import MailboxState
 from store.recount import rebuild_rights
-from store.refill import SHOWN, Refill
+from store.refill import Refill
 from store.remains import Source, choose, read_source
 from store.snapshots import folder as snapshots_folder
 from store.snapshots import listed as snapshots_listed

@@ -382,14 +382,16 @@ def _unlike(there: dict[int, str], now: dict[int, str]) -> str:
 
 def table(done: list[Tried]) -> str:
     """For people."""
-    lines = [f"{'harm':<52} {'ways':>4} {'up: median':>10} {'worst':>7} {'lost':>5} {'named':>6}  made anew from"]
+    lines = [f"{'harm':<52} {'ways':>4} {'up: median':>10} {'worst':>7} {'lost':>5} {'unlike':>6} {'named':>6}  "
+             "made anew from"]
     for kind in sorted({tried.kind for tried in done}):
         of = [tried for tried in done if tried.kind == kind]
         up = [max(tried.up) for tried in of if tried.up]
         sources = sorted({re.sub("^(a|the) ", "", source) for tried in of for source in tried.sources})
-        wrong = sum(bool(tried.wrong) for tried in of)
+        lost = sum(any(not each.startswith(("it took", "it is not named")) for each in tried.wrong) for tried in of)
         lines.append(f"{kind:<52} {len(of):>4} {statistics.median(up or [0]):>8.1f} s {max(up or [0]):>5.1f} s "
-                     f"{wrong:>5} {sum(tried.named for tried in of):>6}  {'; '.join(sources) or '-'}")
+                     f"{lost:>5} {sum(tried.unlike for tried in of):>6} {sum(tried.named for tried in of):>6}  "
+                     + ("; ".join(sources) or "-"))
     up = [max(tried.up) for tried in done if tried.up]
     lines.append(f"{len(done)} ways; up after {statistics.median(up or [0]):.1f} s in the median, "
                  f"{max(up or [0]):.1f} s at worst; {sum(bool(tried.wrong) for tried in done)} with something wrong")

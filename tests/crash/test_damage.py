@@ -21,7 +21,7 @@ from mboxlist import damage
 from mboxlist.kv import Failure
 from mboxlist.names import MailboxName
 from mboxlist.traces import bad_pages
-from store import moving, partitions, portable, recovery, refill, scrub, snapshots
+from store import knownfiles, moving, partitions, portable, recovery, scrub, snapshots
 from store.check import check
 from store.errors import StoreError
 from store.expunge import expunge, purge
@@ -124,8 +124,8 @@ def test_a_damaged_store_mends_itself(damaged: tuple[str, Path, Ledger], way: st
             break
         except harm.BROKEN:
             harm.let_go(root)
-    for item in list(refill.uncached(store)):
-        refill.cache_one(store, item)
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
     wrong = harm.differences(before, after)
     assert store.recovery is not None and not wrong, (way, stage, wrong[:5], store.recovery.events)
     assert check(store) == [], (way, stage)
@@ -169,8 +169,8 @@ def test_a_start_that_is_cut_off_while_it_mends_begins_that_anew(
     told = [json.loads(path.read_text()) for path in (root / "recovered").glob("*.json")]
     assert harm.differences(before, ledger(store)) == [] and harm.named(told, said)
     assert "its tables" in str(told) and "nothing" not in str(told) and not (root / recovery.MENDING).exists()
-    for item in list(refill.uncached(store)):
-        refill.cache_one(store, item)
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
     assert check(store) == []
     store.close()
 
@@ -190,8 +190,8 @@ def test_a_message_that_comes_again_before_its_file_was_looked_at(damaged: tuple
     after = ledger(store)["user/alice/INBOX"]
     new = sorted(after.keys() - before["user/alice/INBOX"].keys())
     assert [after[uid][0] for uid in new] == [body, body]
-    for item in list(refill.uncached(store)):
-        refill.cache_one(store, item)
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
     known = list(store.partitions["primary"].refs.all(raw=True))
     assert check(store) == [] and all(record.trace != UNSEEN_TRACE for _, record in known)
     store.close()
@@ -213,8 +213,8 @@ def test_files_of_expunged_messages_wait_for_the_purge_when_the_tables_about_fil
     waiting = list(partition.refs.waiting(FOREVER))
     assert len(waiting) == 1 and purge(partition, waiting[0][0] + SMALL.purge_delay + 1) == 1
     assert len(list((tmp_path / "store").glob("partitions/primary/messages/?/??/*"))) == 1
-    for item in list(refill.uncached(store)):
-        refill.cache_one(store, item)
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
     assert check(store) == []
     store.close()
 
@@ -230,8 +230,8 @@ def test_of_two_partitions_only_the_harmed_one_is_made_anew(tmp_path: Path) -> N
     shutil.rmtree(tmp_path / "store/partitions/second/index")
     store = Store(tmp_path / "store", SMALL)
     assert store.recovery is not None and list(store.recovery.events) == ["partitions/second/index"]
-    for item in list(refill.uncached(store)):
-        refill.cache_one(store, item)
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
     assert harm.differences(before, ledger(store)) == [] and check(store) == []
     store.close()
 
@@ -256,8 +256,8 @@ def test_message_files_that_are_harmed_are_told_and_nothing_else_is_lost(way: st
                 entry, mailbox.rows[at]) as file:
             octets = file.read(0, file.size)
             assert (octets == before[uid][0]) is (uid != 2)     # flipped bits are not noticed by who only reads
-    for item in list(refill.uncached(store)):
-        refill.cache_one(store, item)
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
     told = [json.loads(path.read_text()) for path in (tmp_path / "store/recovered").glob("*.json")]
     assert harm.named(told, {name: files for name, files in said.items() if name != harm.CHECKED})
     folder = next(scrub.scrub(store.partitions["primary"], scrub.Pace(), first=int(mid[:3], 16)))

@@ -1,0 +1,195 @@
+"""The message files of a partition whose databases were made anew are known again: part of `remake`.
+
+None is opened before the partition serves. That they are there is seen in their folders; what they hold is looked at by
+housekeeping, afterwards (`uncached`), or when somebody needs it first (`refs.UNSEEN_TRACE`).
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import define, evolve
+
+from store.claims import Claims, Digests, is_among
+from store.errors import StoreError
+from store.index import ROW
+from store.loading import tidy
+from store.messagefiles import MID_OCTETS
+from store.recount import lost_cached
+from store.refs import STORED, UNSEEN_TRACE, MessageRecord
+from store.txn import WriteTxn
+
+if TYPE_CHECKING:
+    from store.partition import Partition
+    from store.recovery import Event
+    from store.store import Store
+
+log = logging.getLogger(__name__)
+
+MESSAGES = 5000                 # message files of one transaction
+SHOWN = 50                      # things that are named one by one in the report
+UNCACHED = "uncached"           # the file that is there while cache records may be missing
+
+
+@define(eq=False)
+class KnownFiles:
+    """Has the partition know the files to which records refer. `known`: those of which something is known; `broken`:
+    some records cannot be read; `whole`: there is every record that there was."""
+
+    partition: "Partition"
+    event: "Event"
+    lost: set[str]
+    claims: Claims
+    known: dict[bytes, MessageRecord]
+    broken: bool
+    whole: bool
+
+    def write(self) -> None:
+        """Do it, and say which files are missing, and which nothing refers to. Raises StoreError."""
+        claims, known = self.claims, self.known
+        names = self._names()
+        there = is_among(claims["mid"], names)
+        if not known:
+            self._put_all()
+            gone = [mid for mid, serial in zip(claims["mid"][~there].tolist(), claims["serial"][~there].tolist(),
+                                               strict=True) if self.partition.files.locate(mid, serial) is None]
+            self._tell(names, [], gone)
+            return
+        changed: list[tuple[bytes, MessageRecord]] = []
+        gone = []
+        columns = (claims[name].tolist() for name in ("mid", "serial", "references", "check", "size"))
+        for mid, serial, references, check, size, is_there in zip(*columns, there.tolist(), strict=True):
+            record = known.pop(mid, None)
+            if record is None:
+                record = MessageRecord(serial, references, size or self._octets(mid, serial), UNSEEN_TRACE, 0, check)
+            elif self.broken or (record.references, record.check) == (references, check):
+                continue
+            else:
+                record = evolve(record, references=references, check=check, released=0)
+            if not is_there and self.partition.files.locate(mid, serial) is None:
+                gone.append(mid)
+            changed.append((mid, record))
+        if not self.broken:
+            changed += [(mid, evolve(record, references=0, check=0, released=0))       # its file stays
+                        for mid, record in known.items() if record.references or record.check]
+        self._tell(names, changed, gone)
+
+    def _put_all(self) -> None:
+        """Records of all these files, of which nothing was known: as they are stored, millions of them."""
+        claims = self.claims
+        stored = np.zeros(len(claims), STORED)
+        for name in ("serial", "references", "size", "check"):
+            stored[name] = claims[name]
+        for at in np.flatnonzero(claims["size"] == 0).tolist():
+            stored["size"][at] = self._octets(claims["mid"][at].tobytes(), int(claims["serial"][at]))
+        stored["trace"] = UNSEEN_TRACE
+        mids, octets, width = claims["mid"].tolist(), stored.tobytes(), STORED.itemsize
+        for first in range(0, len(mids), MESSAGES):
+            def work(txn: WriteTxn, first: int = first) -> None:
+                for at in range(first, min(first + MESSAGES, len(mids))):
+                    txn.refs.write_stored(mids[at], octets[at * width:at * width + width], txn.handle)
+
+            self.partition.transact(work)
+            tidy(self.partition)
+
+    def _tell(self, names: Digests, changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
+        unknown = self._unknown(names, self.claims)
+        self._put(changed + [(mid, record) for mid, record in self._expunged(unknown) if mid not in self.known])
+        left = [mid for mid in unknown if self.partition.refs.find(mid, raw=True) is None]
+        if left:
+            self.event.missing.append(f"{len(left)} message files belong to no mailbox; they stay where they are, and "
+                                      f"onecopy reconstruct --partition {self.partition.name} brings them to one")
+            self.event.missing += [self.partition.files.path(mid) for mid in left[:SHOWN]]
+        if gone:
+            self.event.missing.append(f"the files of {len(gone)} messages, which cannot be read: bring them back from "
+                                      "a backup, then onecopy scrub")
+            self.event.missing += [f"message file {mid.hex()}" for mid in gone[:SHOWN]]
+
+    def _put(self, changed: list[tuple[bytes, MessageRecord]]) -> None:
+        partition = self.partition
+        changed.sort()
+        for at in range(0, len(changed), MESSAGES):
+            def work(txn: WriteTxn, at: int = at) -> None:
+                for mid, record in changed[at:at + MESSAGES]:
+                    if record.released:
+                        txn.refs.park(mid, record, txn.handle)
+                    else:
+                        txn.refs.write(mid, record, txn.handle)
+
+            partition.transact(work)
+            tidy(partition)
+
+    @staticmethod
+    def _unknown(names: Digests, claims: Claims) -> list[bytes]:
+        """The message files that no record refers to."""
+        unknown: list[bytes] = names[~is_among(names, claims["mid"])].tolist()
+        return unknown
+
+    def _expunged(self, unknown: list[bytes]) -> Iterator[tuple[bytes, MessageRecord]]:
+        """Those of them that had been expunged, as far as that is certain, with what must be known of them: they wait
+        for the purge, from now on. Every other file may be all that is left of a message."""
+        if not unknown or "messages.db" not in self.lost:
+            return
+        certain: set[bytes] = set(unknown)
+        if not self.whole:
+            there = () if "removed.db" in self.lost else self.partition.removed.all()
+            certain &= {mid for item in there for mid in item.rows["mid"].tolist()}
+        now = int(time.time())
+        for mid in sorted(certain):
+            with contextlib.suppress(OSError):
+                octets = os.stat(self.partition.files.path(mid)).st_size
+                yield mid, MessageRecord(self.partition.next_serial(), 0, octets, UNSEEN_TRACE, now)
+
+    def _octets(self, mid: bytes, serial: int) -> int:
+        path = self.partition.files.locate(mid, serial)
+        return path.stat().st_size if path is not None else 0
+
+    def _names(self) -> Digests:
+        """The digests that name message files."""
+        found: list[bytes] = []
+        for folder in self.partition.files.folders():
+            with contextlib.suppress(OSError):
+                found.append(_digests(os.listdir(folder)))
+        return np.frombuffer(b"".join(found), f"V{MID_OCTETS}")
+
+
+def _digests(names: list[str]) -> bytes:
+    """The digests that these are the names of; other names are left out."""
+    try:
+        return bytes.fromhex("".join(name for name in names if len(name) == 2 * MID_OCTETS))
+    except ValueError:
+        return b"".join(_digests([name]) for name in names) if len(names) > 1 else b""
+
+
+# In the background
+
+def uncached(store: "Store") -> Iterator[tuple[str, bytes]]:
+    """The messages without cache records, on partitions that may have some; the digest is empty at the end of each."""
+    for name, partition in store.partitions.items():
+        if (partition.folder / "index" / UNCACHED).exists():
+            for mid in lost_cached(partition):
+                yield name, mid
+            yield name, b""
+
+
+def cache_one(store: "Store", item: tuple[str, bytes]) -> int:
+    """Look at one message file, and make its cache record."""
+    partition, mid = store.partitions[item[0]], item[1]
+    if not mid:
+        (partition.folder / "index" / UNCACHED).unlink(missing_ok=True)
+        log.info("every message on partition %s has a cache record again", item[0])
+        return 0
+    try:
+        record = partition.settle_file(mid)
+        cached = partition.cached([record.serial])[0] if record is not None else None
+        if record is not None and (cached is None or cached.mid != mid or cached.trace != record.trace):
+            row = np.zeros(1, ROW)
+            row["mid"], row["serial"] = mid, record.serial
+            partition.rebuild_cached(row[0])
+    except StoreError as error:
+        log.error("message file %s cannot be used: %s; bring it back from a backup", mid.hex(), error)
+    return 1
