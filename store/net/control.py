@@ -12,7 +12,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any, cast
 
-from twisted.internet.defer import ensureDeferred
+from twisted.internet.defer import ensureDeferred, maybeDeferred
 from twisted.internet.protocol import Factory, connectionDone
 from twisted.protocols.basic import LineOnlyReceiver
 from twisted.protocols.policies import TimeoutMixin
@@ -57,10 +57,13 @@ class ControlPort:
     def stop(self) -> None:
         """Listen no more."""
         if self._port is not None:
-            self._port.stopListening()
-            (self._folder / self._name).unlink(missing_ok=True)
-            os.close(self._directory)
-            self._port = None
+            port, self._port = self._port, None
+            maybeDeferred(port.stopListening).addBoth(self._stopped)
+
+    def _stopped(self, _: object) -> None:
+        """The port takes its name away itself, in a later turn of the event loop, and by the open folder."""
+        (self._folder / self._name).unlink(missing_ok=True)
+        os.close(self._directory)
 
 
 class _Conversations(Factory):

@@ -60,6 +60,11 @@ def test_users_are_moved_while_they_work(disk_path: Path) -> None:
         server.check()
 
 
+def _inside(server: Server, pid: int) -> bool:
+    """Whether the process has the store open, or has died with it."""
+    return any(server.root.glob(f"run/inside/{pid}.*"))
+
+
 def test_the_mover_is_killed(disk_path: Path) -> None:
     """Nothing is lost, the server is up again by itself, and the move can be done again."""
     random = Random(4713)
@@ -68,20 +73,25 @@ def test_the_mover_is_killed(disk_path: Path) -> None:
         mail = Mail(server, "alice", "bob", part=7, size=3000)
         mail.start()
         mail.more(101)
+        killed = 0
         for turn in range(KILLS):
             mover = subprocess.Popen(
                 [PROGRAM, "user", "move", "alice", "bob", "--to", ("second", "primary")[turn % 2]],
                 env=server.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            wait.until(lambda: _inside(server, mover.pid), "the mover is in the store", pid=mover.pid,     # noqa: B023
+                       limit=60)
             try:
-                mover.wait(random.uniform(0.3, 1.5))
+                mover.wait(random.uniform(0, 0.5) if killed else 0)
             except subprocess.TimeoutExpired:
                 mover.kill()
+                killed += 1
                 mover.wait()
             # Mail may go on until the server sees that a process died inside, and ends all connections.
-            wait.until(lambda: not list(server.root.glob(f"run/inside/{mover.pid}.*")),     # noqa: B023
-                       "the dead process is cleared away", pid=server.pid, limit=60)
+            wait.until(lambda: not _inside(server, mover.pid), "the dead process is cleared away",     # noqa: B023
+                       pid=server.pid, limit=60)
             mail.more(6)
         mail.end()
+        assert killed
         server.answers()
         for user in ("alice", "bob"):
             found = contents(server, user)

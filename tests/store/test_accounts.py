@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from store.accounts import passwords
+from store.accounts import builtin, passwords
 from store.accounts.base import Status, delivery_problem
 from store.accounts.cache import LIFETIME, MOST, VerifiedPasswords
 from store.accounts.passwords import NOBODY, hash_password, scram_keys, verify_password
@@ -23,6 +23,7 @@ from tests.support.stores import HASH, PASSWORD, SMALL, deliver, make_store
 def full_cost(monkeypatch):
     """Hashes as everybody else has them."""
     monkeypatch.setattr(passwords, "_LOG_N", FULL_COST)
+    monkeypatch.setattr(builtin, "NOBODY", NOBODY)
 
 
 def test_a_password_fits_its_own_hash_only(full_cost):

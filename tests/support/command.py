@@ -44,10 +44,14 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], octets: bytes,
         return process.exitcode, streams[1].read_text(), streams[2].read_text()
 
 
-def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path]) -> Any:
-    """Start it, and do not wait; `streams` are its input, and what it appends its output and its complaints to."""
+def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], *, ended: bool = False
+          ) -> Any:
+    """Start it, and do not wait; `streams` are its input, and what it appends its output and its complaints to.
+
+    `ended`: with SIGTERM, if it is still there when this process ends (which waits for others).
+    """
     process = _context.Process(target=_program, args=(arguments, dict(environment), streams, os.getcwd(),
-                                                      resource.getrlimit(resource.RLIMIT_NOFILE)))
+                                                      resource.getrlimit(resource.RLIMIT_NOFILE)), daemon=ended)
     process.start()
     return process
 

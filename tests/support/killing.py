@@ -7,8 +7,9 @@ to. Moments are drawn by a seed, one from each of as many equal parts of the wor
 
     kill_and_repeat(start, folder, "relink", look=lambda store, here: everything(store), kills=3)
 
-A command that works in batches has more transactions, and so more moments between two of them, where the batches are
-small: `batches` says which numbers of the program are others in that process.
+A command that works in batches has more transactions where the batches are small: `batches` says which numbers of the
+program are others in that process, and then only the beginnings of transactions are moments. Most of the others lie
+within one, where a death undoes what it has done.
 """
 
 import contextlib
@@ -150,13 +151,16 @@ def _judged(here: Path, look: Look, settings: Settings, tolerated: Collection[st
 class Moments(Recorder):
     """Counts what this process does while it is entered, and kills it at the moment `at`."""
 
-    def __init__(self, at: int) -> None:
+    def __init__(self, at: int, *, transactions: bool) -> None:
         super().__init__(Path("/nonexistent"))
         self.passed = 0
         self._at = at
+        self._transactions = transactions       # nothing else counts
 
-    def step(self) -> None:
+    def step(self, *, transaction: bool = False) -> None:
         """A moment."""
+        if self._transactions and not transaction:
+            return
         self.passed += 1
         if self.passed == self._at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -167,12 +171,12 @@ class Moments(Recorder):
         for name, original in kept.items():
             setattr(os, name, self._counted(original))
         for where, name in ((Env, "begin"), (Table, "put"), (Table, "delete")):
-            self.replace(where, name, self._counted(getattr(where, name)))
+            self.replace(where, name, self._counted(getattr(where, name), transaction=where is Env))
         return self
 
-    def _counted(self, original: Any) -> Any:
+    def _counted(self, original: Any, *, transaction: bool = False) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
-            self.step()
+            self.step(transaction=transaction)
             return original(*arguments, **options)
 
         return call
@@ -213,7 +217,7 @@ def _mortal(arguments: Sequence[str], environment: Mapping[str, str], streams: S
         module, _, number = name.rpartition(".")
         assert isinstance(getattr(import_module(module), number), int), name
         setattr(import_module(module), number, value)
-    seen = Moments(at)
+    seen = Moments(at, transactions=bool(batches))
     status: object = 0
     with seen:
         try:

@@ -144,7 +144,8 @@ class Server:
                 self._process = subprocess.Popen([PROGRAM, "serve"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                  env=self.environment())
                 return
-        self._process = Forked(command.start(["serve"], self.environment(), [Path(os.devnull), self.log, self.log]))
+        self._process = Forked(command.start(["serve"], self.environment(), [Path(os.devnull), self.log, self.log],
+                                             ended=True))
 
     def start(self) -> None:
         """Start it; return when all three servers have greeted."""

@@ -7,7 +7,8 @@ Berkeley DB overwrites what is left of the newest log file.
 import mboxlist.hotcopy
 from mboxlist import kv
 from store import store
-from store.accounts import passwords
+from store.accounts import builtin, passwords
+from store.values import Secret
 
 FULL_COST = passwords._LOG_N
 
@@ -15,6 +16,7 @@ FULL_COST = passwords._LOG_N
 def make() -> None:
     """In this process, and in those that are forked from it."""
     passwords._LOG_N = 10               # the cheapest that `verify_password` takes
+    builtin.NOBODY = passwords.hash_password(Secret(b"nobody"))         # of unknown users, who cost as much
     kv.LOG_FILE = mboxlist.hotcopy.LOG_FILE = 2 << 20
     kv.LOG_BUFFER = 256 << 10
     store.LIST_CACHE = 1 << 20

@@ -81,8 +81,7 @@ def shared() -> Iterator[BackEnd]:
 
 
 @pytest.fixture
-def back_end(shared: BackEnd, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[BackEnd]:
-    monkeypatch.setattr("store.accounts.builtin.NOBODY", hash_password(Secret(b"nobody")))
+def back_end(shared: BackEnd, caplog: pytest.LogCaptureFixture) -> Iterator[BackEnd]:
     caplog.set_level(logging.INFO)
     shared.begin()
     yield shared

@@ -111,7 +111,6 @@ def made() -> Iterator[Front]:
 
 @pytest.fixture
 def front(made: Front, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[Front]:
-    monkeypatch.setattr("store.accounts.builtin.NOBODY", hash_password(Secret(b"nobody")))
     made.patch = monkeypatch
     made.begin()
     caplog.set_level(logging.DEBUG)

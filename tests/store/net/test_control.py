@@ -10,9 +10,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from store.net import control
-from store.net.control import CONNECTIONS, REQUEST_LIMIT, ControlPort, Unanswered, _Conversation, _Conversations
+from store.net.control import CONNECTIONS, FOLDER, REQUEST_LIMIT, ControlPort, Unanswered, _Conversation, _Conversations
 
 SERVED = """
 import sys
@@ -169,3 +170,26 @@ def test_the_name_goes_with_the_process(tmp_path):
     assert os.listdir(tmp_path) == []
     ControlPort(tmp_path, "x", {}).stop()           # one that has never begun
     assert os.listdir(tmp_path) == []
+
+
+def test_the_port_finds_its_name_when_it_comes_to_take_it_away(tmp_path):
+    """Twisted removes the name by the open folder, in a turn of the event loop after the one that asked for it."""
+    class Port:
+        def stopListening(self):
+            self.stopped = Deferred()
+            self.stopped.addCallback(lambda _: os.unlink(f"/proc/self/fd/{made._directory}/x"))
+            return self.stopped
+
+    class Loop:
+        def listenUNIX(self, address, factory, backlog, mode):
+            open(address, "w").close()
+            return port
+
+    port, made = Port(), ControlPort(tmp_path, "x", {})
+    made.start(Loop())
+    made.stop()
+    failed = []
+    port.stopped.addErrback(failed.append)
+    port.stopped.callback(None)
+    assert not failed and os.listdir(tmp_path / FOLDER) == []
+    made.stop()                                  # once is enough
