@@ -18,11 +18,11 @@ from attrs import define, field
 from berkeleydb import db
 
 from mboxlist.disk import sync_folder
+from mboxlist.pages import bad_pages
 from mboxlist.traces import (
     NEWEST,
     OURS,
     TABLES,
-    bad_pages,
     end_of_log,
     file_id,
     has_whole_tables,

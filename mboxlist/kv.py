@@ -35,7 +35,6 @@ from mboxlist.traces import (
     is_open,
     is_untouched,
     known_tables,
-    look,
     note_newest,
     suspect,
     was_cut,
@@ -127,9 +126,10 @@ class Env:
             _reserve(folder, cache)
             if was_cut(folder, ending, self._log_end()):
                 raise self._damaged("the log has been cut off where it is damaged")
-            wrong = "" if untouched else look(folder)
-            if wrong:
-                raise self._damaged(wrong)
+            if not untouched:
+                from mboxlist.pages import look  # here: it loads numpy, which many a command does without
+                if wrong := look(folder):
+                    raise self._damaged(wrong)
 
     def _damaged(self, error: object) -> Damaged:
         """The environment is let go of without closing it: Berkeley DB may wait for ever for what is broken."""

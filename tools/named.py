@@ -81,7 +81,7 @@ COMMANDS = (
                                         "1 if no server runs"),
     Named("stats", "stats", "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
-    *(Named(f"explain {name}", "explaining") for name in ("message", "access", "quota")),
+    *(Named(f"explain {name}", "explaining") for name in ("message", "access", "quota", "login")),
     Named("man", "manuals", "show a man page, or write all of them into a folder"),
     Named("completion", "manuals", "print the script that has a shell complete our commands, or words that it asks "
                                    "for"),

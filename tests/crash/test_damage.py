@@ -20,7 +20,7 @@ from berkeleydb import db
 from mboxlist import damage
 from mboxlist.kv import Failure
 from mboxlist.names import MailboxName
-from mboxlist.traces import bad_pages
+from mboxlist.pages import bad_pages
 from store import knownfiles, moving, partitions, portable, recovery, scrub, snapshots
 from store.check import check
 from store.errors import StoreError
