@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from mboxlist.disk import sync_folder
 
@@ -194,3 +193,57 @@ def missing(folder: Path) -> list[str]:
     gaps = sorted(set(range(min(there, default=0), last + 1)) - set(there)) if there else []
     found += [f"log.{gap:010} is missing" for gap in gaps[:3]]
     return found
+
+
+# The log
+
+SECTOR = 512
+_LONGEST_RECORD = 1 << 20
+_HEADER = 12                    # octets before a record's own: where the one before it is, its length, its checksum
+
+
+def end_of_log(folder: Path) -> tuple[str, bytes]:
+    """The newest log file as it is, without the zeros that it may have been made longer with. Recovery only adds to
+    it, unless it comes upon something damaged."""
+    there = logs(folder)
+    return (there[-1].name, there[-1].read_bytes().rstrip(b"\0")) if there else ("", b"")
+
+
+def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int | None:
+    """Where the log, which recovery has left with this `end`, is no longer what it was, or ends; None if it goes on."""
+    name, then = before
+    try:
+        now = (folder / name).read_bytes() if name else b""
+    except OSError:
+        return 0
+    if now.startswith(then):
+        return None if not name or end >= (int(name[4:]), len(then)) else end[1] if end[0] == int(name[4:]) else 0
+    first = next(at for at in range(0, len(then), SECTOR) if now[at:at + SECTOR] != then[at:at + SECTOR])
+    return first + next(at for at in range(SECTOR) if now[first + at:first + at + 1] != then[first + at:first + at + 1])
+
+
+def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> bool:
+    """Whether recovery has cut the log off at something that was damaged.
+
+    A loss of power may leave the end half written: a write that is missing and reads as zeros, in a record or at its
+    end, or a last record that is not whole. That is no damage, since nobody was answered for what is in it.
+    """
+    differs, then = cut_at(folder, before, ended), before[1]
+    if differs is None:
+        return False
+    if (int(before[0][4:] or 0), differs) < newest(folder):         # so far it had been flushed
+        return True
+    at = 0
+    while True:
+        length = int.from_bytes(then[at + 4:at + 8], "little")
+        if not _HEADER <= length or at + length > differs:
+            break
+        at += length
+    end = at + length
+    if length == 0 or _HEADER <= length < _LONGEST_RECORD and end > len(then):
+        return False
+    if not _HEADER <= length < _LONGEST_RECORD:
+        return True
+    if int.from_bytes(then[end:end + 4], "little") != at:       # nothing that is whole comes behind it
+        return False
+    return not then[at:end].endswith(bytes(16)) and bytes(64) not in then[at:end]
