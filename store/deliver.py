@@ -3,6 +3,7 @@
 `net.offload.deliver` is the whole way: it syncs the message file before this and flushes the log after it.
 """
 
+import logging
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,8 @@ from store.partition import Partition
 from store.refs import MessageRecord, sum_of_marks
 from store.txn import WriteTxn
 from store.values import Flags, InternalDate
+
+log = logging.getLogger(__name__)
 
 _HEAD = struct.Struct("<IHhQQ")             # the fields of index.ROW that differ from mailbox to mailbox,
 _TAIL = struct.Struct("<qQQII32sII")        # and the others
@@ -85,7 +88,7 @@ class _Arrival:
 def is_known(partition: Partition, staged: Staged) -> bool:
     """Whether the partition seems to have the content already, so that its file need not be synced again."""
     record = partition.refs.glance(staged.mid)
-    return record is not None and record.references > 0
+    return record is not None and record.references > 0 and partition.files.is_there(staged.mid, record.serial)
 
 
 class Locked(StoreError):
@@ -114,7 +117,7 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
         nonlocal asked
         asked = -1
         outcomes: list[Outcome | None] = [None] * len(targets)
-        known = _usable(partition, txn.refs.glance(staged.mid), staged.mid)
+        known = _usable(partition, txn.refs.glance(staged.mid), staged)
         if known is None and not staged.on_disk:
             raise NotOnDisk
         record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
@@ -169,7 +172,7 @@ def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, In
         first.setdefault(staged.mid, staged)
 
     def work(txn: WriteTxn) -> tuple[list[int], list[Staged]]:
-        known = {mid: _usable(partition, txn.refs.glance(mid), mid) for mid in first}
+        known = {mid: _usable(partition, txn.refs.glance(mid), staged) for mid, staged in first.items()}
         if not all(known[mid] or staged.on_disk for mid, staged in first.items()):
             raise NotOnDisk
         uids: list[int] = []
@@ -209,10 +212,22 @@ def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Tar
     return [outcomes[at] for at in range(len(targets))]
 
 
-def _usable(partition: Partition, record: MessageRecord | None, mid: bytes) -> MessageRecord | None:
-    """The record, unless its file went in a purge that was cut off before its end."""
-    if record is not None and not record.references and partition.files.locate(mid, record.serial) is None:
+def _usable(partition: Partition, record: MessageRecord | None, staged: Staged) -> MessageRecord | None:
+    """The record, unless its file went in a purge that was cut off before its end.
+
+    A file that is missing although messages use it has been lost. One that came now and is as long takes its place.
+    Raises NotOnDisk; StoreError CORRUPT when it is not as long, so that nobody is told that the message is kept.
+    """
+    if record is None or partition.files.is_there(staged.mid, record.serial):
+        return record
+    if not record.references:
         return None
+    if not staged.on_disk:
+        raise NotOnDisk
+    if (staged.size, staged.trace) != (record.size, record.trace):
+        raise StoreError(Problem.CORRUPT, detail=f"message file {staged.mid.hex()} is missing")
+    partition.files.put_back(staged.mid, staged.serial)
+    log.warning("message file %s was missing; the same message has come again, and brought it back", staged.mid.hex())
     return record
 
 
@@ -287,7 +302,7 @@ def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:
 
 def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count: int, check: int) -> None:
     """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other."""
-    record = _usable(txn.partition, txn.refs.find_to_change(staged.mid, txn.handle), staged.mid)
+    record = _usable(txn.partition, txn.refs.find_to_change(staged.mid, txn.handle), staged)
     if (record and record.serial) != (known and known.serial):      # another process was quicker, or purged it
         raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")
     if record is None:

@@ -184,6 +184,20 @@ class MessageFiles:
                 os.replace(spare, final)
         self._settling.append(serial)
 
+    def is_there(self, mid: bytes, serial: int) -> bool:
+        """Whether the file has a name."""
+        final = self.path(mid)
+        return os.path.exists(final) or os.path.exists(self.staged_path(serial)) or os.path.exists(final)
+
+    def put_back(self, mid: bytes, serial: int) -> None:
+        """Give a synced message the name of a file that was lost, on disk when this returns. Raises StoreError."""
+        final = self.path(mid)
+        try:
+            os.link(self.staged_path(serial), final)
+            sync_folder(Path(final).parent)
+        except OSError as error:
+            raise disk_problem(error) from error
+
     def remove(self, mid: bytes, serial: int) -> None:
         """Take both names away, on disk when this returns. Raises OSError."""
         for path in (self.path(mid), self.staged_path(serial)):

@@ -30,6 +30,15 @@ def staged_files(store):
     return sorted(os.listdir(store.partitions["primary"].files.staging))
 
 
+def lose_file(store):
+    """The only message file, of which a second name must not be left; where it was, and its octets."""
+    store.partitions["primary"].files.settle()
+    lost, = files(store)
+    kept = lost.read_bytes()
+    lost.unlink()
+    return lost, kept
+
+
 def read(store, user="alice", at=-1):
     entry = inbox(store, user)
     with store.open_message(entry, store.open_mailbox(entry).rows[at]) as file:
@@ -45,6 +54,23 @@ def test_one_file_for_all_recipients_and_deliveries(store):
     assert read(store, "alice") == read(store, "bob") == TRACE + BODY
     row = store.open_mailbox(inbox(store)).rows[0]
     assert (int(row["size"]), int(row["skip"])) == (len(TRACE + BODY), 0)
+
+
+def test_the_same_message_brings_a_lost_file_back(store):
+    deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
+    lose_file(store)
+    assert [outcome.uid for outcome in deliver(store, BODY, "user/bob/INBOX", trace=TRACE)] == [1]
+    assert read(store, "alice") == read(store, "bob") == TRACE + BODY and staged_files(store) == []
+
+
+def test_a_message_whose_file_is_lost_is_not_acknowledged_without_one(store):
+    """The file that came begins otherwise, so it cannot stand in for the one that older records mean."""
+    deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
+    lost, kept = lose_file(store)
+    refused, = deliver(store, BODY, "user/bob/INBOX", trace=TRACE + b"X-Other: 1\r\n")
+    assert isinstance(refused, StoreError) and refused.problem is Problem.CORRUPT
+    assert store.status(inbox(store, "bob")).messages == 0 and staged_files(store) == []
+    lost.write_bytes(kept)
 
 
 def test_the_file_is_named_by_the_digest_of_its_content(store):
