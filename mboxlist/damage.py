@@ -5,6 +5,7 @@ All of Berkeley DB that may hang or die over damaged files runs in a process of 
 
 import contextlib
 import errno
+import faulthandler
 import json
 import os
 import select
@@ -62,6 +63,7 @@ def apart(work: Callable[[], Any], folder: Path) -> Any:
     pid = os.fork()
     if pid == 0:
         try:
+            faulthandler.disable()              # it may die: that is what it is for
             os.close(reading)
             with open(writing, "w", closefd=False) as out:
                 json.dump(work(), out)

@@ -41,6 +41,7 @@ log = logging.getLogger(__name__)
 
 PIECE = 64                      # mailboxes, and
 RECORDS = 50_000                # records at the most, of one transaction
+PAIRS = 50_000_000              # sums that are tried, at most, to find two records each that are missing
 UNSEEN = 64                     # UIDs behind the last one known of a mailbox of which evidence is looked for
 _UIDS = (1 << 32) - 1
 _SERIALS = 1 << 62
@@ -289,8 +290,13 @@ class Refill:
             last = min(state.uidnext, first + UNSEEN)
             possible |= {mark(mailbox, uid): (mailbox, uid) for uid in range(first, last)}
         found: dict[MailboxId, list[tuple[int, bytes, MessageRecord]]] = {}
+        pairs = PAIRS // (len(possible) or 1)
         for mid, record, references, check in differing:
-            places = solve(record.references - references, record.check - check & (1 << 64) - 1, set(), possible)
+            missing = record.references - references
+            pairs -= missing == 2
+            if missing == 2 and pairs < 0:
+                continue                        # with so much missing the start would take for ever
+            places = solve(missing, record.check - check & (1 << 64) - 1, set(), possible)
             for place, uid in places or ():
                 found.setdefault(MailboxId(place), []).append((uid, mid, record))
         for mailbox, rows in found.items():
