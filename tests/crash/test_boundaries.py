@@ -80,7 +80,7 @@ def cut_off_again(name: str) -> Verdict:
 
 def kill(name: str) -> Verdict:
     """An operation in processes that are really killed. For a process of its own."""
-    recording = recorded(name)
+    recording = harness.record(name)     # just now: a mailbox that is made gets a UIDVALIDITY of its time
     random = Random(f"kill {name}")
     changes = _sample(random, list(range(recording.points)), KILLS)
     wrong = [what for change in changes for before in (True, False)
