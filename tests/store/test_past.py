@@ -230,7 +230,7 @@ def test_one_that_has_been_removed(store, made):
 
 
 def test_the_one_unused_for_longest_makes_room(store, made):
-    names = [earlier(snapshots.create(store), 2000 + number).name for number in range(MOST)]
+    names = [earlier(snapshots.create(store), 2000 + 10_000 * number).name for number in range(MOST)]
     for each in names:
         with store.pasts.used(each) as past:
             past.mailboxes(store.entry(name()))
