@@ -12,9 +12,8 @@ from unicodedata import is_normalized, normalize
 
 from attrs import evolve, frozen
 
-from imap.capabilities import capabilities
+from imap.client import Client
 from imap.lines import Positions
-from imap.reading import Reading
 from imap.referrals import NOT_HERE, to_mailbox
 from imap.refusals import BROKEN, OUR_FAULT, code
 from imap.settings import Settings
@@ -28,11 +27,9 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
-from store import hosting, rights
-from store.accounts.base import Account
+from store import rights
 from store.errors import Problem, StandsStill, StoreError
 from store.net import offload
-from store.net.entrance import Caller, Entrance
 from store.net.lines import ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Clock, Stream
 from store.pictures import MANY
@@ -63,24 +60,14 @@ class Listener:
     receive: Receive
 
 
-class Session:
+class Session(Client):
     """One connection, from the greeting to the end."""
 
     def __init__(self, stream: Stream, listener: Listener) -> None:
-        self.stream = stream
-        self.store = listener.store
-        self.settings = listener.settings
-        self.clock = listener.clock
-        self.state = State.NOT_AUTHENTICATED
-        self.account: Account | None = None
-        self.enabled: set[bytes] = set()        # what ENABLE and CONDSTORE-enabling commands have turned on
+        super().__init__(stream, listener.store, listener.settings, listener.clock)
         self.view: View | None = None
         self.tag = b""                          # of the command being carried out
-        self.failed_logins = 0
-        self.client = ""                        # what the client says it is (RFC 2971), for administrators
-        self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
-        self.reading = Reading(stream, self.settings, self.clock)
         self.travel = Travel(self)
         self._listener = listener
         self._bad_commands = self._held_back = 0
@@ -150,7 +137,7 @@ class Session:
             if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
                 self.close()
             raise
-        self._require_here()
+        self.require_here()
         self.tag = head.tag
         self._told, self._expunged, self._numbers_kept = None, False, False
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
@@ -237,87 +224,6 @@ class Session:
         mailbox = "" if self.view is None else str(self.view.mailbox.entry.name)
         state = "idling" if self._listening else self.state.name.lower().replace("_", " ")
         return {"state": state, "mailbox": mailbox, "client": self.client}
-
-    # Who is there
-
-    @property
-    def user(self) -> str:
-        """The user id; nothing before login."""
-        return self.account.user if self.account is not None else ""
-
-    @property
-    def rev2(self) -> bool:
-        """Whether the client has enabled IMAP4rev2 (RFC 9051)."""
-        return b"IMAP4REV2" in self.enabled
-
-    @property
-    def utf8(self) -> bool:
-        """Whether mailbox names and quoted strings are UTF-8 (RFC 9051 §5.1, RFC 6855 §3)."""
-        return self.rev2 or b"UTF8=ACCEPT" in self.enabled
-
-    @property
-    def entrance(self) -> Entrance:
-        """The way in."""
-        return Entrance.of(self.store)
-
-    @property
-    def caller(self) -> Caller:
-        """Who wants in; passwords may be sent under TLS, from this host, or when settings say so."""
-        private = self.settings.plaintext_login or self.entrance.is_private(self.stream)
-        return Caller(self.stream, "imap", private)
-
-    @property
-    def may_log_in(self) -> bool:
-        """Whether passwords are taken on this connection as it is."""
-        return self.entrance.takes_passwords(self.caller)
-
-    @property
-    def refers(self) -> bool:
-        """Whether clients hear on which other back end mail is."""
-        return bool(self.store.settings.host) and self.settings.referrals
-
-    @property
-    def refers_logins(self) -> bool:
-        """Whether they hear where their own mail is: not behind a proxy, which finds that by itself."""
-        return self.refers and not self.stream.proxy
-
-    @property
-    def administrator(self) -> bool:
-        """Whether the user may do what concerns others: set limits (RFC 9208 §4.1.3)."""
-        return self.account is not None and self.account.user in self.settings.administrators
-
-    def capability_code(self) -> bytes:
-        """CAPABILITY and what is announced now: a response code, or data after `* `."""
-        return responses.capability_code(capabilities(
-            logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
-            append_limit=self.store.settings.message_limit, administrator=self.administrator,
-            refers=self.refers_logins,
-            mechanisms=() if self.account is not None else self.entrance.mechanisms(self.caller)))
-
-    def log_in(self, account: Account) -> None:
-        """The client has proved who it is."""
-        self.store.inbox(account)
-        self.stream.enter(account.user)
-        self.account = account
-        self.state = State.AUTHENTICATED
-        self.reading.log_in()
-        log.info("%s: %s logged in from %s", self.stream.id, account.user, self.stream.peer)
-
-    def log_out(self) -> None:
-        """Nobody is logged in any more; another may (RFC 8437)."""
-        log.info("%s: %s logged out", self.stream.id, self.user)
-        self.leave()
-        self.stream.leave()
-        self.account = None
-        self.state = State.NOT_AUTHENTICATED
-        self.enabled.clear()
-        self.warned.clear()
-        self.reading.log_out()
-
-    def _require_here(self) -> None:
-        """Raises Farewell when the user has been moved to another back end since the login."""
-        if self.account is not None and hosting.is_elsewhere(self.store, self.account.user):
-            raise Farewell("Your mail is on another server now: connect again", b"UNAVAILABLE")
 
     # Mailboxes
 
@@ -432,7 +338,7 @@ class Session:
 
     def _follow_rights(self, view: View) -> None:
         """The user's rights on a shared mailbox may have changed since it was selected (RFC 4314 §2.1, §4)."""
-        self._require_here()
+        self.require_here()
         entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
         if entry is None:
             return                              # `tell` finds that it has been deleted
@@ -489,7 +395,7 @@ class Session:
                 new = await offload.run(self.store, "pictures", self.store.refresh, view.mailbox)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:
-                self._require_here()
+                self.require_here()
                 raise Farewell("The selected mailbox has been deleted", b"NONEXISTENT") from error
             log.error("%s: %s: %s", self.stream.id, self.user, error)
             return

@@ -1,8 +1,9 @@
 """Time travel: the snapshots of the store as mailboxes of a session, #snapshots/2026-11-20T03:00:00Z/Archive.
 
-Who is granted it (`imap.time_travel`) sees the own mailboxes as they were, for reading. To everybody else the names are
-those of mailboxes that are not there, as any others. Whose mailboxes they were goes by the id of the user's INBOX, so
-nobody sees what belonged to an earlier user of the same name; and what the user may not read now is not shown either.
+Who is granted it (`imap.time_travel`) sees the own mailboxes as they were, for reading, and those that others had
+shared and share still. To everybody else the names are those of mailboxes that are not there, as any others. Whose
+mailboxes they were goes by the id of the user's INBOX, so nobody sees what belonged to, or was shared with, an earlier
+user of the same name; and what the user may not read now is not shown either.
 """
 
 import re
@@ -19,7 +20,7 @@ from imap.states import Farewell
 from imap.view import View
 from mboxlist import acl
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.names import INBOX, SEPARATOR, MailboxName, NameProblem, legal_path
+from mboxlist.names import INBOX, SEPARATOR, MailboxName, NameProblem
 from store.errors import Problem, StoreError
 from store.mailbox import Mailbox
 from store.net import offload
@@ -51,22 +52,26 @@ def is_there(text: str) -> bool:
 
 @frozen
 class Visit:
-    """A user who looks into a snapshot; `inbox` is the user's own as it is now."""
+    """A user who looks into a snapshot; `inbox` is the user's own as it is now, `was` what the user was called then,
+    `groups` are those of now."""
 
     past: Past
     user: str
     inbox: MailboxEntry
+    was: str
+    groups: tuple[str, ...]
 
     @property
     def level(self) -> str:
         """The name below which the mailboxes are."""
         return PREFIX + shown(self.past.snapshot)
 
-    def mailboxes(self) -> list[MailboxEntry]:
+    def mailboxes(self) -> "list[Seen]":
         """Those that the user may look up now, in order of name, named as the client sees them. For a thread."""
-        return [self._named(entry) for entry in self.past.mailboxes(self.inbox) if self._may(entry, "l")]
+        shared = self.past.shared(self.was, self.groups) if self.was else []
+        return [self._named(entry) for entry in (*self.past.mailboxes(self.inbox), *shared) if self._may(entry, "l")]
 
-    def mailbox(self, path: str, right: str) -> MailboxEntry:
+    def mailbox(self, path: str, right: str) -> "Seen":
         """The one of that name then, with the name that the client sees. For a thread.
 
         Raises StoreError NO_MAILBOX, NO_PERMISSION.
@@ -76,33 +81,42 @@ class Visit:
             raise StoreError(Problem.NO_PERMISSION if self._may(entry, "l") else Problem.NO_MAILBOX)
         return self._named(entry)
 
-    def may_read(self, entry: MailboxEntry) -> bool:
-        """Whether the user may read a mailbox that is to be listed."""
-        return self._may(entry, "r")
-
     def _find(self, path: str) -> MailboxEntry:
         """In NFC, unless there was a mailbox with just the name that was written. Raises StoreError NO_MAILBOX."""
         try:
-            names = dict.fromkeys((legal_path(path), legal_path(normalize("NFC", path))))
+            names = dict.fromkeys(MailboxName.from_client(self.was, text) for text in (path, normalize("NFC", path)))
         except NameProblem as problem:
             raise StoreError(Problem.NO_MAILBOX) from problem
-        for name in names:
+        for name in names if self.was else ():
             try:
-                return self.past.mailbox(self.inbox, name)
+                return self.past.named(name)
             except StoreError as error:
                 if error.problem is not Problem.NO_MAILBOX:
                     raise
         raise StoreError(Problem.NO_MAILBOX)
 
     def _may(self, entry: MailboxEntry, right: str) -> bool:
-        """What is there no more was the user's own; on what still is the user needs the right now."""
-        store = self.past.store
+        """On what is there still the user needs the right now; on what was not the user's own, which must be there
+        still, the user had to have it then, too."""
+        store, own = self.past.store, entry.name.owner == self.was
         now = store.mailboxes.find_id(MailboxId(-entry.id))
-        return now is None or store.may(self.user, now, right)
+        if not own and right not in acl.rights_of(entry.acl, self.was, self.groups, owner=False):
+            return False
+        return own if now is None else store.may(self.user, now, right)
 
-    def _named(self, entry: MailboxEntry) -> MailboxEntry:
-        name = MailboxName(self.user, f"{self.level}{SEPARATOR}{entry.name.path}")
-        return evolve(entry, name=name, special_use=None, acl={})
+    def _named(self, entry: MailboxEntry) -> "Seen":
+        name = MailboxName(self.user, f"{self.level}{SEPARATOR}{entry.name.to_client(self.was)}")
+        return Seen(evolve(entry, name=name, special_use=None, acl={}), self._may(entry, "r"),
+                    "" if entry.name.owner == self.was else self.was)
+
+
+@frozen
+class Seen:
+    """A mailbox of a snapshot as a user sees it: whether it may be read, and the `reader` (`Past.open_mailbox`)."""
+
+    entry: MailboxEntry
+    readable: bool
+    reader: str
 
 
 def shown(snapshot: Snapshot) -> str:
@@ -116,6 +130,7 @@ class Travel:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self.past: Past | None = None           # the one that the selected mailbox is of
+        self._shared: MailboxId | None = None   # that mailbox as it is now, if it is not the user's own
 
     @property
     def granted(self) -> bool:
@@ -146,10 +161,11 @@ class Travel:
         inbox, pasts = self._inbox(), self._session.store.pasts
         if inbox is None:
             raise StoreError(Problem.NO_MAILBOX)
+        account = self._session.store.directory.find(self._session.user)
         with pasts.used(snapshot) as past:
-            return work(Visit(past, self._session.user, inbox))
+            return work(Visit(past, self._session.user, inbox, past.user(inbox), account.groups if account else ()))
 
-    async def look(self, text: str, right: str, work: Callable[[Past, MailboxEntry], T]) -> T:
+    async def look(self, text: str, right: str, work: Callable[[Past, Seen], T]) -> T:
         """What `work` makes, in a thread, of the mailbox that the client means, if the user may do that with it.
 
         Raises what `visit` raises, and NO_PERMISSION.
@@ -173,11 +189,12 @@ class Travel:
         """Open the mailbox that the client means; the snapshot is in use until `leave`. Raises what `look` raises."""
         store = self._session.store
 
-        def work(past: Past, entry: MailboxEntry) -> tuple[Past, Mailbox]:
-            mailbox = past.open_mailbox(entry)
+        def work(past: Past, seen: Seen) -> tuple[Past, Mailbox]:
+            mailbox = past.open_mailbox(seen.entry, seen.reader)
             return store.pasts.use(past.snapshot.name), mailbox
 
         self.past, mailbox = await self.look(text, "r", work)
+        self._shared = MailboxId(-mailbox.entry.id) if mailbox.reader else None
         return View(mailbox, True, Flag(0), keywords=False)
 
     def leave(self) -> None:
@@ -191,6 +208,10 @@ class Travel:
         """Raises Farewell when the user may not read the selected mailbox any more, or its snapshot is gone."""
         if not self.granted:
             raise Farewell("You may not look into snapshots any more", b"NOPERM")
+        if self._shared is not None:
+            now = past.store.mailboxes.find_id(self._shared)
+            if now is None or not past.store.may(self._session.user, now, "r"):
+                raise Farewell("The selected mailbox is not shared with you any more", b"NOPERM")
         if not past.is_there():
             raise Farewell("The snapshot has been removed", b"NONEXISTENT")
 

@@ -63,7 +63,7 @@ class Delivery:
             if rcpt.limits is not None:
                 await offload.run(self.store, "names", self._set_limits, entry, *rcpt.limits)
             if entry.id not in self._targets:
-                self._recipients.admit(entry, self.mail.size, ignore_quota=ignore_quota)
+                await self._recipients.admit(entry, self.mail.size, ignore_quota=ignore_quota)
                 self._targets[entry.id] = self._target(entry, rcpt, ignore_quota)
         except StoreError as error:
             if error.problem is Problem.ELSEWHERE:      # the relay asks the wrong one: its maps are old, or not right

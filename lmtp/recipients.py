@@ -14,6 +14,7 @@ from store.accounts.addresses import canonical
 from store.accounts.base import Account, delivery_problem
 from store.errors import Problem, StoreError
 from store.net import offload
+from store.partition import Partition
 from store.store import Store
 
 
@@ -50,25 +51,28 @@ class Recipients:
                 return await self._public(mailbox)
         raise StoreError(Problem.NO_USER)
 
-    def admit(self, entry: MailboxEntry, octets: int, *, ignore_quota: bool = False) -> None:
-        """Whether a message of at least that size would be taken.
+    async def admit(self, entry: MailboxEntry, octets: int, *, ignore_quota: bool = False) -> None:
+        """Whether a message of at least that size would be taken. A refusal is written down.
 
         Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED, DISK_FULL.
         """
         partition = self.store.partition_of(entry)
         partition.check_room()
         if not ignore_quota:
-            quotaroots.admit(self.store, partition, partition.quota_root(entry.id), max(octets, 1))
+            await self._admit(partition, partition.quota_root(entry.id), octets)
+
+    async def _admit(self, partition: Partition, root: str, octets: int) -> None:
+        await offload.change(self.store, lambda: quotaroots.admit(self.store, partition, root, max(octets, 1)))
 
     async def check(self, address: Address, octets: int) -> None:
         """Whether a message of that size (0: not known) to that address would be taken. Raises StoreError."""
         entry = await self.find(address)
         if entry is not None:
-            self.admit(entry, octets)
+            await self.admit(entry, octets)
         elif self._without_inbox is not None:
             partition = self.store.partition(self._without_inbox.partition)
             partition.check_room()
-            quotaroots.admit(self.store, partition, self._without_inbox.user, max(octets, 1))
+            await self._admit(partition, self._without_inbox.user, octets)
 
     def may_be_public(self, address: Address) -> bool:
         """Whether the address is of the form of a public mailbox's; whether there is one depends on who asks."""

@@ -5,6 +5,7 @@ from email.utils import format_datetime
 from functools import lru_cache
 
 from lmtp.paths import Address, literal
+from store.verified import summed
 
 
 def protocol(*, utf8: bool, secure: bool, authenticated: bool) -> str:
@@ -14,14 +15,16 @@ def protocol(*, utf8: bool, secure: bool, authenticated: bool) -> str:
 
 def trace(sender: Address | None, client: str, peer: str, hostname: str, protocol: str, delivery_id: str,
           seconds: float, name: str = "") -> bytes:
-    """Return-Path and Received. All arguments are checked already: `sender`, `client` and `name` came through a parser.
+    """Return-Path and Received, with their sum behind the id.
+
+    All arguments are checked already: `sender`, `client` and `name` came through a parser.
 
     `peer` is the client's IP address, or anything else when it has none; `name` the domain that a proxy found for it.
     """
-    return (f"Return-Path: <{sender or ''}>\r\n"
-            f"Received: from {client}{_tcp_info(peer, name)}\r\n"
-            f"\tby {hostname} with {protocol} id {delivery_id};\r\n"
-            f"\t{_date(int(seconds))}\r\n").encode()
+    before = (f"Return-Path: <{sender or ''}>\r\n"
+              f"Received: from {client}{_tcp_info(peer, name)}\r\n"
+              f"\tby {hostname} with {protocol} id {delivery_id}=")
+    return summed(before.encode(), f";\r\n\t{_date(int(seconds))}\r\n".encode())
 
 
 # Many messages come from one relay in one second, and these two cost more than the rest of the header.

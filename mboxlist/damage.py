@@ -6,12 +6,14 @@ All of Berkeley DB that may hang or die over damaged files runs in a process of 
 import contextlib
 import errno
 import faulthandler
+import gc
 import json
 import os
 import select
 import shutil
 import signal
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,11 @@ from berkeleydb import db
 from mboxlist.disk import sync_folder
 from mboxlist.pages import bad_pages
 from mboxlist.traces import (
+    LOADING,
     NEWEST,
     OURS,
     TABLES,
+    UNLOGGED,
     end_of_log,
     file_id,
     has_whole_tables,
@@ -64,6 +68,7 @@ def apart(work: Callable[[], Any], folder: Path) -> Any:
     if pid == 0:
         try:
             faulthandler.disable()              # it may die: that is what it is for
+            gc.disable()                        # an environment that the parent has let go of is not closed here
             os.close(reading)
             with open(writing, "w", closefd=False) as out:
                 json.dump(work(), out)
@@ -99,7 +104,9 @@ def _recover(folder: Path, *, fatal: bool) -> Any:
 
 
 def _verified(folder: Path) -> dict[str, str]:
-    return {path.name: wrong for path in tables(folder) if (wrong := _wrong(path))}
+    every = sorted(tables(folder), key=lambda path: path.stat().st_size, reverse=True)
+    with ThreadPoolExecutor(2) as readers:          # nearly all of the work is done outside of Python
+        return {path.name: wrong for path, wrong in zip(every, readers.map(_wrong, every), strict=True) if wrong}
 
 
 def _wrong(table: Path) -> str:
@@ -138,7 +145,7 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False) -> 
 def has_all_logs(folder: Path) -> bool:
     """Whether the log is there from the very first record to the last one that is known of."""
     there = [int(path.name[4:]) for path in logs(folder)]
-    return bool(there) and there == list(range(1, there[-1] + 1)) and (
+    return bool(there) and there == list(range(1, there[-1] + 1)) and not (folder / UNLOGGED).exists() and (
         there[-1] >= newest(folder)[0]) and not any(what.startswith("log.") for what in missing(folder))
 
 
@@ -150,15 +157,15 @@ def set_aside(folder: Path, aside: Path) -> None:
         aside.mkdir(mode=0o700)
     folder.mkdir(mode=0o700)
     for path in aside.iterdir():
-        if path.is_file() and not path.is_symlink() and path.suffix != ".db" and path.name not in OURS and not (
-                path.name.startswith(("log.", "__db."))):
+        if path.is_file() and not path.is_symlink() and path.suffix not in (".db", LOADING) and (
+                path.name not in OURS) and not path.name.startswith(("log.", "__db.")):
             shutil.copy2(path, folder / path.name)
     sync_folder(folder.parent)
 
 
 def bring(aside: Path, folder: Path, paths: Iterable[Path]) -> None:
     """Copies of these files, in an environment that has nothing else."""
-    for path in (*tables(folder), *logs(folder), *folder.glob("__db.*")):
+    for path in (*tables(folder), *logs(folder), *folder.glob("__db.*"), *folder.glob(f"*{LOADING}")):
         path.unlink()
     for path in paths:
         shutil.copyfile(path, folder / path.name)

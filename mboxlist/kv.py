@@ -9,24 +9,22 @@ Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transaction
 
 import ctypes
 import errno
-import filecmp
 import itertools
 import os
 import random
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from berkeleydb import db
 
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.gate import Gate
-from mboxlist.statistics import Statistics
 from mboxlist.traces import (
+    UNLOGGED,
     Flushed,
     begin,
     cut_at,
@@ -40,6 +38,9 @@ from mboxlist.traces import (
     was_cut,
     write_tables,
 )
+
+if TYPE_CHECKING:
+    from mboxlist.statistics import Statistics
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
 Failure = db.DBError
@@ -170,21 +171,38 @@ class Env:
     def table(self, name: str, *, page: int = 8192, glances: bool = False) -> "Table":
         """Open the table `name`, making it if there is none; `page` is its page size in octets; `glances`: it allows
         `Table.glance`."""
+        table = Table(self._handle(name, page, glances), self._break, name, glances)
+        self._tables.append(table)
+        return table
+
+    def exchange(self, table: "Table", file: Path) -> None:
+        """Have the table be that file from now on, which was made outside of every environment, and is on disk: `bulk`.
+
+        For the one process that recovers the environment, while nobody uses the table. Whoever cannot go on from the
+        end of this must begin anew: the log goes on with a table that it has not made. Raises OSError, Failure.
+        """
+        (self.folder / UNLOGGED).touch(mode=0o600)
+        table.close()
+        file.replace(self.folder / table.name)
+        sync_folder(self.folder)
+        table.use(self._handle(table.name, 0, table.glances))
+        self.checkpoint()                           # recovery need not look at the table that was there before
+
+    def _handle(self, name: str, page: int, glances: bool) -> Any:
         handle = db.DB(self._env)
-        handle.set_pagesize(page)
+        if page:
+            handle.set_pagesize(page)
         handle.set_flags(db.DB_CHKSUM)              # of a table that is made: a bad page is never taken for a good one
         flags = db.DB_AUTO_COMMIT | db.DB_THREAD | (db.DB_READ_UNCOMMITTED if glances else 0)
         try:
-            flags |= 0 if name in self._known else db.DB_CREATE
+            flags |= 0 if name in self._known or not page else db.DB_CREATE
             handle.open(name, dbtype=db.DB_BTREE, flags=flags, mode=0o600)
         except db.DBError as error:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
             if not self._recover or is_disk_full(error):
                 raise
             raise self._damaged(error) from error
-        table = Table(handle, self._break, name)
-        self._tables.append(table)
-        return table
+        return handle
 
     def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
         """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once. One that
@@ -199,6 +217,11 @@ class Env:
                 return txn
             txn.abort()
             self._gate.wait()
+
+    @property
+    def held_still(self) -> bool:
+        """Whether the gate is shut: a transaction that changes anything would wait."""
+        return self._gate is not None and self._gate.shut
 
     def active(self) -> int:
         """How many transactions are under way, in all processes."""
@@ -231,8 +254,9 @@ class Env:
         found = self._env.log_stat()
         return int((found["cur_file"] - 1) * LOG_FILE + found["cur_offset"])
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> "Statistics":
         """What has been counted. Waits for no lock of a table."""
+        from mboxlist.statistics import Statistics  # here: few ask
         with self._watched():
             return Statistics.of(self._env)
 
@@ -351,12 +375,17 @@ class Env:
 class Table:
     """An ordered table of octet strings."""
 
-    __slots__ = ("_broken", "_db", "_get", "_put", "name")
+    __slots__ = ("_broken", "_db", "_get", "_put", "glances", "name")
 
-    def __init__(self, handle: Any, broken: Callable[[], None], name: str) -> None:
+    def __init__(self, handle: Any, broken: Callable[[], None], name: str, glances: bool = False) -> None:
         self.name = name
-        self._db = handle
+        self.glances = glances
         self._broken = broken
+        self.use(handle)
+
+    def use(self, handle: Any) -> None:
+        """Have everything go to this handle from now on."""
+        self._db = handle
         self._get = handle.get          # these two are called for every record of everything
         self._put = handle.put
 
@@ -486,7 +515,7 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
     raise AssertionError("unreachable")
 
 
-def salvage(file: Path) -> Iterator[tuple[bytes, bytes]]:
+def salvage(file: Path) -> Generator[tuple[bytes, bytes], None, None]:
     """The rows of a table that has lost its environment, in order, as far as they can be read. Raises Failure."""
     handle = db.DB()
     try:
@@ -518,6 +547,8 @@ def _reserve(folder: Path, cache: int) -> None:
 
 def _archive(file: Path, folder: Path) -> None:
     """Return when a copy of the file is on disk in the folder. Raises FileExistsError for another file of that name."""
+    import filecmp  # here: who archives no log does without
+    import shutil
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     copy = folder / file.name
     if copy.exists():

@@ -71,5 +71,5 @@ def _weights(page: int) -> NDArray[np.uint32]:
 
 def _hashes(pages: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """The checksum of each page: found out by comparison with many pages, a sum modulo 2^32."""
-    found: NDArray[np.uint32] = pages.astype(np.uint32) @ _weights(pages.shape[1])
+    found: NDArray[np.uint32] = np.einsum("ij,j->i", pages.astype(np.uint32), _weights(pages.shape[1]))
     return found

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 from mboxlist.hotcopy import Still
+from mboxlist.rights import Granted
 from mboxlist.table import MailboxList
 
 
 class PastList(MailboxList):
-    """`find`, `find_id`, `below` and `all` of a list in a folder that nobody writes to; nothing else of `MailboxList`.
+    """`find`, `find_id`, `below`, `all` and `granted` of a list in a folder that nobody writes to; nothing else of
+    `MailboxList`.
 
     Raises Failure (of `kv`).
     """
@@ -16,6 +18,7 @@ class PastList(MailboxList):
         self._still = Still(folder, cache)
         self._mailboxes = self._still.table("mailboxes.db")
         self._names = self._still.table("names.db")
+        self.granted = Granted(self._still.table("rights.db"))
 
     def close(self) -> None:
         """Let go of it; nobody reads any more."""

@@ -1,6 +1,6 @@
 """The table of mailboxes: look up, create, rename, delete, iterate, each in a given transaction."""
 
-import secrets
+import os
 import struct
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -104,7 +104,7 @@ class MailboxList:
     def _identify(self, txn: Txn) -> str:
         data = self._mailboxes.get_to_change(_IDENTITY_KEY, txn)
         if data is None:
-            data = secrets.token_hex(8).encode()
+            data = os.urandom(8).hex().encode()
             self._mailboxes.put(_IDENTITY_KEY, data, txn)
         return data.decode()
 

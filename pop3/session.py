@@ -48,6 +48,7 @@ from store.net.entrance import Entrance
 from store.net.lines import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.store import Store
+from store.verified import verified
 
 log = logging.getLogger(__name__)
 
@@ -282,11 +283,12 @@ class Session:
         """The file of a message, which stays for a while when others expunge it."""
         store, mailbox = self._listener.store, self._drop.mailbox
         try:
-            return store.open_message(mailbox.entry, row)
+            file = store.open_message(mailbox.entry, row)
         except StoreError as error:
             if error.problem is Problem.CORRUPT and store.refresh(mailbox).row(int(row["uid"])) is None:
                 raise StoreError(Problem.GONE) from None
             raise
+        return verified(file, bytes(row["mid"])) if store.settings.verify_reads else file
 
     def _shown(self, file: MessageFile, number: int, first: bytes) -> File:
         """The message as this client may have it; `first` is how it begins. Raises NeedsUtf8, StoreError."""

@@ -7,6 +7,7 @@ between leaves the messages in both mailboxes.
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from store.flags import change_flags, set_own
 from store.index import Rows, take
 from store.landing import NotCarried, SideBySide, one_by_one, refer
 from store.mailbox import Mailbox
+from store.partition import Partition
 from store.progress import Progress
 from store.refs import tally
 from store.rights import changeable
@@ -98,6 +100,9 @@ def bring(store: "Store", mailbox: Mailbox, target: MailboxEntry, rows: Rows, *,
     For a thread. Raises StoreError NO_MAILBOX, OVER_QUOTA, BUSY, DISK_FULL, CORRUPT.
     """
     here, there = store.partition(mailbox.entry.partition), store.partition_of(target)
+    if here is there:
+        with suppress(NotCarried):              # a file is no longer as it was: the carrier says what it is now
+            return _out_of_the_past(store, there, mailbox, target, rows, reader, within_root)
     there.transact(lambda txn: _try_quota(txn, target, rows, within_root))
     carrier = Carrier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
     for _ in range(TRIES):
@@ -110,6 +115,16 @@ def bring(store: "Store", mailbox: Mailbox, target: MailboxEntry, rows: Rows, *,
         there.flush()
         return new
     raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
+
+
+def _out_of_the_past(store: "Store", partition: Partition, source: Mailbox, target: MailboxEntry, rows: Rows,
+                     reader: str, within_root: bool) -> list[int]:
+    """The same for records of a snapshot of the partition, whose files are there still. Raises NotCarried."""
+    for number in np.unique(rows["head"]).tolist():
+        partition.heads.find(number)            # it has been given for ever
+    new = partition.transact(lambda txn: _arrive(store, txn, target, rows, source, reader, within_root, seen=False))
+    partition.flush()
+    return new
 
 
 def _unless_abandoned(progress: Progress, side_by_side: SideBySide) -> SideBySide:
@@ -130,8 +145,8 @@ def _try_quota(txn: WriteTxn, target: MailboxEntry, rows: Rows, within_root: boo
 
 
 def _arrive(store: "Store", txn: WriteTxn, target: MailboxEntry, rows: Rows, source: Mailbox, reader: str,
-            within_root: bool) -> list[int]:
-    """Add the records, which are those of the target's partition already."""
+            within_root: bool, *, seen: bool = True) -> list[int]:
+    """Add the records, which are those of the target's partition already; `seen` see `refer`."""
     before = txn.state(target.id)
     octets = int(rows["size"].sum())
     txn.charge(before, octets, len(rows), enforce=not within_root)
@@ -141,7 +156,7 @@ def _arrive(store: "Store", txn: WriteTxn, target: MailboxEntry, rows: Rows, sou
         set_own(txn, target.id, reader, copies, own, before.highestmodseq + 1)
     txn.append(target.id, copies)
     txn.set_state(target.id, before, evolve(with_rows(before, copies, octets), keywords=keywords))
-    refer(txn, target.id, copies)
+    refer(txn, target.id, copies, seen=seen)
     return [int(uid) for uid in copies["uid"]]
 
 

@@ -3,9 +3,10 @@
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from store.cache import CachedMessage
@@ -14,7 +15,6 @@ from store.findings import RESTORE, Finding
 from store.messagefiles import MID_OCTETS
 from store.partition import Partition
 from store.refs import MessageRecord
-from store.remains import content
 from store.repair import Correction
 from store.txn import WriteTxn
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BATCH = 200                 # messages that are read before what differs is written
 LOOK = 2000                 # messages that are looked at at a time
 PIECE = 1 << 20             # octets of a file that are read at a time
+KNOWN = np.dtype([("mid", "V32"), ("serial", "<u8"), ("size", "<u8"), ("trace", "<u4")])
 
 Tell = Callable[[int], None]            # so many messages more have been read
 
@@ -41,32 +42,41 @@ def messages_of(store: "Store", entries: Iterable[MailboxEntry], uids: Callable[
     return found
 
 
-def look_at(partition: Partition, mids: Collection[bytes], *, deep: bool = False, change: bool = True,
+def look_at(partition: Partition, said: NDArray[Any], *, deep: bool = False, change: bool = True,
             tell: Tell = lambda count: None) -> Iterator[Correction | Finding]:
-    """What is wrong with these messages. A file must be there, and as long as it was when it came; with `deep` it is
-    read, and its content must agree with the digest. A cache record that is missing, cannot be read or is another
-    message's is made anew from the file, with `change`.
+    """What is wrong with the messages of which messages.db says this (`known`, `recount_some`). A file must be there,
+    and as long as it was when it came; with `deep` it is read, and its content must agree with the digest. A cache
+    record that is missing, cannot be read or is another message's is made anew from the file, with `change`.
 
     A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.
     """
-    every = sorted(mids)
-    said = partition.refs.figures(every)
     order = np.argsort(said["serial"])          # of arrival: files and cache records lie on the disk in that order
-    for at in range(0, len(every), LOOK):
-        some = [every[place] for place in order[at:at + LOOK].tolist()]
+    for at in range(0, len(order), LOOK):
         figures = said[order[at:at + LOOK]]
-        known = figures["serial"] != 0          # of any other, who counts references says that it is not known
+        some = figures["mid"].tolist()
+        there = figures["serial"] != 0          # of any other, who counts references says that it is not known
         sizes = np.array(_sizes(partition, some, figures["serial"].tolist()), np.int64)
-        bad = known & (sizes != figures["size"])
+        bad = there & (sizes != figures["size"])
         for place in np.flatnonzero(bad).tolist():
             yield from _look_again(partition, some[place])
         if deep:
-            for place in np.flatnonzero(known & ~bad).tolist():
-                yield from _read(partition, some[place], MessageRecord.from_bytes(figures[place].tobytes()))
-        without = known & ~bad & ~partition.are_cached(figures["serial"], some, figures["trace"])
+            for place in np.flatnonzero(there & ~bad).tolist():
+                yield from _read(partition, some[place], int(figures["serial"][place]), int(figures["trace"][place]))
+        without = there & ~bad & ~partition.are_cached(figures["serial"], some, figures["trace"])
         if without.any():
             yield from recache(partition, [some[place] for place in np.flatnonzero(without).tolist()], change=change)
         tell(len(some))
+
+
+def known(partition: Partition, mids: Collection[bytes]) -> NDArray[Any]:
+    """What messages.db says of these messages."""
+    every = sorted(mids)
+    figures = partition.refs.figures(every)
+    found = np.empty(len(every), KNOWN)
+    found["mid"] = np.frombuffer(b"".join(every), KNOWN["mid"])
+    for name in ("serial", "size", "trace"):
+        found[name] = figures[name]
+    return found
 
 
 def _look_again(partition: Partition, mid: bytes) -> Iterator[Finding]:
@@ -105,12 +115,12 @@ def _size(partition: Partition, mid: bytes, serial: int) -> int:
     return -1
 
 
-def _read(partition: Partition, mid: bytes, record: MessageRecord) -> Iterator[Finding]:
+def _read(partition: Partition, mid: bytes, serial: int, trace: int) -> Iterator[Finding]:
     """Compare a message file with its digest."""
     digest = hashlib.blake2b(digest_size=MID_OCTETS)
-    at = record.trace
+    at = trace
     try:
-        path = partition.files.locate(mid, record.serial)
+        path = partition.files.locate(mid, serial)
         if path is None:
             return                          # it was there a moment ago: it was purged
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -165,6 +175,7 @@ def recache(partition: Partition, mids: Collection[bytes], *, change: bool = Tru
 def _made(partition: Partition, mid: bytes, record: MessageRecord, *, verify: bool) -> CachedMessage:
     """Raises StoreError CORRUPT, OSError."""
     if verify:
+        from store.remains import content  # here: it loads what takes messages apart
         path = partition.files.locate(mid, record.serial)
         found = content(path, mid, [record.trace]) if path is not None else None
         if path is not None and found is None:

@@ -16,6 +16,7 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
+from store.cache import CachedMessage
 from store.errors import Problem, StoreError
 from store.flags import MAX_KEYWORDS, keyword_bits
 from store.index import CHUNK, MAX_UID, OWN, ROW, Rows, take
@@ -24,12 +25,13 @@ from store.mailbox import MailboxState
 from store.messagefiles import Staged
 from store.partition import Partition
 from store.refs import MessageRecord
+from store.standing import fits
 from store.txn import WriteTxn
 from store.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
 
 PIECE = 2000                # records that one transaction adds
-TOGETHER = 256              # message files that are put on disk at a time
+TOGETHER = 1000             # message files that are put on disk at a time
 KNOWN = 50_000              # contents that are remembered
 FLAGS = sum(flag.value for flag in Flag)
 
@@ -47,7 +49,7 @@ class Contents:
     _known: dict[bytes, MessageRecord] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._landing = Landing(self.partition, self.side_by_side, most=TOGETHER)
+        self._landing = Landing(self.partition, self.side_by_side, most=TOGETHER, at_once=True)
 
     @property
     def files(self) -> int:
@@ -59,11 +61,14 @@ class Contents:
         """What they have."""
         return self._landing.octets
 
-    def land(self, data: Iterable[bytes], *, mid: bytes = b"", trace: int = 0, limit: int = 1 << 40) -> bytes:
-        """Have the message on the partition, its first `trace` octets being its trace header; its digest.
+    def land(self, data: Iterable[bytes], *, mid: bytes = b"", trace: int = 0, limit: int = 1 << 40,
+             cached: CachedMessage | None = None) -> bytes:
+        """Have the message on the partition, its first `trace` octets being its trace header; its digest. `cached` may
+        be its cache record, which came with it.
 
         With a `mid` that the partition has already the rest of `data` is not read. It is on disk after `keep`.
-        Raises StoreError CORRUPT when it is not what `mid` says, TOO_BIG, DISK_FULL, UNAVAILABLE.
+        Raises StoreError CORRUPT when it is not what `mid` says, or cannot stand in for a file that was lost here;
+        TOO_BIG, DISK_FULL, UNAVAILABLE.
         """
         self.partition.check_room()
         head, rest = _divided(iter(data), trace)
@@ -72,14 +77,16 @@ class Contents:
         known = usable(self.partition, mid) if mid else None
         if known is not None and (not trace or known.trace == trace and head_of(self.partition, mid, known) == head):
             return mid
-        if known is None:
-            return self._stage(rest, head, limit, mid).mid
+        if known is None and (not trace or fits(self.partition, mid, trace)):
+            return self._stage(rest, head, limit, mid, cached).mid
         staged = self._stage(chain((head,), rest), b"", limit, b"")     # its content is here behind another header
         self._whole[mid] = staged.mid
         return mid
 
-    def _stage(self, data: Iterable[bytes], head: bytes, limit: int, mid: bytes) -> Staged:
-        staged = Staged(self.partition.files, self.partition.next_serial(), head, limit)
+    def _stage(self, data: Iterable[bytes], head: bytes, limit: int, mid: bytes,
+               cached: CachedMessage | None = None) -> Staged:
+        self._landing.begin()
+        staged = Staged(self.partition.files, self.partition.next_serial(), head, limit, cached=cached)
         try:
             for piece in data:
                 staged.write(piece)
@@ -91,7 +98,6 @@ class Contents:
             if staged.mid in self._landing.batch or usable(self.partition, staged.mid) is not None:
                 staged.abort()
             else:
-                staged.spill()
                 self._landing.add(staged)
         except BaseException:
             staged.abort()

@@ -7,7 +7,7 @@ count from the end of the trace header that the first delivery put in front, `tr
 import re
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from attrs import frozen
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from store import headers
 from store.headers import Address
-from store.mime import Parameters, Part
+
+if TYPE_CHECKING:
+    from store.mime import Parameters, Part
 
 VERSION = 4
 # mid, trace, version, octets of envelope, structure, body, references and header fields
@@ -109,7 +111,13 @@ def are_sound(values: Sequence[bytes | None], mids: Sequence[bytes], traces: NDA
     return sound
 
 
-def render(part_tree: Part, mid: bytes, trace: int) -> CachedMessage:
+def fits(record: CachedMessage, mid: bytes, trace: int, size: int) -> bool:
+    """Whether a record that came from elsewhere is that of this message file: the message ends where its file does."""
+    return (record.mid, record.trace) == (mid, trace) and len(record.table) >= _PART.size and _PART.unpack_from(
+        record.table)[2] == size - trace
+
+
+def render(part_tree: "Part", mid: bytes, trace: int) -> CachedMessage:
     """The record of a message with this tree."""
     table: list[bytes] = []
     _encode_part(part_tree, 0, table)
@@ -139,7 +147,7 @@ def nstring(value: bytes | None) -> bytes:
     return b"NIL" if value is None else string(value)
 
 
-def envelope(message: Part) -> bytes:
+def envelope(message: "Part") -> bytes:
     """The ENVELOPE of a part that is a message (RFC 3501 §7.4.2)."""
     get = (message.envelope or {}).get
     senders = _addresses(get(b"from"))
@@ -161,7 +169,7 @@ def _address(item: Address) -> bytes:
     return b"(%b %b %b %b)" % (nstring(item.name), nstring(item.route), nstring(item.mailbox), nstring(item.host))
 
 
-def structure(part: Part) -> tuple[bytes, bytes]:
+def structure(part: "Part") -> tuple[bytes, bytes]:
     """BODYSTRUCTURE and BODY of a part; BODY is the same without extension data (RFC 3501 §7.4.2)."""
     if part.is_multipart:
         inside = [structure(child) for child in part.children]
@@ -187,13 +195,13 @@ def structure(part: Part) -> tuple[bytes, bytes]:
     return b"(%b %b)" % (fields, extension), b"(%b)" % fields
 
 
-def _params(params: Parameters) -> bytes:
+def _params(params: "Parameters") -> bytes:
     if not params:
         return b"NIL"
     return b"(%b)" % b" ".join([b"%b %b" % (string(name), string(value)) for name, value in headers.joined(params)])
 
 
-def _extension(part: Part) -> bytes:
+def _extension(part: "Part") -> bytes:
     """body-fld-dsp, body-fld-lang and body-fld-loc."""
     if part.disposition is None and not part.language and part.location is None:
         return b"NIL NIL NIL"
@@ -206,7 +214,7 @@ def _extension(part: Part) -> bytes:
 
 # The table of parts
 
-def _encode_part(part: Part, parent: int, table: list[bytes]) -> None:
+def _encode_part(part: "Part", parent: int, table: list[bytes]) -> None:
     """Add the part and all in it, each after its parent."""
     number = len(table)
     kind = _MULTIPART if part.is_multipart else _MESSAGE if part.is_message else _LEAF

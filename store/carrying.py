@@ -21,6 +21,7 @@ from store.landing import Carried, Landing, Message, NotCarried, SideBySide, hea
 from store.messagefiles import SPILL, Staged
 from store.partition import Partition
 from store.refs import MessageRecord
+from store.standing import fits
 
 TRIES = 10
 
@@ -94,12 +95,13 @@ class Carrier:
         if waiting is not None:
             self._landing.keep()
         known = usable(self.target, mid)
-        if known is None:
+        if known is None and (not shows_trace or fits(self.target, mid, record.trace, record.size)):
             self._landing.add(staged := self._copy(mid, record))
             return Carried(mid, staged.serial, skip)
-        if not shows_trace:
+        if known is not None and not shows_trace:
             return Carried(mid, known.serial, known.trace)
-        if known.trace == record.trace and head_of(self.source, mid, record) == head_of(self.target, mid, known):
+        if known is not None and known.trace == record.trace and head_of(self.source, mid, record) == head_of(
+                self.target, mid, known):
             return Carried(mid, known.serial, 0)
         return self._bring_whole(mid, record)
 

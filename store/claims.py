@@ -14,7 +14,9 @@ from store.partition import Partition
 from store.refs import marks
 
 PIECE = 200_000             # records that are counted at a time
-MOST = 4_000_000            # claims that are held before those of the same files are joined
+MOST = 4_000_000            # claims that are held before those of the same files are joined; serials below it have
+# places of their own, which takes a fifth of the time
+_ODD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9))
 
 CLAIM = np.dtype([
     ("serial", "<u8"),
@@ -34,9 +36,10 @@ class Gathered:
 
     partition: Partition
     clash: bool = False
+    _by_serial: "_BySerial" = field(factory=lambda: _BySerial())
     _rows: list[tuple[Any, Rows]] = field(factory=list)     # mailbox, or the mailbox of each
     _held: int = 0
-    _pieces: list[Claims] = field(factory=list)
+    _pieces: list[Claims] = field(factory=list)             # of serials from MOST on
     _claims: int = 0
 
     def add(self, mailbox: Any, rows: Rows) -> None:
@@ -51,10 +54,11 @@ class Gathered:
         """One for each file, in order of digest."""
         self._count()
         self._join()
-        claims = self._pieces[0] if self._pieces else np.empty(0, CLAIM)
+        claims, clash = self._by_serial.all()
+        claims = np.concatenate([claims, *self._pieces]) if self._pieces else claims
         claims = claims[order_of(claims["mid"])]
         octets = words(claims["mid"])
-        self.clash |= bool((octets[1:] == octets[:-1]).all(axis=1).any())
+        self.clash |= clash or bool((octets[1:] == octets[:-1]).all(axis=1).any())
         return claims
 
     def counts(self) -> Counts:
@@ -80,8 +84,12 @@ class Gathered:
             if rows["head"].any():
                 heads = self.partition.heads.sizes(rows)
                 there["size"] = np.where(heads == UNKNOWN, 0, there["size"].astype(np.int64) - heads)
-        self._pieces.append(self._joined(made))
-        self._claims += len(self._pieces[-1])
+        small = made["serial"] < MOST
+        if not small.all():
+            self._pieces.append(self._joined(made[~small]))
+            self._claims += len(self._pieces[-1])
+            made = made[small]
+        self._by_serial.add(made)
         if self._claims > MOST:
             self._join()
 
@@ -103,6 +111,59 @@ class Gathered:
         made["skip"] = np.maximum.reduceat(claims["skip"], starts)
         made["size"] = np.maximum.reduceat(claims["size"], starts)
         return made
+
+
+@define(eq=False)
+class _BySerial:
+    """Claims in the places that their serials say, one for each serial. `sums` are those of all digests that records
+    have said there, by which one that is not like the others is noticed: to compare each takes as long as all else."""
+
+    references: NDArray[np.int64] = field(factory=lambda: np.zeros(0, np.int64))
+    check: NDArray[np.uint64] = field(factory=lambda: np.zeros(0, np.uint64))
+    skip: NDArray[np.uint32] = field(factory=lambda: np.zeros(0, np.uint32))
+    size: NDArray[np.uint64] = field(factory=lambda: np.zeros(0, np.uint64))
+    sums: NDArray[np.uint64] = field(factory=lambda: np.zeros(0, np.uint64))
+    mids: NDArray[np.uint64] = field(factory=lambda: np.zeros((0, 4), np.uint64))
+
+    def add(self, claims: Claims) -> None:
+        """Of one record each."""
+        if not len(claims):
+            return
+        at, mids = claims["serial"].astype(np.intp), words(claims["mid"])
+        room = int(at.max()) + 1 - len(self.references)
+        if room > 0:
+            self._grow(max(room, len(self.references) // 2))
+        new = self.references[at] == 0
+        self.mids[at[new]] = mids[new]
+        np.add.at(self.references, at, 1)
+        np.add.at(self.check, at, claims["check"])
+        np.add.at(self.sums, at, _mixed(mids))
+        np.maximum.at(self.skip, at, claims["skip"])
+        np.maximum.at(self.size, at, claims["size"])
+
+    def _grow(self, room: int) -> None:
+        for name in ("references", "check", "skip", "size", "sums", "mids"):
+            there = getattr(self, name)
+            setattr(self, name, np.concatenate([there, np.zeros((room, *there.shape[1:]), there.dtype)]))
+
+    def all(self) -> tuple[Claims, bool]:
+        """In order of serial, and whether some serial is two files'."""
+        at = np.flatnonzero(self.references)
+        found, mids = np.empty(len(at), CLAIM), self.mids[at]
+        found["serial"] = at
+        found["mid"] = mids.view("V32")[:, 0]
+        for name in ("references", "check", "skip", "size"):
+            found[name] = getattr(self, name)[at]
+        clash = _mixed(mids) * self.references[at].astype(np.uint64) != self.sums[at]
+        return found, bool(clash.any())
+
+
+def _mixed(mids: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Digests as one number each."""
+    found: NDArray[np.uint64] = mids[:, 0] + mids[:, 1] * _ODD[0]
+    found += mids[:, 2] * _ODD[1]
+    found += mids[:, 3] * _ODD[2]
+    return found
 
 
 def words(mids: NDArray[Any]) -> NDArray[np.uint64]:

@@ -3,7 +3,6 @@
 `net.offload.deliver` is the whole way: it syncs the message file before this and flushes the log after it.
 """
 
-import logging
 import struct
 import time
 from collections.abc import Mapping, Sequence
@@ -19,10 +18,9 @@ from store.index import ROW, chunk_number
 from store.messagefiles import Staged
 from store.partition import Partition
 from store.refs import MessageRecord, sum_of_marks
+from store.standing import put_back
 from store.txn import WriteTxn
 from store.values import Flags, InternalDate
-
-log = logging.getLogger(__name__)
 
 _HEAD = struct.Struct("<IHhQQ")             # the fields of index.ROW that differ from mailbox to mailbox,
 _TAIL = struct.Struct("<qQQII32sII")        # and the others
@@ -88,7 +86,8 @@ class _Arrival:
 def is_known(partition: Partition, staged: Staged) -> bool:
     """Whether the partition seems to have the content already, so that its file need not be synced again."""
     record = partition.refs.glance(staged.mid)
-    return record is not None and record.references > 0 and partition.files.is_there(staged.mid, record.serial)
+    return record is not None and record.references > 0 and partition.files.is_whole(
+        staged.mid, record.serial, record.size)
 
 
 class Locked(StoreError):
@@ -117,7 +116,7 @@ def commit(partition: Partition, staged: Staged, targets: Sequence[Target], rece
         nonlocal asked
         asked = -1
         outcomes: list[Outcome | None] = [None] * len(targets)
-        known = _usable(partition, txn.refs.glance(staged.mid), staged)
+        known = _usable(txn, txn.refs.glance(staged.mid), staged)
         if known is None and not staged.on_disk:
             raise NotOnDisk
         record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
@@ -172,7 +171,7 @@ def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, In
         first.setdefault(staged.mid, staged)
 
     def work(txn: WriteTxn) -> tuple[list[int], list[Staged]]:
-        known = {mid: _usable(partition, txn.refs.glance(mid), staged) for mid, staged in first.items()}
+        known = {mid: _usable(txn, txn.refs.glance(mid), staged) for mid, staged in first.items()}
         if not all(known[mid] or staged.on_disk for mid, staged in first.items()):
             raise NotOnDisk
         uids: list[int] = []
@@ -212,23 +211,20 @@ def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Tar
     return [outcomes[at] for at in range(len(targets))]
 
 
-def _usable(partition: Partition, record: MessageRecord | None, staged: Staged) -> MessageRecord | None:
+def _usable(txn: WriteTxn, record: MessageRecord | None, staged: Staged) -> MessageRecord | None:
     """The record, unless its file went in a purge that was cut off before its end.
 
-    A file that is missing although messages use it has been lost. One that came now and is as long takes its place.
-    Raises NotOnDisk; StoreError CORRUPT when it is not as long, so that nobody is told that the message is kept.
+    A file that is missing, or cut off, although messages use it has been lost: what came now takes its place. Raises
+    NotOnDisk; StoreError CORRUPT when it cannot.
     """
-    if record is None or partition.files.is_there(staged.mid, record.serial):
+    if record is None or txn.partition.files.is_whole(staged.mid, record.serial, record.size):
         return record
     if not record.references:
         return None
     if not staged.on_disk:
         raise NotOnDisk
-    if (staged.size, staged.trace) != (record.size, record.trace):
-        raise StoreError(Problem.CORRUPT, detail=f"message file {staged.mid.hex()} is missing")
-    partition.files.put_back(staged.mid, staged.serial)
-    log.warning("message file %s was missing; the same message has come again, and brought it back", staged.mid.hex())
-    return record
+    put_back(txn.partition, staged, txn)
+    return txn.refs.find(staged.mid, txn.handle)        # of a file that nobody had looked at it says more now
 
 
 def _arrival(partition: Partition, record: MessageRecord, staged: Staged, received: InternalDate) -> _Arrival:
@@ -302,7 +298,7 @@ def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:
 
 def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count: int, check: int) -> None:
     """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other."""
-    record = _usable(txn.partition, txn.refs.find_to_change(staged.mid, txn.handle), staged)
+    record = _usable(txn, txn.refs.find_to_change(staged.mid, txn.handle), staged)
     if (record and record.serial) != (known and known.serial):      # another process was quicker, or purged it
         raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")
     if record is None:

@@ -5,7 +5,7 @@ be read leave over of both are the references in damaged chunks; and the sum tel
 since no two have the same mark.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from store.records import Owned, every_record, sound
 from store.refs import MessageRecord, mark, marks
 
 BATCH = 10_000              # messages whose references are compared at a time
+PAIRS = 50_000_000          # sums that are tried, at most, to find two references each that are missing
 _MASK = (1 << 64) - 1
 
 Reference = tuple[int, int]     # mailbox, UID
@@ -107,6 +108,47 @@ class Counts:
         return np.where(there, self.references[at], 0), np.where(there, self.checks[at], np.uint64(0))
 
 
+@define(eq=False)
+class Possible:
+    """References that there may have been, in order of their marks. `left`: sums that are tried to find two of them;
+    with so much missing the search would take for ever."""
+
+    marks: NDArray[np.uint64]
+    mailboxes: NDArray[np.uint64]
+    uids: NDArray[np.uint64]
+    left: int = PAIRS
+
+    @classmethod
+    def of(cls, ranges: Iterable[tuple[MailboxId, int, int]]) -> "Possible":
+        """Those of these mailboxes, from one UID up to, not including, another."""
+        mailboxes, uids = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        for mailbox, first, end in ranges:
+            uids.append(np.arange(first, max(first, end), dtype=np.uint64))
+            mailboxes.append(np.full(len(uids[-1]), mailbox, np.uint64))
+        owners, owned = np.concatenate(mailboxes), np.concatenate(uids)
+        values = marks(owners, owned)
+        order = np.argsort(values, kind="stable")
+        return cls(values[order], owners[order], owned[order])
+
+    def one(self, total: int) -> list[Reference] | None:
+        """The one whose mark that is."""
+        at = int(np.searchsorted(self.marks, np.uint64(total)))
+        return [self._reference(at)] if at < len(self.marks) and int(self.marks[at]) == total else None
+
+    def two(self, total: int) -> list[Reference] | None:
+        """Two whose marks have that sum."""
+        self.left -= len(self.marks)
+        if self.left < 0 or not len(self.marks):
+            return None
+        others = np.full(len(self.marks), total, np.uint64) - self.marks
+        at = np.minimum(np.searchsorted(self.marks, others), len(self.marks) - 1)
+        found = np.flatnonzero((self.marks[at] == others) & (at != np.arange(len(at))))
+        return [self._reference(int(found[0])), self._reference(int(at[found[0]]))] if len(found) else None
+
+    def _reference(self, at: int) -> Reference:
+        return int(self.mailboxes[at]), int(self.uids[at])
+
+
 def gather(partition: Partition) -> Evidence:
     """All that is known of the partition's damaged chunks. What changes meanwhile stays open, at worst: a sum of marks
     that is not of one moment is that of no reference."""
@@ -122,8 +164,8 @@ def gather(partition: Partition) -> Evidence:
     evidence = Evidence(broken)
     if not broken:
         return evidence
-    possible = {mark(chunk.mailbox, uid): (chunk.mailbox, uid) for chunk in broken
-                for uid in range(chunk.number * CHUNK + 1, (chunk.number + 1) * CHUNK + 1)}
+    possible = Possible.of((chunk.mailbox, chunk.number * CHUNK + 1, (chunk.number + 1) * CHUNK + 1)
+                           for chunk in broken)
     claimed: dict[bytes, set[Reference]] = {}
     for chunk in broken:
         for row in chunk.candidates():
@@ -139,16 +181,10 @@ def gather(partition: Partition) -> Evidence:
     return evidence
 
 
-def solve(missing: int, total: int, claimed: set[Reference], possible: Mapping[int, Reference]
-           ) -> list[Reference] | None:
+def solve(missing: int, total: int, claimed: set[Reference], possible: Possible) -> list[Reference] | None:
     """The `missing` references whose marks sum to `total`, if they can be found."""
     if missing == len(claimed) and sum(mark(MailboxId(mailbox), uid) for mailbox, uid in claimed) & _MASK == total:
         return list(claimed)
-    if missing == 1 and total in possible:
-        return [possible[total]]
-    if missing == 2:
-        for value, reference in possible.items():
-            other = possible.get(total - value & _MASK)
-            if other is not None and other != reference:
-                return [reference, other]
-    return None
+    if missing == 1:
+        return possible.one(total)
+    return possible.two(total) if missing == 2 else None

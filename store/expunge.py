@@ -3,11 +3,12 @@
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
-from attrs import evolve
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -15,7 +16,7 @@ from mboxlist.kv import Txn, transact
 from store.index import Rows, take
 from store.mailbox import MailboxState
 from store.partition import Partition
-from store.refs import tally
+from store.refs import MessageRecord, tally
 from store.txn import WriteTxn, places, sorted_uids
 from store.values import Flag
 
@@ -24,7 +25,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-BATCH = 1000                # rows that the purge reads, or forgets, at a time
+BATCH = 2000                # message files that the purge removes together: their names leave the disk with one sync,
+LOCKED = 64                 # while they go their rows are locked, so many at a time, and for
+HELD = 0.02                 # so many seconds,
+FORGOTTEN = 256             # and their records leave in transactions of so many
+EXPUNGES = 1000             # whose records are forgotten in one transaction
+
+Due = tuple[int, bytes]     # a message file on the purge list: when its last reference went, and the digest
 
 
 def expunge(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32] | None = None
@@ -76,58 +83,147 @@ def take_out(txn: WriteTxn, mailbox: MailboxId, state: MailboxState, gone: Rows,
     if release:
         now = int(time.time())
         txn.partition.removed.keep(now, mailbox, modseq, state.keywords, gone, txn.handle)
-        for mid, count, check in tally(mailbox, gone):
-            txn.refs.release(mid, count, check, txn.handle, now)
+        txn.refs.release_all(tally(mailbox, gone), now, txn.handle)
     uidlist: list[int] = uids.tolist()
     txn.partition.uidls.drop(mailbox, uidlist, txn.handle)
     return uidlist
 
 
-def purge(partition: Partition, now: float | None = None, most: int = 1000) -> int:
-    """Remove up to `most` of the message files that are `due`; how many."""
-    return sum(purge_one(partition, *item) for item in itertools.islice(due(partition, now), most))
+# The purge
+
+@frozen
+class Purged:
+    """Message files that were removed, and their octets; what could not be removed, and why, is in `failed`."""
+
+    files: int = 0
+    octets: int = 0
+    failed: Mapping[bytes, OSError] = field(factory=dict)
 
 
-def due(partition: Partition, now: float | None = None) -> Iterator[tuple[int, bytes]]:
-    """The message files whose last reference went longer ago than the purge delay: when, and the digest.
+@frozen
+class Batch:
+    """Message files that are due, those that are removed together: when the last reference went, and the digest."""
+
+    files: tuple[Due, ...]
+
+    def __str__(self) -> str:
+        first = f"message {self.files[0][1].hex()}"
+        return first if len(self.files) == 1 else f"{len(self.files)} messages, the first one {first}"
+
+
+@frozen
+class Staging:
+    """The serials of the files that were in `staging/` at that Unix time."""
+
+    when: int
+    serials: frozenset[int]
+
+    def may_have(self, serial: int, released: int) -> bool:
+        """Whether a message file whose last reference went then has a name there. What is released later may have come
+        later, too."""
+        return serial in self.serials or released >= self.when - 1
+
+
+def purge(partition: Partition, now: float | None = None, most: int = BATCH) -> int:
+    """Remove up to `most` of the message files that are `due`; how many. Raises OSError."""
+    files = tuple(itertools.islice((each for batch in due(partition, now) for each in batch.files), most))
+    purged = purge_batch(partition, files) if files else Purged()
+    for error in purged.failed.values():
+        raise error
+    return purged.files
+
+
+def due(partition: Partition, now: float | None = None) -> Iterator[Batch]:
+    """The message files whose last reference went longer ago than the purge delay.
 
     What was expunged as long ago can no longer be brought back. A snapshot keeps the files that had references when it
     was made. No transaction is open while the caller has its turn.
     """
-    until = min(int(time.time() if now is None else now) - partition.settings.purge_delay, partition.kept_since() - 1)
+    until = last_due(partition, time.time() if now is None else now)
     while _forget_expunged(partition, until):
         pass
     partition.flush()           # nothing can bring them back any more, also after a crash: now their files may go
-    batch: list[tuple[int, bytes]] = [(0, b"")]
-    while batch := list(itertools.islice(partition.refs.waiting(until, batch[-1]), BATCH)):
-        yield from batch
+    last: Due = (0, b"")
+    while files := tuple(itertools.islice(partition.refs.waiting(until, last), BATCH)):
+        last = files[-1]
+        yield Batch(files)
+
+
+def last_due(partition: Partition, now: float) -> int:
+    """Up to which Unix time the last reference of a message file must have gone for the file to be due."""
+    return min(int(now) - partition.settings.purge_delay, partition.kept_since() - 1)
 
 
 def _forget_expunged(partition: Partition, until: int) -> int:
     def work(txn: Txn) -> int:
-        items = list(itertools.islice(partition.removed.all(until, txn), BATCH))
+        items = list(itertools.islice(partition.removed.all(until, txn), EXPUNGES))
         for item in items:
             partition.removed.forget(item, txn)
         return len(items)
     return transact(partition.env, work)
 
 
-def purge_one(partition: Partition, released: int, mid: bytes) -> bool:
-    """Remove a message file that is due, unless it has references again; whether it has gone.
+def purge_batch(partition: Partition, files: Sequence[Due]) -> Purged:
+    """Remove the message files that are due, unless they have references again. One that cannot be removed, and its
+    record, stay. Raises OSError when it is not known what is on disk: then all records stay.
 
-    It goes while its row is locked, so that a message arriving with the same content waits, and comes anew. Cut off in
-    the middle, this leaves a record without references and without file, which `deliver` knows how to read.
+    A file goes while its row is locked, so that a message arriving with the same content waits, and comes anew. Its
+    record goes when the names of all files of the batch have left the disk: else a crash could bring a file back of
+    which nothing is known. In between, and when the purge is cut off, a record without references and without a file
+    is left, which `deliver` knows how to read, and which is still on the purge list. No lock is held during the sync.
     """
-    def work(txn: Txn) -> bool:
-        record = partition.refs.find_to_change(mid, txn)
-        doomed = record is not None and not record.references and record.released == released
-        if doomed and record is not None:
-            partition.forget_cached(record.serial, txn)
-            partition.files.remove(mid, record.serial)
-        partition.refs.forget(released, mid, doomed, txn)
-        return doomed
-
-    gone = transact(partition.env, work)
+    gone: dict[bytes, MessageRecord] = {}           # whose files are removed, also by a transaction that met a deadlock
+    failed: dict[bytes, OSError] = {}
+    files = sorted(files, key=itemgetter(1))        # in order of digest, as they lie in tables and folders
+    staged = Staging(int(time.time()), partition.files.staged())
+    at = 0
+    while at < len(files):
+        at += transact(partition.env, lambda txn, at=at: _unlink(       # type: ignore[misc]
+            partition, files[at:at + LOCKED], staged, gone, failed, txn))
     if gone:
-        log.info("purged message %s", mid.hex())
-    return gone
+        partition.files.sync_removed(gone)
+    kept = [each for each in files if each[1] not in failed]
+    for at in range(0, len(kept), FORGOTTEN):
+        transact(partition.env, lambda txn, some=kept[at:at + FORGOTTEN]: _forget(  # type: ignore[misc]
+            partition, some, gone, txn))
+    purged = Purged(len(gone), sum(record.size for record in gone.values()), failed)
+    if gone:
+        log.info("purged %d message files, %d octets", purged.files, purged.octets)
+    if log.isEnabledFor(logging.DEBUG):
+        for mid in gone:
+            log.debug("purged message %s", mid.hex())
+    return purged
+
+
+def _unlink(partition: Partition, some: Sequence[Due], staged: Staging, gone: dict[bytes, MessageRecord],
+            failed: dict[bytes, OSError], txn: Txn) -> int:
+    """Remove files that nothing refers to; how many of all have been dealt with when it has taken long enough."""
+    deadline = time.monotonic() + HELD
+    for done, (released, mid) in enumerate(some, 1):
+        record = partition.refs.find_to_change(mid, txn, raw=True)
+        if record is not None and not record.references and record.released == released:
+            try:
+                partition.files.remove(mid, record.serial if staged.may_have(record.serial, released) else None)
+            except OSError as error:
+                failed[mid] = error
+            else:
+                gone[mid] = record
+            if time.monotonic() > deadline:
+                return done
+    return len(some)
+
+
+def _forget(partition: Partition, some: Sequence[Due], gone: Mapping[bytes, MessageRecord], txn: Txn) -> None:
+    """Their names have left the disk: so do their records, unless a message has come again meanwhile."""
+    over = []
+    for released, mid in some:
+        now, record = partition.refs.find_to_change(mid, txn, raw=True), gone.get(mid)
+        if now is not None and not now.references and now.released == released:
+            if record is None or now.serial != record.serial:
+                continue                # it came, and went again: it is on the list for itself
+            partition.refs.forget_record(mid, txn)
+        over.append((released, mid))
+    for serial in sorted(gone[mid].serial for _, mid in some if mid in gone):
+        partition.forget_cached(serial, txn)
+    for released, mid in sorted(over):
+        partition.refs.forget(released, mid, False, txn)

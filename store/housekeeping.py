@@ -29,7 +29,7 @@ from store import (
     users,
 )
 from store.expiry.rounds import Rounds
-from store.expunge import due, purge_one
+from store.expunge import Batch, Due, due, purge_batch
 from store.recount import repair_damaged
 from store.snapshots import environments
 from store.store import Store
@@ -202,7 +202,7 @@ def one_process(store: Store) -> list[Task]:
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
             Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
             Task("pending", agreeing.SETTLED, agreeing.pending, agreeing.forget_pending),
-            Task("purge", PURGE_INTERVAL, _due, _purge, limited=True),
+            Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True),
             Task("mailboxes", MAILBOXES_INTERVAL, removal.due_mailboxes, removal.purge_mailbox, limited=True),
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
             Task("arrivals", ARRIVALS_INTERVAL, _arrivals, _forget_arrivals, limited=True),
@@ -296,17 +296,31 @@ def _forget_user(store: Store, user: str) -> int:
     return 1
 
 
-def _due(store: Store) -> Iterator[tuple[str, int, bytes]]:
-    """The message files that have been in no mailbox for longer than the purge delay."""
-    for name, partition in store.partitions.items():
-        for released, mid in due(partition):
-            yield name, released, mid
-        partition.flush()
+@define(eq=False)
+class _Purge:
+    """Removes message files that have been in no mailbox for longer than the purge delay, many at a time. One that
+    cannot be removed becomes an item of its own, which is what is reported."""
 
+    _failed: list[Due] = field(factory=list, init=False)
 
-def _purge(store: Store, item: tuple[str, int, bytes]) -> int:
-    name, released, mid = item
-    return int(purge_one(store.partitions[name], released, mid))
+    def items(self, store: Store) -> Iterator[tuple[str, Batch]]:
+        """Batches that are due."""
+        for name, partition in store.partitions.items():
+            for batch in due(partition):
+                self._failed.clear()
+                yield name, batch
+                yield from [(name, Batch((each,))) for each in self._failed]
+            partition.flush()
+
+    def work(self, store: Store, item: tuple[str, Batch]) -> int:
+        """Raises OSError."""
+        name, batch = item
+        purged = purge_batch(store.partitions[name], batch.files)
+        if len(batch.files) == 1:
+            for error in purged.failed.values():
+                raise error
+        self._failed = [each for each in batch.files if each[1] in purged.failed]
+        return len(batch.files)
 
 
 def _arrivals(store: Store) -> Iterator[tuple[str, bytes]]:

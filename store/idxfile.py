@@ -40,10 +40,9 @@ import numpy as np
 from attrs import asdict, field, fields, frozen
 from numpy.typing import NDArray
 
-from mboxlist import acl, annotations
 from mboxlist.disk import sync_folder
-from mboxlist.names import MAX_COMPONENT
 from store.errors import Problem, StoreError
+from store.idxhead import FORM
 from store.index import CHUNK, ROW, Rows
 from store.index import OWN as FLAGS
 from store.messagefiles import disk_problem
@@ -118,68 +117,12 @@ class Head:
             raise ValueError("the head is no object")
         known = {item.name: values[item.name] for item in fields(cls) if item.name in values}
         for name, value in known.items():
-            if not _FORM[name](value):
+            if not FORM[name](value):
                 raise ValueError(f"{name} is not what it should be")
         try:
             return cls(**known)
         except TypeError as error:
             raise ValueError(str(error)) from error
-
-
-def _number(most: int, least: int = 0) -> Any:
-    return lambda value: type(value) is int and least <= value < most
-
-
-def _text(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        value.encode()              # JSON can hold half of a surrogate pair; a database and a file name cannot
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _line(value: object) -> bool:
-    return _text(value) and "\n" not in str(value)
-
-
-def _list(inside: Any) -> Any:
-    return lambda value: isinstance(value, list) and all(inside(item) for item in value)
-
-
-def _object(inside: Any) -> Any:
-    return lambda value: isinstance(value, dict) and all(_text(key) and inside(item) for key, item in value.items())
-
-
-def _short(octets: int) -> Any:
-    """A text of at most so many octets that a key of a database can hold."""
-    return lambda value: _line(value) and "\0" not in value and len(value.encode()) <= octets
-
-
-def _map(key: Any, inside: Any, most: int) -> Any:
-    return lambda value: (isinstance(value, dict) and len(value) <= most
-                          and all(key(name) and inside(item) for name, item in value.items()))
-
-
-def _few(value: dict[str, dict[str, str]]) -> bool:
-    return sum(map(len, value.values())) <= annotations.MAX_ENTRIES
-
-
-_ACL = _map(_short(acl.MAX_IDENTIFIER), _short(len(acl.RIGHTS)), acl.MAX_ENTRIES)
-_VALUE = _short(-(-annotations.MAX_VALUE // 3) * 4)         # in base64
-_ANNOTATIONS = _map(_short(annotations.MAX_NAME), _map(_short(MAX_COMPONENT), _VALUE, annotations.MAX_ENTRIES),
-                    annotations.MAX_ENTRIES)
-_U32, _U64 = _number(1 << 32), _number(1 << 63)
-_FORM = {
-    "id": _number(1 << 32, 1), "name": _line, "owner": _line, "partition": _text, "uidvalidity": _U32,
-    "uidnext": _number(1 << 32, 1), "highestmodseq": _number(1 << 63, 1), "epoch": _U32, "recent": _U32,
-    "removed": _U32, "created": _U64, "special_use": lambda value: value is None or _text(value), "quota_root": _line,
-    "limits": _object(lambda value: _list(_number(1 << 63, -2))(value) and len(value) == 2), "acl": _ACL,
-    "annotations": lambda value: _ANNOTATIONS(value) and _few(value),
-    "keywords": lambda value: _list(_line)(value) and len(value) <= 64,
-    "subscriptions": _list(_text), "readers": _list(_text), "records": _U32, "written": _U64, "store": _text,
-}
 
 
 @frozen(eq=False)
@@ -490,6 +433,8 @@ def _table(octets: _Octets, sections: list[_Section], name: str, form: "np.dtype
     if section.item != form.itemsize or section.size % form.itemsize or section.block % form.itemsize:
         findings.append(f"its section {name} is not what it should be")
         return np.empty(0, form)
+    if _is_whole(octets, section):      # nearly every one: no copy, since what was read has it in one piece
+        return np.frombuffer(octets.between(section.start, section.start + section.size), form)
     good, lost, reached = [], 0, 0
     for at, piece in _blocks(octets, section):
         reached = min(at + section.block, section.size)
@@ -500,6 +445,12 @@ def _table(octets: _Octets, sections: list[_Section], name: str, form: "np.dtype
     lost += (section.size - reached) // form.itemsize
     if lost:
         findings.append(f"its section {name} has lost {lost} of {section.size // form.itemsize} items")
-    if not lost:                # no copy: the blocks lie side by side in what was read
-        return np.frombuffer(octets.between(section.start, section.start + section.size), form)
     return np.frombuffer(b"".join(good), form)
+
+
+def _is_whole(octets: _Octets, section: _Section) -> bool:
+    """Whether all of a section is there, and is what it was."""
+    data, block, check = octets.between(section.start, section.start + section.size), section.block, zlib.crc32
+    table = octets.between(section.start - 4 * section.checks, section.start)
+    return len(data) == section.size and len(table) == 4 * section.checks and table.tobytes() == np.fromiter(
+        (check(data[at:at + block]) for at in range(0, len(data), block)), "<u4", section.checks).tobytes()

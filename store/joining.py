@@ -30,6 +30,7 @@ from store.landing import Landing, NotCarried, refer, usable
 from store.messagefiles import MID_OCTETS, SPILL, Staged
 from store.partition import Partition
 from store.refs import MessageRecord, tally
+from store.standing import fits
 from store.txn import WriteTxn, places
 
 if TYPE_CHECKING:
@@ -226,6 +227,9 @@ def _bring(partition: Partition, piece: list[Group], done: Joined) -> dict[bytes
     try:
         for group in piece:
             known = usable(partition, group.mid)
+            if known is None and not fits(partition, group.mid, 0):
+                done.left["their content has lost its file"] += len(group.members)
+                continue
             staged = _copy(partition, group) if known is None else None
             new = None if staged is None else staged.cached
             if known is not None:

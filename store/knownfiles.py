@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from attrs import define, evolve
 
+from mboxlist.bulk import Load
+from store.bulkrows import files_of, give_files
 from store.claims import Claims, Digests, is_among
-from store.errors import StoreError
+from store.errors import Problem, StoreError
 from store.index import ROW
 from store.loading import tidy
 from store.messagefiles import MID_OCTETS
@@ -79,7 +81,7 @@ class KnownFiles:
         self._tell(names, changed, gone)
 
     def _put_all(self) -> None:
-        """Records of all these files, of which nothing was known: as they are stored, millions of them."""
+        """Records of all these files, of which nothing was known: millions of them. Raises OSError."""
         claims = self.claims
         stored = np.zeros(len(claims), STORED)
         for name in ("serial", "references", "size", "check"):
@@ -87,14 +89,11 @@ class KnownFiles:
         for at in np.flatnonzero(claims["size"] == 0).tolist():
             stored["size"][at] = self._octets(claims["mid"][at].tobytes(), int(claims["serial"][at]))
         stored["trace"] = UNSEEN_TRACE
-        mids, octets, width = claims["mid"].tolist(), stored.tobytes(), STORED.itemsize
-        for first in range(0, len(mids), MESSAGES):
-            def work(txn: WriteTxn, first: int = first) -> None:
-                for at in range(first, min(first + MESSAGES, len(mids))):
-                    txn.refs.write_stored(mids[at], octets[at * width:at * width + width], txn.handle)
-
-            self.partition.transact(work)
-            tidy(self.partition)
+        partition, table = self.partition, self.partition.refs.messages
+        with Load.begin(partition.env.folder / table.name, files_of) as load:
+            give_files(load, claims["mid"], stored)
+            load.end()
+            partition.env.exchange(table, load.file)
 
     def _tell(self, names: Digests, changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
         unknown = self._unknown(names, self.claims)
@@ -159,10 +158,12 @@ class KnownFiles:
 
 def _digests(names: list[str]) -> bytes:
     """The digests that these are the names of; other names are left out."""
-    try:
-        return bytes.fromhex("".join(name for name in names if len(name) == 2 * MID_OCTETS))
-    except ValueError:
-        return b"".join(_digests([name]) for name in names) if len(names) > 1 else b""
+    joined = "".join([name for name in names if len(name) == 2 * MID_OCTETS])
+    with contextlib.suppress(ValueError):
+        found = bytes.fromhex(joined)
+        if found.hex() == joined:               # `fromhex` takes blanks and capital letters, too
+            return found
+    return b"".join(_digests([name]) for name in names) if len(names) > 1 else b""
 
 
 # In the background
@@ -191,5 +192,8 @@ def cache_one(store: "Store", item: tuple[str, bytes]) -> int:
             row["mid"], row["serial"] = mid, record.serial
             partition.rebuild_cached(row[0])
     except StoreError as error:
-        log.error("message file %s cannot be used: %s; bring it back from a backup", mid.hex(), error)
+        if error.problem is not Problem.CORRUPT:
+            log.warning("the cache record of %s is made when it is needed: %s", mid.hex(), error)
+        else:
+            log.error("message file %s cannot be used: %s; bring it back from a backup", mid.hex(), error)
     return 1

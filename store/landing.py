@@ -13,11 +13,13 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxId
+from store.errors import StoreError
 from store.index import Rows, chunk_key, decode, take
-from store.messagefiles import Staged
+from store.messagefiles import Staged, Volume
 from store.partition import Partition
 from store.refs import MessageRecord, tally
 from store.settings import SYNC_LEVELS
+from store.standing import put_back, require_fit
 from store.txn import WriteTxn
 
 log = logging.getLogger(__name__)
@@ -58,18 +60,35 @@ def in_threads(work: list[Callable[[], None]]) -> None:
 @define(eq=False)
 class Landing:
     """Files on their way to a partition. `octets` and `files` are how much has come, `side_by_side` see `Threads`;
-    `most` is how many are put on record together."""
+    `most` is how many are put on record together; `at_once`: with one sync of the file system, which is what many cost
+    least by."""
 
     target: Partition
     side_by_side: SideBySide = one_by_one
     octets: int = 0
     files: int = 0
     most: int = FILES
+    at_once: bool = False
     held: int = field(default=0, init=False)        # octets of the batch
     batch: dict[bytes, Staged] = field(factory=dict, init=False)
+    _volume: Volume | None = field(default=None, init=False)
+
+    def begin(self) -> None:
+        """A file is about to be written."""
+        if self.at_once and self._volume is None:
+            self._volume = Volume(self.target.files.folder)
 
     def add(self, staged: Staged) -> None:
-        """A file that has come whole; `keep` is to follow. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        """A file that has come whole; `keep` is to follow. Raises StoreError CORRUPT, and then the file goes;
+        DISK_FULL, UNAVAILABLE."""
+        try:
+            require_fit(self.target, staged)
+        except StoreError:
+            staged.abort()
+            raise
+        if self.at_once:
+            staged.spill()
+            staged.close()
         self.batch[staged.mid] = staged
         self.held += staged.size
 
@@ -79,13 +98,19 @@ class Landing:
             self.keep()
 
     def keep(self) -> None:
-        """Have what has come on disk, and on record. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        """Have what has come on disk, and on record; a file that had been lost has its place then. Raises StoreError
+        DISK_FULL, UNAVAILABLE."""
         batch = [staged for _, staged in sorted(self.batch.items())]
         if not batch:
             return
         if self.target.settings.sync == SYNC_LEVELS[-1]:
             for staged in batch:
-                staged.spill()
+                if not self.at_once:
+                    staged.spill()
+                staged.on_disk = True
+        elif self._volume is not None:
+            self._volume.sync()
+            for staged in batch:
                 staged.on_disk = True
         else:
             self.side_by_side([staged.sync for staged in batch])
@@ -95,7 +120,12 @@ class Landing:
         def work(txn: WriteTxn) -> list[Staged]:
             ours = []
             for staged in batch:
-                if usable(self.target, staged.mid, txn) is None:
+                if usable(self.target, staged.mid, txn) is not None:
+                    continue
+                known = txn.refs.find(staged.mid, txn.handle)
+                if known is not None and known.references:
+                    put_back(self.target, staged, txn)
+                else:
                     record = MessageRecord(staged.serial, 0, staged.size, staged.trace, now)
                     txn.refs.park(staged.mid, record, txn.handle)
                     self.target.write_cached(staged.serial, staged.cached, txn.handle)
@@ -146,11 +176,10 @@ class Landing:
 
 
 def usable(partition: Partition, mid: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:
-    """What the partition knows of that content, if it has its file; within a transaction it stays so."""
+    """What the partition knows of that content, if it has its file, as long as it should be; within a transaction it
+    stays so. Without the file nobody may be told that a message is kept, even if other records refer to it."""
     record = partition.refs.find(mid) if txn is None else txn.refs.find_to_change(mid, txn.handle)
-    if record is not None and not record.references and partition.files.locate(mid, record.serial) is None:
-        return None
-    return record
+    return record if record is not None and partition.files.is_whole(mid, record.serial, record.size) else None
 
 
 def head_of(partition: Partition, mid: bytes, record: MessageRecord) -> bytes:
@@ -159,12 +188,14 @@ def head_of(partition: Partition, mid: bytes, record: MessageRecord) -> bytes:
         return file.read(0, record.trace)
 
 
-def refer(txn: WriteTxn, mailbox: MailboxId, rows: Rows) -> None:
-    """Count the references of translated records. Raises NotCarried when a file is no longer as it was."""
+def refer(txn: WriteTxn, mailbox: MailboxId, rows: Rows, *, seen: bool = False) -> None:
+    """Count the references of translated records; files that were `seen` just now, and that nobody can have
+    purged since, are not looked at again. Raises NotCarried when a file is no longer as it was."""
     serials = dict(zip(rows["mid"].tolist(), rows["serial"].tolist(), strict=True))
     for mid, count, check in tally(mailbox, rows):
-        record = usable(txn.partition, mid, txn)
-        if record is None or record.serial != serials[mid]:
+        record = txn.refs.find_to_change(mid, txn.handle)
+        if record is None or record.serial != serials[mid] or not (seen and record.references) and not (
+                txn.partition.files.is_whole(mid, record.serial, record.size)):
             raise NotCarried
         txn.refs.add(mid, count, check, txn.handle)
 

@@ -1,6 +1,5 @@
 """A mailbox as its readers see it: its state and its records."""
 
-import struct
 from bisect import bisect_left
 from typing import Any
 
@@ -10,10 +9,11 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
+from store.figures import FIGURES
 from store.index import Rows
 from store.values import Flag
 
-_STATE = struct.Struct("<IIQQIIIIQIQIIB")
+_STATE = FIGURES
 _REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` are, which come last
 _EPOCH = 48
 _SEEN, _DELETED = Flag.SEEN.value, Flag.DELETED.value

@@ -16,21 +16,21 @@ import hashlib
 import logging
 import os
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 from mboxlist.disk import is_disk_full, sync_folder
 from store.cache import CachedMessage, render
 from store.errors import Problem, StoreError
-from store.mime import Scanner
 
 log = logging.getLogger(__name__)
 
 MID_OCTETS = 32             # BLAKE2b, 256 bits
 SPILL = 128 * 1024          # octets kept in memory before the file is made, and between writes to it
 SPARE = ".new"              # ends a name that a file has while it takes the place of another
+FEW_FOLDERS = 8             # that are synced one by one; more of them are synced with all of the file system
 _OVERFULL = 4 * SPILL       # `write` itself writes to the file when nobody has called `spill` by then
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -43,7 +43,7 @@ class MessageFiles:
         self.staging = partition / "staging"
         self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file
         self._settling: deque[int] = deque()
-        self._receiving: WeakValueDictionary[int, Staged] = WeakValueDictionary()
+        self._receiving: weakref.WeakValueDictionary[int, Staged] = weakref.WeakValueDictionary()
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self._names = -1                # an open descriptor of `staging/`
 
@@ -184,26 +184,50 @@ class MessageFiles:
                 os.replace(spare, final)
         self._settling.append(serial)
 
-    def is_there(self, mid: bytes, serial: int) -> bool:
-        """Whether the file has a name."""
+    def is_whole(self, mid: bytes, serial: int, octets: int) -> bool:
+        """Whether the file that a reader would open is there, and has so many octets."""
         final = self.path(mid)
-        return os.path.exists(final) or os.path.exists(self.staged_path(serial)) or os.path.exists(final)
+        for path in (final, self.staged_path(serial), final):
+            try:
+                return os.stat(path).st_size == octets
+            except OSError:
+                continue
+        return False
 
-    def put_back(self, mid: bytes, serial: int) -> None:
-        """Give a synced message the name of a file that was lost, on disk when this returns. Raises StoreError."""
-        final = self.path(mid)
+    def put_back(self, mid: bytes, serial: int, lost: int) -> None:
+        """Have a synced message in place of a file that was lost or cut off, whose serial was `lost`; on disk when this
+        returns. Raises StoreError."""
+        final, staged = self.path(mid), self.staged_path(serial)
         try:
-            os.link(self.staged_path(serial), final)
+            _remove(staged + SPARE)
+            os.link(staged, staged + SPARE)
+            os.replace(staged + SPARE, final)
             sync_folder(Path(final).parent)
+            if lost != serial:
+                _remove(self.staged_path(lost))         # or the next start would give it the name again
         except OSError as error:
             raise disk_problem(error) from error
 
-    def remove(self, mid: bytes, serial: int) -> None:
-        """Take both names away, on disk when this returns. Raises OSError."""
-        for path in (self.path(mid), self.staged_path(serial)):
-            if os.path.lexists(path):
-                _remove(path)
-                sync_folder(Path(path).parent)
+    def staged(self) -> frozenset[int]:
+        """The serials of the files in `staging/`. Raises OSError."""
+        return frozenset(int(name, 16) for name in os.listdir(self._staging) if _is_serial(name))
+
+    def remove(self, mid: bytes, serial: int | None) -> None:
+        """Take the name away, and with a serial the staged one as well. After a crash it may be there again, unless
+        `sync_removed` has been called. Raises OSError."""
+        _remove(self.path(mid))
+        if serial is not None:
+            _remove(self.staged_path(serial))
+
+    def sync_removed(self, mids: Collection[bytes]) -> None:
+        """Return when the names that `remove` has taken away are not on disk any more. (A staged one may be, but when
+        nothing is known of its serial the next start sweeps it.) For a thread. Raises OSError."""
+        folders = {os.path.dirname(self.path(mid)) for mid in mids}
+        if len(folders) > FEW_FOLDERS:
+            sync_file_system(self.folder)
+        else:
+            for folder in sorted(folders):
+                sync_folder(Path(folder))
 
     def settle(self) -> int:
         """Put the names that `place` gave on disk and take the staged ones away; how many. For a thread: it syncs."""
@@ -259,10 +283,11 @@ class Staged:
     """A message being received: `write` its octets, then `finish`, `sync`, and deliver it; or `abort`.
 
     `trace` is the trace header that stands before the content and is not part of the digest; `named`: its file has been
-    made ready, and its name is on disk.
+    made ready, and its name is on disk. `cached` is its cache record, if that came with it, and is used if it fits.
     """
 
-    def __init__(self, files: MessageFiles, serial: int, trace: bytes, limit: int, *, named: bool = False) -> None:
+    def __init__(self, files: MessageFiles, serial: int, trace: bytes, limit: int, *, named: bool = False,
+                 cached: CachedMessage | None = None) -> None:
         self.files = files
         self.serial = serial
         self.trace = len(trace)
@@ -272,15 +297,17 @@ class Staged:
         self.message_id = b""           # of its header; `finish` finds it
         self.named = named
         self.on_disk = False
+        self.written = False            # some of it, or all
         self.committed = False          # index records refer to this file
+        from store.mime import Scanner  # here: who receives nothing does without
         self._limit = limit + len(trace)
         self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
         self._undigested: list[bytes] = []
-        self._scanner = Scanner()
+        self._scanner = Scanner() if cached is None else None
         self._waiting = [trace]
         self._held = len(trace)
         self._file = -1
-        self._cached: CachedMessage | None = None
+        self._cached = cached
         files.received(self)
 
     def write(self, data: bytes) -> None:
@@ -288,7 +315,8 @@ class Staged:
         self.size += len(data)
         if self.size > self._limit:
             raise StoreError(Problem.TOO_BIG)
-        self._scanner.feed(data)
+        if self._scanner is not None:
+            self._scanner.feed(data)
         self._waiting.append(data)
         self._undigested.append(data)
         self._held += len(data)
@@ -308,6 +336,7 @@ class Staged:
             if self._file < 0:
                 flags = os.O_WRONLY | os.O_CLOEXEC | (0 if self.named else os.O_CREAT | os.O_EXCL)
                 self._file = os.open(self.files.staged_path(self.serial), flags, 0o600)
+            self.written = True
             view = memoryview(data)
             while view:
                 view = view[os.write(self._file, view):]
@@ -323,13 +352,15 @@ class Staged:
     @property
     def costly(self) -> bool:
         """Whether `finish` has so much of headers to work on that it belongs into a thread."""
-        return self._scanner.parsed > SPILL // 2
+        return self._scanner is not None and self._scanner.parsed > SPILL // 2
 
     def finish(self) -> None:
         """The content is complete: the digest is known, and so is the structure."""
         if not self.mid:
             self._digest_held()
             self.mid = self._digest.digest()
+            if self._scanner is None:
+                return
             message = self._scanner.finish()
             self.message_id = (message.envelope or {}).get(b"message-id", b"").strip()
             self._cached = render(message, self.mid, self.trace)
@@ -365,13 +396,13 @@ class Staged:
         """Forget the message, and its file unless that is committed: its staged name is what is on disk then."""
         if self.committed:
             self.close()
-        elif self._file >= 0 or self.on_disk:
+        elif self._file >= 0 or self.on_disk or self.written:
             self.close()
             try:
                 _remove(self.files.staged_path(self.serial))
             except OSError:             # it is not the reason for which the message was refused; a sweep comes later
                 log.exception("message %016x was not delivered, and its file stays", self.serial)
-            self.on_disk = self.named = False
+            self.on_disk = self.named = self.written = False
         elif self.named:
             self.files.give_back(self.serial)
             self.named = False
@@ -478,14 +509,35 @@ class MessageFile:
         self.close()
 
 
-def sync_file_system(folder: Path) -> None:
-    """Return when everything written to the file system of `folder` is on disk (syncfs(2)). Raises OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+class Volume:
+    """A file system to which files are written that are to be on disk together. It is opened before they are written:
+    so `sync` learns of every write that has failed since (syncfs(2))."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise disk_problem(error) from error
+        weakref.finalize(self, os.close, self._handle)
+
+    def sync(self) -> None:
+        """Return when everything is on disk. For a thread. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        try:
+            sync_file_system(self._handle)
+        except OSError as error:
+            raise disk_problem(error) from error
+
+
+def sync_file_system(folder: Path | int) -> None:
+    """Return when everything written to the file system of `folder` (or of what is open) is on disk (syncfs(2)).
+    Raises OSError."""
+    handle = folder if isinstance(folder, int) else os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if _libc.syncfs(handle) != 0:
             raise OSError(ctypes.get_errno(), "syncfs")
     finally:
-        os.close(handle)
+        if handle is not folder:
+            os.close(handle)
 
 
 def disk_problem(error: OSError) -> StoreError:

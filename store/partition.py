@@ -3,6 +3,7 @@
 A partition is a complete shard of the store: message files, indexes, quota and log lie together on one volume.
 """
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -34,13 +35,11 @@ from store.heads import Heads
 from store.index import Rows, is_whole, message_of, writable
 from store.mailbox import MailboxState, charged_root, is_here
 from store.messagefiles import MessageFile, MessageFiles, Staged, disk_problem
-from store.mime import parse
 from store.pictures import Pictures
 from store.portable import Unwritten
 from store.quota import QuotaTable
 from store.readers import Readers
 from store.refs import UNSEEN_TRACE, MessageRecord, References
-from store.remains import trace_of
 from store.removed import Removed
 from store.settings import Settings
 from store.txn import WriteTxn, state_key
@@ -394,6 +393,10 @@ class Partition:
         get = self._cache.get
         return [_cached(get(serial.to_bytes(8, "big"), txn)) for serial in serials]
 
+    def stored_cached(self, serials: Sequence[int]) -> list[bytes | None]:
+        """The cache records of arrivals, whose serials ascend, as they are stored."""
+        return self._cache.pick([_serial_key(serial) for serial in serials])
+
     def are_cached(self, serials: NDArray[np.uint64], mids: Sequence[bytes], traces: NDArray[Any]
                    ) -> NDArray[np.bool_]:
         """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
@@ -404,50 +407,51 @@ class Partition:
         return sound
 
     def _seen(self, mid: bytes, record: MessageRecord) -> MessageRecord:
-        """What is known of a message file, with what it says itself. One that cannot be read has no trace header."""
-        path = self.files.locate(mid, record.serial)
-        try:
-            found = None if path is None else trace_of(path, mid, ())
-        except (OSError, StoreError):
-            found = None
-        return evolve(record, trace=0) if found is None else evolve(record, trace=found[0], size=found[1])
+        """What is known of a message file, with what it says itself."""
+        from store.remains import seen  # here, as below: who only reads whole tables does without
+        return seen(self.files, mid, record)
 
     def settle_file(self, mid: bytes) -> MessageRecord | None:
         """What is known of a message file, which is looked at now if nobody has done so since databases were made anew.
 
-        Raises StoreError CORRUPT when it is missing or damaged.
+        Raises StoreError CORRUPT when it is missing or damaged; once it has been brought back it is looked at anew.
         """
         record = self.refs.find(mid, raw=True)
         if record is None or record.trace != UNSEEN_TRACE:
             return record
+        from store.remains import trace_of
         path = self.files.locate(mid, record.serial)
-        seen = None if path is None else trace_of(path, mid, ())
+        found = None if path is None else trace_of(path, mid, ())
+        if found is None:
+            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {mid.hex()} is "
+                             + ("missing" if path is None else "damaged"))
+        trace, size = found
 
         def work(txn: WriteTxn) -> MessageRecord | None:
             now = txn.refs.find_to_change(mid, txn.handle, raw=True)
             if now is not None and now.trace == UNSEEN_TRACE:
-                now = evolve(now, trace=0) if seen is None else evolve(now, trace=seen[0], size=seen[1])
+                now = evolve(now, trace=trace, size=size)
                 txn.refs.write(mid, now, txn.handle)
             return now
 
-        record = self.transact(work)
-        if seen is None:
-            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {mid.hex()} is "
-                             + ("missing" if path is None else "damaged"))
-        return record
+        return self.transact(work)
 
     def rebuild_cached(self, row: np.void) -> CachedMessage:
-        """The cache record of a message, made from its file and kept. Raises StoreError CORRUPT."""
+        """The cache record of a message, made from its file and kept; while the store is held still it is not, since
+        who reads must not wait. Raises StoreError CORRUPT."""
         mid = bytes(row["mid"])
         record = self.refs.find(mid)
         if record is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {mid.hex()}")
         cached = self.cached_anew(mid, record)
-        self.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
+        if not self.env.held_still:
+            with contextlib.suppress(StandsStill):
+                self.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
         return cached
 
     def cached_anew(self, mid: bytes, record: MessageRecord) -> CachedMessage:
         """The cache record of a message file, made from it. Raises StoreError CORRUPT."""
+        from store.mime import parse  # here: as above
         with self.files.open(mid, record.serial, record.trace, record.size - record.trace) as file:
             return render(parse(file.read, file.size), mid, record.trace)
 

@@ -11,8 +11,9 @@ and nothing that changes the store can be done to one by mistake.
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary
@@ -21,6 +22,7 @@ import numpy as np
 from attrs import define, evolve, field
 from numpy.typing import NDArray
 
+from mboxlist.acl import identifiers
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.hotcopy import Still
 from mboxlist.kv import Failure
@@ -31,15 +33,18 @@ from store.cache import CachedMessage, render
 from store.columns import Columns
 from store.errors import Problem, StoreError
 from store.heads import Heads
-from store.index import Rows, chunk_key, is_whole, join
+from store.index import CHUNK, Rows, chunk_key, is_whole, join
 from store.mailbox import Mailbox, MailboxState
 from store.messagefiles import MessageFile, MessageFiles, disk_problem
 from store.mime import parse
 from store.partition import FORMAT, META, META_KEY
 from store.prepared import Prepared
+from store.readers import Readers, overlay
 from store.refs import References
+from store.remains import seen
 from store.snapshots import LIST, Snapshot
 from store.txn import state_key
+from store.values import Flag
 from store.vanished import Vanished
 
 if TYPE_CHECKING:
@@ -74,8 +79,9 @@ class PastPartition:
         self._states = self._still.table("state.db")
         self._index = self._still.table("index.db")
         self._cache = self._still.table("cache.db")
-        self._refs = References(self._still.table("messages.db"), self._still.table("purge.db"))
+        self._refs = References(self._still.table("messages.db"), self._still.table("purge.db"), partial(seen, files))
         self._vanished = Vanished(self._still.table("vanished.db"))
+        self._readers = Readers(self._still.table("seen.db"))
         try:
             self._epoch = _epoch_of(self._states.get(META_KEY) or b"")
         except BaseException:
@@ -97,6 +103,11 @@ class PastPartition:
         if not all(map(is_whole, values)):
             raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
         return join(values)
+
+    def as_seen(self, mailbox: MailboxId, rows: Rows, reader: str, private: int) -> Rows:
+        """The records with the reader's own flags in the place of the owner's. Raises StoreError CORRUPT."""
+        numbers: list[int] = np.unique((rows["uid"] - 1) // CHUNK).tolist()
+        return overlay(rows, self._readers.of(mailbox, reader, numbers), private)
 
     def vanished(self, mailbox: MailboxId, since: int) -> NDArray[np.uint32] | None:
         """See `Store.vanished`."""
@@ -150,7 +161,7 @@ class Past:
     _prepared: Prepared | None = None
     _list: PastList | None = None
     _partitions: dict[str, PastPartition] = field(factory=dict)
-    _pictures: WeakValueDictionary[int, Mailbox] = field(factory=WeakValueDictionary)
+    _pictures: WeakValueDictionary[tuple[int, str], Mailbox] = field(factory=WeakValueDictionary)
     _lock: threading.Lock = field(factory=threading.Lock)
 
     @property
@@ -164,45 +175,68 @@ class Past:
 
     # Mailboxes, for a thread
 
-    def mailboxes(self, inbox: MailboxEntry) -> list[MailboxEntry]:
-        """All mailboxes then of the user whose INBOX this is now, in order of name.
+    def user(self, inbox: MailboxEntry) -> str:
+        """What the user was called whose INBOX this is now; "" for one who was not there.
 
         An INBOX keeps its id when the user is renamed, and one who has got the name of a user who is no more has
         another: what belongs to whom goes by that.
         """
         with _problems():
+            then = self._mailboxes().find_id(inbox.id)
+            return then.name.owner if then is not None and then.name.is_inbox() else ""
+
+    def mailboxes(self, inbox: MailboxEntry) -> list[MailboxEntry]:
+        """All mailboxes then of the user whose INBOX this is now, in order of name."""
+        user = self.user(inbox)
+        with _problems():
+            return [_foreign(entry) for entry in self._mailboxes().below(user)] if user else []
+
+    def shared(self, user: str, groups: Collection[str]) -> list[MailboxEntry]:
+        """Mailboxes of others then, and public ones, that such a user may have been able to look up."""
+        with _problems():
             mailboxes = self._mailboxes()
-            then = mailboxes.find_id(inbox.id)
-            if then is None or not then.name.is_inbox():
-                return []
-            return [_foreign(entry) for entry in mailboxes.below(then.name.owner)]
+            found = (mailboxes.find(name) for name in sorted(mailboxes.granted.of(identifiers(user, groups)), key=str)
+                     if name.owner != user)
+            return [_foreign(entry) for entry in found if entry is not None]
 
     def mailbox(self, inbox: MailboxEntry, path: str) -> MailboxEntry:
         """The one of that name, of the same user. Raises StoreError NO_MAILBOX."""
+        user = self.user(inbox)
+        if not user:
+            raise StoreError(Problem.NO_MAILBOX)
+        return self.named(MailboxName(user, path))
+
+    def named(self, name: MailboxName) -> MailboxEntry:
+        """The one of that name, whoever's. Raises StoreError NO_MAILBOX."""
         with _problems():
-            mailboxes = self._mailboxes()
-            then = mailboxes.find_id(inbox.id)
-            if then is None or not then.name.is_inbox():
-                raise StoreError(Problem.NO_MAILBOX)
-            entry = mailboxes.find(MailboxName(then.name.owner, path))
+            entry = self._mailboxes().find(name)
         if entry is None:
             raise StoreError(Problem.NO_MAILBOX)
         return _foreign(entry)
 
-    def state(self, entry: MailboxEntry) -> MailboxState:
-        """The mailbox's figures. Raises StoreError NO_MAILBOX."""
+    def state(self, entry: MailboxEntry, reader: str = "") -> MailboxState:
+        r"""The mailbox's figures; what is unseen is counted by the \Seen of the reader's own. Raises StoreError
+        NO_MAILBOX, CORRUPT."""
+        if reader and self.store.settings.private_bits & Flag.SEEN:
+            mailbox = self.open_mailbox(entry, reader)
+            unseen = np.count_nonzero(mailbox.rows["flags"] & np.uint16(Flag.SEEN) == 0)
+            return evolve(mailbox.state, unseen=int(unseen))
         with _problems():
             return self.partition(entry.partition).state(_own(entry))
 
-    def open_mailbox(self, entry: MailboxEntry) -> Mailbox:
-        """The mailbox. Raises StoreError NO_MAILBOX, CORRUPT."""
+    def open_mailbox(self, entry: MailboxEntry, reader: str = "") -> Mailbox:
+        """The mailbox; one of others' with the flags that the `reader`, by the name of then, had of its own. Raises
+        StoreError NO_MAILBOX, CORRUPT."""
         with _problems():
             partition = self.partition(entry.partition)
-            known = self._pictures.get(entry.id)
+            known = self._pictures.get((entry.id, reader))
             if known is not None and known.entry == entry:
                 return known
-            found = Mailbox(entry, partition.state(_own(entry)), partition.rows(_own(entry)))
-            self._pictures[entry.id] = found
+            rows = partition.rows(_own(entry))
+            if reader:
+                rows = partition.as_seen(_own(entry), rows, reader, self.store.settings.private_bits)
+            found = Mailbox(entry, partition.state(_own(entry)), rows, reader)
+            self._pictures[entry.id, reader] = found
             return found
 
     # Messages

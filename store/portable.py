@@ -223,13 +223,15 @@ def write_what_is_left(store: "Store") -> None:
     """
     if look(store.root / "run")[1]:
         return
-    for partition in store.partitions.values():
+    partitions = tuple(store.partitions.values())
+    for partition in (*partitions, *partitions):        # what has moved keeps its old file until the new one is there
         partition.unwritten.stop.set()
+        write_round(store, partition, hurry=True)
+    for partition in partitions:
         try:
-            write_round(store, partition, hurry=True)
             if partition.unwritten.changed:
                 mark_behind(partition.folder)
-        except (OSError, Failure):
+        except OSError:
             log.exception("some store.idx on partition %s are not up to date", partition.name)
 
 

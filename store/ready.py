@@ -8,7 +8,6 @@ from pathlib import Path
 from store.errors import Problem, StoreError
 from store.messagefiles import sync_file_system
 from store.partition import Partition
-from store.remains import likely_digests
 
 
 def prepare(root: Path, target: Path, names: Sequence[str]) -> dict[str, list[list[Path]]]:
@@ -60,6 +59,7 @@ def _link(path: Path, copy: Path) -> bool:
 def adopt(staging: Path, messages: Path) -> list[list[Path]]:
     """Give the files in `staging/` names in `messages/`, since a store that opens sweeps what it does not know: what
     was committed may not have got there yet. For each the names that it got: the right one is known later."""
+    from store.remains import likely_digests  # here: it takes messages apart
     adopted = []
     for path in sorted(staging.iterdir()) if staging.is_dir() else []:
         if path.is_file() and path.stat().st_size:      # empty ones wait for messages

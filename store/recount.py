@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CACHED = 1000               # messages whose cache records are looked at at a time
-USES = np.dtype([("serial", "<u8"), ("mark", "<u8"), ("references", "<u4"), ("check", "<u8")])    # of a record: its
-# mark, and what is counted of its message file
+# Of a record: its mark; and of its message file the digest, and what messages.db says.
+USES = np.dtype([("mark", "<u8"), ("mid", "V32"), ("serial", "<u8"), ("references", "<u4"), ("check", "<u8"),
+                 ("size", "<u8"), ("trace", "<u4")])
 FIGURES = ("uidvalidity", "uidnext", "highestmodseq", "recent", "messages", "unseen", "deleted", "octets", "logged")
 
 
@@ -56,27 +57,39 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
     return done
 
 
-def recount_some(store: "Store", partition: Partition, mailboxes: Iterable[MailboxId]) -> list[Correction]:
+def recount_some(store: "Store", partition: Partition, mailboxes: Iterable[MailboxId]
+                 ) -> tuple[list[Correction], NDArray[Any] | None]:
     """The same for these mailboxes alone, and quota. The references to message files are counted over the whole
-    partition if something was wrong, or if those from these mailboxes alone cannot be what was counted."""
+    partition if something was wrong, or if those from these mailboxes alone cannot be what was counted. If nothing was,
+    also the USES of the records, one for each message, for who looks at these next."""
     done: list[Correction] = []
-    used = []
+    used, complete = [_no_uses()], True
     for mailbox in mailboxes:
         corrections, uses = _mend_mailbox(store, partition, mailbox)
         done += corrections
-        used.append(uses)
+        if uses is None:
+            complete = False
+        else:
+            used.append(uses)
     done += recount_quota(partition)
-    if done or _are_doubtful(np.concatenate(used) if used else _no_uses()):
+    uses = np.concatenate(used)
+    uses = uses[np.argsort(uses["serial"], kind="stable")]
+    if done or _are_doubtful(uses):
         done += recount_references(partition)
     partition.flush()
-    return done
+    if done or not complete:
+        return done, None
+    first = np.ones(len(uses), np.bool_)
+    first[1:] = uses["mid"][1:] != uses["mid"][:-1]
+    return done, uses[first]
 
 
-def _mend_mailbox(store: "Store", partition: Partition, mailbox: MailboxId) -> tuple[list[Correction], NDArray[Any]]:
-    """What was done, and the USES of its records."""
+def _mend_mailbox(store: "Store", partition: Partition, mailbox: MailboxId
+                  ) -> tuple[list[Correction], NDArray[Any] | None]:
+    """What was done, and the USES of its records; None where it has not looked at any."""
     found = whereabouts(store, mailbox)
     if found is None or found[0].partition != partition.name:
-        return [], _no_uses()
+        return [], None
     done = repair_mailbox(store, found[0]) if broken_chunks(partition, mailbox) else []
     corrections, uses = partition.transact(lambda txn: _recount_mailbox(txn, *found))
     return done + corrections, uses
@@ -87,10 +100,9 @@ def _no_uses() -> NDArray[Any]:
 
 
 def _are_doubtful(uses: NDArray[Any]) -> bool:
-    """Whether these records cannot be among those that were counted: there are more of a message file than all that
-    were, or they are all and their marks have another sum. Where other mailboxes have the message too, that is all that
-    can be said without looking at those."""
-    uses = uses[np.argsort(uses["serial"], kind="stable")]
+    """Whether these records, in order of serial, cannot be among those that were counted: there are more of a message
+    file than all that were, or they are all and their marks have another sum. Where other mailboxes have the message
+    too, that is all that can be said without looking at those."""
     if not len(uses):
         return False
     starts = np.flatnonzero(np.append(True, uses["serial"][1:] != uses["serial"][:-1]))
@@ -144,10 +156,11 @@ def settle_aliases(store: "Store") -> list[Correction]:
 
 # Mailboxes
 
-def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int) -> tuple[list[Correction], NDArray[Any]]:
+def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int
+                     ) -> tuple[list[Correction], NDArray[Any] | None]:
     before = txn.any_state(entry.id)
     if before is None or before.moving:
-        return [], _no_uses()
+        return [], None
     rows = txn.load(entry.id)
     figures = txn.refs.figures(rows["mid"].tolist(), txn.handle)
     wrong = _correct(txn, before, rows, figures)
@@ -168,8 +181,9 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int) -> tuple[
         txn.set_state(entry.id, before, evolve(after, highestmodseq=modseq, changed=modseq,
                                                log_since=modseq if lost else after.log_since))
     uses = np.empty(len(rows), USES)
-    uses["serial"], uses["mark"] = rows["serial"], marks(entry.id, rows["uid"])
-    uses["references"], uses["check"] = figures["references"], figures["check"]
+    uses["mark"], uses["mid"] = marks(entry.id, rows["uid"]), rows["mid"]
+    for name in ("serial", "references", "check", "size", "trace"):
+        uses[name] = figures[name]
     return [Correction(what, str(entry.name)) for what in told], uses
 
 

@@ -18,7 +18,7 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import asdict, define, field
 
@@ -26,17 +26,19 @@ from mboxlist import damage, traces
 from mboxlist.damage import Mended
 from mboxlist.disk import sync_folder
 from mboxlist.kv import Damaged, Failure, LogCut
-from store import snapshots
 from store.errors import Problem, StoreError
 from store.ready import adopt, make_folders
 from store.settings import Settings
 from store.userarea import mark_behind, read_epoch
 
+if TYPE_CHECKING:
+    from store.snapshots import Snapshot
+
 log = logging.getLogger(__name__)
 
 REPORTS = "recovered"
 MENDING = "mending"         # the file in the store's folder that is there while environments are made anew
-LIST = snapshots.LIST
+LIST = "mboxlist"           # the folder of the list's environment
 MAIN = frozenset({"index.db", "state.db", "messages.db", "mailboxes.db", "users.db"})     # better older than none
 PAST_THE_END = "BDB2509"    # what Berkeley DB says of tables that are newer than the log
 KEPT = 2                    # damaged environments that are kept, of each
@@ -97,14 +99,15 @@ class Recovery:
                     found, cut = str(error), True
                 except (Damaged, Failure) as error:
                     found, cut = str(error), PAST_THE_END in str(error)
-            self._mend(environment, found.replace(f"{folder}: ", ""), cut, Path(begun["aside"]) if begun else None)
+            aside = self.root / begun["aside"] if begun else None
+            self._mend(environment, found.replace(f"{folder}: ", ""), cut, aside)
             found, begun = "", None
         return open()
 
     def _cut_off(self, environment: str) -> dict[str, Any] | None:
         """What an earlier start had begun to do about the environment, if it had been set aside."""
         begun = self.begun.get(environment)
-        if begun is None or not Path(begun["aside"]).is_dir():
+        if begun is None or not (self.root / begun["aside"]).is_dir():
             return None
         log.error("%s was being made anew when an earlier start was cut off: that begins once more", environment)
         return begun
@@ -114,7 +117,8 @@ class Recovery:
         about a partition that is being rebuilt, and that begins anew by itself."""
         if self.over:
             return
-        self.begun = {**self.begun, environment: {"aside": str(aside), "found": found, "cut": cut}}
+        self.begun = {**self.begun, environment: {
+            "aside": str(aside.relative_to(self.root)), "found": found, "cut": cut}}    # the store may be moved
         new = self.root / f"{MENDING}.new"
         with new.open("w") as file:
             json.dump(self.begun, file)
@@ -169,7 +173,8 @@ class Recovery:
                 damage.set_aside(folder, aside)
             event.aside = str(aside)
             done = self._from_snapshot(environment, aside, cut) or damage.mend(folder, aside, cut=cut)
-            if not done.exact and (done.source == "nothing" or MAIN & done.lost.keys()):
+            poor = done.source == "nothing" or MAIN & done.lost.keys()
+            if not done.exact and poor and self._has_snapshot(environment):
                 done = self.from_old_snapshot(environment, aside) or damage.mend(folder, aside, cut=cut)
             self._prepare(environment, done.exact)
         except OSError as error:
@@ -192,6 +197,7 @@ class Recovery:
 
     def _from_snapshot(self, environment: str, aside: Path, cut: bool) -> Mended | None:
         """Made from a snapshot and the whole log since; None when that cannot be had."""
+        from store import snapshots  # here, as below: where all is well none is needed
         if cut or damage.has_all_logs(aside):
             return None
         archive = [self.settings.log_archive / environment] if self.settings.log_archive else []
@@ -202,7 +208,7 @@ class Recovery:
                 continue
             damage.bring(aside, folder, [])
 
-            def put_back(snapshot: snapshots.Snapshot = snapshot) -> int:
+            def put_back(snapshot: "Snapshot" = snapshot) -> int:
                 return snapshots.put_back(snapshot, environment, folder, [aside, *archive]).last
 
             last = damage.apart(put_back, folder)
@@ -217,8 +223,14 @@ class Recovery:
         for name in (traces.TABLES, traces.NEWEST):
             (folder / name).unlink(missing_ok=True)
 
+    def _has_snapshot(self, environment: str) -> bool:
+        from store import snapshots
+        return any(environment in snapshot.manifest.environments for snapshot in snapshots.listed(
+            snapshots.folder(self.root, self.settings)))
+
     def from_old_snapshot(self, environment: str, aside: Path) -> Mended | None:
         """Made from the newest snapshot that is whole, with as much of the log as there is."""
+        from store import snapshots
         folder = self.root / environment
         for snapshot in snapshots.listed(snapshots.folder(self.root, self.settings)):
             part = snapshot.manifest.environments.get(environment)
@@ -229,7 +241,7 @@ class Recovery:
                 damage.bring(aside, folder, [])
                 logs = [] if most is None else [aside]
 
-                def put_back(snapshot: snapshots.Snapshot = snapshot, logs: Sequence[Path] = logs,
+                def put_back(snapshot: "Snapshot" = snapshot, logs: Sequence[Path] = logs,
                              most: int | None = most) -> int:
                     return snapshots.put_back(snapshot, environment, folder, logs, most=most).last
 

@@ -8,16 +8,19 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field
 
+from mboxlist.bulk import Load
 from mboxlist.entry import MailboxEntry, MailboxId
 from store import idxfile
+from store.bulkrows import chunks_of, give_rows
 from store.claims import Claims, Gathered
 from store.errors import StoreError
-from store.evidence import solve
+from store.evidence import Possible, solve
 from store.idxfile import Remains
 from store.index import ROW, Rows, chunk_key, encode
 from store.knownfiles import SHOWN, UNCACHED, KnownFiles
@@ -26,7 +29,7 @@ from store.mailbox import MODSEQ_SKIP, UID_SKIP, MailboxState
 from store.ready import drop_names
 from store.records import every_record, sound
 from store.recount import recount_purge, recount_quota
-from store.refs import MessageRecord, mark
+from store.refs import MessageRecord
 from store.remains import Source
 from store.repair import counted
 from store.txn import WriteTxn, state_key
@@ -41,7 +44,6 @@ log = logging.getLogger(__name__)
 
 PIECE = 64                      # mailboxes, and
 RECORDS = 50_000                # records at the most, of one transaction
-PAIRS = 50_000_000              # sums that are tried, at most, to find two records each that are missing
 UNSEEN = 64                     # UIDs behind the last one known of a mailbox of which evidence is looked for
 _UIDS = (1 << 32) - 1
 _SERIALS = 1 << 62
@@ -61,7 +63,8 @@ class Refill:
     found: list[Source]
     lost: set[str] = field(init=False)
     bare: bool = field(init=False)              # index or figures have been lost
-    anew: bool = field(init=False)              # there was nothing: every record is written here
+    anew: bool = field(init=False)              # there was nothing
+    fresh: bool = field(init=False)             # there are no records: all are written here
     gathered: Gathered = field(init=False)
     broken: int = 0                             # chunks that cannot be used
 
@@ -69,6 +72,7 @@ class Refill:
         self.anew = self.event.source == "nothing"
         self.lost = {table.name for table in self.partition.env.every_table()} if self.anew else set(self.event.lost)
         self.bare = bool(self.lost & {"index.db", "state.db"})
+        self.fresh = "index.db" in self.lost
         self.gathered = Gathered(self.partition)
 
     def run(self) -> None:
@@ -102,23 +106,33 @@ class Refill:
                    if entry.partition == partition.name}
         pieces = list(_some((entry, removed, files.get(mailbox))
                             for mailbox, (entry, removed) in sorted(listed.items())))
-        with ThreadPoolExecutor(1) as reader:       # reads the next ones meanwhile
-            reading = reader.submit(self._read_all, pieces[0] if pieces else [])
-            for number in range(len(pieces)):
-                read = reading.result()
-                reading = reader.submit(self._read_all, pieces[number + 1] if number + 1 < len(pieces) else [])
-                self._piece(read)
+        with self._loading() as load:
+            with ThreadPoolExecutor(1) as reader:       # reads the next ones meanwhile
+                reading = reader.submit(self._read_all, pieces[0] if pieces else [])
+                for number in range(len(pieces)):
+                    read = reading.result()
+                    reading = reader.submit(self._read_all, pieces[number + 1] if number + 1 < len(pieces) else [])
+                    self._piece(read, load)
+            if load is not None:
+                load.end()
+                partition.env.exchange(partition.index, load.file)
+
+    def _loading(self) -> AbstractContextManager[Load | None]:
+        """Where the records go when there are none."""
+        index = self.partition.env.folder / self.partition.index.name
+        return Load.begin(index, chunks_of) if self.fresh else nullcontext()
 
     def _read_all(self, piece: list[Mailbox]) -> list[tuple[MailboxEntry, int, Source | None, Remains | None]]:
         return [(entry, removed, source, self._read(source)) for entry, removed, source in piece]
 
-    def _piece(self, read: list[tuple[MailboxEntry, int, Source | None, Remains | None]]) -> None:
+    def _piece(self, read: list[tuple[MailboxEntry, int, Source | None, Remains | None]], load: Load | None) -> None:
         def work(txn: WriteTxn) -> list[tuple[MailboxId, Rows]]:
             return [(entry.id, self._mailbox(entry, removed, source, left, txn))
                     for entry, removed, source, left in read]
 
         for mailbox, rows in self.partition.transact(work):
-            if self.anew:
+            if load is not None:
+                give_rows(load, mailbox, rows)
                 self.gathered.add(mailbox, rows)
         tidy(self.partition)
 
@@ -143,7 +157,7 @@ class Refill:
         partition = self.partition
         data = None if self.anew else partition.states.get_to_change(state_key(entry.id), txn.handle)
         state = None if data is None else MailboxState.from_bytes(data, partition.epoch)
-        there = np.empty(0, ROW) if self.anew else self._rows(entry.id, txn)
+        there = np.empty(0, ROW) if self.fresh else self._rows(entry.id, txn)
         if left is not None and left.heads and "heads.db" in self.lost:
             partition.heads.put_back(left.heads, txn.handle)
         newer = source is not None and (state is None or _figures(source, partition)[1] > state.highestmodseq)
@@ -152,7 +166,7 @@ class Refill:
         rows = there
         if left is not None and ("index.db" in self.lost or newer and self.event.logs_lost or not len(there)):
             rows = left.rows if "heads.db" in self.lost or not left.heads else self._numbered(left, txn)
-        if rows is not there:
+        if rows is not there and not self.fresh:
             self._write(entry.id, rows, txn)
         self._state(entry, removed, source, state, rows, txn)
         if left is None or source is None:
@@ -168,10 +182,9 @@ class Refill:
 
     def _write(self, mailbox: MailboxId, rows: Rows, txn: WriteTxn) -> None:
         index = self.partition.index
-        if not self.anew:
-            for key in [key for key, _ in index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0),
-                                                     txn.handle)]:
-                index.delete(key, txn.handle)
+        for key in [key for key, _ in index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0),
+                                                 txn.handle)]:
+            index.delete(key, txn.handle)
         for number, part in split(rows):
             index.put(chunk_key(mailbox, number), encode(part), txn.handle)
 
@@ -228,7 +241,7 @@ class Refill:
             self.bare or self.event.logs_lost or self.broken)).write()
 
     def _claims(self, *, again: bool = False) -> Claims:
-        if again or not self.anew:
+        if again or not self.fresh:
             self.broken, self.gathered = 0, Gathered(self.partition)
             for owners, rows in every_record(self.partition, usable=self._is_usable):
                 self.gathered.add(owners, rows)
@@ -279,29 +292,22 @@ class Refill:
         found."""
         by_id = {source.head.id: source for source in self.found}
         counts = self.gathered.counts()
-        possible: dict[int, tuple[MailboxId, int]] = {}
         states = dict(self.partition.all_states())
         differing = list(counts.differing(self.partition))
         if not differing:
             return False
-        for mailbox, state in states.items():
-            source = by_id.get(mailbox)
-            first = source.head.uidnext if source is not None else 1
-            last = min(state.uidnext, first + UNSEEN)
-            possible |= {mark(mailbox, uid): (mailbox, uid) for uid in range(first, last)}
+        firsts = {mailbox: by_id[mailbox].head.uidnext if mailbox in by_id else 1 for mailbox in states}
+        possible = Possible.of((mailbox, firsts[mailbox], min(state.uidnext, firsts[mailbox] + UNSEEN))
+                               for mailbox, state in states.items())
         found: dict[MailboxId, list[tuple[int, bytes, MessageRecord]]] = {}
-        pairs = PAIRS // (len(possible) or 1)
         for mid, record, references, check in differing:
-            missing = record.references - references
-            pairs -= missing == 2
-            if missing == 2 and pairs < 0:
-                continue                        # with so much missing the start would take for ever
-            places = solve(missing, record.check - check & (1 << 64) - 1, set(), possible)
+            places = solve(record.references - references, record.check - check & (1 << 64) - 1, set(), possible)
             for place, uid in places or ():
                 found.setdefault(MailboxId(place), []).append((uid, mid, record))
         for mailbox, rows in found.items():
-            self.partition.transact(lambda txn, mailbox=mailbox, rows=rows: self._add(     # type: ignore[misc]
-                mailbox, rows, states[mailbox], txn))
+            with contextlib.suppress(StoreError):       # a damaged chunk: as above
+                self.partition.transact(lambda txn, mailbox=mailbox, rows=rows: self._add(     # type: ignore[misc]
+                    mailbox, rows, states[mailbox], txn))
         return bool(found)
 
     def _add(self, mailbox: MailboxId, found: list[tuple[int, bytes, MessageRecord]], state: MailboxState, txn: WriteTxn

@@ -9,7 +9,7 @@ order of time.
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ STORED = np.dtype([("serial", "<u8"), ("references", "<u4"), ("size", "<u8"), ("
 UNSEEN_TRACE = (1 << 32) - 1    # stands for the length of a trace header in a file that nobody has looked at yet
 _TRACE, _UNSEEN = slice(20, 24), struct.pack("<I", UNSEEN_TRACE)    # where it is stored, and how
 _UNKNOWN = bytes(_RECORD.size)
+_NOTHING = 0, 0, 0, 0, 0, 0
 FOREVER = (1 << 32) - 2     # Unix time after everything on the purge list
 _DUE = struct.Struct(">I")
 _MASK = (1 << 64) - 1
@@ -70,7 +71,7 @@ class References:
 
     def __init__(self, messages: "Table", purge: "Table",
                  look: Callable[[bytes, MessageRecord], MessageRecord] = lambda mid, record: record) -> None:
-        self._messages = messages
+        self.messages = messages
         self._purge = purge
         self._look = look
 
@@ -84,7 +85,7 @@ class References:
 
     def find(self, mid: bytes, txn: "Txn" = None, *, raw: bool = False) -> MessageRecord | None:
         """The record of a message file; `raw`: as it is stored."""
-        data = self._messages.get(mid, txn)
+        data = self.messages.get(mid, txn)
         if data is None:
             return None
         return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
@@ -94,7 +95,7 @@ class References:
         the serial 0."""
         order = sorted(range(len(mids)), key=mids.__getitem__)
         wanted = [mids[place] for place in order]
-        values = zip(wanted, self._messages.pick(wanted, txn), strict=True)
+        values = zip(wanted, self.messages.pick(wanted, txn), strict=True)
         found = np.empty(len(mids), STORED)
         found[np.array(order, np.int64)] = np.frombuffer(
             b"".join([self._stored(mid, value or _UNKNOWN) for mid, value in values]), STORED)
@@ -102,35 +103,36 @@ class References:
 
     def glance(self, mid: bytes) -> MessageRecord | None:
         """The record as it is at this moment (see `kv.Table.glance`)."""
-        data = self._messages.glance(mid)
+        data = self.messages.glance(mid)
         return self._record(mid, data) if data is not None else None
 
     def find_to_change(self, mid: bytes, txn: "Txn", *, raw: bool = False) -> MessageRecord | None:
         """The same as `find`, locked to the end of the transaction."""
-        data = self._messages.get_to_change(mid, txn)
+        data = self.messages.get_to_change(mid, txn)
         if data is None:
             return None
         return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
     def write(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """Set the record."""
-        self._messages.put(mid, record.to_bytes(), txn)
-
-    def write_stored(self, mid: bytes, data: bytes, txn: "Txn") -> None:
-        """Set the record, in its stored form."""
-        self._messages.put(mid, data, txn)
+        self.messages.put(mid, record.to_bytes(), txn)
 
     def add(self, mid: bytes, count: int, check: int, txn: "Txn") -> None:
         """`count` more index records, whose marks sum to `check`, use the file. Raises StoreError CORRUPT."""
-        data = self._messages.get_to_change(mid, txn)
+        data = self.messages.get_to_change(mid, txn)
         if data is None:
             raise StoreError(Problem.CORRUPT, detail=f"message {mid.hex()} is not in messages.db")
         serial, references, size, trace, last, before = _RECORD.unpack(data)
         record = _RECORD.pack(serial, references + count, size, trace, last, before + check & _MASK)
-        self._messages.put(mid, record, txn)
+        self.messages.put(mid, record, txn)
 
     def release(self, mid: bytes, count: int, check: int, txn: "Txn", when: int | None = None) -> None:
-        """`count` index records fewer use the file, as of `when` (now); with the last, it goes on the purge list.
+        """`count` index records fewer use the file, as of `when` (now): see `release_all`."""
+        self.release_all([(mid, count, check)], int(time.time()) if when is None else when, txn)
+
+    def release_all(self, tallies: Iterable[tuple[bytes, int, int]], when: int, txn: "Txn") -> None:
+        """Of each of these files (in order of digest) so many index records fewer use it, and their marks sum to that;
+        with the last, it goes on the purge list.
 
         It waits there since the latest of these times: records of a deleted mailbox are given back late, and what was
         expunged after the mailbox was deleted can still be brought back.
@@ -138,19 +140,25 @@ class References:
         A file with fewer references than are given back, or whose check value does not come out, is reported and left
         alone: a wrong count must never delete mail, nor keep the rest of a mailbox from being expunged.
         """
-        data = self._messages.get_to_change(mid, txn)
-        serial, references, size, trace, last, before = _RECORD.unpack(data) if data else (0, 0, 0, 0, 0, 0)
-        if references < count:
-            log.error("message %s is released more often than it was used; its file stays", mid.hex())
-            return
-        left, after = references - count, before - check & _MASK
-        released = max(last, int(time.time()) if when is None else when)
-        if not left and after:
-            log.error("message %s: what was released is not what used it; its file stays", mid.hex())
-            released = 0
-        elif not left:
-            self._purge.put(_DUE.pack(released) + mid, b"", txn)
-        self._messages.put(mid, _RECORD.pack(serial, left, size, trace, released, after), txn)
+        get, put, unpack, pack, due = (self.messages.get_to_change, self.messages.put, _RECORD.unpack, _RECORD.pack,
+                                       _DUE.pack(when))
+        waiting = []
+        for mid, count, check in tallies:
+            data = get(mid, txn)
+            serial, references, size, trace, last, before = unpack(data) if data else _NOTHING
+            if references < count:
+                log.error("message %s is released more often than it was used; its file stays", mid.hex())
+                continue
+            left, after, released = references - count, before - check & _MASK, when if when > last else last
+            if not left and after:
+                log.error("message %s: what was released is not what used it; its file stays", mid.hex())
+                released = 0
+            elif not left:
+                waiting.append((due if released == when else _DUE.pack(released)) + mid)
+            put(mid, pack(serial, left, size, trace, released, after), txn)
+        put = self._purge.put       # behind all others, as the purge locks them
+        for key in waiting:
+            put(key, b"", txn)
 
     def park(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """A file that nothing uses (yet): it waits for the purge, as of `record.released`."""
@@ -174,15 +182,19 @@ class References:
         if record is not None and record.released and not record.references:
             self._purge.put(_DUE.pack(record.released) + mid, b"", txn)
 
+    def forget_record(self, mid: bytes, txn: "Txn") -> None:
+        """The message file is no more."""
+        self.messages.delete(mid, txn)
+
     def forget(self, released: int, mid: bytes, record: bool, txn: "Txn") -> None:
         """Take an entry off the purge list, and with `record` the message's record as well."""
         self._purge.delete(_DUE.pack(released) + mid, txn)
         if record:
-            self._messages.delete(mid, txn)
+            self.messages.delete(mid, txn)
 
     def all_figures(self, most: int, txn: "Txn" = None) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
         """The digests of all message files that are known, in order, so many at a time, and their records."""
-        rows = self._messages.scan(b"", None, txn, hold=txn is not None)
+        rows = self.messages.scan(b"", None, txn, hold=txn is not None)
         while some := list(islice(rows, most)):
             yield [mid for mid, _ in some], np.frombuffer(
                 b"".join([self._stored(mid, data) for mid, data in some]), STORED)
@@ -191,7 +203,7 @@ class References:
             ) -> Iterator[tuple[bytes, MessageRecord]]:
         """Every message file that is known, in order of digest, or those from `start` up to, not including, `end`;
         within a transaction they stay as they are. `raw`: as they are stored."""
-        for mid, data in self._messages.scan(start, end, txn, hold=txn is not None):
+        for mid, data in self.messages.scan(start, end, txn, hold=txn is not None):
             yield mid, MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
 
@@ -225,8 +237,13 @@ def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def tally(mailbox: MailboxId, rows: Rows) -> list[tuple[bytes, int, int]]:
     """The message files that these records use, in order of digest: digest, references, sum of their marks."""
-    found: dict[bytes, tuple[int, int]] = {}
-    for mid, value in zip(rows["mid"].tolist(), marks(mailbox, rows["uid"]).tolist(), strict=True):
-        count, check = found.get(mid, (0, 0))
-        found[mid] = count + 1, check + value
-    return [(mid, count, check) for mid, (count, check) in sorted(found.items())]
+    mids, values = rows["mid"].tolist(), marks(mailbox, rows["uid"]).tolist()
+    found = dict(zip(mids, values, strict=True))
+    if len(found) == len(mids):                 # each file once, as nearly always
+        return [(mid, 1, found[mid]) for mid in sorted(found)]
+    counts: dict[bytes, int] = {}
+    found = {}
+    for mid, value in zip(mids, values, strict=True):
+        counts[mid] = counts.get(mid, 0) + 1
+        found[mid] = found.get(mid, 0) + value
+    return [(mid, counts[mid], found[mid]) for mid in sorted(found)]

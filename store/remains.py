@@ -17,12 +17,15 @@ from store.cache import CachedMessage, render
 from store.errors import StoreError
 from store.findings import RESTORE, Finding
 from store.idxfile import NAME, Head, Remains
-from store.messagefiles import MID_OCTETS, MessageFile
+from store.messagefiles import MID_OCTETS, MessageFile, MessageFiles
 from store.mime import parse
+from store.refs import MessageRecord
 
 PIECE = 1 << 20                 # octets of a message that are read at a time
 TRACE_LIMIT = 256 << 10         # octets at the head of a file in which its trace header may end
 TRACE_FIELDS = 40               # header fields that it may have
+#: What a delivery puts in front, line by line: a message may begin with lines that would continue the last of them.
+_OWN = re.compile(rb"Return-Path: <[^\n]*\nReceived: from [^\n]*\n\tby [^\n]*LMTP[^\n]*\n\t[^\n]*\n")
 _FIELD = re.compile(rb"[^\x00-\x20:\x7f]+[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*")
 
 
@@ -149,28 +152,43 @@ def trace_of(path: Path, mid: bytes, likely: Iterable[int]) -> tuple[int, int] |
     with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0, path.stat().st_size) as file:
         size = file.size
         head = file.read(0, min(TRACE_LIMIT, size))
-        for start in _unique((*likely, *_starts(head))):
+        for start in _unique((*likely, *starts(head))):
             if start <= size and _digest(file.read, start, size) == mid:
                 return start, size
     return None
 
 
+def seen(files: MessageFiles, mid: bytes, record: MessageRecord) -> MessageRecord:
+    """What is known of a message file, with what it says itself. One that cannot be read has no trace header."""
+    path = files.locate(mid, record.serial)
+    try:
+        found = None if path is None else trace_of(path, mid, ())
+    except (OSError, StoreError):
+        found = None
+    return evolve(record, trace=0) if found is None else evolve(record, trace=found[0], size=found[1])
+
+
 def likely_digests(path: Path) -> list[bytes]:
     """The digests that a message file may have, the likeliest first. Raises OSError."""
     with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0, path.stat().st_size) as file:
-        starts = list(_unique(_starts(file.read(0, min(TRACE_LIMIT, file.size)))))
-        return [_digest(file.read, start, file.size) for start in starts[:1 + (starts[0] != 0)]]
+        likely = list(_unique(starts(file.read(0, min(TRACE_LIMIT, file.size)))))
+        return [_digest(file.read, start, file.size) for start in likely[:1 + (likely[0] != 0)]]
 
 
 def _unique(numbers: Iterable[int]) -> Iterator[int]:
     return iter(dict.fromkeys(numbers))
 
 
-def _starts(head: bytes) -> Iterator[int]:
+def starts(head: bytes) -> Iterator[int]:
     """Where the content may begin that a file with this head holds, the likely places first.
 
     A trace header is Return-Path and one Received field (RFC 5321 §4.4); what has none has neither or only Received.
     """
+    own = _OWN.match(head)
+    if own is not None:
+        yield own.end()
+    elif head[:12].lower() != b"return-path:":
+        yield 0
     ends: list[int] = []
     at = 0
     while len(ends) < TRACE_FIELDS and (field := _FIELD.match(head, at)):

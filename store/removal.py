@@ -175,8 +175,10 @@ def _bring_back(txn: WriteTxn, mailbox: MailboxId, item: Expunged, wanted: "np.n
     state = txn.state(mailbox)
     which = np.ones(len(item.rows), np.bool_) if wanted is None else np.isin(item.rows["uid"], wanted)
     known = [txn.refs.find_to_change(bytes(mid), txn.handle) for mid in item.rows["mid"]]
-    which &= np.array([record is not None and record.serial == serial
-                       for record, serial in zip(known, item.rows["serial"].tolist(), strict=True)], np.bool_)
+    is_whole = txn.partition.files.is_whole     # what is brought back without its file would be gone from here, too
+    wanted_files = zip(item.rows["mid"].tolist(), item.rows["serial"].tolist(), known, strict=True)
+    which &= np.array([record is not None and record.serial == serial and is_whole(mid, serial, record.size)
+                       for mid, serial, record in wanted_files], np.bool_)
     rows = take(item.rows, np.flatnonzero(which))
     if not len(rows):
         return []

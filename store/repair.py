@@ -20,7 +20,6 @@ from attrs import evolve, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store import idxfile
-from store.dates import HEAD, arrived
 from store.errors import Problem, StoreError
 from store.evidence import Chunk, Evidence, broken_chunks, gather
 from store.heads import LOST, renumbered
@@ -240,6 +239,7 @@ class _Salvage:
 
     def _arrived(self, mid: bytes, record: MessageRecord) -> InternalDate:
         """When the message came, as its file says."""
+        from store.dates import HEAD, arrived  # here: it loads a parser, and is rarely needed
         path = self._txn.partition.files.locate(mid, record.serial)
         if path is None:
             return InternalDate(0, 0)

@@ -21,6 +21,7 @@ from store.findings import Finding
 from store.messagefiles import MID_OCTETS
 from store.partition import Partition
 from store.refs import MessageRecord
+from store.verified import is_intact
 
 FOLDERS = 16 * 256
 PIECE = 1 << 20             # octets that are read at a time, at most
@@ -157,10 +158,14 @@ class _Reader:
             if size != record.size:
                 return f"its file has {size} octets instead of {record.size}"
             try:
-                digest = self._digest_of(file.fileno, record.trace)
+                digest, trace = self._digest_of(file.fileno, record.trace), file.read(0, record.trace)
             except OSError as error:
                 return f"its file cannot be read: {error.strerror}"
-        return None if digest == mid else "its file does not agree with its digest"
+            except StoreError as error:
+                return f"its file cannot be read: {error.detail}"
+        if digest != mid:
+            return "its file does not agree with its digest"
+        return None if is_intact(trace) else "its trace header does not agree with the sum in it"
 
     def _digest_of(self, fileno: int, trace: int) -> bytes:
         digest = hashlib.blake2b(digest_size=MID_OCTETS)

@@ -140,6 +140,9 @@ class Settings:
         "help": "octets of memory for each partition's database cache", "type": "size"})
     database_locks: int = field(default=200_000, metadata={
         "help": "pages of a partition's database that can be locked at once; bounds how many messages one COPY takes"})
+    verify_reads: bool = field(default=True, metadata={
+        "help": "whether a message of up to 64 KiB is compared with its digest before a client gets any of its body; "
+                "one that the disk gives back wrong is refused, and logged"})
     scrub_rate: int = field(default=50 << 20, metadata={
         "help": "octets a second that onecopy scrub reads; 0: as many as it can", "type": "size"})
     checkpoint_interval: int = field(default=60, metadata={

@@ -4,16 +4,19 @@ only where it is not in the stored figures yet; so it is stored, and on disk, be
 """
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from mboxlist.entry import MailboxEntry
-from store.errors import StoreError
+from store.errors import Problem, StoreError
 from store.mailbox import before_skip
 from store.txn import WriteTxn, state_key
 
 if TYPE_CHECKING:
     from store.store import Store
+
+
+#: It has been deleted; it moves, which writes its figures, too; or nobody can write anything, and who reads goes on.
+_NOBODY_BRINGS = frozenset({Problem.NO_MAILBOX, Problem.BUSY, Problem.DISK_FULL})
 
 
 def unsettled(store: "Store", entries: Iterable[MailboxEntry]) -> list[MailboxEntry]:
@@ -28,14 +31,18 @@ def unsettled(store: "Store", entries: Iterable[MailboxEntry]) -> list[MailboxEn
 
 
 def settle(store: "Store", entries: Iterable[MailboxEntry]) -> None:
-    """Have the figures of these mailboxes on disk as they are shown. For a thread. Raises StoreError."""
+    """Have the figures of these mailboxes on disk as they are shown, where anybody could bring mail to them. For a
+    thread. Raises StoreError."""
     partitions = set()
     for entry in entries:
         def work(txn: WriteTxn, entry: MailboxEntry = entry) -> None:
             txn.set_state(entry.id, None, txn.state(entry.id))
 
-        with suppress(StoreError):              # it has been deleted, or moves, which writes its figures, too
+        try:
             store.transact(entry, work)
             partitions.add(entry.partition)
+        except StoreError as error:
+            if error.problem not in _NOBODY_BRINGS:
+                raise
     for name in sorted(partitions):
         store.partition(name).flush()

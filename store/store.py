@@ -20,11 +20,10 @@ from mboxlist.kv import NeedsRecovery, Txn, transact
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
 from mboxlist.traces import mark_clean
-from store import across, firstuse, hosting, partitions, portable, quotaroots, removal, rights
+from store import firstuse, hosting, partitions, portable, quotaroots, rights
 from store.accounts.base import Account, Directory
 from store.accounts.builtin import BuiltinDirectory
 from store.agreeing import agree
-from store.cache import CachedMessage
 from store.changes import News
 from store.domains import Domains
 from store.errors import Problem, StoreError
@@ -33,7 +32,6 @@ from store.journal import Journal
 from store.mailbox import Mailbox, MailboxState
 from store.messagefiles import MessageFile, Staged, disk_problem
 from store.partition import Partition
-from store.past import Pasts
 from store.presence import Presence
 from store.quota import QuotaUse
 from store.settings import Settings
@@ -42,7 +40,9 @@ from store.userarea import RESTORING, read_epoch
 from store.values import Flag
 
 if TYPE_CHECKING:
+    from store.cache import CachedMessage
     from store.columns import Columns
+    from store.past import Pasts
     from store.recovery import Recovery
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,6 @@ class Store:
         self.root = root
         self.settings = settings or Settings()
         self.news = News()
-        self.pasts = Pasts(self)                    # snapshots that users look into
         self.durability: object | None = None       # set by net.offload
         self.entrance: object | None = None         # set by net.entrance
         self.journal = Journal()                    # says nothing, until there is another
@@ -144,6 +143,12 @@ class Store:
         from store.columns import Columns  # here: most commands search nothing
         return Columns()
 
+    @cached_property
+    def pasts(self) -> "Pasts":
+        """Snapshots that users look into."""
+        from store.past import Pasts  # here: most commands look into none
+        return Pasts(self)
+
     def _recovery(self) -> "Recovery":
         from store.recovery import Recovery  # here: who is not alone in the store needs none
         return Recovery(self.root, self.settings)
@@ -190,7 +195,8 @@ class Store:
 
     def close(self) -> None:
         """Leave the store; the last one out leaves it clean."""
-        self.pasts.close()
+        if "pasts" in vars(self):
+            self.pasts.close()
         if self.gate is not None:
             self.gate.never_waits(never=False)
         portable.write_what_is_left(self)
@@ -279,6 +285,7 @@ class Store:
         try:
             entry = transact(self.mailboxes.env, insert)
         except StoreError:
+            from store import removal  # here: it is rare
             removal.destroy(place, mailbox, created)
             raise
         self.mailboxes.env.flush()
@@ -294,6 +301,7 @@ class Store:
         if old.owner != new.owner:
             raise StoreError(Problem.NO_PERMISSION, "A mailbox cannot be given to another user")
         if old.is_inbox():
+            from store import across  # here: it loads all that brings messages to another partition
             inbox = self.entry(old)
             target = self.create_mailbox(new, acl=inbox.acl)
             try:
@@ -329,6 +337,7 @@ class Store:
 
     def delete_mailbox(self, name: MailboxName, *, even_inbox: bool = False) -> None:
         """See `removal.delete_mailbox`."""
+        from store import removal  # here: as above
         removal.delete_mailbox(self, name, even_inbox=even_inbox)
 
     def subscribe(self, user: str, name: str) -> None:
@@ -466,7 +475,7 @@ class Store:
         """
         return self.partition(entry.partition).open_message(row)
 
-    def cached(self, entry: MailboxEntry, rows: Rows) -> list[CachedMessage]:
+    def cached(self, entry: MailboxEntry, rows: Rows) -> "list[CachedMessage]":
         """The cache records of index records, in their order; one that is lost is made anew from the message file.
 
         `entry` is that of the records' picture. Raises StoreError CORRUPT when the file is missing too.

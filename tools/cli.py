@@ -64,7 +64,8 @@ class _Tree:
     def group(self, name: str) -> None:
         """There is a group of that name from now on."""
         if name not in self._below:
-            made = self._below[""].add_parser(name, help=f"{name}: see onecopy {name} --help", allow_abbrev=False)
+            what = named.GROUPS[name]
+            made = self._below[""].add_parser(name, help=what, description=what, allow_abbrev=False)
             self._below[name] = made.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
 
     def outline(self, command: named.Named) -> None:

@@ -43,7 +43,7 @@ COMMANDS = (
     Named("undelete", "undelete", "bring back messages that were expunged from a mailbox"),
     Named("purge", "purge", "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
                             "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
-                            "brought back"),
+                            "brought back. Exit status 1 if something could not be removed"),
     Named("uidl import", "uidls"),
     Named("uidl list", "uidls"),
     *(Named(f"partition {name}", "partitions") for name in ("add", "list", "drain", "remove")),
@@ -86,6 +86,22 @@ COMMANDS = (
     Named("completion", "manuals", "print the script that has a shell complete our commands, or words that it asks "
                                    "for"),
 )
+
+#: The first line of help of each group.
+GROUPS = {
+    "user": "add, list, show, change, rename, move, remove and bring back users, and what holds for a domain",
+    "directory": "try an outside directory, and see or forget what is known of it",
+    "mailbox": "make, list, rename, delete and bring back mailboxes, and say who may do what with them",
+    "uidl": "show the unique-ids of POP3, and take over those of another server",
+    "partition": "add, list, drain and remove partitions",
+    "quota": "show, set and report limits and use, and send the warnings that are due",
+    "expire": "have old messages go by rules; see and set the rules",
+    "snapshot": "make, verify, compare, remove and go back to snapshots of the databases",
+    "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
+    "spark": "ask questions of the whole store with Spark; write its tables for others; make a store to try",
+    "config": "show, check and compare the configuration, and have a running server take it over",
+    "explain": "why: was this message refused, may this user see that, is that user full or shut out",
+}
 
 _NAMES = {command.name: command.module for command in COMMANDS}
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from store import presence
+from store.accounts import remembered
 from store.errors import StoreError
 from store.net import counts
 from store.net.counts import Place
@@ -150,7 +151,7 @@ class Supervisor:
     def _count_anew(self, processes: int) -> None:
         if self._counts >= 0:
             os.close(self._counts)
-        self._counts, self._parts, self._key = counts.make(processes), processes, counts.new_key()
+        self._counts, self._parts, self._key = counts.make(processes, remembered.OCTETS), processes, counts.new_key()
 
     def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
         mine = [each for each in self._sockets if BESIDE.get(each.server, each.server) in servers

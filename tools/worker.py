@@ -14,6 +14,8 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
+from store.accounts.builtin import BuiltinDirectory
+from store.accounts.remembered import Remembered
 from store.accounts.settings import Settings as LoginSettings
 from store.net import entrance, offload
 from store.net.counts import Counts
@@ -75,6 +77,8 @@ def _serve(orders: Orders, opened: Store, certificates: Mapping[str, Certificate
     threads = ReactorThreads(reactor.callFromThread)
     offload.attach(opened, threads)
     entrance.attach(opened, orders.config.settings("login", LoginSettings))
+    if isinstance(opened.directory, BuiltinDirectory):
+        opened.directory.share(Remembered.at(orders.counts))
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in orders.sockets if each.server == EXCHANGE]
     others, more = exchange.of_worker(orders.config, opened, called) if orders.keeper else (None, [])

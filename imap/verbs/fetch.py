@@ -35,6 +35,7 @@ from store.net import offload
 from store.net.lines import ConnectionLost
 from store.sections import section
 from store.values import Flag, FlagAction, Flags
+from store.verified import verified
 
 log = logging.getLogger(__name__)
 
@@ -243,7 +244,7 @@ class _Fetching:
             answers = self._quick.from_records(cached)
         elif self._quick is not None:
             files = self.session.source.partition(self.view.mailbox.entry.partition).files
-            answers = self._quick.answers(files, rows)
+            answers = self._quick.answers(files, rows, verified=self.session.store.settings.verify_reads)
         for at, (head, answer) in enumerate(zip(heads, answers, strict=True)):
             if answer is None:
                 await self._send_message(head, rows[at], cached[at] if cached is not None else None)
@@ -293,7 +294,9 @@ class _Fetching:
         if os.fstat(file.fileno).st_size < file.end:        # to be known before a literal is announced
             file.close()
             raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['mid']).hex()} is too short")
-        return file
+        if not self.session.store.settings.verify_reads or self._quick is not None and self._quick.headers_only:
+            return file
+        return verified(file, bytes(row["mid"]))
 
     def _span(self, one: Section, file: MessageFile, row: Any, cached: CachedMessage | None) -> Span | None:
         """Where the section is in the message; None if it has no such section, or nobody knows."""

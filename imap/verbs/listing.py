@@ -2,9 +2,6 @@
 besides), RFC 6154 (special use), RFC 7889, RFC 8438 and RFC 9208 (items of STATUS)."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from itertools import islice
-from unicodedata import normalize
 
 import numpy as np
 
@@ -12,23 +9,21 @@ from imap.session import Session
 from imap.states import Reply
 from imap.travel import PREFIX
 from imap.verbs import travelling
+from imap.verbs.figures import Figures
+from imap.verbs.names import children, for_levels, in_order, joined, matching, parents
 from imap.wire import responses
 from imap.wire.acl import format_myrights
 from imap.wire.grammar import MAX_NUMBER
 from imap.wire.listing import List, ListOption, Lsub, Status, StatusItem
 from mboxlist.entry import MailboxEntry
-from mboxlist.names import INBOX, OTHERS, PUBLIC, SEPARATOR
-from mboxlist.patterns import compile_pattern
+from mboxlist.names import OTHERS, PUBLIC
 from store import rights
 from store.errors import Problem, StoreError
 from store.mailbox import MailboxState
 from store.net import offload
-from store.progress import Progress
 from store.settled import unsettled
-from store.values import Flag
 
 FEW = 300                   # mailboxes, or subscriptions, that are gone through without a thread
-PIECE = 500                 # lines that are written together
 
 
 async def list_mailboxes(session: Session, command: List) -> Reply:
@@ -45,7 +40,7 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
 
     def lines() -> Iterator[bytes]:
         names = _Names(session, command)
-        return map(names.line, _in_order(names.wanted()))
+        return map(names.line, in_order(names.wanted()))
 
     await _write(session, lines)
     await travelling.list_snapshots(session, command)
@@ -70,18 +65,10 @@ async def _write(session: Session, lines: Callable[[], Iterator[bytes]]) -> None
             await session.stream.breathe()
         return
     progress = session.progress()
-    for piece in await session.patiently(offload.run(session.store, "search", _joined, lines, progress), progress):
+    for piece in await session.patiently(offload.run(
+            session.store, "search", lambda: joined(lines(), progress)), progress):
         session.stream.write(piece)
         await session.stream.drain(session.settings.command_time)
-
-
-def _joined(lines: Callable[[], Iterator[bytes]], progress: Progress) -> list[bytes]:
-    """The lines in pieces. Raises Abandoned."""
-    rest, pieces = lines(), []
-    while piece := list(islice(rest, PIECE)):
-        pieces.append(b"".join(piece))
-        progress.step(0)
-    return pieces
 
 
 class _Names:
@@ -90,23 +77,23 @@ class _Names:
     def __init__(self, session: Session, command: List) -> None:
         self._session = session
         self._command = command
-        self._accepts = _matching(command.reference, command.patterns)
+        self._accepts = matching(command.reference, command.patterns)
         self._entries = {entry.name.to_client(session.user): entry for entry in _visible(session)}
-        self._parents = _parents(self._entries)
+        self._parents = parents(self._entries)
         asked = command.select | command.give
         self._subscribed = frozenset(_subscriptions(session)) if ListOption.SUBSCRIBED in asked else frozenset()
         self._criteria = [option for option in (ListOption.SUBSCRIBED, ListOption.SPECIAL_USE)
                           if option in command.select]
         self._selected = self._select()
         self._recursive = ListOption.RECURSIVEMATCH in command.select
-        self._with_selected = _parents(self._selected) if self._recursive else set()
+        self._with_selected = parents(self._selected) if self._recursive else set()
 
     def wanted(self) -> Iterator[str]:
         """The names to be listed."""
         names = self._selected
         if self._recursive:
             # A name only says that there is something below it when that is not listed itself (§3.5).
-            names = names | _parents(name for name in names if not self._accepts(name))
+            names = names | parents(name for name in names if not self._accepts(name))
         return filter(self._accepts, names)
 
     def _select(self) -> set[str]:
@@ -120,11 +107,11 @@ class _Names:
         return names
 
     def _levels(self) -> Iterable[str]:
-        """Names that are no mailboxes. An extended LIST asks for these with a `%` at the end (§3, RFC 3501 §6.3.8)."""
+        """Names that are no mailboxes."""
         if not self._command.extended:
             return self._parents
-        patterns = tuple(pattern for pattern in self._command.patterns if pattern.endswith("%"))
-        return filter(_matching(self._command.reference, patterns), self._parents)
+        return filter(matching(self._command.reference, for_levels(self._command, self._command.patterns)),
+                      self._parents)
 
     def line(self, name: str) -> bytes:
         """The LIST response for the name, and those that were asked for with it."""
@@ -150,7 +137,7 @@ class _Names:
             attributes.append(b"\\NonExistent")
         elif not readable:
             attributes.append(b"\\Noselect")
-        attributes.append(b"\\HasChildren" if name in self._parents else b"\\HasNoChildren")
+        attributes.append(children(name in self._parents))
         if name in self._subscribed:
             attributes.append(b"\\Subscribed")
         if use := self._use(name):
@@ -170,12 +157,12 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
         return Reply("LSUB completed")
 
     def lines() -> Iterator[bytes]:
-        accepts = _matching(command.reference, (command.pattern,))
+        accepts = matching(command.reference, (command.pattern,))
         names = _subscriptions(session)
         found = set(filter(accepts, names))
-        levels = filter(accepts, _parents(names)) if "%" in command.pattern else ()
+        levels = filter(accepts, parents(names)) if "%" in command.pattern else ()
         shown = {**dict.fromkeys(levels, (b"\\Noselect",)), **dict.fromkeys(found, ())}
-        for name in _in_order(shown):
+        for name in in_order(shown):
             yield responses.listed(shown[name], name, lsub=True, utf8=session.utf8)
 
     await _write(session, lines)
@@ -189,6 +176,8 @@ async def status(session: Session, command: Status) -> Reply:
     entry = session.entry(command.mailbox, "r")
     if StatusItem.UIDNEXT in command.items:
         await offload.settled(session.store, [entry])
+    if StatusItem.HIGHESTMODSEQ in command.items:
+        session.enable_condstore()
     session.stream.write(_status(session, entry, command.items))
     return Reply("STATUS completed")
 
@@ -196,41 +185,9 @@ async def status(session: Session, command: Status) -> Reply:
 def _status(session: Session, entry: MailboxEntry, items: Iterable[StatusItem]) -> bytes:
     """The STATUS response. Raises StoreError."""
     state = session.store.status(entry, session.user)
-    values = [(item, _figure(session, entry, state, item)) for item in items]
-    return responses.status(entry.name.to_client(session.user), values, utf8=session.utf8)
-
-
-def _figure(session: Session, entry: MailboxEntry, state: MailboxState, item: StatusItem) -> int:
-    match item:
-        case StatusItem.MESSAGES:
-            return state.messages
-        case StatusItem.UIDNEXT:
-            return state.uidnext
-        case StatusItem.UIDVALIDITY:
-            return state.uidvalidity
-        case StatusItem.UNSEEN:
-            return state.unseen
-        case StatusItem.RECENT:
-            return _recent(session, entry, state)
-        case StatusItem.SIZE:
-            return state.octets
-        case StatusItem.DELETED:
-            return state.deleted
-        case StatusItem.DELETED_STORAGE:
-            return _deleted_octets(session, entry, state)
-        case StatusItem.HIGHESTMODSEQ:
-            session.enable_condstore()
-            return state.highestmodseq
-        case StatusItem.APPENDLIMIT:
-            return min(session.store.settings.message_limit, MAX_NUMBER)       # RFC 7889 §5: number
-
-
-def _deleted_octets(session: Session, entry: MailboxEntry, state: MailboxState) -> int:
-    """What an EXPUNGE would take off the mailbox's quota (RFC 9208 §4.1.4)."""
-    if not state.deleted:
-        return 0
-    rows = session.store.open_mailbox(entry).rows
-    return int(rows["size"][rows["flags"] & np.uint16(Flag.DELETED) != 0].sum())
+    append_limit = min(session.store.settings.message_limit, MAX_NUMBER)        # RFC 7889 §5: number
+    return Figures(entry, state, lambda: session.store.open_mailbox(entry).rows, lambda: _recent(session, entry, state),
+                   append_limit).response(session, items)
 
 
 def _recent(session: Session, entry: MailboxEntry, state: MailboxState) -> int:
@@ -240,15 +197,6 @@ def _recent(session: Session, entry: MailboxEntry, state: MailboxState) -> int:
     if state.recent >= state.uidnext:
         return 0
     return int(np.count_nonzero(session.store.open_mailbox(entry).rows["uid"] >= state.recent))
-
-
-def _matching(reference: str, patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Whether a name matches any of the patterns. One that is empty, or too long, is passed over (RFC 5258 §3)."""
-    tests = []
-    for pattern in filter(None, patterns):
-        with suppress(ValueError):
-            tests.append(compile_pattern(normalize("NFC", reference + pattern)))
-    return tests[0] if len(tests) == 1 else lambda name: any(test(name) for test in tests)
 
 
 def _visible(session: Session) -> Iterable[MailboxEntry]:
@@ -263,7 +211,7 @@ def _subscriptions(session: Session) -> list[str]:
     subscribed = session.store.subscriptions(session.user)
     if any(map(_is_foreign, subscribed)):
         known = {entry.name.to_client(session.user) for entry in rights.visible(session.store, session.user)}
-        known |= _parents(known)
+        known |= parents(known)
         return [name for name in subscribed if name in known or not _is_foreign(name)]
     return subscribed
 
@@ -271,26 +219,6 @@ def _subscriptions(session: Session) -> list[str]:
 def _is_foreign(name: str) -> bool:
     """Whether a client's name is that of somebody else's, or of a public, mailbox."""
     return name.startswith((OTHERS, PUBLIC))
-
-
-def _parents(names: Iterable[str]) -> set[str]:
-    """Every name above one of `names`."""
-    found: set[str] = set()
-    for name in names:
-        while SEPARATOR in name:
-            name = name.rpartition(SEPARATOR)[0]
-            if name in found:
-                break
-            found.add(name)
-    return found
-
-
-def _in_order(names: Iterable[str]) -> list[str]:
-    """INBOX first, and what is below it."""
-    ordered = sorted(names)
-    first = [name for name in ordered if name == INBOX or name.startswith(INBOX + SEPARATOR)]
-    inbox = set(first)
-    return first + [name for name in ordered if name not in inbox]
 
 
 def _root(reference: str) -> str:

@@ -15,9 +15,9 @@ from store.cache import CachedMessage
 from store.fields import LISTED, header_fields, lister, picker
 from store.index import Rows
 from store.messagefiles import MessageFiles
+from store.verified import LARGEST, agrees
 
 BEGINNING = 8 << 10         # octets in which nearly every header ends
-SMALL = 64 << 10            # octets of a message that is read whole
 
 Span = tuple[int, int]
 _Cut = Callable[[bytes, int], bytes]        # a message, and where its header ends
@@ -46,19 +46,20 @@ class Quick:
                    tuple([_of_record(one) for one in simple]) if listed else (),
                    all(one.part in _HEADERS for one in simple), any(one.part is not Part.ALL for one in simple))
 
-    def answers(self, files: MessageFiles, rows: Rows) -> Iterator[bytes | None]:
-        """The sections of each message, joined; None where this is the wrong way."""
+    def answers(self, files: MessageFiles, rows: Rows, *, verified: bool) -> Iterator[bytes | None]:
+        """The sections of each message, joined; None where this is the wrong way, or what is `verified` is damaged."""
         ends = rows["skip"].astype(np.int64) + rows["size"].astype(np.int64)
         fits = (rows["head"] == 0) & (rows["size"] > 0)
         if self.headers_only:
             ends = np.minimum(ends, rows["skip"].astype(np.int64) + BEGINNING)
         else:
-            fits &= ends <= SMALL
+            fits &= ends <= LARGEST
         found = files.beginnings(rows["mid"][fits].tolist(), rows["serial"][fits].tolist(), ends[fits].tolist())
         only, bound = self.renders[0] if len(self.renders) == 1 else None, self.to_end_of_header
-        for fit, skip in zip(fits.tolist(), rows["skip"].tolist(), strict=True):
+        verified &= not self.headers_only
+        for fit, skip, mid in zip(fits.tolist(), rows["skip"].tolist(), rows["mid"].tolist(), strict=True):
             message = next(found) if fit else None
-            if message is None:
+            if message is None or verified and not agrees(message, mid):
                 yield None
                 continue
             if skip:

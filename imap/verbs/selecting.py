@@ -25,7 +25,7 @@ async def select(session: Session, command: Select) -> Reply:
         session.stream.write(_figures(session, view, command.mailbox))
     else:
         entry = session.entry(command.mailbox, "r")
-        await offload.settled(session.store, [entry])
+        await session.patiently(offload.settled(session.store, [entry]))        # it waits while the store is held still
         view = await session.select(entry, read_only=command.read_only)
         session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, entry))
     if command.resync is not None:
@@ -91,7 +91,8 @@ async def close(session: Session, command: Close) -> Reply:
     if not view.read_only and "e" in session.rights():
         entry = view.mailbox.entry
         deleted = session.store.status(entry).deleted
-        if await session.change(deleted, lambda: expunge_messages(session.store, entry)):
+        gone = await session.change(deleted, lambda: expunge_messages(session.store, entry)) if deleted else []
+        if gone:
             await offload.flushed(session.store, entry)
     session.leave()
     return Reply("CLOSE completed")
@@ -109,6 +110,7 @@ async def expunge(session: Session, command: Expunge) -> Reply:
     entry = view.mailbox.entry
     uids = None if command.uids is None else view.uids[view.positions(command.uids, by_uid=True)]
     deleted = session.store.status(entry).deleted
-    if await session.change(deleted, lambda: expunge_messages(session.store, entry, uids)):
+    gone = await session.change(deleted, lambda: expunge_messages(session.store, entry, uids)) if deleted else []
+    if gone:
         await offload.flushed(session.store, entry)
     return Reply("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")

@@ -3,8 +3,6 @@
 import unicodedata
 from functools import lru_cache
 
-import idna
-
 LONGEST = 600           # characters: more than any server takes; to compose a long run of marks takes its square
 
 
@@ -30,4 +28,5 @@ def canonical_domain(domain: str) -> str:
 
 @lru_cache(maxsize=1000)
 def _a_labels(domain: str) -> str:
+    import idna  # here: nearly all addresses do without
     return idna.encode(domain, uts46=True).decode("ascii")

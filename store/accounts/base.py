@@ -1,13 +1,15 @@
 """What the store asks of a directory, whichever it is."""
 
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
-from store.accounts.scram import Keys
 from store.errors import Problem
 from store.values import Secret
+
+if TYPE_CHECKING:
+    from store.accounts.scram import Keys
 
 
 class Status(Enum):
@@ -105,7 +107,7 @@ class Directory(Protocol):
     def has_keys(self) -> bool:
         """Whether it has the keys of SCRAM, without which no user can log in that way."""
 
-    def find_keys(self, login: str, mechanism: str) -> tuple[Keys, Account | None]:
+    def find_keys(self, login: str, mechanism: str) -> "tuple[Keys, Account | None]":
         """The keys of SCRAM of the one with that login name; for an unknown user, and one who cannot log in, keys that
         nothing fits, and None. For a thread, too."""
 

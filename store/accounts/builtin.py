@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -15,9 +16,12 @@ from store.accounts.base import NO_USER_ID, Account, Known, Status
 from store.accounts.cache import VerifiedPasswords
 from store.accounts.domains import DomainRules
 from store.accounts.passwords import NOBODY, scram_keys, verify_password
-from store.accounts.scram import Keys
+from store.accounts.remembered import Remembered
 from store.errors import Problem, StoreError
 from store.values import Secret
+
+if TYPE_CHECKING:
+    from store.accounts.scram import Keys
 
 
 @frozen
@@ -141,8 +145,9 @@ class BuiltinDirectory:
         """Those who have got a password here have the keys of SCRAM."""
         return True
 
-    def find_keys(self, login: str, mechanism: str) -> tuple[Keys, Account | None]:
+    def find_keys(self, login: str, mechanism: str) -> "tuple[Keys, Account | None]":
         """The user's keys of SCRAM; see Directory."""
+        from store.accounts.scram import Keys  # here: who checks no password does without
         name = self.user_id(login)
         found, nobody = self.user(name), Keys.of_nobody(mechanism, name, self.domains.secret())
         keys = scram_keys(mechanism, found.password) if found is not None else None
@@ -158,6 +163,10 @@ class BuiltinDirectory:
     def remember_for(self, seconds: float) -> None:
         """How long `remembers` knows."""
         self._verified.lifetime = seconds
+
+    def share(self, shared: Remembered) -> None:
+        """Have all processes of a server know what one of them `remembers`."""
+        self._verified.share(shared)
 
     def add(self, address: str, password_hash: str, *, partition: str = "primary", aliases: Iterable[str] = (),
             host: str = "") -> Account:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
 
+from store.accounts.remembered import Remembered
 from store.values import Secret
 
 LIFETIME = 300.0            # seconds
@@ -14,7 +15,8 @@ MOST = 10_000               # entries
 
 
 class VerifiedPasswords:
-    """Keyed digests, in memory only, under a key of this process. A changed password hash is another key.
+    """Keyed digests, in memory only, under a key of this process. A changed password hash is another key. Other
+    processes may have found more (`share`).
 
     Used in threads, too.
     """
@@ -26,6 +28,11 @@ class VerifiedPasswords:
         self._lock = Lock()
         self._until: OrderedDict[bytes, tuple[float, str, str]] = OrderedDict()
         self._of: dict[str, set[bytes]] = {}
+        self._shared: Remembered | None = None
+
+    def share(self, shared: Remembered) -> None:
+        """Tell other processes, and believe them. They forget nothing early: it does not fit a row that has changed."""
+        self._shared, self._key = shared, shared.key
 
     def __contains__(self, entry: tuple[str, Secret, str]) -> bool:
         """Whether this password of that user was found to fit that stored hash."""
@@ -34,7 +41,7 @@ class VerifiedPasswords:
             until = self._until.get(digest, (0.0, "", ""))[0]
             if until < self._clock():
                 self._drop(digest)
-            return digest in self._until
+            return digest in self._until or self._shared is not None and self.lifetime > 0 and digest in self._shared
 
     def add(self, user: str, password: Secret, stored: str) -> None:
         """Remember that it fits."""
@@ -42,6 +49,8 @@ class VerifiedPasswords:
         with self._lock:
             if self.lifetime <= 0:
                 return
+            if self._shared is not None:
+                self._shared.add(digest, self.lifetime)
             self._until[digest] = self._clock() + self.lifetime, user, stored
             self._until.move_to_end(digest)
             self._of.setdefault(user, set()).add(digest)

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from mboxlist.gate import HeldStill
 from mboxlist.kv import Txn, transact
 from mboxlist.table import MailboxList
 from store.accounts.addresses import canonical_domain
 from store.accounts.base import NO_USER_ID
+from store.errors import StandsStill
 
 _SECRET = NO_USER_ID.encode()
 
@@ -47,11 +49,14 @@ class DomainRules:
                 yield key.decode()[1:], json.loads(data)["access"]
 
     def secret(self) -> bytes:
-        """Octets that are always the same in this store, and that nobody else knows."""
+        """Octets that are always the same in this store, and that nobody else knows. Raises StandsStill."""
         if not self._secret:
             data = self._table.get(_SECRET)
             if data is None or "secret" not in json.loads(data):
-                data = transact(self._env, self._make_secret)
+                try:
+                    data = transact(self._env, self._make_secret)
+                except HeldStill:
+                    raise StandsStill from None
             self._env.flush()
             self._secret = bytes.fromhex(json.loads(data)["secret"])
         return self._secret

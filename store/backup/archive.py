@@ -3,6 +3,7 @@
     manifest.json           which backup it is, of what, and which earlier ones it continues
     accounts/0001.jsonl     the built-in directory, some users each: a row a line, with the subscriptions
     limits/0001.jsonl       limits of quota roots: partition, root, octets, messages
+    cache/P/0001            cache records of the message files that come next: see `cached`
     partitions/P/messages/3/fa/<digest>     a message file, before the first mailbox that needs it
     partitions/P/users/.../store.idx        a mailbox: see `store.idxfile`
     catalogue.jsonl         every mailbox that there is, and the archive that has it; which message files there are
@@ -27,7 +28,7 @@ from store.errors import Problem, StoreError
 
 FORMAT = 1
 MANIFEST, CATALOGUE, TOTALS = "manifest.json", "catalogue.jsonl", "totals.json"
-ACCOUNTS, LIMITS, PARTITIONS = "accounts/", "limits/", "partitions/"
+ACCOUNTS, LIMITS, CACHED, PARTITIONS = "accounts/", "limits/", "cache/", "partitions/"
 LINES = 1000                # rows in one member
 SMALL = 64 << 20            # octets of what is read as a whole: a manifest, some accounts
 LARGE = 4 << 30             # octets of a catalogue

@@ -12,16 +12,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import define, evolve, field, frozen
+from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from store import idxfile, portable
 from store.accounts.builtin import BuiltinDirectory
+from store.backup import cached
 from store.backup.archive import (
     ACCOUNTS,
+    CACHED,
     CATALOGUE,
     LIMITS,
     LINES,
@@ -94,6 +97,7 @@ class Making:
     manifest: Manifest = field(init=False)
     catalogue: Catalogue = field(init=False)
     totals: Totals = field(init=False)
+    _caches: int = field(default=0, init=False)         # members with cache records so far
 
     def __attrs_post_init__(self) -> None:
         previous = self.previous
@@ -262,6 +266,7 @@ class Making:
             for at in range(0, len(due), LOOK):
                 some = due[at:at + LOOK]
                 known = partition.refs.figures([mid for _, mid in some])
+                self._cached(tar, partition, some, known["trace"])
                 for (serial, mid), size, trace, now in zip(some, known["size"].tolist(), known["trace"].tolist(),
                                                            known["serial"].tolist(), strict=True):
                     try:
@@ -281,6 +286,14 @@ class Making:
             self.totals = evolve(self.totals, messages=self.totals.messages + messages,
                                  octets=self.totals.octets + octets)
         return _without(contents, lost) if lost else contents
+
+    def _cached(self, tar: MemberWriter, partition: Partition, some: Sequence[tuple[int, bytes]], traces: NDArray[Any]
+                ) -> None:
+        """The cache records of these message files, whose serials ascend."""
+        values = partition.stored_cached([serial for serial, _ in some])
+        if data := cached.pack(values, [mid for _, mid in some], traces):
+            self._caches += 1
+            tar.add_octets(f"{CACHED}{partition.name}/{self._caches:04}", data, mtime=self.manifest.time)
 
     def _message(self, tar: MemberWriter, partition: Partition, mid: bytes, record: MessageRecord) -> None:
         size, trace = record.size, record.trace

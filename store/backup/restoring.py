@@ -9,7 +9,7 @@ What is damaged costs what is in it: of a mailbox whose newest copy cannot be re
 
 import tempfile
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +21,12 @@ from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_path
 from store import idxfile, partitions, quotaroots
 from store.accounts.base import Account, Status
 from store.accounts.builtin import BuiltinDirectory, User
-from store.backup import accounts
-from store.backup.archive import ACCOUNTS, LIMITS, TOTALS, Archive, in_memory, parse_name
+from store.backup import accounts, cached
+from store.backup.archive import ACCOUNTS, CACHED, LIMITS, TOTALS, Archive, in_memory, parse_name
 from store.backup.chain import Chain
 from store.backup.members import Cut, Lost, Member
 from store.bringing import Contents, add, lacking
+from store.cache import CachedMessage, fits
 from store.carrying import Carrier, carry_rows
 from store.errors import Problem, StoreError
 from store.filling import Filling, Nursery, Wanted
@@ -107,6 +108,7 @@ class Restoring:
     _octets: int = field(default=0, init=False)                     # of the records in them
     _names: set[str] = field(factory=set, init=False)               # mailboxes that have been dealt with
     _damaged: set[str] = field(factory=set, init=False)             # messages of which a copy was damaged, by digest
+    _cached: Mapping[bytes, CachedMessage] = field(factory=dict, init=False)    # of the messages that come next
     _owners: set[str] = field(factory=set, init=False)
 
     def run(self) -> Restored:
@@ -160,7 +162,9 @@ class Restoring:
         for member in self._members(at):
             place = parse_name(member.name)
             if place is None:
-                if self.archives[at].path is None:
+                if member.name.startswith(CACHED):
+                    self._cached = cached.read(member)
+                elif self.archives[at].path is None:
                     self._beside(member)
             elif place[1] == "messages":
                 self._land(place[0], place[2], member)
@@ -193,7 +197,9 @@ class Restoring:
             for at in range(len(self.archives) if not self.choice.dry_run else 0):
                 for member in self._members(at):
                     place = parse_name(member.name)
-                    if place is not None and place[1] == "messages" and place[2] in needed:
+                    if member.name.startswith(CACHED):
+                        self._cached = cached.read(member)
+                    elif place is not None and place[1] == "messages" and place[2] in needed:
                         self._land(place[0], place[2], member)
                     self.told(self._counted())
             for partition, path in found:
@@ -247,13 +253,18 @@ class Restoring:
 
     def _brought(self, partition: str) -> Contents:
         place = self._place(partition)
-        return self._contents.setdefault(place.name, Contents(place))
+        if place.name not in self._contents:
+            self._contents[place.name] = Contents(place)
+        return self._contents[place.name]
 
     def _land(self, partition: str, mid: bytes, member: Member) -> None:
         if self.choice.dry_run:
             return
         try:
-            self._brought(partition).land(member.data(), mid=mid, trace=int(member.said.get("trace", "0")))
+            trace, record = int(member.said.get("trace", "0")), self._cached.get(mid)
+            if record is not None and not fits(record, mid, trace, member.size):
+                record = None
+            self._brought(partition).land(member.data(), mid=mid, trace=trace, cached=record)
         except Cut:
             self._damaged.add(mid.hex())
         except (StoreError, ValueError) as error:

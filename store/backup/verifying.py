@@ -8,7 +8,17 @@ from attrs import define, field
 from numpy.typing import NDArray
 
 from store import idxfile
-from store.backup.archive import ACCOUNTS, CATALOGUE, LIMITS, TOTALS, Archive, Catalogue, in_memory, parse_name
+from store.backup.archive import (
+    ACCOUNTS,
+    CACHED,
+    CATALOGUE,
+    LIMITS,
+    TOTALS,
+    Archive,
+    Catalogue,
+    in_memory,
+    parse_name,
+)
 from store.backup.members import Cut, Lost, Member
 from store.errors import StoreError
 from store.idxfile import Remains
@@ -125,7 +135,7 @@ class _Verifying:
                         self._catalogue = Catalogue.from_bytes(self.archive.manifest, data)
                     except StoreError:
                         raise Cut from None
-            elif member.name.startswith((ACCOUNTS, LIMITS)):
+            elif member.name.startswith((ACCOUNTS, LIMITS, CACHED)):
                 member.octets(1 << 30)
         elif place[1] == "messages":
             self._message(place[2], member)

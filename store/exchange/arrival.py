@@ -32,6 +32,7 @@ from store.partition import Partition
 from store.quota import QuotaUse
 from store.rebuild import acl_of
 from store.removed import key_of
+from store.standing import fits
 from store.txn import WriteTxn, state_key
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ class Arrival:
 
     def _answer(self, mid: bytes, trace: int, shows: bool) -> Answer:
         known = usable(self.partition, mid)
-        if known is None:
-            return Answer.SEND
+        if known is None:       # a file that was lost, and began otherwise, cannot be what this message shows
+            return Answer.SEND if not shows or not trace or fits(self.partition, mid, trace) else Answer.WHOLE
         if not (shows and trace):
             self._found[mid, shows] = Carried(mid, known.serial, known.trace)
             return Answer.HAVE

@@ -406,7 +406,7 @@ class _Attempt:
         if isinstance(question, FindNamed):
             return await self._entrance.find_named(question.names)
         if isinstance(question, FindKeys):          # what they tell, anybody may know
-            return store.directory.find_keys(question.user, question.mechanism)
+            return await offload.change(store, lambda: store.directory.find_keys(question.user, question.mechanism))
         await self._wait(question.user)
         if isinstance(question, Turn):
             return None

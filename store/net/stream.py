@@ -7,7 +7,6 @@ session next waits, so the answers to pipelined commands share a packet.
 
 import itertools
 import logging
-import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast
 
@@ -17,12 +16,11 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.error import ConnectionLost as TwistedConnectionLost
 from twisted.internet.interfaces import IAddress, IHalfCloseableProtocol, IHandshakeListener
 from twisted.internet.protocol import Factory, connectionDone
-from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from store.net.doors import MINUTE, Door
-from store.net.limits import TOO_MANY_OF_USER
+from store.net.counted import TOO_MUCH_BEFORE_LOGIN, Counted
+from store.net.doors import Door
 from store.net.lines import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.running import INPUT, Running
 
@@ -32,9 +30,6 @@ READ_AHEAD = 256 * 1024     # octets kept for the session before the socket is n
 LINGER = 30.0               # seconds that a closed connection may take to send what was written,
 HANDSHAKE = 5.0             # or, if that is not over, to bring the TLS handshake to its end first
 _numbers = itertools.count(1)   # of connections, over all servers of this process
-TOO_MUCH_BEFORE_LOGIN = "Too much was sent before login"
-TOLD = 200                  # refused connections of a server that are told why, at a time
-TOO_FAST = "Too many commands in a minute"
 TURN = 0.01                 # seconds of work after which a busy session lets others in (`breathe`)
 
 
@@ -66,12 +61,12 @@ class Tls(Protocol):
 
 
 @implementer(IHandshakeListener, IHalfCloseableProtocol)
-class Stream(TwistedProtocol):
+class Stream(Counted):
     """One connection. See the module's text."""
 
     def __init__(self, factory: "StreamFactory", number: int) -> None:
+        super().__init__(factory.door, factory.clock, number, stopping=factory.stopping)
         self._factory = factory
-        self._clock = factory.clock
         self._input = bytearray()
         self._output: list[bytes] = []
         self._running: Running                          # from `connectionMade` on
@@ -87,82 +82,19 @@ class Stream(TwistedProtocol):
         self._closing = False
         self._turn = 0.0
         self._woken = False
-        self._admitted = False                          # counted at the door, under its address
-        self._user: str | None = None                   # and as this user's
-        self._early = factory.door.early_octets         # how much of that is left; 0: no limit (any more)
-        self._lines, self._since = 0, 0.0               # since when so many lines have come
         self._session: Session | None = None
         self.began = self.heard = self._clock.seconds() # when it was made, and when octets came last
-        self.entered_at = 0.0                           # when somebody logged in
         self.received = self.sent = 0                   # octets, under TLS those within
         self.farewell = ""                              # what to say at a stop that is meant for this one alone
-        self.number, self.id = number, f"{os.getpid():x}-{number:x}"
-        self.peer = self.local = ""
-        self.proxy = ""                                 # the proxy that has told us of `peer`
+        self.local = ""
         self.secure = self._handshaking = factory.implicit_tls
-        self.stopping = factory.stopping
 
     # What sessions use
-
-    def admit(self) -> None:
-        """Count the connection, before anything is said. Raises LimitReached, Stopping."""
-        if self.stopping:
-            raise Stopping
-        self._count()
-        self._since = self._clock.seconds()
-
-    def _count(self) -> None:
-        door = self._factory.door
-        refused = door.limits.refusal(self.peer)
-        door.counted["connections turned away" if refused else "connections"] += 1
-        if refused:
-            door.tell(self._clock.seconds(), self.id, self.peer, refused)
-            door.refused.add(self)
-            if len(door.refused) > TOLD:        # they take no notice: under TLS they may linger without a handshake
-                self.abort()
-            raise LimitReached(refused)
-        self._admitted = True
-
-    def introduce(self, peer: str) -> None:
-        """A proxy says who its client is; from now on that one counts in its place. Raises LimitReached."""
-        self._admitted = False
-        self._factory.door.limits.release(self.peer)
-        self.proxy, self.peer = self.peer, peer
-        self._count()
-
-    def enter(self, user: str) -> None:
-        """The client has proved to be `user`: from now on the limits are wider. Raises LimitReached, Stopping."""
-        if self._factory.door.draining:
-            raise Stopping
-        if not self._factory.door.limits.admit_user(user):
-            log.warning("%s: %s is turned away: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
-            raise LimitReached(TOO_MANY_OF_USER, user)
-        self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
-        self._factory.door.counted["logins"] += 1
-
-    def leave(self) -> None:
-        """Nobody is logged in any more."""
-        user, self._user = self._user, None
-        if user is not None:
-            self._factory.door.limits.release_user(user)
-            self._early = self._factory.door.early_octets
-            if self._factory.door.draining:
-                self.stop()
-
-    @property
-    def user(self) -> str:
-        """Who is logged in; "" for nobody."""
-        return self._user or ""
 
     def describe(self) -> Mapping[str, str]:
         """What its session says of itself by a method of that name: state, user, mailbox, client."""
         tell: Callable[[], Mapping[str, str]] | None = getattr(self._session, "describe", None)
         return tell() if tell is not None else {}
-
-    @property
-    def entered(self) -> bool:
-        """Whether somebody is logged in."""
-        return self._user is not None
 
     async def line(self, limit: int, timeout: float, *, idle: bool = False) -> bytes:
         """The next line, without its line end (CRLF, or a bare LF); `limit` counts its octets.
@@ -180,7 +112,7 @@ class Stream(TwistedProtocol):
         line = bytes(self._input[:end])
         self._took(end + 1)
         self._lines += 1
-        if self._lines > self._factory.door.command_rate:
+        if self._lines > self._door.command_rate:
             self._look_at_rate()
         if line.endswith(b"\r"):
             line = line[:-1]
@@ -448,24 +380,6 @@ class Stream(TwistedProtocol):
         self._waiting = True
         self._set_deadline(deadline)
         await INPUT
-
-    def _depart(self) -> None:
-        """The connection counts no longer."""
-        door = self._factory.door
-        door.refused.discard(self)
-        if self._admitted:
-            self._admitted = False
-            door.limits.release(self.peer)
-        if self._user is not None:
-            door.limits.release_user(self._user)
-            self._user = None
-
-    def _look_at_rate(self) -> None:
-        """So many lines have come as may come in a minute: how long did they take?"""
-        now = self._clock.seconds()
-        if now - self._since < MINUTE:
-            raise LimitReached(TOO_FAST)
-        self._lines, self._since = 1, now
 
     async def _swallow_line(self, limit: int, deadline: float) -> None:
         start = bytes(self._input[:limit])

@@ -330,6 +330,8 @@ def compare(server: Large, known: Known, said: dict[str, list[str]], spoilt: lis
             for owner, name, uid in known.places[mid]:
                 if owner == user and now is not None and uid in now.get(name, {}):
                     tried.unlike += now[name][uid] not in ("", known.shown[user][name][uid])
+    if tried.unlike:
+        tried.wrong.append(f"{tried.unlike} damaged messages are shown")
     server.stop()
     text = server.command_ended("scrub") if spoilt else server.command_ended("check") if harm.CHECKED in said else ""
     after: Records = {}

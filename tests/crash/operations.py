@@ -6,7 +6,7 @@ two answers all is done or nothing, unless `between` names more states that a cr
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from attrs import evolve, frozen
 
 from mboxlist.kv import Failure
 from mboxlist.names import MailboxName
-from store import removal
+from store import messagefiles, removal
 from store.copying import copy_messages
 from store.errors import Problem, StoreError
-from store.expunge import expunge, purge
+from store.expunge import expunge, purge, remove
 from store.flags import change_flags
 from store.settings import Settings
 from store.store import Store
@@ -196,6 +196,41 @@ def _prepare_purge(store: Store) -> None:
     alice = store.entry(ALICE)
     change_flags(store, alice, [1, 2, 3], FlagAction.ADD, Flags(Flag.DELETED))
     expunge(store, alice)
+
+
+def _purge_many(place: Place, answered: Answered) -> None:
+    """More than are synced folder by folder; one of the messages comes again when its file has gone, and its record
+    has not."""
+    partition = place.store.partitions["primary"]
+    sync, again = partition.files.sync_removed, [OLD[3]]
+
+    def meanwhile(mids: Collection[bytes]) -> None:
+        while again:
+            place.deliver(again.pop(), BOB, trace=TRACE)
+            answered()
+        sync(mids)
+
+    folders = messagefiles.FEW_FOLDERS
+    try:
+        messagefiles.FEW_FOLDERS = 0
+        partition.files.sync_removed = meanwhile            # type: ignore[method-assign]
+        with _reported():
+            while purge(partition, time.time() + LATER):
+                pass
+    finally:
+        messagefiles.FEW_FOLDERS = folders
+        del partition.files.sync_removed
+    partition.flush()
+    answered()
+    place.deliver(OLD[2], ALICE, trace=TRACE)
+    answered()
+
+
+def _prepare_purge_many(store: Store) -> None:
+    """Of all message files one is still in a mailbox."""
+    for entry in list(store.mailboxes.all()):
+        uids = store.open_mailbox(entry).rows["uid"]
+        remove(store, entry, uids[uids > 1] if entry.name == BOB else uids)
 
 
 def _without_expunged(before: Picture, after: Picture) -> list[Picture]:
@@ -383,6 +418,7 @@ OPERATIONS: dict[str, Operation] = {
     "expunge": Operation(_expunge),
     "settle": Operation(_settle, between=_after_first_delivery),
     "purge": Operation(_purge, prepare=_prepare_purge, between=_without_expunged),
+    "purge many": Operation(_purge_many, prepare=_prepare_purge_many, between=_without_expunged),
     "create": Operation(_create),
     "delete": Operation(_delete),
     "delete and create": Operation(_delete_and_create),

@@ -30,8 +30,8 @@ RECOVERIES = 20 if EVERYTHING else 1        # states of each operation whose rec
 KILLS = 8 if EVERYTHING else 2              # processes that are killed before a change, and as many after one
 
 #: Operations whose every system call fails once.
-FAULTY = ["deliver", "deliver what is known", "deliver much", "copy", "expunge", "settle", "checkpoint",
-          "store.idx of one mailbox"]
+FAULTY = ["deliver", "deliver what is known", "deliver much", "copy", "expunge", "purge many", "settle",
+          "checkpoint", "store.idx of one mailbox"]
 
 #: At least so many changes of the disk are seen in all operations together, so that the recorder cannot go blind; and
 #: each operation makes some that are its own.

@@ -1,8 +1,12 @@
 """A store that is held still while others copy its volumes: who reads goes on, who writes waits, and the event loop
 does not. Were it to wait here, the test would never end."""
 
+from base64 import b64encode
+
 import pytest
 
+from mboxlist.kv import transact
+from store.accounts import domains as domains_module
 from tests.support.held import holding
 from tests.support.scripts import content
 
@@ -42,6 +46,59 @@ def test_who_reads_goes_on(place, held):
         assert b"\r\na OK " in b"\r\n" + said(wire, command), command
     assert b"Subject: new" in said(before, b"FETCH 4 BODY.PEEK[]")
     assert not held.threads.waiting
+
+
+def test_what_was_lost_of_a_message_is_made_anew_and_not_kept(place, held):
+    """A cache record; whoever asks when the store goes on makes it again, and keeps it."""
+    partition = place.store.partitions["primary"]
+    serials = place.store.open_mailbox(place.entry("INBOX")).rows["serial"].tolist()
+
+    def lose(txn):
+        for serial in serials:
+            partition.forget_cached(serial, txn.handle)
+
+    partition.transact(lose)
+    wire = login(place, b"SELECT INBOX")
+    held.begin()
+    for command in (b"FETCH 1:3 (ENVELOPE BODYSTRUCTURE)", b"FETCH 1:3 (FLAGS BODY.PEEK[HEADER.FIELDS (SUBJECT)])",
+                    b"SEARCH SUBJECT one", b"SORT (SUBJECT) UTF-8 ALL"):
+        before = said(wire, command)
+        assert b"\r\na OK " in b"\r\n" + before, before
+    assert partition.cached(serials) == [None] * 3 and not held.threads.waiting
+    held.end()
+    assert said(wire, b"FETCH 1:3 (ENVELOPE)").count(b"ENVELOPE") == 3 and None not in partition.cached(serials)
+
+
+def test_who_is_told_of_recent_messages_meanwhile_is_not_the_last(place, held):
+    """RFC 3501 2.3.2: where it cannot be known who is told first, a message is recent."""
+    held.begin()
+    assert b"* 3 RECENT" in said(login(place), b"SELECT INBOX")
+    assert b"* 3 RECENT" in said(login(place), b"SELECT INBOX")
+    held.end()
+    assert b"* 3 RECENT" in said(login(place), b"SELECT INBOX")
+    assert b"* 0 RECENT" in said(login(place), b"SELECT INBOX")
+
+
+@pytest.mark.parametrize("command", [b"CLOSE", b"EXPUNGE", b"UID EXPUNGE 1:*"])
+def test_who_has_nothing_to_remove_goes_on(place, held, command):
+    wire = login(place, b"SELECT Sent")
+    held.begin()
+    assert b"\r\na OK " in b"\r\n" + said(wire, command) and not held.threads.waiting
+
+
+def test_an_unknown_user_is_asked_like_any_other(place, held):
+    """Who proves a password by SCRAM gets a salt, whether there is such a user or not. The first time something that is
+    needed for it is written down."""
+    domains = place.store.directory.domains
+    transact(place.store.mailboxes.env, lambda txn: domains._table.delete(domains_module._SECRET, txn))
+    domains._secret = b""
+    held.begin()
+    wire = place.connect()
+    wire.send(b"a AUTHENTICATE SCRAM-SHA-256 " + b64encode(b"n,,n=nobody,r=abcdef") + b"\r\n")
+    found = wire.received()
+    assert b"a " not in found, found
+    held.end()
+    assert b"+ " in wire.received()
 
 
 @pytest.mark.parametrize("command, well", [

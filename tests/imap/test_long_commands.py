@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from imap.verbs import listing, search, sorting
+from imap.verbs import listing, names, search, sorting
 from imap.wire import numbers, responses
 from imap.wire.numbers import format_numbers
 from store import across
@@ -27,7 +27,7 @@ def test_many_mailboxes_are_listed_as_few_are(place, monkeypatch, name):
 
     monkeypatch.setattr(offload, "run", watched)
     monkeypatch.setattr(listing, "FEW", 0)
-    monkeypatch.setattr(listing, "PIECE", 2)
+    monkeypatch.setattr(names, "PIECE", 2)
     Player(place).play((SCRIPTS / f"{name}.txt").read_text())
     assert "search" in kinds
 
@@ -45,7 +45,7 @@ def logged_in(place, messages=3):
     (b"SEARCH TEXT this", search, "find"), (b"UID SEARCH RETURN (COUNT) HEADER SUBJECT 1", search, "find"),
     (b"SORT (SUBJECT) UTF-8 ALL", sorting, "sorted_places"), (b"SORT (DATE) UTF-8 TEXT this", search, "find"),
     (b"THREAD REFERENCES UTF-8 BODY this", search, "find"), (b"COPY 1:* Sent", across, "copy"),
-    (b"MOVE 1:* Sent", across, "copy"), (b'LIST "" *', listing, "_joined"),
+    (b"MOVE 1:* Sent", across, "copy"), (b'LIST "" *', listing, "joined"),
 ])
 def test_a_command_ends_with_its_connection(place, monkeypatch, caplog, command, where, what):
     """The client goes away while the work is being done in a thread. It is left off: it does not come to its end."""

@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import MEMORY
 from tests.support.clients import Mail
 
-ACCOUNTS = 22           # as many as the tests take: each costs the hash of a password
+ACCOUNTS = 24           # as many as the tests take: each costs the hash of a password
 
 
 @pytest.fixture(scope="session")

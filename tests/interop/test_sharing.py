@@ -1,20 +1,7 @@
 """Python's imaplib shares a mailbox, and looks at its quota: what it sends and expects is not of our making."""
 
-import imaplib
-
-from tests.support.server import PASSWORD, Server
-
-
-def login(server, user):
-    client = imaplib.IMAP4("127.0.0.1", server.imap)
-    client.login(user, PASSWORD)
-    return client
-
-
-def ok(answer):
-    """The data of an OK."""
-    assert answer[0] == "OK", answer
-    return answer[1]
+from tests.support.python_imap import login, ok
+from tests.support.server import Server
 
 
 def test_acl_and_quota_by_imaplib(tmp_path):

@@ -4,23 +4,12 @@ import imaplib
 import json
 import re
 
-from tests.support.server import PASSWORD, Server
+from tests.support.python_imap import login, ok
+from tests.support.server import Server
 
 OPTIONS = {"imap.time_travel": "group:time", "workers.imap": "2", "store.purge_delay": "0s", "store.sync": "none",
            "store.disk_reserve": "1M"}
 KEPT, LOST = b"Subject: kept\r\n\r\nKept.\r\n", b"Subject: lost\r\n\r\n" + b"Lost.\r\n" * 20_000
-
-
-def login(server, user):
-    client = imaplib.IMAP4("127.0.0.1", server.imap)
-    client.login(user, PASSWORD)
-    return client
-
-
-def ok(answer):
-    """The data of an OK."""
-    assert answer[0] == "OK", answer
-    return answer[1]
 
 
 def test_a_lost_message_comes_back(tmp_path):

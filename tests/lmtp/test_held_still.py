@@ -38,3 +38,17 @@ def test_mail_waits_and_nobody_else_does(place, held):
     held.end()
     found = [line for wire in waiting for line in wire.received().splitlines() if line.startswith(b"250 2.0.0")]
     assert len(found) == 1 + 2 * 20 and len(place.messages("alice/INBOX")) == 22
+
+
+def test_who_is_over_quota_hears_that_when_the_store_goes_on(place, held):
+    """The refusal begins the time of grace, which is written down."""
+    send(place, b"alice")
+    place.store.set_quota("alice", 10)
+    held.begin()
+    place.connect()
+    place.wire.send(b"LHLO mx.example.org\r\nMAIL FROM:<a@elsewhere.example>\r\n")
+    place.wire.received()
+    place.wire.send(b"RCPT TO:<alice>\r\n")
+    assert place.wire.received() == b""
+    held.end()
+    assert place.wire.received().startswith(b"452 4.2.2 ")

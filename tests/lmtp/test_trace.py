@@ -1,5 +1,6 @@
 """lmtp/trace.py: RFC 5321 §4.4, read again with Python's own parser."""
 
+import zlib
 from email import message_from_bytes, policy
 from email.utils import parsedate_to_datetime
 
@@ -9,15 +10,40 @@ from hypothesis import strategies as st
 
 from lmtp.paths import Address
 from lmtp.trace import trace
+from store.verified import is_intact
 
 
 def test_the_whole_header():
+    """The sum is the CRC-32 of the octets around it."""
+    around = (b"Return-Path: <alice@example.org>\r\n"
+              b"Received: from mx.example.org ([192.0.2.1])\r\n"
+              b"\tby store.example.org with LMTP id 6b-1-1=", b";\r\n\tFri, 20 Nov 2026 12:43:00 +0000\r\n")
     assert trace(Address("alice", "example.org"), "mx.example.org", "192.0.2.1", "store.example.org", "LMTP", "6b-1-1",
-                 1795178580.9) == (
-        b"Return-Path: <alice@example.org>\r\n"
-        b"Received: from mx.example.org ([192.0.2.1])\r\n"
-        b"\tby store.example.org with LMTP id 6b-1-1;\r\n"
-        b"\tFri, 20 Nov 2026 12:43:00 +0000\r\n")
+                 1795178580.9) == around[0] + format(zlib.crc32(b"".join(around)), "08x").encode() + around[1]
+
+
+@pytest.mark.parametrize("sender", [None, Address("alice", "example.org"), Address("prvs=a=b", "c.de")])
+def test_hardly_a_bit_can_change_unseen(sender):
+    """Only in the few octets by which the sum is found."""
+    header = trace(sender, "mx.example.org", "192.0.2.1", "store.example.org", "LMTPS", "6b-1-1", 1795178580.9)
+    assert is_intact(header)
+    unseen = set()
+    for at in range(len(header)):
+        for bit in range(8):
+            changed = bytearray(header)
+            changed[at] ^= 1 << bit
+            if is_intact(bytes(changed)):
+                unseen.add(at)
+    found = header.index(b"LMTP"), header.index(b"=", header.index(b" id "))
+    assert unseen <= {*range(found[0], found[0] + 4), found[1], found[1] + 10, found[1] + 11}
+
+
+@pytest.mark.parametrize("header", [
+    b"", b"Return-Path: <prvs=12345678=x@example.org>\r\nReceived: by a with LMTP id abc;\r\n\tFri\r\n",
+    b"Return-Path: <>\r\nReceived: from a by b with LMTP\r\n\tid aBcDeFgHiJ==\r\n\t(envelope-from <a=b>);\r\n Fri\r\n",
+    b"Received: from a (helo=mx) by b with esmtp id 1abc-01\r\n"])
+def test_what_others_write_has_no_sum(header):
+    assert is_intact(header)
 
 
 @pytest.mark.parametrize(("sender", "peer", "path", "origin"), [
@@ -29,7 +55,7 @@ def test_sender_and_origin(sender, peer, path, origin):
     header = trace(sender, "mx.example.org", peer, "store.example.org", "LMTPS", "1", 0)
     assert header.startswith(b"Return-Path: " + path + b"\r\n")
     assert origin in header
-    assert b"with LMTPS id 1;" in header
+    assert b"with LMTPS id 1=" in header
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=320),

@@ -7,6 +7,7 @@ import pytest
 
 from store.check import check
 from store.store import Store
+from tests.support.exchange import two_back_ends
 from tests.support.stores import make_store
 
 
@@ -17,3 +18,12 @@ def store(tmp_path: Path) -> Iterator[Store]:
     yield store
     assert check(store) == []
     store.close()
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+    """Two back ends, on the first of which are alice and bob; nothing may be wrong with either in the end."""
+    with two_back_ends(tmp_path) as (one, two):
+        yield one, two
+        for store in (one, two):
+            assert check(store) == []

@@ -125,7 +125,7 @@ def exchange_cached(store):
 
 def forget_record(store):
     partition, _, rows = parts(store)
-    write(store, lambda txn: partition.refs._messages.delete(bytes(rows["mid"][0]), txn))
+    write(store, lambda txn: partition.refs.messages.delete(bytes(rows["mid"][0]), txn))
 
 
 def move_records(store):

@@ -25,20 +25,11 @@ from store.store import Store
 from store.uidls import bring
 from store.users import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate
-from tests.support.exchange import ONE, TWO, Line, two_back_ends
+from tests.support.exchange import ONE, TWO, Line
 from tests.support.stores import deliver
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
-
-
-@pytest.fixture
-def ends(tmp_path):
-    """Two back ends, on the first of which are alice and bob; nothing may be wrong with either in the end."""
-    with two_back_ends(tmp_path) as (one, two):
-        yield one, two
-        for store in (one, two):
-            assert check(store) == []
 
 
 def name(path: str = "INBOX", user: str = "alice") -> MailboxName:

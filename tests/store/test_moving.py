@@ -10,7 +10,7 @@ from attrs import evolve
 
 from mboxlist.kv import transact
 from mboxlist.names import MailboxName
-from store import across, moving, partitions
+from store import across, moving, partitions, portable
 from store.agreeing import moves_no_more
 from store.carrying import Carrier, carry_rows
 from store.check import check
@@ -22,6 +22,7 @@ from store.flags import change_flags
 from store.net import offload
 from store.removal import deleted_messages, undelete_mailbox, undelete_messages
 from store.store import Store
+from store.userarea import behind_marker
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores import deliver, reopen_after_crash
 
@@ -81,6 +82,15 @@ def test_everything_comes_along(two):
     left = two.partitions["primary"]
     assert len(list(left.all_states())) == 1 and list(left.removed.all()) == []                 # bob's
     assert [root for root, _ in left.quotas.all()] == ["bob"]
+
+
+def test_no_store_idx_is_left_behind_at_the_end(two):
+    deliver(two, BODIES[0], "user/alice/INBOX", "user/bob/INBOX")
+    portable.write_changed(two, hurry=True)
+    moving.move_owner(two, "alice", "second")
+    portable.write_what_is_left(two)
+    assert [behind_marker(partition.folder).exists() for partition in two.partitions.values()] == [False, False]
+    assert [path.parent.name for path in two.partitions["primary"].folder.glob("users/**/store.idx")] == ["bob"]
 
 
 def test_what_is_brought_is_kept_as_long_as_it_could_be_wanted(two):

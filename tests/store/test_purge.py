@@ -1,9 +1,13 @@
 """The purge: a file goes when its last reference has been gone for the purge delay, and never before."""
 
+import os
 import time
 
+import pytest
+
 from mboxlist.names import MailboxName
-from store.expunge import purge, remove
+from store import expunge, messagefiles
+from store.expunge import due, purge, purge_batch, remove
 from tests.support.stores import deliver
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"
@@ -50,3 +54,129 @@ def test_a_purge_cut_off_before_its_commit_loses_nothing_that_comes_later(store)
     entry = store.entry(MailboxName("bob", "INBOX"))
     with store.open_message(entry, store.open_mailbox(entry).rows[0]) as file:
         assert file.read(0, file.size) == BODY
+
+
+def many(store, count=20):
+    """That many messages, expunged, whose files have their names and no others; a time at which they are due."""
+    for number in range(count):
+        deliver(store, BODY + b"%d\r\n" % number, "user/alice/INBOX")
+    store.partitions["primary"].files.settle()
+    expunge_all(store)
+    return time.time() + store.settings.purge_delay + 10
+
+
+def meanwhile(monkeypatch, store, work):
+    """Have something done when the files of a batch are gone, and their records are not."""
+    partition = store.partitions["primary"]
+    real = partition.files.sync_removed
+
+    def sync_removed(mids):
+        work()
+        real(mids)
+
+    monkeypatch.setattr(partition.files, "sync_removed", sync_removed)
+
+
+def cached(partition):
+    return [key for key, _ in partition._cache.scan()]
+
+
+def read(store, user="bob"):
+    entry = store.entry(MailboxName(user, "INBOX"))
+    row, = store.open_mailbox(entry).rows
+    with store.open_message(entry, row) as file:
+        return file.read(0, file.size)
+
+
+def test_many_go_together(store, monkeypatch):
+    """The folders are synced once, or the file system is; and no file keeps its staged name."""
+    partition, synced = store.partitions["primary"], []
+    monkeypatch.setattr(messagefiles, "sync_file_system", lambda folder: synced.append(folder))
+    late = many(store)
+    synced.clear()
+    batch, = due(partition, late)
+    assert len(batch.files) == len(files(store)) == 20
+    done = purge_batch(partition, batch.files)
+    assert (done.files, done.octets, done.failed) == (20, 10 * len(BODY + b"1\r\n") + 10 * len(BODY + b"11\r\n"), {})
+    assert synced == [partition.files.folder] and not files(store) and not cached(partition)
+    assert list(partition.refs.all()) == list(due(partition, late)) == []
+    deliver(store, BODY, "user/alice/INBOX")
+    expunge_all(store)
+    assert purge(partition, late) == 1 and len(synced) == 1             # a single folder is synced by itself
+    assert not [name for name in partition.files.staging.iterdir() if name.stat().st_size]
+
+
+def test_no_more_than_is_wanted(store):
+    partition, late = store.partitions["primary"], many(store, 5)
+    assert (purge(partition, late, most=3), purge(partition, late, most=3), purge(partition, late)) == (3, 2, 0)
+
+
+def test_rows_are_not_locked_for_long(store, monkeypatch):
+    """A disk on which every file takes long: then few go in one transaction, and all do."""
+    partition, late = store.partitions["primary"], many(store)
+    rounds = []
+    real = expunge._unlink
+    monkeypatch.setattr(expunge, "_unlink", lambda *words: rounds.append(real(*words)) or rounds[-1])
+    monkeypatch.setattr(expunge, "HELD", -1.0)
+    assert purge(partition, late) == 20 and rounds == [1] * 20
+    assert not files(store)
+
+
+def test_a_message_that_comes_while_its_file_goes(store, monkeypatch):
+    """It has a file of its own, and nothing is left of the other one."""
+    partition, late = store.partitions["primary"], many(store)
+    meanwhile(monkeypatch, store, lambda: deliver(store, BODY + b"3\r\n", "user/bob/INBOX"))
+    assert purge(partition, late) == 20
+    partition.files.settle()
+    assert read(store) == BODY + b"3\r\n" and len(files(store)) == 1
+    [(mid, record)] = partition.refs.all()
+    assert record.references == 1 and cached(partition) == [record.serial.to_bytes(8, "big")]
+    assert list(partition.refs.waiting(1 << 31)) == []
+
+
+def test_a_message_that_comes_and_goes_while_its_file_goes(store, monkeypatch):
+    """Within the same second, so that it is on the list under the same key: its second file waits for itself."""
+    partition = store.partitions["primary"]
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    late = many(store)
+
+    def work():
+        deliver(store, BODY + b"3\r\n", "user/bob/INBOX")
+        expunge_all(store, "bob")
+
+    meanwhile(monkeypatch, store, work)
+    assert purge(partition, late) == 20 and len(files(store)) == 1
+    monkeypatch.undo()
+    assert purge(partition, late) == 1 and not files(store) and not cached(partition)
+
+
+def test_what_two_purges_remove_at_the_same_time(store, monkeypatch):
+    partition, late = store.partitions["primary"], many(store)
+    batch, = due(partition, late)
+    real = partition.files.sync_removed
+    other = []
+
+    def sync_removed(mids):
+        monkeypatch.undo()
+        other.append(purge_batch(partition, batch.files).failed)
+        real(mids)
+
+    monkeypatch.setattr(partition.files, "sync_removed", sync_removed)
+    assert purge_batch(partition, batch.files).files == 20 and other == [{}]
+    assert not files(store) and not cached(partition) and list(partition.refs.all()) == []
+
+
+def test_names_that_may_still_be_on_disk_keep_their_records(store, monkeypatch):
+    """After a sync that failed a crash could bring the files back: they must not be files of which nothing is known."""
+    partition, late = store.partitions["primary"], many(store)
+
+    def broken(folder):
+        raise OSError(5, os.strerror(5))
+
+    monkeypatch.setattr(messagefiles, "sync_file_system", broken)
+    with pytest.raises(OSError):
+        purge(partition, late)
+    monkeypatch.undo()
+    assert len(list(partition.refs.all())) == 20
+    assert purge(partition, late) == 20 and list(partition.refs.all()) == []

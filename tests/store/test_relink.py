@@ -3,24 +3,13 @@
 import os
 from pathlib import Path
 
-import pytest
-
 from mboxlist.names import MailboxName
 from store import partitions, relink
-from store.check import check
 from store.expunge import remove
 from tests.support.stores import HASH, deliver, make_store
 
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from a by b;\r\n\tMon, 1 Jan 2024 00:00:00 +0000\r\n"
 BODY = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
-
-
-@pytest.fixture
-def store(tmp_path):
-    made = make_store(tmp_path / "store")
-    yield made
-    assert check(made) == []
-    made.close()
 
 
 def files(store, partition="primary"):

@@ -395,7 +395,7 @@ def test_recount_takes_up_what_is_unknown(filled):
     rows = filled.open_mailbox(alice(filled)).rows
 
     def spoil(txn):
-        partition.refs._messages.delete(known[0][0], txn.handle)
+        partition.refs.messages.delete(known[0][0], txn.handle)
         partition.forget_cached(known[1][1].serial, txn.handle)
         wrong = rows[:64].copy()
         wrong["serial"][8] = 4242

@@ -38,6 +38,10 @@ def test_the_table_is_what_the_modules_say() -> None:
     assert {command.name: (command.module, command.help) for command in named.COMMANDS} == told
 
 
+def test_each_group_says_what_it_is_for() -> None:
+    assert set(named.GROUPS) == {command.group for command in named.COMMANDS} - {""}
+
+
 @pytest.mark.parametrize(("words", "modules"), [
     (["quota", "show", "alice"], ["quotas"]), (["quota", "report"], ["report"]), (["check"], ["checking"]),
     (["quota"], ["quotas", "accounting", "report"]), (["quota", "--help"], ["quotas", "accounting", "report"]),

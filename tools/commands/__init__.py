@@ -5,20 +5,20 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
 
-from mboxlist.entry import MailboxEntry
-from mboxlist.names import PUBLIC, MailboxName, NameProblem
-from store.accounts.base import Account
-from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
-from store.net.notify import NewsSocket
-from store.store import Store
 from tools.config import Config
 from tools.errors import Failure
-from tools.opening import open_store
+
+if TYPE_CHECKING:           # what opens no store loads none
+    from mboxlist.entry import MailboxEntry
+    from mboxlist.names import MailboxName
+    from store.accounts.base import Account
+    from store.accounts.builtin import BuiltinDirectory
+    from store.store import Store
 
 
 @frozen
@@ -29,8 +29,10 @@ class Invocation:
     config: Config
 
     @contextmanager
-    def store(self) -> Iterator[Store]:
+    def store(self) -> "Iterator[Store]":
         """The store, open; beside a running server too, whose clients hear of changes. Raises Failure."""
+        from store.net.notify import NewsSocket
+        from tools.opening import open_store
         store = open_store(self.config, self.arguments.program)
         try:
             NewsSocket(store.root, store.news)
@@ -59,14 +61,15 @@ class Parsers(Protocol):
         """A parser for `name` ("serve", "user add"). `settings`: its help lists the options of the configuration."""
 
 
-def directory(store: Store) -> BuiltinDirectory:
+def directory(store: "Store") -> "BuiltinDirectory":
     """The directory, if users can be changed in it. Raises Failure."""
+    from store.accounts.builtin import BuiltinDirectory
     if not isinstance(store.directory, BuiltinDirectory):
         raise Failure("the users of this store are kept in an outside directory")
     return store.directory
 
 
-def account(store: Store, address: str) -> Account:
+def account(store: "Store", address: str) -> "Account":
     """The account of a user id or address; an outside directory is asked, if it answers.
 
     Raises StoreError NO_USER, UNAVAILABLE.
@@ -83,25 +86,28 @@ def account(store: Store, address: str) -> Account:
     return found
 
 
-def owner(store: Store, address: str) -> str:
+def owner(store: "Store", address: str) -> str:
     """The user id of a user id or address; "" for "public/", which stands for the owner of public mailboxes.
 
     Raises StoreError NO_USER.
     """
+    from mboxlist.names import PUBLIC
     return "" if address == PUBLIC else account(store, address).user
 
 
-def mailbox_name(owner: str, text: str) -> MailboxName:
+def mailbox_name(owner: str, text: str) -> "MailboxName":
     """A mailbox name as the owner's client writes it; a public one also without "public/". Raises Failure."""
+    from mboxlist.names import MailboxName, NameProblem
     try:
         return MailboxName.from_client(owner, text)
     except NameProblem as error:
         raise Failure(f"{text}: {error}") from None
 
 
-def mailbox(store: Store, address: str, text: str) -> MailboxEntry:
+def mailbox(store: "Store", address: str, text: str) -> "MailboxEntry":
     """A user's or a public mailbox; INBOX is made when first asked for. Raises StoreError NO_USER, NO_MAILBOX, Failure.
     """
+    from mboxlist.names import PUBLIC
     user = owner(store, address)
     name = mailbox_name(user, text)
     if name.is_inbox() and name.owner == user:

@@ -1,11 +1,12 @@
 """onecopy purge"""
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator
 
 from mboxlist.entry import MailboxId
-from store.expunge import due, purge_one
+from store.expunge import due, last_due, purge_batch
 from store.partition import Partition
 from store.refs import FOREVER
 from store.removal import due_mailboxes, purge_mailbox
@@ -21,7 +22,7 @@ def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("purge", purge, "remove now what waits for the purge and is due: deleted mailboxes, and message "
                   "files that are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
-                  "brought back")
+                  "brought back. Exit status 1 if something could not be removed")
     made.add_argument("--older-than", type=_duration, metavar="TIME",
                       help="expunged or deleted that long ago (store.purge_delay): 12h, 3d; 0: all")
     made.add_argument("--partition", metavar="NAME", help="only there")
@@ -40,6 +41,7 @@ def _duration(text: str) -> int:
 def purge(invocation: Invocation) -> int:
     """onecopy purge"""
     arguments = invocation.arguments
+    failed: dict[str, str] = {}
     with invocation.store() as store:
         if arguments.partition is not None and arguments.partition not in store.partitions:
             raise Failure(f"there is no partition {arguments.partition}")
@@ -48,32 +50,27 @@ def purge(invocation: Invocation) -> int:
         now = time.time() + delay - older               # at which the rest would be due by the setting
         if older < delay and not arguments.dry_run:
             invocation.confirm("Purge what could still be brought back?")
-        rows = [_partition(store, partition, now, arguments.dry_run) for partition in store.partitions.values()
-                if arguments.partition in (None, partition.name)]
+        rows = [_partition(store, partition, now, arguments.dry_run, failed)
+                for partition in store.partitions.values() if arguments.partition in (None, partition.name)]
     if arguments.json:
-        print_json({"dry_run": arguments.dry_run, "partitions": rows})
+        print_json({"dry_run": arguments.dry_run, "partitions": rows, "failed": failed})
     else:
         print_table(rows, ("partition", "mailboxes", "files", "octets", "waiting", "waiting_octets"))
-    return 0
+        for mid, why in failed.items():
+            print(f"onecopy: message {mid} cannot be removed: {why}", file=sys.stderr)
+    return int(bool(failed))
 
 
-def _partition(store: Store, partition: Partition, now: float, dry_run: bool) -> dict[str, object]:
+def _partition(store: Store, partition: Partition, now: float, dry_run: bool, failed: dict[str, str]
+               ) -> dict[str, object]:
     """What was, or would be, removed there, and what waits after that."""
     mailboxes = [mailbox for mailbox in due_mailboxes(store, now) if _is_there(store, mailbox, partition)]
     if not dry_run:
         for mailbox in mailboxes:
             purge_mailbox(store, mailbox)
-    files = octets = 0
-    with bar(f"purge {partition.name}", lambda: sum(1 for _ in _due(partition, now))) as tell:
-        for released, mid in _due(partition, now) if dry_run else due(partition, now):
-            size = _size(partition, mid)
-            if dry_run and size is not None or not dry_run and purge_one(partition, released, mid):
-                files += 1
-                octets += size or 0
-            tell(files)
+    files, octets = _removable(partition, now) if dry_run else _remove(partition, now, failed)
     partition.flush()
-    left = list(partition.refs.waiting(FOREVER))        # no cursor is open while something else is looked up
-    waiting = [size for _, mid in left if (size := _size(partition, mid)) is not None]
+    waiting = [size for _, size in _waiting(partition, FOREVER)]
     gone = (files, octets) if dry_run else (0, 0)
     return {"partition": partition.name, "mailboxes": len(mailboxes), "files": files, "octets": octets,
             "waiting": len(waiting) - gone[0], "waiting_octets": sum(waiting) - gone[1]}
@@ -84,13 +81,28 @@ def _is_there(store: Store, mailbox: MailboxId, partition: Partition) -> bool:
     return found is not None and found[1].partition == partition.name
 
 
-def _due(partition: Partition, now: float) -> Iterator[tuple[int, bytes]]:
-    """What `due` would name, and nothing is changed."""
-    until = min(int(now) - partition.settings.purge_delay, partition.kept_since() - 1)
-    yield from list(partition.refs.waiting(until))
+def _remove(partition: Partition, now: float, failed: dict[str, str]) -> tuple[int, int]:
+    """Remove what is due: files, and their octets."""
+    files = octets = seen = 0
+    until = last_due(partition, now)
+    with bar(f"purge {partition.name}", lambda: sum(1 for _ in partition.refs.waiting(until))) as tell:
+        for batch in due(partition, now):
+            done = purge_batch(partition, batch.files)
+            files, octets, seen = files + done.files, octets + done.octets, seen + len(batch.files)
+            failed.update((mid.hex(), error.strerror or str(error)) for mid, error in done.failed.items())
+            tell(seen)
+    return files, octets
 
 
-def _size(partition: Partition, mid: bytes) -> int | None:
-    """The octets of a file without references, which waits; None for one that is in use again."""
-    record = partition.refs.find(mid)
-    return None if record is None or record.references else record.size
+def _removable(partition: Partition, now: float) -> tuple[int, int]:
+    """What `_remove` would remove."""
+    sizes = [size for _, size in _waiting(partition, last_due(partition, now))]
+    return len(sizes), sum(sizes)
+
+
+def _waiting(partition: Partition, until: int) -> Iterator[tuple[bytes, int]]:
+    """The message files that have been waiting since then, and their octets; not those that are in use again."""
+    for _, mid in list(partition.refs.waiting(until)):      # no cursor is open while something else is looked up
+        record = partition.refs.find(mid, raw=True)
+        if record is not None and not record.references:
+            yield mid, record.size

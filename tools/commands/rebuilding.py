@@ -5,26 +5,25 @@ import argparse
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from mboxlist.entry import MailboxEntry
-from mboxlist.names import PUBLIC, SEPARATOR
-from store import anew, lost, partitions, rebuild, recount, reinstate, relist
-from store.accounts.builtin import User
 from store.errors import Problem, StoreError
 from store.findings import RECONSTRUCT, Finding
-from store.partition import Partition, snapshot_time
-from store.presence import Presence, server
-from store.repair import Correction
-from store.settings import Settings
-from store.store import Store
 from tools.commands import Invocation
 from tools.errors import Failure
-from tools.opening import open_store
+
+if TYPE_CHECKING:           # what is needed is loaded where it is: each function is for some uses of the command
+    from mboxlist.entry import MailboxEntry
+    from store import rebuild
+    from store.accounts.builtin import User
+    from store.partition import Partition
+    from store.repair import Correction
+    from store.store import Store
 
 RANGES = 10_000             # of a set of UIDs
 
@@ -38,11 +37,11 @@ class Result:
     mailboxes: int = 0
     records: int = 0
     messages: int = 0
-    corrections: list[Correction] = field(factory=list)
+    corrections: "list[Correction]" = field(factory=list)
     left: list[Finding] = field(factory=list)
     findings: list[Finding] = field(factory=list)
 
-    def add(self, done: rebuild.Rebuilt) -> None:
+    def add(self, done: "rebuild.Rebuilt") -> None:
         """What a rebuild has made."""
         self.mailboxes += done.mailboxes
         self.records += done.records
@@ -66,13 +65,19 @@ def uid_set(text: str) -> Callable[[int], bool]:
 
 def lost_partitions(root: Path) -> list[str]:
     """Those that have message files and no databases."""
+    from store import partitions
     folder = root / "partitions"
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return [name for name in names if reinstate.is_lost(root, name)]
+    if names := [name for name in names if not partitions.is_whole(folder / name)]:
+        from store import reinstate
+        names = [name for name in names if reinstate.is_lost(root, name)]
+    return names
 
 
 def unlisted(invocation: Invocation, name: str) -> bool:
     """Whether the partition is whole, and the processes in the store do not know of it."""
+    from store import partitions
+    from store.presence import server
     known = partitions.listed(invocation.config.root)
     return known is not None and name not in known and partitions.is_whole(
         invocation.config.root / "partitions" / name) and server(invocation.config.root / "run" / "server.pid") != 0
@@ -80,6 +85,8 @@ def unlisted(invocation: Invocation, name: str) -> bool:
 
 def make_partition(invocation: Invocation, name: str, progress: Progress, *, force: bool = False) -> Result:
     """A partition's databases made anew, beside a running server. Raises StoreError, Failure."""
+    from store import reinstate
+    from store.settings import Settings
     root, result = invocation.config.root, Result()
     if invocation.arguments.check:
         result.left.append(Finding("it has no databases" if reinstate.is_lost(root, name) else
@@ -98,6 +105,7 @@ def make_partition(invocation: Invocation, name: str, progress: Progress, *, for
 def _restart(root: Path) -> None:
     """Have a server's processes begin anew: when a process dies in the store its supervisor starts all of them again,
     and clients see a dropped connection. A command that has the store open must end by itself."""
+    from store.presence import Presence, server
     if not server(root / "run" / "server.pid"):
         return
     child = os.fork()
@@ -108,14 +116,16 @@ def _restart(root: Path) -> None:
     os.waitpid(child, 0)
 
 
-def take_in_lost(store: Store, partition: Partition, result: Result, *, change: bool = True) -> None:
+def take_in_lost(store: "Store", partition: "Partition", result: Result, *, change: bool = True) -> None:
     """Message files that nothing claims go to the administrator's mailbox; it is no fault that they were there."""
+    from store import lost
+    from store.rebuild import UNKNOWN_FILE
     taken = lost.take_in(store, partition, change=change)
     result.corrections += taken.corrections
     result.left += taken.left
     known = {correction.where.removeprefix("message ") for correction in taken.corrections}
     result.findings = [finding for finding in result.findings
-                       if not (finding.what == rebuild.UNKNOWN_FILE and Path(finding.where).name in known)]
+                       if not (finding.what == UNKNOWN_FILE and Path(finding.where).name in known)]
 
 
 def take_in_all(invocation: Invocation, result: Result) -> None:
@@ -125,8 +135,12 @@ def take_in_all(invocation: Invocation, result: Result) -> None:
             take_in_lost(store, partition, result)
 
 
-def make_list(invocation: Invocation, users: list[User], *, force: bool) -> Result:
+def make_list(invocation: Invocation, users: "list[User]", *, force: bool) -> Result:
     """The list of mailboxes made anew, while nobody is in the store. Raises StoreError, Failure."""
+    from store import relist
+    from store.presence import server
+    from store.settings import Settings
+    from tools.opening import open_store
     root, result = invocation.config.root, Result()
     aside = root / "mboxlist"
     if any(aside.glob("*.db")):
@@ -147,13 +161,15 @@ def make_list(invocation: Invocation, users: list[User], *, force: bool) -> Resu
     return result
 
 
-def kept_accounts(root: Path) -> list[User]:
+def kept_accounts(root: Path) -> "list[User]":
     """The accounts that are in a list that was set aside, or else in the newest snapshot that has any."""
+    from store.partition import snapshot_time
+    from store.rebuild import salvage_users
     aside = sorted(root.glob("mboxlist.damaged-*/users.db"), reverse=True)
     taken = [path for path in root.glob("snapshots/*/mboxlist/users.db")
              if snapshot_time(path.parent.parent.name) is not None]
     for table in [*aside, *sorted(taken, reverse=True)]:
-        users = rebuild.salvage_users(table)
+        users = salvage_users(table)
         if users:
             return users
     return []
@@ -161,9 +177,10 @@ def kept_accounts(root: Path) -> list[User]:
 
 # Parts of what is whole otherwise
 
-def recache(store: Store, entries: list[MailboxEntry], result: Result, invocation: Invocation, progress: Progress
-            ) -> None:
+def recache(store: "Store", entries: "list[MailboxEntry]", result: Result, invocation: Invocation,
+            progress: Progress) -> None:
     """Cache records of these mailboxes' messages, or of some UIDs, from their files. Raises StoreError."""
+    from store import anew
     arguments = invocation.arguments
     found = anew.messages_of(store, entries, arguments.uid)
     total, done = sum(map(len, found.values())), 0
@@ -185,11 +202,12 @@ def recache(store: Store, entries: list[MailboxEntry], result: Result, invocatio
                 result.corrections.append(item)
 
 
-def recount_quotas(store: Store, result: Result, owner: str | None, partition: str | None, *, change: bool) -> None:
+def recount_quotas(store: "Store", result: Result, owner: str | None, partition: str | None, *, change: bool) -> None:
     """Quota use, as the figures of mailboxes sum up; of all, or of one owner's roots. Raises StoreError."""
+    from store.recount import recount_quota
     for name, place in sorted(store.partitions.items()):
         if partition in (None, name):
-            told = recount.recount_quota(place, _roots_of(owner), change=change)
+            told = recount_quota(place, _roots_of(owner), change=change)
             if change:
                 result.corrections += told
                 place.flush()
@@ -198,6 +216,7 @@ def recount_quotas(store: Store, result: Result, owner: str | None, partition: s
 
 
 def _roots_of(owner: str | None) -> Callable[[str], bool]:
+    from mboxlist.names import PUBLIC, SEPARATOR
     if owner is None:
         return lambda root: True
     if not owner:
@@ -205,18 +224,27 @@ def _roots_of(owner: str | None) -> Callable[[str], bool]:
     return lambda root: root.partition(SEPARATOR)[0] == owner
 
 
-def recount_rights(store: Store, result: Result, *, change: bool) -> None:
+def recount_rights(store: "Store", result: Result, *, change: bool) -> None:
     """The tables by which rights and aliases are looked up. Raises StoreError."""
+    from store import recount
     if change:
         result.corrections += recount.rebuild_rights(store) + recount.settle_aliases(store)
     else:
         result.left += [Finding(each.what, each.where, RECONSTRUCT) for each in recount.wrong_rights(store)]
 
 
-def look_at(store: Store, entries: list[MailboxEntry], result: Result, progress: Progress, *, deep: bool) -> None:
+def look_at(store: "Store", entries: "list[MailboxEntry]", result: Result, progress: Progress, *, deep: bool,
+            uses: Mapping[str, Any]) -> None:
     """The message files and cache records of these mailboxes: what is missing or has not the right length, or with
-    `deep` not the right content. Raises StoreError."""
-    found = anew.messages_of(store, entries)
+    `deep` not the right content. `uses`: by partition what `recount_some` knows of all of their records, or None.
+
+    Raises StoreError.
+    """
+    from store import anew
+    found = {name: said for name, said in uses.items() if said is not None}
+    if not uses or len(found) < len(uses):
+        found = {name: anew.known(store.partitions[name], mids)
+                 for name, mids in anew.messages_of(store, entries).items()}
     total, done = sum(map(len, found.values())), 0
 
     def tell(count: int) -> None:
@@ -225,8 +253,8 @@ def look_at(store: Store, entries: list[MailboxEntry], result: Result, progress:
         progress("messages", done, total)
 
     known = {finding.where for finding in result.findings}     # --force has read the files already
-    for name, mids in sorted(found.items()):
-        for item in anew.look_at(store.partitions[name], mids, deep=deep, tell=tell):
+    for name, said in sorted(found.items()):
+        for item in anew.look_at(store.partitions[name], said, deep=deep, tell=tell):
             if not isinstance(item, Finding):
                 result.corrections.append(item)
             elif item.where not in known:

@@ -1,32 +1,24 @@
 """onecopy reconstruct"""
 
 import contextlib
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from mboxlist.entry import MailboxId
-from mboxlist.names import OTHERS, PUBLIC, MailboxName, NameProblem
-from store import portable, rebuild, relist
-from store.accounts.builtin import User
-from store.check import check
 from store.errors import Problem, StoreError
 from store.findings import RECONSTRUCT, Finding
-from store.ready import make_folders
-from store.recount import recount, recount_some
-from store.settings import Settings
-from store.store import Store
 from tools.commands import Invocation, Parsers, account, rebuilding
 from tools.commands.rebuilding import Result
 from tools.errors import Failure
 from tools.output import print_json
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:           # what is needed is loaded where it is: each function is for some uses of the command
+    from store.accounts.builtin import User
+    from store.settings import Settings
+    from store.store import Store
     from tools.spark.plan import Plan
     from tools.spark.rebuild import Engine
 
@@ -104,9 +96,11 @@ def reconstruct(invocation: Invocation) -> int:
             result = _make_plan(invocation, arguments.plan, stack)
         elif arguments.apply:
             result = _apply(invocation, arguments.apply, down)
-        elif arguments.mboxlist or down and arguments.all and relist.only_list_is_lost(root):
+        elif arguments.mboxlist or down and arguments.all and _only_list_is_lost(root):
             result = rebuilding.make_list(invocation, _users(invocation), force=arguments.force)
         elif arguments.engine == "spark" or down and arguments.check:
+            import shutil
+            import tempfile
             folder = Path(tempfile.mkdtemp(prefix=".plan-", dir=root))
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
             planned = _make_plan(invocation, folder, stack)
@@ -201,7 +195,13 @@ def _plans() -> _Plans:
 
 # Without one
 
+def _only_list_is_lost(root: Path) -> bool:
+    from store.relist import only_list_is_lost
+    return only_list_is_lost(root)
+
+
 def _rebuild(invocation: Invocation) -> Result:
+    from store import rebuild
     result = Result()
     with _bar(invocation) as progress:
         result.add(rebuild.rebuild(invocation.config.root, settings=_settings(invocation), users=_users(invocation),
@@ -213,6 +213,8 @@ def _rebuild(invocation: Invocation) -> Result:
 def _partitions(invocation: Invocation) -> Result | None:
     """Make anew the databases of partitions that have lost theirs; None when that was not what was asked for."""
     arguments, root = invocation.arguments, invocation.config.root
+    if arguments.what:
+        return None
     names = [name for name in rebuilding.lost_partitions(root) if arguments.all or arguments.partition == name]
     if arguments.partition and not names and (arguments.force or rebuilding.unlisted(invocation, arguments.partition)):
         names = [arguments.partition]
@@ -229,8 +231,12 @@ def _partitions(invocation: Invocation) -> Result | None:
 
 def _parts(invocation: Invocation) -> Result:
     """Cache records, quotas, or tables of rights alone."""
+    from mboxlist.entry import MailboxId
     arguments, result = invocation.arguments, Result()
     change = not arguments.check
+    quota_alone = arguments.quota and not (arguments.cache or arguments.rights or arguments.what)
+    if quota_alone and _quotas_are_right(invocation):
+        return result
     with invocation.store() as store, _bar(invocation) as progress:
         scope = [entry for _, mailbox in _scope(store, invocation) if (entry := store.mailboxes.find_id(
             MailboxId(mailbox))) is not None and entry.partition in store.partitions] if arguments.cache else []
@@ -244,8 +250,14 @@ def _parts(invocation: Invocation) -> Result:
     return result
 
 
-def _owner(store: Store, invocation: Invocation) -> str | None:
+def _quotas_are_right(invocation: Invocation) -> bool:
+    from store.sums import are_right
+    return are_right(invocation.config.root, invocation.arguments.program, invocation.arguments.partition)
+
+
+def _owner(store: "Store", invocation: Invocation) -> str | None:
     """Whose the mailboxes are that are meant; None for all."""
+    from mboxlist.names import OTHERS, PUBLIC, MailboxName, NameProblem
     what = invocation.arguments.what
     if what is None:
         return None
@@ -260,6 +272,9 @@ def _owner(store: Store, invocation: Invocation) -> str | None:
 def _repair(invocation: Invocation) -> Result:
     """Repair by what the databases and `store.idx` say of each other; message files are read where nothing else tells.
     """
+    from mboxlist.entry import MailboxId
+    from store import portable
+    from store.recount import recount, recount_some
     arguments, result = invocation.arguments, Result()
     with invocation.store() as store:
         if arguments.partition is not None and arguments.partition not in store.partitions:
@@ -275,24 +290,30 @@ def _repair(invocation: Invocation) -> Result:
         if arguments.force and (arguments.what or arguments.all):
             with _bar(invocation) as progress:
                 rebuilding.recache(store, entries or list(store.mailboxes.all()), result, invocation, progress)
+        uses: dict[str, Any] = {}
         for name, partition in sorted(store.partitions.items()):
             here = [MailboxId(mailbox) for place, mailbox in scope if place == name]
             if arguments.what:
-                result.corrections += recount_some(store, partition, here) if here else []
+                if here:
+                    done, uses[name] = recount_some(store, partition, here)
+                    result.corrections += done
             elif arguments.partition in (None, name):
+                from store.ready import make_folders
                 make_folders(partition.folder)
                 result.corrections += recount(store, partition)
                 rebuilding.take_in_lost(store, partition, result)
             partition.unwritten.changed.update(here)
             portable.write_round(store, partition, hurry=True)
         with _bar(invocation) as progress:
-            rebuilding.look_at(store, entries, result, progress, deep=arguments.deep)
+            rebuilding.look_at(store, entries, result, progress, deep=arguments.deep,
+                               uses=uses if arguments.what and not result.corrections else {})
     return result
 
 
-def _scope(store: Store, invocation: Invocation) -> list[tuple[str, int]]:
+def _scope(store: "Store", invocation: Invocation) -> list[tuple[str, int]]:
     """The mailboxes that are meant, also deleted ones: partition and id. Raises Failure, StoreError NO_USER,
     NO_MAILBOX."""
+    from mboxlist.names import OTHERS, PUBLIC, MailboxName, NameProblem
     arguments, what = invocation.arguments, invocation.arguments.what
     if what is None:
         found = [(name, int(mailbox)) for name, partition in store.partitions.items()
@@ -309,8 +330,9 @@ def _scope(store: Store, invocation: Invocation) -> list[tuple[str, int]]:
                                                       else [store.entry(name)]) + below]
 
 
-def _repairable(store: Store, only: set[int] | None, partition: str | None = None) -> list[Finding]:
+def _repairable(store: "Store", only: set[int] | None, partition: str | None = None) -> list[Finding]:
     """What the check finds wrong and `reconstruct` repairs; with `only`, what is said of these mailboxes."""
+    from store.check import check
     findings = [finding for finding in check(store) if finding.repair == RECONSTRUCT]
     if only is None:
         return findings if partition is None else [
@@ -319,7 +341,8 @@ def _repairable(store: Store, only: set[int] | None, partition: str | None = Non
     return [finding for finding in findings if _is_of(store, finding, only, "")]
 
 
-def _is_of(store: Store, finding: Finding, mailboxes: set[int], partition: str) -> bool:
+def _is_of(store: "Store", finding: Finding, mailboxes: set[int], partition: str) -> bool:
+    from store import portable
     if partition and (f"/partitions/{partition}/" in finding.where or finding.where == f"partition {partition}"
                       or finding.where.startswith("message ")
                       and store.partitions[partition].refs.find(bytes.fromhex(finding.where[8:])) is not None):
@@ -333,18 +356,20 @@ def _is_of(store: Store, finding: Finding, mailboxes: set[int], partition: str) 
 
 # What is common
 
-def _settings(invocation: Invocation) -> Settings:
+def _settings(invocation: Invocation) -> "Settings":
+    from store.settings import Settings
     return invocation.config.settings("store", Settings)
 
 
-def _users(invocation: Invocation) -> list[User]:
+def _users(invocation: Invocation) -> "list[User]":
     """The accounts of a users.db that has lost its environment. Raises Failure."""
     table = invocation.arguments.users
     if table is None:
         return rebuilding.kept_accounts(invocation.config.root)
     if not table.is_file():
         raise Failure(f"there is no file {table}")
-    return rebuild.salvage_users(table)
+    from store.rebuild import salvage_users
+    return salvage_users(table)
 
 
 @contextlib.contextmanager

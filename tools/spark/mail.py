@@ -7,6 +7,8 @@ from functools import lru_cache
 
 from attrs import frozen
 
+from store.verified import summed
+
 WORDS = ("account agenda answer archive attached budget calendar call change client comment contract customer date "
          "delay delivery department document draft estimate evening feedback figure file friday group happy help "
          "idea invoice issue item letter list manager meeting message minutes monday morning network note number "
@@ -58,8 +60,10 @@ def message(seed: int, number: int, *, small: bool) -> Mail:
     body = _body(chance, seed, size)
     trace = b""
     if chance.random() < 0.85:
-        trace = (f"Return-Path: <{sender}>\r\nReceived: from relay.example.org by store.example.org with LMTP;\r\n"
-                 f"\tMon, {1 + number % 28} Jan 2024 00:{number % 60:02}:00 +0000\r\n").encode()
+        front = (f"Return-Path: <{sender}>\r\nReceived: from relay.example.org\r\n"
+                 f"\tby store.example.org with LMTP id {number:x}=")
+        after = f";\r\n\tMon, {1 + number % 28} Jan 2024 00:{number % 60:02}:00 +0000\r\n"
+        trace = summed(front.encode(), after.encode())
     return Mail(trace, header.encode() + body)
 
 

@@ -267,10 +267,13 @@ class _One:
         try:
             mid = contents.land(counted(), limit=self.store.settings.message_limit)
         except StoreError as error:
-            if error.problem is not Problem.TOO_BIG:
+            if error.problem is Problem.CORRUPT:
+                self.taking.told(f"{mail.where}: {error}")
+            elif error.problem is Problem.TOO_BIG:
+                self.taking.told(f"{mail.where}: it has more than {self.store.settings.message_limit} octets "
+                                 f"(store.message_limit)")
+            else:
                 raise
-            self.taking.told(f"{mail.where}: it has more than {self.store.settings.message_limit} octets "
-                             f"(store.message_limit)")
             return None
         except OSError as error:            # of the source: those of the store are StoreErrors
             self.taking.told(f"{mail.where}: {error.strerror or error}")

@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from store.errors import Problem, StoreError
+from store.past import Past
 from tests.imap.travel.traveller import BEFORE, files, play
 
 
@@ -370,4 +372,21 @@ S: * VANISHED (EARLIER) 2
 S: * 1 FETCH (UID 1 FLAGS () MODSEQ (2))
 S: * 2 FETCH (UID 3 FLAGS () MODSEQ (4))
 S: a6 OK ...
+""")
+
+
+def test_figures_that_cannot_be_had_are_left_out(place, monkeypatch):
+    """RFC 5819 §2: the LIST goes on without them."""
+    def broken(*_):
+        raise StoreError(Problem.CORRUPT)
+
+    monkeypatch.setattr(Past, "state", broken)
+    play(place, BEFORE + """
+have: C is logged in
+C: a1 LIST "" $one/* RETURN (STATUS (MESSAGES))
+S: * LIST (\\HasNoChildren) "/" $one/Archive/2025
+S: * LIST (\\HasNoChildren) "/" $one/INBOX
+S: a1 OK ...
+C: a2 STATUS $one/INBOX (MESSAGES)
+S: a2 NO ...
 """)

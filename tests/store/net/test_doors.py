@@ -3,10 +3,11 @@
 import pytest
 from twisted.internet.task import Clock
 
+from store.net.counted import TOLD, TOO_FAST, TOO_MUCH_BEFORE_LOGIN
 from store.net.doors import Door, DoorSettings, LoginDoorSettings
 from store.net.limits import TOO_MANY, TOO_MANY_HERE, TOO_MANY_OF_USER, ConnectionLimits
 from store.net.lines import LimitReached, Stopping
-from store.net.stream import TOLD, TOO_FAST, TOO_MUCH_BEFORE_LOGIN, StreamFactory
+from store.net.stream import StreamFactory
 from tests.support.wire import Wire
 
 

@@ -317,7 +317,7 @@ FAULTS = {
     "a wrong size of a file": _message(
         lambda partition, mid, record, txn: partition.refs.write(mid, evolve(record, size=record.size + 1), txn)),
     "no record of a file": _message(
-        lambda partition, mid, record, txn: partition.refs._messages.delete(mid, txn)),
+        lambda partition, mid, record, txn: partition.refs.messages.delete(mid, txn)),
     "no cache record": _message(
         lambda partition, mid, record, txn: partition.forget_cached(record.serial, txn)),
     "another envelope": _cached(envelope=b"(NIL)"),

@@ -1,0 +1,117 @@
+"""The client of a session: who it has proved to be, how it may do so, and what it has enabled."""
+
+import logging
+
+from imap.capabilities import capabilities
+from imap.reading import Reading
+from imap.settings import Settings
+from imap.states import Farewell
+from imap.wire import responses
+from imap.wire.commands import State
+from store import hosting
+from store.accounts.base import Account
+from store.net.entrance import Caller, Entrance
+from store.net.stream import Clock, Stream
+from store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class Client:
+    """What a `Session` knows of it; the rest of a session is what the client asks for."""
+
+    def __init__(self, stream: Stream, store: Store, settings: Settings, clock: Clock) -> None:
+        self.stream = stream
+        self.store = store
+        self.settings = settings
+        self.clock = clock
+        self.state = State.NOT_AUTHENTICATED
+        self.account: Account | None = None
+        self.enabled: set[bytes] = set()        # what ENABLE and CONDSTORE-enabling commands have turned on
+        self.failed_logins = 0
+        self.client = ""                        # what the client says it is (RFC 2971), for administrators
+        self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
+        self.reading = Reading(stream, settings, clock)
+
+    def leave(self) -> None:
+        """See `Session`."""
+        raise NotImplementedError
+
+    @property
+    def user(self) -> str:
+        """The user id; nothing before login."""
+        return self.account.user if self.account is not None else ""
+
+    @property
+    def rev2(self) -> bool:
+        """Whether the client has enabled IMAP4rev2 (RFC 9051)."""
+        return b"IMAP4REV2" in self.enabled
+
+    @property
+    def utf8(self) -> bool:
+        """Whether mailbox names and quoted strings are UTF-8 (RFC 9051 §5.1, RFC 6855 §3)."""
+        return self.rev2 or b"UTF8=ACCEPT" in self.enabled
+
+    @property
+    def entrance(self) -> Entrance:
+        """The way in."""
+        return Entrance.of(self.store)
+
+    @property
+    def caller(self) -> Caller:
+        """Who wants in; passwords may be sent under TLS, from this host, or when settings say so."""
+        private = self.settings.plaintext_login or self.entrance.is_private(self.stream)
+        return Caller(self.stream, "imap", private)
+
+    @property
+    def may_log_in(self) -> bool:
+        """Whether passwords are taken on this connection as it is."""
+        return self.entrance.takes_passwords(self.caller)
+
+    @property
+    def refers(self) -> bool:
+        """Whether clients hear on which other back end mail is."""
+        return bool(self.store.settings.host) and self.settings.referrals
+
+    @property
+    def refers_logins(self) -> bool:
+        """Whether they hear where their own mail is: not behind a proxy, which finds that by itself."""
+        return self.refers and not self.stream.proxy
+
+    @property
+    def administrator(self) -> bool:
+        """Whether the user may do what concerns others: set limits (RFC 9208 §4.1.3)."""
+        return self.account is not None and self.account.user in self.settings.administrators
+
+    def capability_code(self) -> bytes:
+        """CAPABILITY and what is announced now: a response code, or data after `* `."""
+        return responses.capability_code(capabilities(
+            logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
+            append_limit=self.store.settings.message_limit, administrator=self.administrator,
+            refers=self.refers_logins,
+            mechanisms=() if self.account is not None else self.entrance.mechanisms(self.caller)))
+
+    def log_in(self, account: Account) -> None:
+        """The client has proved who it is."""
+        self.store.inbox(account)
+        self.stream.enter(account.user)
+        self.account = account
+        self.state = State.AUTHENTICATED
+        self.reading.log_in()
+        log.info("%s: %s logged in from %s", self.stream.id, account.user, self.stream.peer)
+
+    def log_out(self) -> None:
+        """Nobody is logged in any more; another may (RFC 8437)."""
+        log.info("%s: %s logged out", self.stream.id, self.user)
+        self.leave()
+        self.stream.leave()
+        self.account = None
+        self.state = State.NOT_AUTHENTICATED
+        self.enabled.clear()
+        self.warned.clear()
+        self.reading.log_out()
+
+    def require_here(self) -> None:
+        """Raises Farewell when the user has been moved to another back end since the login."""
+        if self.account is not None and hosting.is_elsewhere(self.store, self.account.user):
+            raise Farewell("Your mail is on another server now: connect again", b"UNAVAILABLE")

@@ -1,0 +1,62 @@
+"""Names of mailboxes as LIST and LSUB look at them: which match, which are above others, in which order they come."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from unicodedata import normalize
+
+from imap.wire.listing import List
+from mboxlist.names import INBOX, SEPARATOR
+from mboxlist.patterns import compile_pattern
+from store.progress import Progress
+
+PIECE = 500                 # lines that are written together
+
+
+def matching(reference: str, patterns: Iterable[str]) -> Callable[[str], bool]:
+    """Whether a name matches any of the patterns. One that is empty, or too long, is passed over (RFC 5258 §3)."""
+    tests = []
+    for pattern in filter(None, patterns):
+        with suppress(ValueError):
+            tests.append(compile_pattern(normalize("NFC", reference + pattern)))
+    return tests[0] if len(tests) == 1 else lambda name: any(test(name) for test in tests)
+
+
+def for_levels(command: List, patterns: Iterable[str]) -> tuple[str, ...]:
+    """Those of the patterns that names match which are no mailboxes. An extended LIST asks for these with a `%` at the
+    end (RFC 5258 §3, RFC 3501 §6.3.8)."""
+    return tuple(pattern for pattern in patterns if not command.extended or pattern.endswith("%"))
+
+
+def parents(names: Iterable[str]) -> set[str]:
+    """Every name above one of `names`."""
+    found: set[str] = set()
+    for name in names:
+        while SEPARATOR in name:
+            name = name.rpartition(SEPARATOR)[0]
+            if name in found:
+                break
+            found.add(name)
+    return found
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """INBOX first, and what is below it."""
+    ordered = sorted(names)
+    first = [name for name in ordered if name == INBOX or name.startswith(INBOX + SEPARATOR)]
+    inbox = set(first)
+    return first + [name for name in ordered if name not in inbox]
+
+
+def children(there: bool) -> bytes:
+    r"""\HasChildren or \HasNoChildren (RFC 3348)."""
+    return b"\\HasChildren" if there else b"\\HasNoChildren"
+
+
+def joined(lines: Iterator[bytes], progress: Progress) -> list[bytes]:
+    """The lines in pieces. Raises Abandoned."""
+    pieces = []
+    while piece := list(islice(lines, PIECE)):
+        pieces.append(b"".join(piece))
+        progress.step(0)
+    return pieces

@@ -1,0 +1,43 @@
+"""What comes in place of a message file that has been lost, or has not the octets that it had, although records refer
+to it: the same message, brought again by whoever has it in hand."""
+
+import logging
+
+from store.errors import Problem, StoreError
+from store.messagefiles import Staged
+from store.partition import Partition
+from store.refs import UNSEEN_TRACE
+from store.txn import WriteTxn
+
+log = logging.getLogger(__name__)
+
+
+def fits(partition: Partition, mid: bytes, trace: int, size: int | None = None, txn: WriteTxn | None = None) -> bool:
+    """Whether a file of that content behind so long a trace header can be the one that records refer to, if any do.
+
+    Where nobody has looked at the file since databases were made anew, its `size` tells.
+    """
+    record = partition.refs.find(mid, None if txn is None else txn.handle, raw=True)
+    if record is None or not record.references:
+        return True
+    if record.trace == UNSEEN_TRACE:
+        return size is not None and record.size in (0, size)
+    return record.trace == trace and size in (None, record.size)
+
+
+def put_back(partition: Partition, staged: Staged, txn: WriteTxn) -> None:
+    """Have a synced message as the file to which records refer. On disk when this returns.
+
+    Raises StoreError UNAVAILABLE; CORRUPT when it does not fit, so that nobody is told that the message is kept.
+    """
+    require_fit(partition, staged, txn)
+    record = txn.refs.find(staged.mid, txn.handle, raw=True)
+    partition.files.put_back(staged.mid, staged.serial, staged.serial if record is None else record.serial)
+    log.warning("message file %s was missing; the same message has come again, and brought it back", staged.mid.hex())
+
+
+def require_fit(partition: Partition, staged: Staged, txn: WriteTxn | None = None) -> None:
+    """Raises StoreError CORRUPT when records refer to a file of that content that this one cannot be."""
+    if not fits(partition, staged.mid, staged.trace, staged.size, txn):
+        raise StoreError(Problem.CORRUPT, "A message cannot be kept",
+                         f"message file {staged.mid.hex()} is missing, and what came begins otherwise")

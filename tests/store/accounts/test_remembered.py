@@ -1,0 +1,95 @@
+"""A password that one process found right need not be hashed by the others, and nobody can make it so."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from store.accounts import remembered
+from store.accounts.cache import VerifiedPasswords
+from store.accounts.remembered import Remembered
+from store.net import counts
+from store.net.counts import Place
+from store.values import Secret
+from tests.support.stores import HASH, make_store
+
+PASSWORD = Secret(b"secret")
+
+
+@pytest.fixture
+def place():
+    handle = counts.make(2, remembered.OCTETS)
+    yield Place(handle, 0, 2, counts.new_key())
+    os.close(handle)
+
+
+def process(place, now):
+    verified = VerifiedPasswords(lambda: now[0])
+    shared = Remembered.at(place)
+    shared._clock = lambda: now[0]
+    verified.share(shared)
+    return verified
+
+
+def test_what_one_has_found_all_know_for_a_time(place):
+    now = [1000.0]
+    one, two = process(place, now), process(place, now)
+    one.add("alice", PASSWORD, "hash")
+    assert ("alice", PASSWORD, "hash") in two
+    for other in (("alice", Secret(b"Secret"), "hash"), ("bob", PASSWORD, "hash"), ("alice", PASSWORD, "changed")):
+        assert other not in two
+    two.lifetime = 0                    # login.remember_time is 0 from now on
+    assert ("alice", PASSWORD, "hash") not in two
+    two.lifetime = 300
+    now[0] += 301
+    assert ("alice", PASSWORD, "hash") not in two and ("alice", PASSWORD, "hash") not in one
+    two.lifetime = 0
+    two.add("bob", PASSWORD, "hash")
+    assert ("bob", PASSWORD, "hash") not in one
+
+
+def test_another_start_of_the_server_knows_nothing(place):
+    now = [1000.0]
+    process(place, now).add("alice", PASSWORD, "hash")
+    other = Place(place.handle, 0, 2, counts.new_key())
+    assert ("alice", PASSWORD, "hash") not in process(other, now)
+
+
+@pytest.mark.parametrize("at", range(remembered._PLACE.size))
+def test_a_place_that_is_half_written_says_nothing(place, at):
+    """Whatever octet of it is another: also one that makes it hold longer."""
+    now = [1000.0]
+    verified = process(place, now)
+    verified._shared.add(digest := verified._digest("alice", PASSWORD, "hash"), 300)
+    assert digest in verified._shared
+    where = verified._shared._at(digest) + at
+    verified._shared._memory[where] ^= 1
+    assert digest not in verified._shared
+
+
+def test_neither_password_nor_digest_is_in_the_memory(place):
+    verified = process(place, [1000.0])
+    verified.add("alice", PASSWORD, "hash")
+    held = os.pread(place.handle, 1 << 30, 0)
+    assert any(held) and b"secret" not in held and verified._digest("alice", PASSWORD, "hash") not in held
+
+
+def test_counters_are_not_where_passwords_are(place):
+    counted = counts.Counts.at(place)
+    before = os.pread(place.handle, place.end, 0)
+    process(place, [1000.0]).add("alice", PASSWORD, "hash")
+    assert os.pread(place.handle, place.end, 0) == before and counted.others(b"x") == 0
+
+
+def test_a_changed_password_or_status_counts_at_once(tmp_path: Path, place):
+    store, now = make_store(tmp_path / "one"), [1000.0]
+    store.directory._verified = process(place, now)
+    other = process(place, now)
+    user = store.directory.user("alice")
+    other.add("alice", PASSWORD, user.password)
+    assert store.directory.remembers("alice", PASSWORD) is not None
+    store.directory.change("alice", password_hash=HASH.replace(HASH[-6:-2], "AAAA"))
+    assert store.directory.remembers("alice", PASSWORD) is None
+    store.directory.remove("alice")
+    assert store.directory.remembers("alice", PASSWORD) is None
+    store.close()

@@ -1,0 +1,224 @@
+"""Databases made anew in bulk: what comes back is what was there, record by record, also after a start that was cut off
+in it or had no room."""
+
+import contextlib
+import errno
+import os
+import shutil
+import signal
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from mboxlist import damage
+from mboxlist.kv import salvage
+from mboxlist.names import MailboxName
+from store import claims, knownfiles, refill, uidls
+from store.check import check
+from store.claims import Gathered
+from store.copying import copy_messages
+from store.errors import StoreError
+from store.expunge import expunge
+from store.flags import change_flags
+from store.index import ROW
+from store.rights import set_acl
+from store.store import Store
+from store.values import Flag, FlagAction, Flags
+from tests.crash import harm
+from tests.support.stores import SMALL, deliver, make_store
+from tests.support.volume import Volume
+
+ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
+TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
+INDEX = "partitions/primary/index"
+MAIN = ("index.db", "heads.db", "seen.db", "uidls.db")       # every row of these must come back
+
+
+@pytest.fixture(autouse=True)
+def small_logs():
+    """So small that the beginning of the log is dropped: what is lost does not come back from there."""
+    with harm.small():
+        yield
+
+
+def make(root):
+    """A store with something in every table, closed; what its tables have, and what it says."""
+    store = make_store(root)
+    for number in range(150):
+        deliver(store, b"Subject: %d\r\n\r\n%s\r\n" % (number, b"x" * number), *[ALICE, BOB][:1 + number % 2],
+                trace=TRACE if number % 3 else b"", header=b"X-For: {} %d\r\n" % (number % 4) if number % 5 else b"")
+    alice, bob = (store.entry(MailboxName.parse(name)) for name in (ALICE, BOB))
+    archive = store.create_mailbox(MailboxName("alice", "Archive"))
+    copy_messages(store, alice, archive, np.arange(60, 131))
+    going = [4, 64, 65, 66, 129, *range(70, 120)]
+    change_flags(store, alice, going, FlagAction.ADD, Flags(Flag.DELETED, ("a",)))
+    expunge(store, alice)
+    change_flags(store, alice, [9, 10], FlagAction.ADD, Flags(Flag.DELETED | Flag.FLAGGED))
+    alice = set_acl(store, alice.name, "bob", "lrs")
+    change_flags(store, alice, [1, 130], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
+    uidls.bring(store, bob, {1: b"old-1", 70: b"old-70"})
+    said = figures(store)
+    store.close()
+    return rows_of(root), said
+
+
+def rows_of(root):
+    return {name: dict(salvage(root / INDEX / name)) for name in MAIN}
+
+
+def figures(store):
+    """What state.db, messages.db and quota.db say that does not count the starts."""
+    partition = store.partitions["primary"]
+    states = {mailbox: (state.uidvalidity, state.messages, state.unseen, state.deleted, state.octets, state.keywords,
+                        state.quota_root) for mailbox, state in partition.all_states()}
+    files = {mid: (record.serial, record.references, record.size, record.trace, record.check)
+             for mid, record in partition.refs.all() if record.references}
+    return states, files, {root: (use.octets, use.messages) for root, use in partition.quotas.all() if root[0] != "@"}
+
+
+def lose(root, names):
+    for name in names:
+        if name:
+            (root / INDEX / name).unlink()
+        else:
+            shutil.rmtree(root / INDEX)
+            shutil.rmtree(root / "mboxlist")
+
+
+def is_whole(root, before, said):
+    store = Store(root, SMALL)
+    assert not any("log, from" in event.source for event in store.recovery.events.values())
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
+    assert figures(store) == said and check(store) == []
+    deliver(store, b"Subject: after\r\n\r\n", ALICE, BOB)
+    assert check(store) == []
+    store.close()
+    after = rows_of(root)
+    for name, rows in before.items():
+        new = after[name].keys() - rows.keys()
+        assert {key: after[name].get(key) for key in rows} == rows and len(new) == (2 if name == "index.db" else 0)
+
+
+@pytest.mark.parametrize("names", [[""], ["index.db"], ["messages.db"], ["index.db", "messages.db"],
+                                   ["index.db", "heads.db", "state.db"]])
+def test_every_record_comes_back(names, tmp_path):
+    before, said = make(tmp_path / "store")
+    assert all(before.values())
+    lose(tmp_path / "store", names)
+    is_whole(tmp_path / "store", before, said)
+    again = Store(tmp_path / "store", SMALL)
+    assert not again.recovery.events
+    again.close()
+
+
+@pytest.mark.parametrize("place", [refill, knownfiles])
+def test_a_process_that_makes_a_table_is_killed_and_the_next_start_begins_anew(place, tmp_path, monkeypatch):
+    before, said = make(tmp_path / "store")
+    lose(tmp_path / "store", [""])
+    name = {refill: "chunks_of", knownfiles: "files_of"}[place]
+    rows = getattr(place, name)
+
+    def dying(stream):
+        for number, row in enumerate(rows(stream)):
+            yield row
+            if number == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(place, name, dying)
+        with pytest.raises(StoreError):
+            Store(tmp_path / "store", SMALL)
+    assert not list((tmp_path / "store" / INDEX).glob("*.loading")) and (tmp_path / "store/mending").exists()
+    harm.let_go(tmp_path / "store")
+    is_whole(tmp_path / "store", before, said)
+
+
+def test_a_start_that_is_killed_in_it_leaves_nothing_that_stays(tmp_path, monkeypatch):
+    before, said = make(tmp_path / "store")
+    lose(tmp_path / "store", ["index.db"])
+
+    def killed():
+        monkeypatch.setattr(refill, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
+        Store(tmp_path / "store", SMALL)
+
+    assert damage.apart(killed, tmp_path) is None
+    assert list((tmp_path / "store" / INDEX).glob("*.loading"))
+    monkeypatch.undo()
+    harm.let_go(tmp_path / "store")
+    is_whole(tmp_path / "store", before, said)
+    assert not list((tmp_path / "store" / INDEX).glob("*.loading"))
+
+
+def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
+    with Volume(tmp_path / "volume", 192 << 20) as volume:
+        root = volume.folder / "store"
+        before, said = make(root)
+        lose(root, [""])
+        rows = refill.chunks_of
+
+        def full(stream):
+            for row in rows(stream):             # in a process of its own; the start gives room back beside it
+                with contextlib.suppress(OSError):
+                    volume.fill(0)
+                yield row
+
+        def refused():
+            monkeypatch.setattr(refill, "chunks_of", full)
+            try:
+                Store(root, SMALL)
+            except StoreError as error:
+                return f"{error} {error.detail}"
+            return ""
+
+        then = damage.apart(refused, tmp_path)
+        assert os.strerror(errno.ENOSPC) in then, then
+        volume.release()
+        harm.let_go(root)
+        is_whole(root, before, said)
+
+
+# Counting
+
+def test_what_is_counted_of_message_files(tmp_path, monkeypatch):
+    """Serials that have a place of their own, and those that are too large, by hand."""
+    monkeypatch.setattr(claims, "MOST", 50)
+    monkeypatch.setattr(claims, "PIECE", 30)
+    store = make_store(tmp_path / "store")
+    gathered, expected, skips, sizes = Gathered(store.partitions["primary"]), Counter(), Counter(), Counter()
+    for mailbox in range(1, 8):
+        rows = np.zeros(40, ROW)
+        rows["uid"] = np.arange(1, 41)
+        rows["serial"] = [1 + (mailbox * 37 + uid * 11) % 97 for uid in range(40)]
+        rows["mid"] = [bytes([serial] * 32) for serial in rows["serial"].tolist()]
+        rows["skip"], rows["size"] = mailbox, 1000 + rows["serial"] - mailbox
+        gathered.add(mailbox, rows)
+        for serial in rows["serial"].tolist():
+            expected[serial] += 1
+            skips[serial] = max(skips[serial], mailbox)
+            sizes[serial] = 1000 + serial
+    found = gathered.all()
+    assert not gathered.clash and found["mid"].tolist() == sorted(found["mid"].tolist())
+    for name, wanted in (("references", expected), ("skip", skips), ("size", sizes)):
+        assert dict(zip(found["serial"].tolist(), found[name].tolist(), strict=True)) == wanted
+    store.close()
+
+
+@pytest.mark.parametrize("serial", [7, 60])
+@pytest.mark.parametrize("octet", [0, 8, 31])
+def test_two_files_of_one_serial_are_noticed(serial, octet, tmp_path, monkeypatch):
+    monkeypatch.setattr(claims, "MOST", 50)
+    store = make_store(tmp_path / "store")
+    gathered = Gathered(store.partitions["primary"])
+    rows = np.zeros(5, ROW)
+    rows["uid"], rows["serial"], rows["mid"] = [1, 2, 3, 4, 5], serial, bytes(range(1, 33))
+    gathered.add(1, rows)
+    other = bytearray(range(1, 33))
+    other[octet] ^= 1
+    rows = rows.copy()
+    rows["mid"][3] = bytes(other)
+    gathered.add(2, rows)
+    gathered.all()
+    assert gathered.clash
+    store.close()

@@ -1,0 +1,64 @@
+"""UIDNEXT after an unclean end is on disk before anybody is told of it."""
+
+import pytest
+
+from mboxlist.names import MailboxName
+from store.check import check
+from store.errors import Problem, StoreError
+from store.mailbox import UID_SKIP
+from store.settled import settle, unsettled
+from tests.support.stores import deliver, make_store, reopen_after_crash
+
+ALICE = MailboxName("alice", "INBOX")
+
+
+@pytest.fixture
+def crashed(tmp_path):
+    """A store after a crash; nothing may be wrong with it in the end."""
+    store = make_store(tmp_path / "store")
+    deliver(store, b"Subject: 1\r\n\r\n", str(ALICE), "user/bob/INBOX")
+    store = reopen_after_crash(store)
+    yield store
+    assert check(store) == []
+    store.close()
+
+
+def entries(store):
+    return [store.entry(ALICE), store.entry(MailboxName("bob", "INBOX"))]
+
+
+def test_it_is_stored_once(crashed):
+    assert [entry.id for entry in unsettled(crashed, entries(crashed))] == [entry.id for entry in entries(crashed)]
+    before = [crashed.status(entry).uidnext for entry in entries(crashed)]
+    settle(crashed, entries(crashed)[:1])
+    assert [entry.name.owner for entry in unsettled(crashed, entries(crashed))] == ["bob"]
+    settle(crashed, entries(crashed))
+    assert unsettled(crashed, entries(crashed)) == []
+    assert [crashed.status(entry).uidnext for entry in entries(crashed)] == before == [2 + UID_SKIP] * 2
+
+
+@pytest.mark.parametrize("problem", [Problem.UNAVAILABLE, Problem.CORRUPT])
+def test_what_cannot_be_stored_is_not_shown(crashed, monkeypatch, problem):
+    def fails(entry, work):
+        raise StoreError(problem)
+
+    monkeypatch.setattr(crashed, "transact", fails)
+    with pytest.raises(StoreError) as refused:
+        settle(crashed, entries(crashed))
+    assert refused.value.problem is problem
+
+
+def test_with_a_full_disk_mail_can_be_read_and_what_was_deleted_holds_up_nobody(crashed, monkeypatch):
+    transact, gone = crashed.transact, entries(crashed)[0]
+
+    def full(entry, work):
+        if entry.name.owner == "bob":
+            raise StoreError(Problem.DISK_FULL)
+        return transact(entry, work)
+
+    monkeypatch.setattr(crashed, "transact", full)
+    crashed.create_mailbox(MailboxName("alice", "Gone"))
+    deleted = crashed.entry(MailboxName("alice", "Gone"))
+    crashed.delete_mailbox(deleted.name)
+    settle(crashed, [deleted, entries(crashed)[1], gone])
+    assert [entry.name.owner for entry in unsettled(crashed, entries(crashed))] == ["bob"]

@@ -1,0 +1,91 @@
+"""What a command loads at its start is what it needs; and a server has loaded it all before anybody waits for it."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store.store import Store
+from tests.support.stores import SMALL, deliver, make_store
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LIST = """
+import json, sys
+from tools import cli
+assert cli.main(sys.argv[1:]) == 0
+print(json.dumps(sorted(sys.modules)), file=sys.stderr)
+"""
+# Loaded where it is used, and for threads, administrators or a start alone: a server may load it later.
+LATER = {
+    "jwt": "tokens, in a thread", "mboxlist.pages": "a start after an unclean end", "store.recovery": "the same",
+    "store.remake": "the same", "mboxlist.statistics": "administrators who ask",
+    "store.dates": "repairs, in a thread",
+    "filecmp": "who archives the log, in a thread",
+}
+
+
+@pytest.fixture(scope="module")
+def mail(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    store = make_store(tmp_path_factory.mktemp("start") / "mail")
+    deliver(store, b"Subject: one\r\n\r\none\r\n", "user/alice/INBOX")
+    store.close()
+    return store.root
+
+
+def loaded(root: Path, *words: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-P", "-c", LIST, *words, "--root", str(root)], capture_output=True,
+                          text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+def test_a_recount_of_what_is_right_needs_two_tables_and_no_store(mail: Path) -> None:
+    found = loaded(mail, "reconstruct", "--quota", "--check")
+    assert "store.sums" in found
+    assert not {"numpy", "store.store", "store.partition", "store.mailbox", "mboxlist.table", "logging"} & found
+
+
+def test_a_recount_of_what_is_wrong_opens_the_store_and_corrects_it(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "mail")
+    partition = store.partitions["primary"]
+    partition.transact(lambda txn: partition.quotas.charge("bob", 17, 2, txn.handle))
+    store.close()
+    assert "store.store" in loaded(store.root, "reconstruct", "--quota")
+    again = Store(store.root, SMALL)
+    assert (again.quota("bob").octets, again.quota("bob").messages) == (0, 0)
+    again.close()
+
+
+def test_a_reconstruct_of_what_is_sound_loads_nothing_that_mends(mail: Path) -> None:
+    found = loaded(mail, "reconstruct", "user/alice/INBOX")
+    assert not found & {"store.mime", "store.remains", "store.snapshots", "store.past", "store.rebuild", "store.check",
+                        "store.across", "store.dates", "store.accounts.scram", "idna", "email.utils"}
+
+
+def late() -> Iterator[tuple[str, str]]:
+    """What the store and the list load within functions, and where."""
+    for path in sorted([*(ROOT / "store").rglob("*.py"), *(ROOT / "mboxlist").rglob("*.py")]):
+        functions = [node for node in ast.walk(ast.parse(path.read_text()))
+                     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+        for node in (each for function in functions for each in ast.walk(function)):
+            if isinstance(node, ast.Import):
+                yield from ((alias.name, path.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module in ("store", "mboxlist"):
+                yield from ((f"{node.module}.{alias.name}", path.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield node.module, path.name
+
+
+def test_a_server_has_loaded_before_it_serves_what_others_load_late() -> None:
+    """Else the first user to need it would have the event loop wait for it."""
+    names = dict(late())
+    assert len(names) > 10 and set(names) >= set(LATER)
+    program = "import json, sys, tools.worker; print(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True,
+                          env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert {name: where for name, where in names.items() if name not in json.loads(done.stdout)}.keys() <= LATER.keys()
