@@ -49,7 +49,8 @@ class Contents:
     _known: dict[bytes, MessageRecord] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._landing = Landing(self.partition, self.side_by_side, most=TOGETHER, at_once=True)
+        self._landing = Landing(self.partition, self.side_by_side, most=TOGETHER, at_once=True,
+                                overtaken=self._bring_whole)
 
     @property
     def files(self) -> int:
@@ -107,7 +108,19 @@ class Contents:
 
     def keep(self) -> None:
         """Have on disk, and on record, what has come. Raises StoreError DISK_FULL, UNAVAILABLE."""
-        self._landing.keep()
+        while self.waiting:
+            self._landing.keep()
+
+    def _bring_whole(self, staged: Staged) -> None:
+        """Somebody else has brought the content meanwhile: if that is behind another trace header, this one becomes a
+        file of its own, header and all."""
+        try:
+            with staged.opened() as file:
+                known, head = usable(self.partition, staged.mid), file.read(0, staged.trace)
+                if head and (known is None or head_of(self.partition, staged.mid, known) != head):
+                    self._whole[staged.mid] = self._stage(file.pieces(), b"", staged.size, b"").mid
+        finally:
+            staged.abort()
 
     @property
     def waiting(self) -> bool:

@@ -61,7 +61,8 @@ def in_threads(work: list[Callable[[], None]]) -> None:
 class Landing:
     """Files on their way to a partition. `octets` and `files` are how much has come, `side_by_side` see `Threads`;
     `most` is how many are put on record together; `at_once`: with one sync of the file system, which is what many cost
-    least by."""
+    least by. `overtaken` gets a file whose content somebody else has brought meanwhile, perhaps behind another trace
+    header, and ends it: whoever uses `hold` learns of it there."""
 
     target: Partition
     side_by_side: SideBySide = one_by_one
@@ -69,6 +70,7 @@ class Landing:
     files: int = 0
     most: int = FILES
     at_once: bool = False
+    overtaken: Callable[[Staged], None] = Staged.abort
     held: int = field(default=0, init=False)        # octets of the batch
     batch: dict[bytes, Staged] = field(factory=dict, init=False)
     _volume: Volume | None = field(default=None, init=False)
@@ -84,8 +86,9 @@ class Landing:
         try:
             require_fit(self.target, staged)
         except StoreError:
-            staged.abort()
-            raise
+            if usable(self.target, staged.mid) is None:     # else it has come behind another header meanwhile
+                staged.abort()
+                raise
         if self.at_once:
             staged.spill()
             staged.close()
@@ -135,16 +138,17 @@ class Landing:
         for staged in self.target.transact(work):
             staged.committed = True
         self.target.flush()
+        self.batch.clear()
+        self.held = 0
         for staged in batch:
             if staged.committed:
                 staged.close()
                 _place(staged)
                 self.octets += staged.size
                 self.files += 1
-            else:
-                staged.abort()      # another process brought the same; what this one found is looked at by `hold`
-        self.batch.clear()
-        self.held = 0
+        for staged in batch:
+            if not staged.committed:
+                self.overtaken(staged)
 
     def drop(self) -> None:
         """Forget what has come and is not on record."""

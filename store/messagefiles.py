@@ -408,11 +408,8 @@ class Staged:
             self.named = False
         self._waiting, self._undigested = [], []
 
-    def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
-        """The same message, finished, for another partition. For a thread: it reads and writes the whole file.
-
-        Raises StoreError DISK_FULL, UNAVAILABLE, CORRUPT.
-        """
+    def opened(self) -> "MessageFile":
+        """Its file, trace header and all, once that has been written. Raises StoreError DISK_FULL, UNAVAILABLE."""
         # By the staged name: in `messages/` the same content may lie with another trace header, unless it is this file.
         try:
             try:
@@ -423,7 +420,14 @@ class Staged:
                 handle = os.open(self.files.path(self.mid), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise disk_problem(error) from error
-        with MessageFile(handle, 0, self.size) as source:
+        return MessageFile(handle, 0, self.size)
+
+    def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
+        """The same message, finished, for another partition. For a thread: it reads and writes the whole file.
+
+        Raises StoreError DISK_FULL, UNAVAILABLE, CORRUPT.
+        """
+        with self.opened() as source:
             twin = Staged.copied(files, serial, source, self.mid, self.trace, self.cached)
         twin.sender, twin.message_id = self.sender, self.message_id
         return twin
@@ -495,6 +499,11 @@ class MessageFile:
                 raise StoreError(Problem.CORRUPT, "The message cannot be read", "a message file is shorter than it was")
             data = data + more if data else more
         return data
+
+    def pieces(self) -> Iterator[bytes]:
+        """All of it, some at a time. Raises StoreError CORRUPT, UNAVAILABLE."""
+        for at in range(0, self.size, SPILL):
+            yield self.read(at, SPILL)
 
     def close(self) -> None:
         """Let go of the file."""
