@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry
 from store.cache import CachedMessage
 from store.errors import Problem, StoreError
+from store.filelooks import PIECE, read_through, sizes
 from store.findings import RESTORE, Finding
 from store.messagefiles import MID_OCTETS
 from store.partition import Partition
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 BATCH = 200                 # messages that are read before what differs is written
 LOOK = 2000                 # messages that are looked at at a time
-PIECE = 1 << 20             # octets of a file that are read at a time
 KNOWN = np.dtype([("mid", "V32"), ("serial", "<u8"), ("size", "<u8"), ("trace", "<u4")])
 
 Tell = Callable[[int], None]            # so many messages more have been read
@@ -55,12 +55,13 @@ def look_at(partition: Partition, said: NDArray[Any], *, deep: bool = False, cha
         figures = said[order[at:at + LOOK]]
         some = figures["mid"].tolist()
         there = figures["serial"] != 0          # of any other, who counts references says that it is not known
-        sizes = np.array(_sizes(partition, some, figures["serial"].tolist()), np.int64)
-        bad = there & (sizes != figures["size"])
+        right = read_through(partition.files, figures) if deep else np.zeros(len(some), np.bool_)
+        bad = there & ~right
+        bad[bad] = _sizes(partition, figures[bad]) != figures["size"][bad]
         for place in np.flatnonzero(bad).tolist():
             yield from _look_again(partition, some[place])
         if deep:
-            for place in np.flatnonzero(there & ~bad).tolist():
+            for place in np.flatnonzero(there & ~bad & ~right).tolist():
                 yield from _read(partition, some[place], int(figures["serial"][place]), int(figures["trace"][place]))
         without = there & ~bad & ~partition.are_cached(figures["serial"], some, figures["trace"])
         if without.any():
@@ -91,16 +92,12 @@ def _look_again(partition: Partition, mid: bytes) -> Iterator[Finding]:
         yield Finding(f"its file has {size} octets instead of {record.size}", f"message {mid.hex()}", RESTORE)
 
 
-def _sizes(partition: Partition, mids: Collection[bytes], serials: Collection[int]) -> list[int]:
-    """The octets of these message files; -1 for one that is not there. (So much for each message of a mailbox.)"""
-    found = []
-    folder, stat = str(partition.files.folder), os.stat
-    for mid, serial in zip(mids, serials, strict=True):
-        name = mid.hex()
-        try:
-            found.append(stat(f"{folder}/{name[0]}/{name[1:3]}/{name}").st_size)
-        except FileNotFoundError:
-            found.append(_size(partition, mid, serial))
+def _sizes(partition: Partition, figures: NDArray[Any]) -> NDArray[np.int64]:
+    """The octets of these message files; -1 for one that is not there. Raises OSError."""
+    mids = figures["mid"].tolist()
+    found = sizes(partition.files, mids)
+    for place in np.flatnonzero(found < 0).tolist():
+        found[place] = _size(partition, mids[place], int(figures["serial"][place]))
     return found
 
 

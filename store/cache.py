@@ -103,9 +103,9 @@ class CachedMessage(NamedTuple):
 def are_sound(values: Sequence[bytes | None], mids: Sequence[bytes], traces: NDArray[Any]) -> NDArray[np.bool_]:
     """Of many stored records, whether each can be read and is that of the message file with that digest and length of
     the trace header: what `CachedMessage.from_bytes` finds out of one."""
-    heads = np.frombuffer(b"".join([value[:_HEAD_SIZE] if value is not None and len(value) > _HEAD_SIZE else _NO_HEAD
-                                    for value in values]), _HEAD_ROW)
-    octets = np.fromiter((0 if value is None else len(value) for value in values), np.int64, len(values))
+    found = [value if value is not None and len(value) > _HEAD_SIZE else _NO_HEAD for value in values]
+    heads = np.frombuffer(b"".join([value[:_HEAD_SIZE] for value in found]), _HEAD_ROW)
+    octets = np.fromiter(map(len, found), np.int64, len(found))
     sound: NDArray[np.bool_] = (heads["mid"] == np.frombuffer(b"".join(mids), "V32")) & (heads["trace"] == traces) & (
         heads["version"] == VERSION) & (heads["octets"].sum(1, dtype=np.int64) + _HEAD_SIZE < octets)
     return sound

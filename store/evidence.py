@@ -16,7 +16,7 @@ from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn
 from store.index import CHUNK, ROW, chunk_key, chunk_of_key
 from store.partition import Partition
-from store.records import Owned, every_record, sound
+from store.records import Owned, are_sound, every_record, sound
 from store.refs import MessageRecord, mark, marks
 
 BATCH = 10_000              # messages whose references are compared at a time
@@ -63,9 +63,10 @@ class Evidence:
 def broken_chunks(partition: Partition, mailbox: MailboxId) -> list[Chunk]:
     """The mailbox's chunks that cannot be used as they are."""
     start, end = chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)
-    return [chunk for chunk in (Chunk(mailbox, chunk_of_key(key)[1], value)
-                                for key, value in partition.index.scan(start, end))
-            if not sound(chunk.mailbox, chunk.number, chunk.value)]
+    chunks = [(chunk_of_key(key)[1], value) for key, value in partition.index.scan(start, end)]
+    if are_sound(chunks):
+        return []
+    return [Chunk(mailbox, number, value) for number, value in chunks if not sound(mailbox, number, value)]
 
 
 @define(eq=False)

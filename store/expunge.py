@@ -133,8 +133,8 @@ def purge(partition: Partition, now: float | None = None, most: int = BATCH) -> 
     return purged.files
 
 
-def due(partition: Partition, now: float | None = None) -> Iterator[Batch]:
-    """The message files whose last reference went longer ago than the purge delay.
+def due(partition: Partition, now: float | None = None, most: int = BATCH) -> Iterator[Batch]:
+    """The message files whose last reference went longer ago than the purge delay, so many at a time.
 
     What was expunged as long ago can no longer be brought back. A snapshot keeps the files that had references when it
     was made. No transaction is open while the caller has its turn.
@@ -144,7 +144,7 @@ def due(partition: Partition, now: float | None = None) -> Iterator[Batch]:
         pass
     partition.flush()           # nothing can bring them back any more, also after a crash: now their files may go
     last: Due = (0, b"")
-    while files := tuple(itertools.islice(partition.refs.waiting(until, last), BATCH)):
+    while files := tuple(itertools.islice(partition.refs.waiting(until, last), most)):
         last = files[-1]
         yield Batch(files)
 
@@ -182,7 +182,9 @@ def purge_batch(partition: Partition, files: Sequence[Due]) -> Purged:
             partition, files[at:at + LOCKED], staged, gone, failed, txn))
     if gone:
         partition.files.sync_removed(gone)
-    kept = [each for each in files if each[1] not in failed]
+    # In order of arrival now, as cache records lie: of all tables theirs is by far the largest.
+    kept = sorted([each for each in files if each[1] not in failed],
+                  key=lambda each: gone[each[1]].serial if each[1] in gone else 0)
     for at in range(0, len(kept), FORGOTTEN):
         transact(partition.env, lambda txn, some=kept[at:at + FORGOTTEN]: _forget(  # type: ignore[misc]
             partition, some, gone, txn))
@@ -199,8 +201,8 @@ def _unlink(partition: Partition, some: Sequence[Due], staged: Staging, gone: di
             failed: dict[bytes, OSError], txn: Txn) -> int:
     """Remove files that nothing refers to; how many of all have been dealt with when it has taken long enough."""
     deadline = time.monotonic() + HELD
-    for done, (released, mid) in enumerate(some, 1):
-        record = partition.refs.find_to_change(mid, txn, raw=True)
+    records = partition.refs.records_to_change([mid for _, mid in some], txn)
+    for done, ((released, mid), record) in enumerate(zip(some, records, strict=True), 1):
         if record is not None and not record.references and record.released == released:
             try:
                 partition.files.remove(mid, record.serial if staged.may_have(record.serial, released) else None)
@@ -216,13 +218,18 @@ def _unlink(partition: Partition, some: Sequence[Due], staged: Staging, gone: di
 def _forget(partition: Partition, some: Sequence[Due], gone: Mapping[bytes, MessageRecord], txn: Txn) -> None:
     """Their names have left the disk: so do their records, unless a message has come again meanwhile."""
     over = []
-    for released, mid in some:
-        now, record = partition.refs.find_to_change(mid, txn, raw=True), gone.get(mid)
-        if now is not None and not now.references and now.released == released:
-            if record is None or now.serial != record.serial:
-                continue                # it came, and went again: it is on the list for itself
-            partition.refs.forget_record(mid, txn)
+    some = sorted(some, key=itemgetter(1))
+    waiting = iter(some)
+
+    def is_over(mid: bytes, now: MessageRecord | None) -> bool:
+        (released, _), record = next(waiting), gone.get(mid)
+        there = now is not None and not now.references and now.released == released
+        if there and (record is None or now is not None and now.serial != record.serial):
+            return False                # it came, and went again: it is on the list for itself
         over.append((released, mid))
+        return there
+
+    partition.refs.forget_records([mid for _, mid in some], is_over, txn)
     for serial in sorted(gone[mid].serial for _, mid in some if mid in gone):
         partition.forget_cached(serial, txn)
     for released, mid in sorted(over):

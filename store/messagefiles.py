@@ -10,7 +10,6 @@ so that a message only has to sync its own octets. When none is left it makes it
 too.
 """
 
-import contextlib
 import ctypes
 import hashlib
 import logging
@@ -555,8 +554,10 @@ def disk_problem(error: OSError) -> StoreError:
 
 
 def _remove(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
+    try:                        # `suppress` costs a tenth of it
         os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def _modified(entry: "os.DirEntry[str]") -> float:

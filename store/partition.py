@@ -402,8 +402,8 @@ class Partition:
         """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
         order = np.argsort(serials)
         sound = np.empty(len(serials), np.bool_)
-        sound[order] = are_sound(self._cache.pick([serial.to_bytes(8, "big") for serial in serials[order].tolist()]),
-                                 [mids[place] for place in order.tolist()], traces[order])
+        keys = serials[order].astype(">u8").view("V8").tolist()         # as `_serial_key` makes them
+        sound[order] = are_sound(self._cache.pick(keys), [mids[place] for place in order.tolist()], traces[order])
         return sound
 
     def _seen(self, mid: bytes, record: MessageRecord) -> MessageRecord:

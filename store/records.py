@@ -1,13 +1,13 @@
 """All index records of a partition, for the work that looks at every one of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn
-from store.index import CHUNK, ROW, Rows, chunk_of_key, is_whole
+from store.index import CHUNK, ROW, Rows, chunk_of_key, is_whole, join
 from store.partition import Partition
 
 PIECE = 4 << 20             # octets of records that are held at a time
@@ -26,6 +26,16 @@ def sound(mailbox: MailboxId, number: int, value: bytes) -> bool:
         return False
     uids = np.frombuffer(value[:-4], ROW)["uid"].astype(np.int64)
     return bool(uids[0] > number * CHUNK and uids[-1] <= (number + 1) * CHUNK and (np.diff(uids) > 0).all())
+
+
+def are_sound(chunks: Sequence[tuple[int, bytes]]) -> bool:
+    """Whether all these chunks of one mailbox (number, value), in their order, are `sound`."""
+    values = [value for _, value in chunks]
+    if not all(map(is_whole, values)):
+        return False
+    uids = join(values)["uid"].astype(np.int64)
+    owners = np.repeat(np.array([number for number, _ in chunks], np.int64), _lengths(values))
+    return bool(((uids - 1) // CHUNK == owners).all() and (np.diff(uids) > 0).all())
 
 
 def every_record(partition: Partition, txn: Txn = None, *, usable: Callable[[MailboxId, int, bytes], bool] = whole
@@ -54,6 +64,9 @@ def every_record(partition: Partition, txn: Txn = None, *, usable: Callable[[Mai
 
 
 def _joined(mailboxes: list[int], values: list[bytes]) -> Owned:
-    lengths = np.fromiter(((len(value) - 4) // ROW.itemsize for value in values), np.int64, len(values))
-    rows = np.frombuffer(b"".join([value[:-4] for value in values]), ROW)
-    return np.repeat(np.array(mailboxes, np.uint32), lengths), rows
+    return np.repeat(np.array(mailboxes, np.uint32), _lengths(values)), join(values)
+
+
+def _lengths(values: list[bytes]) -> NDArray[np.int64]:
+    """How many records each chunk has."""
+    return np.fromiter(map(len, values), np.int64, len(values)) // ROW.itemsize

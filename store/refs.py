@@ -93,12 +93,15 @@ class References:
     def figures(self, mids: Sequence[bytes], txn: "Txn" = None) -> NDArray[Any]:
         """The records of these message files as an array of STORED, all 0 for one that is not known: no arrival has
         the serial 0."""
-        order = sorted(range(len(mids)), key=mids.__getitem__)
-        wanted = [mids[place] for place in order]
-        values = zip(wanted, self.messages.pick(wanted, txn), strict=True)
+        order = in_order(mids)
+        wanted = [mids[place] for place in order.tolist()]
+        values = self.messages.pick(wanted, txn)
+        said = np.frombuffer(b"".join([value or _UNKNOWN for value in values]), STORED)
+        if (said["trace"] == UNSEEN_TRACE).any():
+            said = np.frombuffer(b"".join([self._stored(mid, value or _UNKNOWN) for mid, value
+                                           in zip(wanted, values, strict=True)]), STORED)
         found = np.empty(len(mids), STORED)
-        found[np.array(order, np.int64)] = np.frombuffer(
-            b"".join([self._stored(mid, value or _UNKNOWN) for mid, value in values]), STORED)
+        found[order] = said
         return found
 
     def glance(self, mid: bytes) -> MessageRecord | None:
@@ -112,6 +115,11 @@ class References:
         if data is None:
             return None
         return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
+
+    def records_to_change(self, mids: Sequence[bytes], txn: "Txn") -> list[MessageRecord | None]:
+        """The same of many, in order of digest, as they are stored."""
+        return [None if data is None else MessageRecord.from_bytes(data)
+                for data in self.messages.pick_to_change(mids, txn)]
 
     def write(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """Set the record."""
@@ -130,7 +138,7 @@ class References:
         """`count` index records fewer use the file, as of `when` (now): see `release_all`."""
         self.release_all([(mid, count, check)], int(time.time()) if when is None else when, txn)
 
-    def release_all(self, tallies: Iterable[tuple[bytes, int, int]], when: int, txn: "Txn") -> None:
+    def release_all(self, tallies: Sequence[tuple[bytes, int, int]], when: int, txn: "Txn") -> None:
         """Of each of these files (in order of digest) so many index records fewer use it, and their marks sum to that;
         with the last, it goes on the purge list.
 
@@ -140,22 +148,25 @@ class References:
         A file with fewer references than are given back, or whose check value does not come out, is reported and left
         alone: a wrong count must never delete mail, nor keep the rest of a mailbox from being expunged.
         """
-        get, put, unpack, pack, due = (self.messages.get_to_change, self.messages.put, _RECORD.unpack, _RECORD.pack,
-                                       _DUE.pack(when))
+        unpack, pack, due = _RECORD.unpack, _RECORD.pack, _DUE.pack(when)
         waiting = []
-        for mid, count, check in tallies:
-            data = get(mid, txn)
+        given = iter(tallies)
+
+        def less(mid: bytes, data: bytes | None) -> bytes | None:
+            _, count, check = next(given)
             serial, references, size, trace, last, before = unpack(data) if data else _NOTHING
             if references < count:
                 log.error("message %s is released more often than it was used; its file stays", mid.hex())
-                continue
+                return data
             left, after, released = references - count, before - check & _MASK, when if when > last else last
             if not left and after:
                 log.error("message %s: what was released is not what used it; its file stays", mid.hex())
                 released = 0
             elif not left:
                 waiting.append((due if released == when else _DUE.pack(released)) + mid)
-            put(mid, pack(serial, left, size, trace, released, after), txn)
+            return pack(serial, left, size, trace, released, after)
+
+        self.messages.revise([mid for mid, _, _ in tallies], less, txn)
         put = self._purge.put       # behind all others, as the purge locks them
         for key in waiting:
             put(key, b"", txn)
@@ -182,9 +193,14 @@ class References:
         if record is not None and record.released and not record.references:
             self._purge.put(_DUE.pack(record.released) + mid, b"", txn)
 
-    def forget_record(self, mid: bytes, txn: "Txn") -> None:
-        """The message file is no more."""
-        self.messages.delete(mid, txn)
+    def forget_records(self, mids: Iterable[bytes], are_over: Callable[[bytes, MessageRecord | None], bool],
+                       txn: "Txn") -> None:
+        """Of these message files, in order of digest, those are no more of which that is said, with the records that
+        are there, as they are stored."""
+        def new(mid: bytes, data: bytes | None) -> bytes | None:
+            return None if are_over(mid, MessageRecord.from_bytes(data) if data else None) else data
+
+        self.messages.revise(mids, new, txn)
 
     def forget(self, released: int, mid: bytes, record: bool, txn: "Txn") -> None:
         """Take an entry off the purge list, and with `record` the message's record as well."""
@@ -205,6 +221,12 @@ class References:
         within a transaction they stay as they are. `raw`: as they are stored."""
         for mid, data in self.messages.scan(start, end, txn, hold=txn is not None):
             yield mid, MessageRecord.from_bytes(data) if raw else self._record(mid, data)
+
+
+def in_order(mids: Sequence[bytes]) -> NDArray[np.intp]:
+    """The places of these digests in their order: a fifth of what `sorted` takes. (numpy compares octet by octet, and
+    takes what is behind the last NUL for NULs.)"""
+    return np.argsort(np.frombuffer(b"".join(mids), "S32"), kind="stable")
 
 
 def mark(mailbox: MailboxId, uid: int) -> int:

@@ -14,8 +14,9 @@ What is compared, where it is not the same by nature:
 * reading all messages: Dovecot with its caches removed, Cyrus with -G and ours with --cache parse each one; Cyrus also
   compares it with its digest, as ours does with --deep, which parses nothing.
 * a backup: `doveadm backup` writes a second store, ours an archive; Cyrus has no command for it, so there is tar.
-* an expiry: half of the messages go. Ours keeps their files for `store.purge_delay`; with `purge` behind it and no
-  delay they are removed, as Dovecot and Cyrus (`ipurge`, then `cyr_expire -X 0`) do.
+* an expiry: half of the messages go from the mailbox. Ours keeps their files for `store.purge_delay`, and Dovecot's
+  mdbox keeps their octets until `doveadm purge`. Removing the files, too, is a row of its own: ours with `purge` behind
+  it and no delay, Dovecot's with its purge. Cyrus (`ipurge`, then `cyr_expire -X 0`) is in both.
 """
 
 import argparse
@@ -53,6 +54,9 @@ CYRUS = "/usr/lib/cyrus/bin"
 COLUMNS = ("what", "with", "seconds", "processor", "messages", "per_second", "per_processor_second", "ratio")
 FIFTEENTH = 1_705_276_800       # the beginning of 15 January 2024, as Unix time
 TICKS = os.sysconf("SC_CLK_TCK")
+EXPIRED, REMOVED = "expire half of a mailbox", "expire half, files removed"
+
+Spent = tuple[float, float]     # seconds, seconds of processor time
 
 
 def message(number: int, size: int) -> bytes:
@@ -153,12 +157,14 @@ class Bench:
 
     def run(self, what: str, who: str, words: Sequence[str], messages: int, *, servers: int = 0,
             runs: int | None = None, before: Callable[[], None] = lambda: None,
-            environment: dict[str, str] | None = None, after: Callable[[], str] = lambda: "") -> None:
-        """Run a command some times; the run with the least processor time counts. `servers`: the pid of those that work
-        for it; `after` says what it has not done."""
-        if not self.wants(what):
-            return
-        best: tuple[float, float] | None = None
+            environment: dict[str, str] | None = None, after: Callable[[], str] = lambda: "",
+            besides: Spent | None = (0.0, 0.0)) -> Spent | None:
+        """Run a command some times; the run with the least processor time counts, and what it took, or None. `servers`:
+        the pid of those that work for it; `after` says what it has not done; `besides` is what another command took
+        that did the first part of the work, or None when it did not."""
+        if not self.wants(what) or besides is None:
+            return None
+        best: Spent | None = None
         for _ in range(runs or self.runs):
             before()
             children, theirs = _children(), processor(servers)
@@ -169,16 +175,22 @@ class Bench:
             spent = _children() - children + max(0.0, processor(servers) - theirs)
             if done.returncode not in (0, 1):
                 self.left_out.append(f"{what}, {who}: status {done.returncode}: {done.stderr.decode()[-200:].strip()}")
-                return
+                return None
             if wrong := after():
                 self.left_out.append(f"{what}, {who}: {wrong}")
-                return
+                return None
             if best is None or spent < best[1]:
                 best = took, spent
         assert best is not None
-        self.rows.append({"what": what, "with": who, "seconds": round(best[0], 3), "processor": round(best[1], 3),
-                          "messages": messages, "per_second": round(messages / best[0]),
-                          "per_processor_second": round(messages / max(best[1], 0.001))})
+        self.add(what, who, (best[0] + besides[0], best[1] + besides[1]), messages)
+        return best
+
+    def add(self, what: str, who: str, spent: Spent, messages: int) -> None:
+        """A row of what that took."""
+        if self.wants(what):
+            self.rows.append({"what": what, "with": who, "seconds": round(spent[0], 3), "processor": round(spent[1], 3),
+                              "messages": messages, "per_second": round(messages / spent[0]),
+                              "per_processor_second": round(messages / max(spent[1], 0.001))})
 
     def compare(self) -> None:
         """How many times as much ours does for a second of processor time as the best peer does at the same."""
@@ -263,14 +275,14 @@ def ours(bench: Bench, folder: Path, plan: Plan) -> None:
     rules = folder / "rules"
     rules.write_text(f"half.folderpattern: user/{USER % LARGE}/%\nhalf.messagecount: {plan.messages - plan.half}\n")
     expiring = {"ONECOPY_STORE_EXPIRE_RULES": str(rules), "ONECOPY_STORE_PURGE_DELAY": "0"}
-    run("expire half of a mailbox", "onecopy expire run", ["expire", "run", USER % LARGE], plan.half, 1, expiring,
+    run(EXPIRED, "onecopy expire run", ["expire", "run", USER % LARGE], plan.half, 1, expiring,
         after=lambda: _differs(_count(root), plan.messages - plan.half))
-    if not bench.wants("expire"):
+    if not bench.wants(REMOVED):
         return
     _remove(root)
     fill(root, plan)
     both = f"{' '.join([*program, 'expire', 'run', USER % LARGE])} && {' '.join([*program, 'purge'])}"
-    bench.run("expire half of a mailbox", "onecopy expire run, purge", ["sh", "-c", both], plan.half, runs=1,
+    bench.run(REMOVED, "onecopy expire run, purge", ["sh", "-c", both], plan.half, runs=1,
               environment={**environment, **expiring},
               after=lambda: _differs(_count(root), plan.messages - plan.half)
               or _differs(_files(root), plan.total - plan.half))
@@ -335,14 +347,24 @@ def dovecot(bench: Bench, peer: Peer, scratch: Path, plan: Plan) -> None:
               servers=pid, before=empty, after=copied)
     bench.run("back up a user", "tar of Dovecot's files", ["tar", "-cf", str(scratch / "dovecot.tar"), "-C",
                                                            peer.target["data"], user], plan.messages)
-    bench.run("expire half of a mailbox", "doveadm expunge", [
-        *doveadm, "expunge", "-u", user, "mailbox", "INBOX", "uid", f"1:{plan.half}"], plan.half, servers=pid, runs=1,
-        after=lambda: _differs(peer.count(), plan.messages - plan.half))
+    expunge = [*doveadm, "expunge", "-u", user, "mailbox", "INBOX", "uid", f"1:{plan.half}"]
+    spent = bench.run(EXPIRED, "doveadm expunge", expunge, plan.half, servers=pid, runs=1,
+                      after=lambda: _differs(peer.count(), plan.messages - plan.half))
+    # The messages are gone only once: what both take together is what each of them takes.
+    bench.run(REMOVED, "doveadm expunge, doveadm purge", [*doveadm, "purge", "-u", user], plan.half, servers=pid,
+              runs=1, besides=spent, after=lambda: _is_freed(Path(peer.target["data"]) / user, plan))
 
 
 def _forget_cache(mail: Path) -> None:
     for path in mail.rglob("dovecot.index.cache*"):
         path.unlink()
+
+
+def _is_freed(mail: Path, plan: Plan) -> str:
+    """Whether the octets of what was expunged have gone: "", or what is wrong."""
+    most = plan.size * (plan.messages - plan.half) * 5 // 4
+    octets = sum(path.stat().st_size for path in mail.rglob("m.*"))
+    return "" if octets <= most else f"{octets} octets of mail are there afterwards"
 
 
 def _owner(path: Path) -> tuple[int, int]:
@@ -367,10 +389,12 @@ def cyrus(bench: Bench, peer: Peer, scratch: Path, plan: Plan) -> None:
     bench.run("back up a user", "tar of Cyrus's files", ["tar", "-cf", str(scratch / "cyrus.tar"), "-C",
                                                          peer.target["data"], "."], plan.total)
     days = int(time.time() - FIFTEENTH) // 86400 + 1        # of that day itself no message is so old
-    bench.run("expire half of a mailbox", "cyrus ipurge, cyr_expire", [
+    spent = bench.run(EXPIRED, "cyrus ipurge, cyr_expire", [
         "sh", "-c", f"{' '.join(words('ipurge', '-f', '-d', str(days), user))}; "
                     f"{' '.join(words('cyr_expire', '-X', '0', '-D', '0', '-E', '1', '-u', USER % LARGE))}"],
         plan.half, servers=pid, runs=1, after=lambda: _differs(peer.count(), plan.messages - plan.half))
+    if spent is not None:
+        bench.add(REMOVED, "cyrus ipurge, cyr_expire", spent, plan.half)
 
 
 PEERS: dict[str, Callable[[Bench, Peer, Path, Plan], None]] = {"dovecot": dovecot, "cyrus": cyrus}

@@ -49,6 +49,55 @@ def test_many_values_are_those_that_are_got_one_by_one(tmp_path):
     env.close()
 
 
+def test_what_is_picked_to_be_changed_stays_as_it_is(tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db", page=512)
+    transact(env, lambda txn: [table.put(b"%05d" % number, b"%d" % number, txn) for number in range(300)])
+    keys = [b"00001", b"00100", b"00100", b"00200", b"9"]
+    txn = env.begin()
+    assert table.pick_to_change(keys, txn) == [b"1", b"100", b"100", b"200", None]
+    other = env.begin(wait=False)
+    with pytest.raises(Deadlock):                               # also to who only reads
+        table.get(b"00100", other)
+    other.abort()
+    txn.commit()
+    assert table.get(b"00100") == b"100"
+    txn = env.begin()
+    assert table.pick(keys, txn) == [b"1", b"100", b"100", b"200", None]
+    other = env.begin(wait=False)
+    table.put(b"00100", b"new", other)                          # while it keeps nothing that was only read
+    other.commit()
+    txn.commit()
+    env.close()
+
+
+def test_rows_are_revised(tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db", page=512)
+    transact(env, lambda txn: [table.put(b"%05d" % number, b"%d" % number, txn) for number in range(300)])
+    right = dict(table.scan())
+    seen = []
+
+    def new(key, value):
+        seen.append((key, value))
+        return None if key == b"00100" else value if key == b"00200" else (value or b"") + b" and more"
+
+    keys = [b"00001", b"00100", b"00100", b"00150", b"00200", b"9"]
+    transact(env, lambda txn: table.revise(iter(keys), new, txn))
+    assert seen == [(b"00001", b"1"), (b"00100", b"100"), (b"00100", None), (b"00150", b"150"), (b"00200", b"200"),
+                    (b"9", None)]
+    del right[b"00100"]
+    assert dict(table.scan()) == {**right, b"00001": b"1 and more", b"00150": b"150 and more"}
+    txn = env.begin()
+    table.revise([b"00200"], lambda key, value: value, txn)
+    other = env.begin(wait=False)
+    with pytest.raises(Deadlock):
+        table.get(b"00200", other)
+    other.abort()
+    txn.abort()
+    env.close()
+
+
 def test_scans_are_in_order_and_end_where_told(tmp_path):
     env = opened(tmp_path / "env")
     table = env.table("t.db")

@@ -151,6 +151,39 @@ def test_a_message_that_comes_and_goes_while_its_file_goes(store, monkeypatch):
     assert purge(partition, late) == 1 and not files(store) and not cached(partition)
 
 
+def test_a_message_that_is_on_the_list_twice(store, monkeypatch):
+    """It went, came again, and went: one file, and nothing is left on the list, wherever transactions end."""
+    partition, now = store.partitions["primary"], time.time()
+    monkeypatch.setattr(expunge, "FORGOTTEN", 3)
+    for later in range(3):
+        monkeypatch.setattr(time, "time", lambda later=later: now + 10 * later)
+        late = many(store, 5)
+    batch, = due(partition, late)
+    assert len(batch.files) == 15 and len({mid for _, mid in batch.files}) == 5
+    assert purge_batch(partition, batch.files).files == 5
+    assert not files(store) and not cached(partition)
+    assert list(partition.refs.all()) == list(partition.refs.waiting(1 << 31)) == []
+
+
+def test_a_message_that_is_on_the_list_twice_and_due_once(store, monkeypatch):
+    """It is the last time that counts."""
+    partition, now = store.partitions["primary"], time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    late = many(store, 3)
+    monkeypatch.setattr(time, "time", lambda: now + 100)
+    many(store, 3)
+    assert purge(partition, late) == 0 and len(files(store)) == 3
+    assert {when for when, _ in partition.refs.waiting(1 << 31)} == {int(now + 100)}
+    assert purge(partition, late + 100) == 3 and not files(store)
+
+
+def test_so_many_at_a_time(store):
+    partition, late = store.partitions["primary"], many(store, 7)
+    batches = list(due(partition, late, 3))
+    assert [len(batch.files) for batch in batches] == [3, 3, 1]
+    assert [each for batch in batches for each in batch.files] == list(partition.refs.waiting(1 << 31))
+
+
 def test_what_two_purges_remove_at_the_same_time(store, monkeypatch):
     partition, late = store.partitions["primary"], many(store)
     batch, = due(partition, late)

@@ -22,6 +22,7 @@ from tools.output import print_facts, print_json, print_table, when
 from tools.progress import bar
 
 FLUSH_EVERY = 5.0           # seconds
+MANY = 20_000               # messages of one mailbox that go by one look at it
 
 
 def add(parser: Parsers) -> None:
@@ -74,7 +75,7 @@ def run(invocation: Invocation) -> int:
         raise Failure("--at is for --dry-run")
     now = time.time()
     plan = Plan(now + 86400 * arguments.at, change=not arguments.dry_run, only=frozenset(arguments.rule),
-                most=rounds.MOST)
+                most=MANY)
     record, reported = rounds.Record(began=now), list[Reported]()
     with invocation.store() as store:
         book = Rulebook(store)

@@ -17,6 +17,8 @@ from tools.errors import Failure
 from tools.output import print_json, print_table
 from tools.progress import bar
 
+MANY = 16_000               # message files whose names leave the disk with one sync, and whose records go together
+
 
 def add(parser: Parsers) -> None:
     """Make the parsers."""
@@ -86,7 +88,7 @@ def _remove(partition: Partition, now: float, failed: dict[str, str]) -> tuple[i
     files = octets = seen = 0
     until = last_due(partition, now)
     with bar(f"purge {partition.name}", lambda: sum(1 for _ in partition.refs.waiting(until))) as tell:
-        for batch in due(partition, now):
+        for batch in due(partition, now, MANY):
             done = purge_batch(partition, batch.files)
             files, octets, seen = files + done.files, octets + done.octets, seen + len(batch.files)
             failed.update((mid.hex(), error.strerror or str(error)) for mid, error in done.failed.items())
