@@ -254,6 +254,12 @@ class Past:
             head = partition.heads.find(int(row["head"]))
         return partition.files.open(bytes(row["mid"]), int(row["serial"]), int(row["skip"]), int(row["size"]), head)
 
+    def heads(self, partition: str, rows: Rows) -> dict[int, bytes]:
+        """The header fields of their own that these records had, by number. Raises StoreError CORRUPT."""
+        heads = self.partition(partition).heads
+        with problems():
+            return {number: heads.find(number) for number in set(rows["head"].tolist()) - {0}}
+
     def vanished(self, entry: MailboxEntry, since: int) -> NDArray[np.uint32] | None:
         """See `Store.vanished`."""
         with problems():
