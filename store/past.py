@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 CACHE = 4 << 20             # octets of memory for each environment
 MOST = 4                    # snapshots that a process looks into at the same time
 LINGER = 300                # seconds that one stays open that nobody uses any more
+ANEW = 1000                 # cache records made anew that are remembered of a partition,
+LARGEST = 16 << 10          # if they have no more octets
 
 T = TypeVar("T")
 
@@ -71,6 +73,7 @@ class PastPartition:
         self._refs = References(self._still.table("messages.db"), self._still.table("purge.db"), partial(seen, files))
         self._vanished = Vanished(self._still.table("vanished.db"))
         self._readers = Readers(self._still.table("seen.db"))
+        self._anew: dict[bytes, CachedMessage] = {}
         try:
             self._epoch = _epoch_of(self._states.get(META_KEY) or b"")
         except BaseException:
@@ -103,7 +106,8 @@ class PastPartition:
         return self._vanished.since(mailbox, self.state(mailbox), since)
 
     def cached(self, rows: Rows) -> list[CachedMessage]:
-        """The cache records of messages, those that were lost made from the files. Raises StoreError CORRUPT."""
+        """The cache records of messages, those that were lost made from the files: for a thread. Raises StoreError
+        CORRUPT."""
         found = []
         get = self._cache.get
         for serial, mid in zip(rows["serial"].tolist(), rows["mid"].tolist(), strict=True):
@@ -116,11 +120,19 @@ class PastPartition:
         return found
 
     def _cached_anew(self, mid: bytes) -> CachedMessage:
+        known = self._anew.get(mid)
+        if known is not None:
+            return known
         record = self._refs.find(mid)
         if record is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {mid.hex()}")
         with self.files.open(mid, record.serial, record.trace, record.size - record.trace) as file:
-            return render(parse(file.read, file.size), mid, record.trace)
+            made = render(parse(file.read, file.size), mid, record.trace)
+        if sum(map(len, made[2:])) <= LARGEST:
+            if len(self._anew) >= ANEW:
+                self._anew.clear()
+            self._anew[mid] = made
+        return made
 
     def close(self) -> None:
         """Nobody reads any more."""
