@@ -219,9 +219,10 @@ class Travel:
                    ) -> list[int]:
         """Copy messages of the selected mailbox into one as it is now. It is on disk when this returns; see
         `returning.bring_back`."""
-        store, user = self._session.store, self._session.user
+        store, user, past = self._session.store, self._session.user, self.past
+        assert past is not None
         new = await offload.run(store, "changes", lambda: bring_back(
-            store, source, target, uids, reader=user, progress=progress))
+            past, source, target, uids, reader=user, progress=progress))
         await offload.flushed(store, target)
         return new
 

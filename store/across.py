@@ -119,9 +119,8 @@ def bring(store: "Store", mailbox: Mailbox, target: MailboxEntry, rows: Rows, *,
 
 def _out_of_the_past(store: "Store", partition: Partition, source: Mailbox, target: MailboxEntry, rows: Rows,
                      reader: str, within_root: bool) -> list[int]:
-    """The same for records of a snapshot of the partition, whose files are there still. Raises NotCarried."""
-    for number in np.unique(rows["head"]).tolist():
-        partition.heads.find(number)            # it has been given for ever
+    """The same for records of a snapshot of the partition, whose files are there still. Numbers of header fields are
+    as they are now. Raises NotCarried."""
     new = partition.transact(lambda txn: _arrive(store, txn, target, rows, source, reader, within_root, seen=False))
     partition.flush()
     return new

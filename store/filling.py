@@ -9,6 +9,7 @@ it is in one of the two lists, and a crash leaves it in either.
 """
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import Failure, Txn, transact
 from mboxlist.names import MailboxName
 from store import quotaroots, removal
 from store.bringing import FLAGS, figures
@@ -26,11 +27,14 @@ from store.index import CHUNK, MAX_UID, Rows
 from store.landing import NotCarried, refer
 from store.mailbox import MailboxState
 from store.partition import Partition
+from store.problems import problems
 from store.txn import WriteTxn
 from store.uidls import is_legal
 
 if TYPE_CHECKING:
     from store.store import Store
+
+log = logging.getLogger(__name__)
 
 PIECE = 32 * CHUNK          # records that one transaction adds
 IDS = 64                    # mailbox ids that are taken at a time
@@ -82,20 +86,37 @@ class Nursery:
 
     def publish(self, every: Sequence["Filling"]) -> list["Filling"]:
         """Put the mailboxes into the list, on disk; those that cannot be, since there is one of the name by now, or
-        the owner is elsewhere: they go. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        the owner is elsewhere: they go. Raises StoreError DISK_FULL, UNAVAILABLE: then all of them go, or are in the
+        list, though perhaps not on disk."""
         store, now = self.store, int(time.time())
         self.partition.flush()
-        entries = transact(store.mailboxes.env, lambda txn: _announce(store, every, self.partition.name, now, txn))
-        store.mailboxes.env.flush()
-        self.partition.transact(lambda txn: _revive(txn, every, entries))
-        self.partition.flush()
-        refused = transact(store.mailboxes.env, lambda txn: _enlist(store, every, entries, txn))
-        store.mailboxes.env.flush()
+        with problems():
+            entries = transact(store.mailboxes.env, lambda txn: _announce(store, every, self.partition.name, now, txn))
+            for filling in every:
+                filling.announced = True
+            try:
+                store.mailboxes.env.flush()
+                self.partition.transact(lambda txn: _revive(txn, every, entries))
+                self.partition.flush()
+                refused = transact(store.mailboxes.env, lambda txn: _enlist(store, every, entries, txn))
+            except BaseException:
+                self._withdraw_if_possible(entries)
+                raise
+            store.mailboxes.env.flush()
         self._withdraw([filling.mailbox for filling in refused])
         for owner in {filling.wanted.name.owner for filling in every}:
             quotaroots.settle_renamed(store, owner)     # roots may have been made or removed meanwhile
         store.news.tell([filling.mailbox for filling in every])
         return refused
+
+    def _withdraw_if_possible(self, entries: Sequence[MailboxEntry]) -> None:
+        """What is left is on record as deleted, and is purged as any mailbox that is."""
+        try:
+            self._withdraw([entry.id for entry in entries])
+        except (StoreError, OSError, Failure):
+            log.exception("mailboxes that could not be put into the list are left among the deleted ones")
+            for entry in entries:
+                self.store.mailboxes.noticed(entry)
 
     def _withdraw(self, mailboxes: Sequence[MailboxId]) -> None:
         if not mailboxes:
@@ -126,6 +147,7 @@ class Filling:
     mailbox: MailboxId
     _last: int = field(default=0, init=False)
     _begun: bool = field(default=False, init=False)     # the partition has it
+    announced: bool = field(default=False, init=False)  # and so has the list, or its list of deleted ones
 
     def add(self, rows: Rows) -> None:
         """More records, of `Contents.translated` or `bringing.new_rows`: those without a UID, or with one that does not
@@ -187,8 +209,9 @@ class Filling:
         self.partition.transact(work)
 
     def abandon(self) -> None:
-        """It will not be published."""
-        removal.destroy_wholly(self.partition, [self.mailbox])
+        """It will not be published, unless that has begun: then `Nursery.publish` has seen to it."""
+        if not self.announced:
+            removal.destroy_wholly(self.partition, [self.mailbox])
 
 
 def _take_ids(store: "Store", txn: Txn) -> list[MailboxId]:

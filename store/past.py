@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from mboxlist.acl import identifiers
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.hotcopy import Still
-from mboxlist.kv import Failure
 from mboxlist.names import MailboxName
 from mboxlist.past import PastList
 from store import snapshots
@@ -35,10 +34,11 @@ from store.errors import Problem, StoreError
 from store.heads import Heads
 from store.index import CHUNK, Rows, chunk_key, is_whole, join
 from store.mailbox import Mailbox, MailboxState
-from store.messagefiles import MessageFile, MessageFiles, disk_problem
+from store.messagefiles import MessageFile, MessageFiles
 from store.mime import parse
 from store.partition import FORMAT, META, META_KEY
 from store.prepared import Prepared
+from store.problems import problems
 from store.readers import Readers, overlay
 from store.refs import References
 from store.remains import seen
@@ -53,19 +53,10 @@ if TYPE_CHECKING:
 CACHE = 4 << 20             # octets of memory for each environment
 MOST = 4                    # snapshots that a process looks into at the same time
 LINGER = 300                # seconds that one stays open that nobody uses any more
+ANEW = 1000                 # cache records made anew that are remembered of a partition,
+LARGEST = 16 << 10          # if they have no more octets
 
 T = TypeVar("T")
-
-
-@contextmanager
-def _problems() -> Iterator[None]:
-    """What can go wrong with disks and databases, as StoreError."""
-    try:
-        yield
-    except OSError as error:
-        raise disk_problem(error) from error
-    except Failure as error:
-        raise StoreError(Problem.UNAVAILABLE, detail=str(error)) from error
 
 
 class PastPartition:
@@ -82,6 +73,7 @@ class PastPartition:
         self._refs = References(self._still.table("messages.db"), self._still.table("purge.db"), partial(seen, files))
         self._vanished = Vanished(self._still.table("vanished.db"))
         self._readers = Readers(self._still.table("seen.db"))
+        self._anew: dict[bytes, CachedMessage] = {}
         try:
             self._epoch = _epoch_of(self._states.get(META_KEY) or b"")
         except BaseException:
@@ -114,7 +106,8 @@ class PastPartition:
         return self._vanished.since(mailbox, self.state(mailbox), since)
 
     def cached(self, rows: Rows) -> list[CachedMessage]:
-        """The cache records of messages, those that were lost made from the files. Raises StoreError CORRUPT."""
+        """The cache records of messages, those that were lost made from the files: for a thread. Raises StoreError
+        CORRUPT."""
         found = []
         get = self._cache.get
         for serial, mid in zip(rows["serial"].tolist(), rows["mid"].tolist(), strict=True):
@@ -127,11 +120,19 @@ class PastPartition:
         return found
 
     def _cached_anew(self, mid: bytes) -> CachedMessage:
+        known = self._anew.get(mid)
+        if known is not None:
+            return known
         record = self._refs.find(mid)
         if record is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {mid.hex()}")
         with self.files.open(mid, record.serial, record.trace, record.size - record.trace) as file:
-            return render(parse(file.read, file.size), mid, record.trace)
+            made = render(parse(file.read, file.size), mid, record.trace)
+        if sum(map(len, made[2:])) <= LARGEST:
+            if len(self._anew) >= ANEW:
+                self._anew.clear()
+            self._anew[mid] = made
+        return made
 
     def close(self) -> None:
         """Nobody reads any more."""
@@ -181,19 +182,19 @@ class Past:
         An INBOX keeps its id when the user is renamed, and one who has got the name of a user who is no more has
         another: what belongs to whom goes by that.
         """
-        with _problems():
+        with problems():
             then = self._mailboxes().find_id(inbox.id)
             return then.name.owner if then is not None and then.name.is_inbox() else ""
 
     def mailboxes(self, inbox: MailboxEntry) -> list[MailboxEntry]:
         """All mailboxes then of the user whose INBOX this is now, in order of name."""
         user = self.user(inbox)
-        with _problems():
+        with problems():
             return [_foreign(entry) for entry in self._mailboxes().below(user)] if user else []
 
     def shared(self, user: str, groups: Collection[str]) -> list[MailboxEntry]:
         """Mailboxes of others then, and public ones, that such a user may have been able to look up."""
-        with _problems():
+        with problems():
             mailboxes = self._mailboxes()
             found = (mailboxes.find(name) for name in sorted(mailboxes.granted.of(identifiers(user, groups)), key=str)
                      if name.owner != user)
@@ -208,7 +209,7 @@ class Past:
 
     def named(self, name: MailboxName) -> MailboxEntry:
         """The one of that name, whoever's. Raises StoreError NO_MAILBOX."""
-        with _problems():
+        with problems():
             entry = self._mailboxes().find(name)
         if entry is None:
             raise StoreError(Problem.NO_MAILBOX)
@@ -221,13 +222,13 @@ class Past:
             mailbox = self.open_mailbox(entry, reader)
             unseen = np.count_nonzero(mailbox.rows["flags"] & np.uint16(Flag.SEEN) == 0)
             return evolve(mailbox.state, unseen=int(unseen))
-        with _problems():
+        with problems():
             return self.partition(entry.partition).state(_own(entry))
 
     def open_mailbox(self, entry: MailboxEntry, reader: str = "") -> Mailbox:
         """The mailbox; one of others' with the flags that the `reader`, by the name of then, had of its own. Raises
         StoreError NO_MAILBOX, CORRUPT."""
-        with _problems():
+        with problems():
             partition = self.partition(entry.partition)
             known = self._pictures.get((entry.id, reader))
             if known is not None and known.entry == entry:
@@ -247,7 +248,7 @@ class Past:
         if found is not None:               # the event loop comes here, too: it must not wait while another is opened
             return found
         files = self.store.partition(name).files
-        with self._lock, _problems():
+        with self._lock, problems():
             if name not in self._partitions:
                 self._partitions[name] = PastPartition(self._environment(f"partitions/{name}/index"), files)
             return self._partitions[name]
@@ -255,19 +256,25 @@ class Past:
     def cached(self, entry: MailboxEntry, rows: Rows) -> list[CachedMessage]:
         """See `Store.cached`."""
         partition = self.partition(entry.partition)
-        with _problems():
+        with problems():
             return partition.cached(rows)
 
     def open_message(self, entry: MailboxEntry, row: np.void) -> MessageFile:
         """See `Store.open_message`."""
         partition = self.partition(entry.partition)
-        with _problems():
+        with problems():
             head = partition.heads.find(int(row["head"]))
         return partition.files.open(bytes(row["mid"]), int(row["serial"]), int(row["skip"]), int(row["size"]), head)
 
+    def heads(self, partition: str, rows: Rows) -> dict[int, bytes]:
+        """The header fields of their own that these records had, by number. Raises StoreError CORRUPT."""
+        heads = self.partition(partition).heads
+        with problems():
+            return {number: heads.find(number) for number in set(rows["head"].tolist()) - {0}}
+
     def vanished(self, entry: MailboxEntry, since: int) -> NDArray[np.uint32] | None:
         """See `Store.vanished`."""
-        with _problems():
+        with problems():
             return self.partition(entry.partition).vanished(_own(entry), since)
 
     # Databases

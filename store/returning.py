@@ -13,28 +13,43 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry
 from store.across import bring, patiently
 from store.errors import Problem, StoreError
-from store.index import take
+from store.heads import renumbered
+from store.index import Rows, take
 from store.landing import in_threads
 from store.mailbox import Mailbox
 from store.progress import Progress
 from store.txn import places, sorted_uids
 
 if TYPE_CHECKING:
-    from store.store import Store
+    from store.past import Past
 
 
-def bring_back(store: "Store", source: Mailbox, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
+def bring_back(past: "Past", source: Mailbox, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
                reader: str = "", progress: Progress | None = None) -> list[int]:
     """Copy all of `uids` of a mailbox of `store.past`, or none; the new UIDs in ascending order of the old ones.
 
     Flags, keywords and internal dates come with them, those flags that the reader may set in the target. For a thread.
     Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT, BUSY, DISK_FULL, CORRUPT; Abandoned.
     """
-    wanted = sorted_uids(uids)
+    store, wanted = past.store, sorted_uids(uids)
     rows = take(source.rows, places(source.rows, wanted))
     if len(rows) != len(wanted):
         raise StoreError(Problem.GONE)
     if not len(rows):
         return []
+    rows = _numbered_as_now(past, source.entry.partition, rows)
     return patiently(lambda: bring(store, source, target, rows, reader=reader, side_by_side=in_threads,
                                    progress=progress))
+
+
+def _numbered_as_now(past: "Past", name: str, rows: Rows) -> Rows:
+    """The records with the numbers that their own header fields have on that partition now: its table of them may have
+    been made anew since. Raises StoreError CORRUPT, LIMIT, BUSY."""
+    if not rows["head"].any():
+        return rows
+    partition = past.store.partition(name)
+    then = past.heads(name, rows)
+    if all(partition.heads.get(number) == octets for number, octets in then.items()):
+        return rows
+    now = partition.transact(lambda txn: partition.heads.numbers(sorted(set(then.values())), txn.handle))
+    return renumbered(rows, {number: now[octets] for number, octets in then.items()})

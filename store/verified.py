@@ -7,7 +7,6 @@ it, behind the id of the delivery in Received (an Atom of RFC 5321 §4.4).
 
 import hashlib
 import os
-import re
 import zlib
 
 from store.errors import Problem, StoreError
@@ -15,22 +14,45 @@ from store.messagefiles import MID_OCTETS, MessageFile, disk_problem
 from store.remains import starts
 
 LARGEST = 64 << 10          # octets of a message file that is compared
-_SUM = re.compile(rb"LMTP[^\n]*=([^\n]{8})[^\n]\r\n")
+SUM = 8                     # hexadecimal digits
+_MARK, _NEXT = b"=", b";\r\n\t"           # what stands around the sum; behind _NEXT come the date and CRLF
+#: Octets of a trace header from its sum on; a date (RFC 5322 §3.3) may have a day of one digit.
+_BEHIND = tuple(SUM + len(_NEXT) + date + 2 for date in (31, 30))
+_DIGITS = frozenset(b"0123456789abcdef")
 
 
 def summed(before: bytes, after: bytes) -> bytes:
-    """A trace header: two parts, of which the first ends with "=" and the other begins with ";", and the sum between
-    them, eight hexadecimal digits."""
-    return b"%b%08x%b" % (before, zlib.crc32(after, zlib.crc32(before)), after)
+    """A trace header: two parts, of which the first ends with "=" and the other is ";", CRLF, a tab, the date and CRLF,
+    and the sum between them, eight hexadecimal digits."""
+    return b"%b%b%b" % (before, _sum(before, after), after)
 
 
 def is_intact(trace: bytes) -> bool:
-    """Whether a trace header agrees with the sum in it, if it has one."""
-    found = _SUM.search(trace)
-    if found is None:
-        return True
-    at, end = found.span(1)
-    return found[1] == b"%08x" % zlib.crc32(trace[end:], zlib.crc32(trace[:at]))
+    """Whether a trace header agrees with the sum in it, if it has one.
+
+    Any bit may have changed, also of what the sum is found by. So it is looked for where it must be, and enough of what
+    is around it will do; where the mark before it has changed, the sum itself says that it is one.
+    """
+    for behind in _BEHIND:
+        at = len(trace) - behind
+        if at > 0 and trace[at:at + SUM] == _sum(trace[:at], trace[at + SUM:]):
+            return True
+    return not any(_is_damaged(trace, len(trace) - behind) for behind in _BEHIND)
+
+
+def _is_damaged(trace: bytes, at: int) -> bool:
+    """Whether there is a sum at that place, and something has changed."""
+    if at < 1:
+        return False
+    said, end = trace[at:at + SUM], at + SUM
+    right = sum(octet == wanted for octet, wanted in zip(trace[end:], _NEXT, strict=False))
+    if trace[at - 1:at] != _MARK:
+        return right == len(_NEXT) and said == _sum(trace[:at - 1] + _MARK, trace[end:])
+    return right >= len(_NEXT) - 2 and sum(octet in _DIGITS for octet in said) >= SUM - 2
+
+
+def _sum(before: bytes, after: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(after, zlib.crc32(before))
 
 
 def agrees(octets: bytes, mid: bytes) -> bool:

@@ -112,7 +112,7 @@ class _Fetching:
         """Answer for one batch."""
         session, rows = self.session, take(self.view.rows, positions)
         newly = await session.change(0, lambda: self._mark_seen(positions, rows)) if self._sets_seen else _NOTHING
-        cached = self._cached(rows) if self._needs_cache else None
+        cached = await self._records(rows) if self._needs_cache else None
         if self.sections:
             await self._send_sections(positions, rows, cached, newly)
         elif cached is None or None not in cached:
@@ -175,6 +175,13 @@ class _Fetching:
             for at, values in zip(places.tolist(), lines, strict=True):
                 heads[at] = form % values
         return heads
+
+    async def _records(self, rows: Rows) -> _Records:
+        """The same as `_cached`; those of a snapshot in a thread, since what is lost there is lost at each reading."""
+        session = self.session
+        if session.travel.past is None:
+            return self._cached(rows)
+        return await session.patiently(offload.run(session.store, "past", self._cached, rows))
 
     def _cached(self, rows: Rows) -> _Records:
         """The cache records; None for those that are lost."""

@@ -34,6 +34,7 @@ from store.idxfile import Remains
 from store.index import MAX_UID, Rows, take
 from store.mailbox import MODSEQ_SKIP, UID_SKIP
 from store.partition import Partition
+from store.problems import problems
 from store.rebuild import NO_PASSWORD, acl_of
 
 if TYPE_CHECKING:
@@ -112,7 +113,11 @@ class Restoring:
     _owners: set[str] = field(factory=set, init=False)
 
     def run(self) -> Restored:
-        """Do it. Raises StoreError DISK_FULL, UNAVAILABLE, NO_MAILBOX."""
+        """Do it. Raises StoreError DISK_FULL, UNAVAILABLE, BUSY, NO_MAILBOX."""
+        with problems():
+            return self._run()
+
+    def _run(self) -> Restored:
         self.chain = Chain.of(self.archives, self.done.findings)
         self.archives = self.chain.archives
         try:

@@ -1,6 +1,7 @@
 """A large store is harmed in random ways, and started by a real `onecopy serve` each time:
 
     python -m tests.crash.damages FOLDER [WAYS] [SEED] [FIRST]      # ways FIRST to FIRST + WAYS of that seed
+    python -m tests.crash.damages FOLDER 40 --only "bits of message files"      # of the kinds with that in their names
     python -m tests.crash.damages table FILE...                     # of what several runs have printed
 
 FOLDER is a store that nobody uses, as `onecopy spark generate --small` makes one; it gets a second partition, users who
@@ -9,6 +10,7 @@ What three users see over IMAP, and all records of the store, must be as before;
 of JSON for each way, and a table at the end.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -229,11 +231,13 @@ class Tried:
     unlike: int = 0
 
 
-def kinds() -> dict[str, list[str]]:
-    """The ways of each kind."""
+def kinds(only: str = "") -> dict[str, list[str]]:
+    """The ways of each kind, of those that have that in their names."""
     found: dict[str, list[str]] = {}
     for way in (*harm.LARGE, *harm.SPOILING, *(f"{cut} while {way}" for cut in (FULL, KILLED) for way in MENDED)):
-        found.setdefault(re.sub(r"(\S+/)*(\w+)\.db", "a table", way).partition(" while ")[0], []).append(way)
+        kind = re.sub(r"(\S+/)*(\w+)\.db", "a table", way).partition(" while ")[0]
+        if only in kind:
+            found.setdefault(kind, []).append(way)
     return found
 
 
@@ -242,14 +246,15 @@ MENDED = ("the partition's folder is gone", "all folders are gone", f"{harm.INDE
           f"a page of {harm.INDEX}/messages.db is junk", "the logs are gone")
 
 
-def main(whole: Path, ways: int, seed: int, first: int) -> int:
+def main(whole: Path, ways: int, seed: int, first: int, only: str = "") -> int:
     """The exit status."""
+    assert kinds(only), f"{only!r} is in none of {sorted(kinds())}"
     users = prepare(whole)
     done = []
     with tempfile.TemporaryDirectory(dir=MEMORY) as top:
         known = know(whole, Path(top) / "whole", users)
         for number in range(first, first + ways):
-            tried = attempt(whole, Path(top) / str(number), known, number, Random(f"{seed} {number}"))
+            tried = attempt(whole, Path(top) / str(number), known, number, Random(f"{seed} {number}"), only)
             print(json.dumps(asdict(tried)), flush=True)
             done.append(tried)
     print(table(done))
@@ -267,9 +272,9 @@ def know(whole: Path, folder: Path, users: list[str]) -> Known:
     return found
 
 
-def attempt(whole: Path, folder: Path, known: Known, number: int, random: Random) -> Tried:
+def attempt(whole: Path, folder: Path, known: Known, number: int, random: Random, only: str = "") -> Tried:
     """Harm a copy in one way, and start it."""
-    kind, ways = random.choice(list(kinds().items()))
+    kind, ways = random.choice(list(kinds(only).items()))
     way = random.choice(ways)
     tried = Tried(number, kind, way, random.random() < 0.5)
     try:
@@ -411,10 +416,21 @@ def read(files: list[str]) -> Iterator[Tried]:
     return (Tried(**found[key]) for key in sorted(found))
 
 
+def parse(words: list[str]) -> argparse.Namespace:
+    """What is wanted."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.damages")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("ways", type=int, nargs="?", default=200)
+    parser.add_argument("seed", type=int, nargs="?", default=1)
+    parser.add_argument("first", type=int, nargs="?", default=0)
+    parser.add_argument("--only", default="", metavar="TEXT", help="kinds with that in their names")
+    return parser.parse_args(words)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "table":
+    if sys.argv[1:2] == ["table"]:
         print(table(list(read(sys.argv[2:]))))
         sys.exit(0)
     os.umask(0o077)
-    numbers = [int(text) for text in sys.argv[2:]]
-    sys.exit(main(Path(sys.argv[1]), *(numbers + [200, 1, 0][len(numbers):])))
+    wanted = parse(sys.argv[1:])
+    sys.exit(main(wanted.folder, wanted.ways, wanted.seed, wanted.first, wanted.only))

@@ -11,7 +11,6 @@ from typing import Any
 
 from attrs import define, evolve, frozen
 
-from mboxlist.names import MailboxName
 from store import portable
 from store.errors import Problem, StoreError
 from store.store import Store
@@ -28,7 +27,7 @@ from tests.crash.harness import (
 )
 from tests.crash.operations import OPERATIONS, Operation
 from tests.crash.pictures import Picture, picture
-from tests.crash.places import ALICE, PROBES, deliver
+from tests.crash.places import ALICE, BOB, PROBES, deliver
 from tests.support.disk import Image
 from tests.support.recorder import Call, Recorder
 
@@ -191,12 +190,16 @@ def _meet(root: Path, recording: Recording, fault: Fault | None) -> _Outcome:
 
 
 def _goes_on_here(place: SeenPlace, operation: Operation, recording: Recording, outcome: _Outcome) -> None:
-    """The fault is gone: the same open store takes a delivery, and is whole."""
+    """The fault is gone: the same open store takes a delivery, to a mailbox of which it was said that it is there, and
+    is whole."""
+    told = recording.pictures[outcome.answers]
     try:
         found = picture(place.store)
         outcome.wrong += as_answered(operation, recording, found, outcome.answers, again=True)
-        deliver(place.store, PROBE, ALICE if str(ALICE) in found else MailboxName("bob", "INBOX"), ignore_quota=True)
-        outcome.probes += 1
+        there = next((name for name in (ALICE, BOB) if str(name) in found and str(name) in told), None)
+        if there is not None:
+            deliver(place.store, PROBE, there, ignore_quota=True)
+            outcome.probes += 1
         if operation.inspect(place.store, outcome.answers):         # what failed comes again
             portable.write_changed(place.store, hurry=True)
         outcome.wrong += operation.inspect(place.store, outcome.answers)
@@ -221,6 +224,7 @@ def _opened_again(root: Path, operation: Operation, recording: Recording, outcom
         wrong += as_answered(operation, recording, found, outcome.answers, again=True)
         if not after_loss:
             wrong += goes_on(store, operation, picture(store))
+        wrong += operation.finish(store, recording.pictures[-1])
     except BaseException:
         wrong = [f"it does not work: {traceback.format_exc(limit=-4)}"]
     finally:

@@ -27,7 +27,7 @@ from store.store import Store
 from tests.conftest import MEMORY
 from tests.crash.operations import OPERATIONS, Operation
 from tests.crash.pictures import Picture, differences, picture, retold
-from tests.crash.places import CONTENTS, NEW, PROBES, TRACE, Place, deliver, fill
+from tests.crash.places import CONTENTS, NEW, PROBES, TRACE, Place, deliver
 from tests.support.disk import Disk, Event, Image
 from tests.support.recorder import Call, Recorder
 
@@ -113,7 +113,7 @@ def prepared(operation: Operation) -> Image:
     with folder() as root, small_stores():
         Store.make(root)
         store = Store(root, operation.settings)
-        fill(store)
+        operation.fill(store)
         operation.prepare(store)
         assert findings(store, operation) == []
         store.close()
@@ -258,6 +258,8 @@ def _judged(root: Path, operation: Operation, recording: Recording, moments: lis
             for each in recording.seen[:context[1]]:
                 wrong += retold(each, found)
         wrong += goes_on(store, operation, found)
+        wrong += operation.finish(store, recording.pictures[-1])
+        wrong += [f"done again, {finding}" for finding in findings(store, operation)]
     except BaseException:
         return [f"it does not work: {traceback.format_exc(limit=-4)}"]
     finally:

@@ -22,6 +22,7 @@ from store.flags import change_flags
 from store.settings import Settings
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
+from tests.crash import operations_restore as restore
 from tests.crash import operations_wide as wide
 from tests.crash.pictures import Box, Picture
 from tests.crash.places import (
@@ -37,6 +38,7 @@ from tests.crash.places import (
     WORK,
     Answered,
     Place,
+    fill,
 )
 
 
@@ -45,7 +47,8 @@ class Operation:
     """Something that is done to an open store. `prepare` makes ready what `fill` does not.
 
     `alone`: it opens and closes the store itself, with `Place.open` and `Place.close`. `inspect` says what else is
-    wrong in a store that was opened after so many answers.
+    wrong in a store that was opened after so many answers; `finish` what is when all that was cut off is done again,
+    from what should be there then. `fill`: or it begins with nothing.
     """
 
     run: Callable[["Place", Answered], None]
@@ -54,6 +57,8 @@ class Operation:
     alone: bool = False
     tolerated: str = ""             # what `check` may find
     inspect: Callable[[Store, int], list[str]] = lambda store, answers: []
+    finish: Callable[[Store, Picture], list[str]] = lambda store, after: []
+    fill: Callable[[Store], None] = fill
     settings: Settings = SETTINGS
 
 
@@ -444,4 +449,15 @@ OPERATIONS: dict[str, Operation] = {
     "rename a user": Operation(wide.rename_user),
     "rights": Operation(wide.grant_rights),
     "quota roots": Operation(wide.quota_roots),
+    "restore": Operation(restore.restore_all, fill=restore.prepare_empty, between=restore.any_mailboxes,
+                         inspect=restore.accounts_are_there, finish=restore.all_again),
+    "restore a user": Operation(restore.restore_user, fill=restore.prepare_empty, between=restore.any_mailboxes,
+                                inspect=restore.accounts_are_there, finish=restore.user_again),
+    "restore again": Operation(restore.restore_again, fill=restore.prepare_empty, between=restore.any_mailboxes,
+                               inspect=restore.accounts_are_there, finish=restore.all_again),
+    "restore beside": Operation(restore.restore_beside, prepare=restore.prepare_beside, between=restore.any_mailboxes,
+                                inspect=restore.one_file_each, finish=restore.beside_again),
+    "restore what was removed": Operation(restore.restore_over, prepare=restore.prepare_over,
+                                          between=restore.any_mailboxes, inspect=restore.few_files,
+                                          finish=restore.user_again),
 }

@@ -78,6 +78,45 @@ def test_what_the_disk_has_changed_is_not_shown(tmp_path, verified):
         assert (found.count("digest"), found.count("trace header does not agree")) == (2, 1), found
 
 
+SEEN = ("BODY.PEEK[]", "BODY.PEEK[HEADER]", "BODY.PEEK[TEXT]", "BODY.PEEK[1]", "BODY.PEEK[HEADER.FIELDS (SUBJECT)]")
+
+
+def test_a_file_that_another_delivery_brings_back_differs_in_its_trace_header_alone(tmp_path):
+    """A session that has seen the message before, and POP3: RFC822.SIZE is that of what comes (RFC 3501 §2.3.4), all
+    below the trace header is as it was, and the trace header is that of one delivery, whole."""
+    with Server(tmp_path, ["alice", "bob"]) as server, Imap(server.imap, "alice") as imap:
+        with Lmtp(server.lmtp) as lmtp:
+            lmtp.deliver("sender@example.org", ["alice"], message(1))
+            imap.select()
+
+            def seen():
+                answer = imap.ok("FETCH 1 (UID RFC822.SIZE ENVELOPE BODYSTRUCTURE)").untagged[0].text
+                return answer, {item: imap.ok(f"FETCH 1 {item}").untagged[0].literals[0] for item in SEEN}
+
+            known, before = seen()
+            for path in (*server.messages, *server.root.glob("partitions/*/staging/*")):
+                if path.stat().st_size:
+                    path.unlink()
+            assert imap.command("FETCH 1 BODY.PEEK[]").status == "NO"
+            lmtp.deliver("nobody@example.org", ["bob"], message(1))
+        again, after = seen()
+        with Imap(server.imap, "bob") as other:
+            other.select()
+            his = other.messages()[1]
+        assert again == known and f"RFC822.SIZE {len(after['BODY.PEEK[]'])} ".encode() in again
+        assert after["BODY.PEEK[]"] == his and his.startswith(b"Return-Path: <nobody@example.org>")
+        trace = len(his) - len(message(1))
+        for item, octets in before.items():
+            if item in ("BODY.PEEK[]", "BODY.PEEK[HEADER]"):
+                assert octets[:trace] != after[item][:trace] == his[:trace] and octets[trace:] == after[item][trace:]
+            else:
+                assert octets == after[item]
+        with Pop3(server.pop3, "alice") as pop3:
+            assert pop3.message(1) == his
+        assert "brought it back" in server.said()
+        server.command("scrub")
+
+
 @pytest.mark.parametrize("beginning", [
     b"\tby relay.example.org;\r\n\tMon, 1 Jan 2024 00:00:00 +0000\r\nSubject: x\r\n\r\n", b"\r\n", b" ",
     b"Return-Path: <a@example.org>\r\nReceived: from a\r\n\tby b\r\n\r\n"])

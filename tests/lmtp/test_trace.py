@@ -3,6 +3,7 @@
 import zlib
 from email import message_from_bytes, policy
 from email.utils import parsedate_to_datetime
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -22,26 +23,42 @@ def test_the_whole_header():
                  1795178580.9) == around[0] + format(zlib.crc32(b"".join(around)), "08x").encode() + around[1]
 
 
-@pytest.mark.parametrize("sender", [None, Address("alice", "example.org"), Address("prvs=a=b", "c.de")])
-def test_hardly_a_bit_can_change_unseen(sender):
-    """Only in the few octets by which the sum is found."""
-    header = trace(sender, "mx.example.org", "192.0.2.1", "store.example.org", "LMTPS", "6b-1-1", 1795178580.9)
+def header_of(sender):
+    return trace(sender, "mx.example.org", "192.0.2.1", "store.example.org", "LMTPS", "6b-1-1", 1795178580.9)
+
+
+def flipped(header, *bits):
+    changed = bytearray(header)
+    for bit in bits:
+        changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("sender", [
+    None, Address("alice", "example.org"), Address("prvs=a=b", "c.de"), Address("LMTP=a", "x.orgg")])
+def test_no_bit_can_change_unseen(sender):
+    """The octets by which the sum is found among them."""
+    header = header_of(sender)
     assert is_intact(header)
-    unseen = set()
-    for at in range(len(header)):
-        for bit in range(8):
-            changed = bytearray(header)
-            changed[at] ^= 1 << bit
-            if is_intact(bytes(changed)):
-                unseen.add(at)
-    found = header.index(b"LMTP"), header.index(b"=", header.index(b" id "))
-    assert unseen <= {*range(found[0], found[0] + 4), found[1], found[1] + 10, found[1] + 11}
+    assert [at / 8 for at in range(8 * len(header)) if is_intact(flipped(header, at))] == []
+
+
+def test_two_bits_are_unseen_only_where_the_mark_before_the_sum_is_hit_and_another():
+    header = header_of(Address("alice", "example.org"))
+    sum_at = header.rindex(b";") - 8
+    bits = range(8 * (sum_at - 12), 8 * (sum_at + 14))
+    unseen = {pair for pair in combinations(bits, 2) if is_intact(flipped(header, *pair))}
+    mark = range(8 * (sum_at - 1), 8 * sum_at)
+    assert all(one in mark or other in mark for one, other in unseen)
 
 
 @pytest.mark.parametrize("header", [
     b"", b"Return-Path: <prvs=12345678=x@example.org>\r\nReceived: by a with LMTP id abc;\r\n\tFri\r\n",
     b"Return-Path: <>\r\nReceived: from a by b with LMTP\r\n\tid aBcDeFgHiJ==\r\n\t(envelope-from <a=b>);\r\n Fri\r\n",
-    b"Received: from a (helo=mx) by b with esmtp id 1abc-01\r\n"])
+    b"Received: from a (helo=mx) by b with esmtp id 1abc-01\r\n",
+    b"Return-Path: <LMTP=12345678>\r\n",
+    b"Return-Path: <a@b.c>\r\nReceived: from a\r\n\tby b with LMTP id 0=12345678;\r\n\tfor <c=de@fa.de>;"
+    b"\r\n\tFri, 20 Nov 2026 12:43:00 +0000\r\n"])
 def test_what_others_write_has_no_sum(header):
     assert is_intact(header)
 

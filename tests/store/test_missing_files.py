@@ -181,6 +181,47 @@ def test_a_delivery_brings_a_file_back_that_was_cut_off(store):
     assert list(store.partitions["primary"].files.staging.glob("*")) == []
 
 
+OTHER = b"Return-Path: <b@example.org>\r\nReceived: by two\r\n"      # as long as TRACE
+
+
+@pytest.mark.parametrize("header", [b"", b"Delivered-To: {}\r\n"])
+def test_what_brings_a_file_back_changes_the_trace_header_and_nothing_else(store, header):
+    """Another delivery has a trace header of its own: nobody has that of the lost file any more. Sizes, own header
+    fields, cache records and whoever does not see a trace header are as they were."""
+    deliver(store, BODY, "user/alice/INBOX", trace=TRACE, header=header)
+    deliver(store, BODY, "user/alice/INBOX")                        # this one never had it
+    before = store.open_mailbox(store.entry(ALICE))
+    cached = store.cached(before.entry, before.rows)
+    own = header.replace(b"{}", str(ALICE).encode())
+    assert octets(store, ALICE) == [own + TRACE + BODY, BODY]
+    harm(store.partitions["primary"])
+    deliver(store, BODY, "user/bob/INBOX", trace=OTHER)
+    after = store.open_mailbox(store.entry(ALICE))
+    assert after.rows.tobytes() == before.rows.tobytes() and store.cached(after.entry, after.rows) == cached
+    assert octets(store, ALICE) == [own + OTHER + BODY, BODY] and octets(store) == [OTHER + BODY]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_who_reads_while_a_file_is_brought_back_never_gets_some_of_both(store, cut):
+    deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
+    mailbox = store.open_mailbox(store.entry(ALICE))
+    with store.open_message(mailbox.entry, mailbox.rows[0]) as file:
+        first = file.read(0, 20)
+        path = store.partitions["primary"].files.locate(MID, 0)
+        if cut:
+            store.partitions["primary"].files.settle()
+            with path.open("r+b") as damaged:
+                damaged.truncate(40)
+        else:
+            harm(store.partitions["primary"])
+        deliver(store, BODY, "user/bob/INBOX", trace=OTHER)
+        if cut:
+            refused(lambda: file.read(20, file.size))
+        else:
+            assert first + file.read(20, file.size) == TRACE + BODY
+    assert octets(store, ALICE) == [OTHER + BODY]
+
+
 def test_a_damaged_name_in_staging_does_not_come_back(store):
     """The message has its place, and its first name still, when its file is cut off under both."""
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
@@ -231,10 +272,10 @@ def test_nothing_comes_out_of_the_past_without_its_file(store):
     with store.pasts.used(snapshot.name) as past:
         source = past.open_mailbox(past.mailbox(store.entry(ALICE), "INBOX"))
         path, kept = harm(store.partitions["primary"])
-        refused(lambda: bring_back(store, source, store.entry(BOB), [1]))
+        refused(lambda: bring_back(past, source, store.entry(BOB), [1]))
         assert store.status(store.entry(BOB)).messages == 0
         path.write_bytes(kept)
-        assert bring_back(store, source, store.entry(BOB), [1]) == [1] and octets(store) == [TRACE + BODY]
+        assert bring_back(past, source, store.entry(BOB), [1]) == [1] and octets(store) == [TRACE + BODY]
     store.pasts.tidy(0)
 
 

@@ -97,16 +97,41 @@ def test_what_was_there_is_read_and_comes_back(store, made):
         assert np.array_equal(mailbox.rows, rows)
         assert past.open_mailbox(past.mailbox(store.entry(name()), "INBOX")) is mailbox
         target = store.create_mailbox(name("Back"))
-        assert bring_back(store, mailbox, target, [4, 2, 1], reader="alice") == [1, 2, 3]
+        assert bring_back(past, mailbox, target, [4, 2, 1], reader="alice") == [1, 2, 3]
         assert now(store, "Back") == [before[0], before[1], before[3]]
-        assert bring_back(store, mailbox, target, [3], reader="alice") == [4]
+        assert bring_back(past, mailbox, target, [3], reader="alice") == [4]
         with pytest.raises(StoreError) as refused:
-            bring_back(store, mailbox, target, [3, 9], reader="alice")
+            bring_back(past, mailbox, target, [3, 9], reader="alice")
         assert refused.value.problem is Problem.GONE
-        assert bring_back(store, mailbox, target, []) == []
+        assert bring_back(past, mailbox, target, []) == []
     assert now(store, "Back") == [before[0], before[1], before[3], before[2]]
     assert files(store.partition("primary")) == kept
     assert store.quota("alice").octets == sum(size for _, size, *_ in before)
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_header_fields_are_those_of_then_though_their_numbers_are_of_others_now(store, made, moved):
+    """heads.db has been made anew from what is there still, and gives the same numbers to others' fields."""
+    before, partition = now(store), store.partition("primary")
+    everything_goes(store)
+
+    def made_anew(txn):
+        for key, _ in list(partition.heads._table.scan(txn=txn.handle, hold=True)):
+            partition.heads._table.delete(key, txn.handle)
+
+    partition.transact(made_anew)
+    deliver(store, BODIES[3], "user/bob/INBOX", header=b"Delivered-To: another\r\n")
+    if moved:
+        partitions.add(store, "second")
+        moving.move_owner(store, "alice", "second")
+    with store.pasts.used(made.name) as past:
+        mailbox = past.open_mailbox(past.mailbox(store.entry(name()), "INBOX"))
+        assert mailbox.rows["head"].tolist() == [0, 0, 1, 0] and partition.heads.find(1) != past.partition(
+            "primary").heads.find(1)
+        assert contents(past, mailbox) == before
+        target = store.create_mailbox(name("Back"))
+        assert bring_back(past, mailbox, target, [1, 2, 3, 4], reader="alice") == [1, 2, 3, 4]
+    assert now(store, "Back") == before
 
 
 def test_a_cache_record_that_was_lost_is_made_anew(store, made):
@@ -131,8 +156,8 @@ def test_the_user_has_been_moved_to_another_partition_since(store, made):
         mailbox = past.open_mailbox(past.mailbox(store.entry(name()), "INBOX"))
         assert mailbox.entry.partition == "primary" and contents(past, mailbox) == before
         assert store.entry(name()).partition == "second"
-        assert bring_back(store, mailbox, store.entry(name()), [1, 2, 3, 4], reader="alice") == [5, 6, 7, 8]
-        assert bring_back(store, mailbox, store.entry(name()), [1], reader="alice") == [9]
+        assert bring_back(past, mailbox, store.entry(name()), [1, 2, 3, 4], reader="alice") == [5, 6, 7, 8]
+        assert bring_back(past, mailbox, store.entry(name()), [1], reader="alice") == [9]
     assert now(store) == [*before, before[0]]
     assert len(files(store.partition("second"))) == 3
 
@@ -143,7 +168,7 @@ def test_quota_is_looked_at_before_and_nothing_comes_then(store, made):
     with store.pasts.used(made.name) as past:
         mailbox = past.open_mailbox(past.mailbox(store.entry(name()), "INBOX"))
         with pytest.raises(StoreError) as refused:
-            bring_back(store, mailbox, store.entry(name()), [2], reader="alice")
+            bring_back(past, mailbox, store.entry(name()), [2], reader="alice")
     assert refused.value.problem is Problem.OVER_QUOTA and now(store) == []
 
 

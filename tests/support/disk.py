@@ -23,9 +23,9 @@ BLOCK = 4096                    # octets that a file system writes whole
 
 @frozen
 class Event:
-    """One change: `kind` is create, write, truncate, sync, link, rename, unlink, mkdir, rmdir, sync folder, sync all,
-    "sync failed" (what was to be synced is given up, and a later sync says nothing of it), or "note": what the test saw
-    at that moment. `node` is the file, whatever its names are.
+    """One change: `kind` is create, write, truncate, sync, link, rename, unlink, mkdir, rmdir, sync folder, sync all
+    (the file system that `path` is on), "sync failed" (what was to be synced is given up, and a later sync says nothing
+    of it), or "note": what the test saw at that moment. `node` is the file, whatever its names are.
     """
 
     kind: str
@@ -135,10 +135,7 @@ class Disk:
         elif kind == "sync folder":
             self._sync_folder(path)
         elif kind == "sync all":
-            for folder in list(self._pending):
-                self._sync_folder(folder)
-            for file in self.files.values():
-                _sync(file)
+            self._sync_volume(volume(path))
         elif kind == "create":
             self.files[event.node] = _File()
             self._name([(path, event.node)])
@@ -164,6 +161,18 @@ class Disk:
     def _sync_folder(self, folder: str) -> None:
         for changes in self._pending.pop(folder, ()):
             _rename_all(self.durable, changes)
+
+    def _sync_volume(self, wanted: str) -> None:
+        for node in {node for names in (self.names, self.durable) for path, node in names.items()
+                     if node != FOLDER and volume(path) == wanted}:
+            _sync(self.files[node])
+        for folder in [folder for folder in self._pending if volume(f"{folder}/") == wanted]:
+            self._sync_folder(folder)
+
+    def unsynced(self, wanted: str) -> set[int]:
+        """The files of a file system of which something waits to be synced."""
+        return {node for path, node in self.names.items() if node != FOLDER and volume(path) == wanted
+                and self.files[node].pending}
 
     # Images
 
@@ -211,6 +220,12 @@ class Disk:
         key = frozenset((path, None if content is None else (names[path], contents[names[path]][0]))
                         for path, content in paths.items())
         return Image(key, paths, {path: names[path] for path in paths})
+
+
+def volume(path: str) -> str:
+    """The file system that a file or folder is on: each partition may be one of its own."""
+    levels = path.split("/")
+    return levels[1] if levels[0] == "partitions" and len(levels) > 1 else ""
 
 
 def _changed(content: bytes, event: Event) -> bytes:

@@ -5,6 +5,7 @@ Berkeley DB's system calls by the hooks that libdb has for that (`db_env_set_fun
 """
 
 import builtins
+import contextlib
 import ctypes
 import errno
 import io
@@ -17,7 +18,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tests.support.disk import FOLDER, REGION, Disk, Event
+from tests.support.disk import FOLDER, REGION, Disk, Event, volume
 
 
 @frozen
@@ -110,6 +111,27 @@ class Recorder:
             if not stat.S_ISDIR(os.fstat(fileno).st_mode):
                 self.events.append(Event("sync failed", path or "", self.node(fileno)))
             raise
+
+    def about_to_sync_all(self, path: str | None) -> None:
+        """The same of syncfs. It tells once of what could not be written (syncfs(2), "ERRORS"); of a file that is open
+        its own fsync will tell, too."""
+        try:
+            self.about("syncfs", path)
+        except OSError:
+            disk = self.base.copy()
+            for event in self.events:
+                disk.apply(event)
+            for node in sorted(disk.unsynced(volume(path or "")) - self._open_nodes()):
+                self.events.append(Event("sync failed", path or "", node))
+            raise
+
+    def _open_nodes(self) -> set[int]:
+        """The files of ours that this process has open."""
+        found = set()
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):          # the descriptor that the listing itself had
+                found.add(self._nodes.get(os.fstat(int(name)).st_ino, 0))
+        return found
 
     def node(self, fileno: int) -> int:
         """The node of an open file."""
@@ -402,10 +424,15 @@ def _on_syncfs(seen: Recorder) -> None:
     from store import messagefiles
     original = messagefiles.sync_file_system
 
-    def sync_file_system(folder: Path) -> None:
-        os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
-        seen.about("syncfs", seen.place(folder))
-        seen.events.append(Event("sync all"))
+    def sync_file_system(folder: Path | int) -> None:
+        if isinstance(folder, int):
+            place = seen.place_of(folder)
+        else:
+            os.close(os.open(folder, os.O_RDONLY | os.O_DIRECTORY))
+            place = seen.place(folder)
+        seen.about_to_sync_all(place)
+        if place is not None:
+            seen.events.append(Event("sync all", place))
 
     for module in [module for name, module in sys.modules.items() if name.split(".")[0] in OURS]:
         for name, value in list(vars(module).items()):

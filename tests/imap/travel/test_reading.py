@@ -2,7 +2,9 @@
 
 from collections import Counter
 
+from store import mime, past
 from store.errors import Problem, StoreError
+from store.net import offload
 from store.past import Past
 from tests.imap.travel.traveller import BEFORE, files, play
 
@@ -84,6 +86,45 @@ C: b8 LIST "" #snapshots/2026-01-01*/INBOX
 S: * LIST (\\HasNoChildren) "/" $one/INBOX
 S: b8 OK ...
 """)
+
+
+def test_lost_cache_records_are_made_anew_in_a_thread_and_once(place, monkeypatch):
+    """A snapshot is not written to, so each reading of it would take the messages apart again."""
+    parsed, inside, run = [], [], offload.run
+
+    class Earlier(past.CachedMessage):
+        @classmethod
+        def from_bytes(cls, data):
+            raise ValueError("an earlier version's")
+
+    async def running(store, kind, function, *args):
+        inside.append(kind)
+        try:
+            return await run(store, kind, function, *args)
+        finally:
+            inside.pop()
+
+    def parse(*given):
+        parsed.append(inside[-1] if inside else "event loop")
+        return mime.parse(*given)
+
+    monkeypatch.setattr(past, "CachedMessage", Earlier)
+    monkeypatch.setattr(past, "parse", parse)
+    monkeypatch.setattr(offload, "run", running)
+    play(place, BEFORE + """
+have: C has selected $one/INBOX
+C: a1 FETCH 1:3 (RFC822.SIZE ENVELOPE)
+S: * 1 FETCH (RFC822.SIZE 53 ENVELOPE (NIL "one" ((NIL NIL "bob" "example.org")) ...
+S: * 2 FETCH (RFC822.SIZE 53 ENVELOPE (NIL "two" ((NIL NIL "bob" "example.org")) ...
+S: * 3 FETCH (RFC822.SIZE 57 ENVELOPE (NIL "three" ((NIL NIL "bob" "example.org")) ...
+S: a1 OK ...
+C: a2 FETCH 3 (BODY[1] ENVELOPE)
+S: * 3 FETCH (ENVELOPE (NIL "three" ((NIL NIL "bob" "example.org")) ...
+S: This is three.
+S: )
+S: a2 OK ...
+""")
+    assert parsed == ["past"] * 3
 
 
 def test_reading(place):

@@ -1,0 +1,23 @@
+"""What disks and databases raise, as refusals of the store."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mboxlist.disk import is_disk_full
+from mboxlist.kv import Deadlock, Failure
+from store.errors import Problem, StoreError
+from store.messagefiles import disk_problem
+
+
+@contextmanager
+def problems() -> Iterator[None]:
+    """What goes wrong below raises StoreError BUSY, DISK_FULL, UNAVAILABLE."""
+    try:
+        yield
+    except Deadlock as error:
+        raise StoreError(Problem.BUSY, detail=str(error)) from error
+    except OSError as error:
+        raise disk_problem(error) from error
+    except Failure as error:
+        problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
+        raise StoreError(problem, detail=str(error)) from error
