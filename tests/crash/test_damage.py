@@ -32,7 +32,7 @@ from store.refs import FOREVER, UNSEEN_TRACE
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.conftest import MEMORY
-from tests.crash import harm
+from tests.crash import damages, harm
 from tests.crash.harm import WAYS, Ledger, ledger
 from tests.support import wait
 from tests.support.imap import Imap
@@ -368,3 +368,11 @@ def test_a_page_that_goes_bad_in_use_is_mended_by_the_next_start(tmp_path: Path)
         assert "index.db" in str(report) and server.stop() == 0
     server.check()
     assert "own log" in server.command("recover", "--list")
+
+
+def test_kinds_of_harm_can_be_named():
+    bits = "bits of message files are flipped"
+    assert damages.kinds("bits of message") == {bits: [bits]}
+    assert set(damages.kinds("message files are cut off")) < set(damages.kinds()) and damages.kinds("no such") == {}
+    wanted = damages.parse(["folder", "40", "--only", "bits"])
+    assert (wanted.folder, wanted.ways, wanted.seed, wanted.first, wanted.only) == (Path("folder"), 40, 1, 0, "bits")
