@@ -173,6 +173,9 @@ def _complain(text: str, status: int) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     """The program."""
+    # numpy's OpenBLAS has a thread for each processor, which look for work for a while, and there is none: nothing here
+    # multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     return guarded(lambda: run(parse(sys.argv[1:] if words is None else words)))
 
 
