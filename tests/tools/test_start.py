@@ -83,6 +83,13 @@ def test_openblas_makes_no_threads(mail: Path) -> None:
     assert done.stderr.splitlines()[-1] == "1"
 
 
+def test_nothing_is_searched_for_cycles_at_the_end(mail: Path) -> None:
+    program = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count()))\n" + LIST
+    done = subprocess.run([sys.executable, "-P", "-c", program, "user", "list", "--json", "--root", str(mail)],
+                          capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert int(done.stdout.splitlines()[-1]) > 10_000
+
+
 def test_a_recount_of_what_is_wrong_opens_the_store_and_corrects_it(tmp_path: Path) -> None:
     store = make_store(tmp_path / "mail")
     partition = store.partitions["primary"]
