@@ -7,6 +7,7 @@ function that met it is run again (`transact`).
 Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transactional Data Store Applications".
 """
 
+import contextlib
 import ctypes
 import errno
 import itertools
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from berkeleydb import db
 
+from mboxlist import regions
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.gate import Gate
 from mboxlist.traces import (
@@ -54,16 +56,12 @@ LOG_FILE = 16 << 20         # octets of one log file
 LATEST = 1 << 32, 0         # a place in the log that never comes
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
 
-CACHE_REGION = "__db.003"
 KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
-KEEP_SIZE = 1               # FALLOC_FL_KEEP_SIZE of fallocate(2)
 
 _RMW: int = db.DB_RMW
 _CURRENT: int = db.DB_CURRENT
 
 T = TypeVar("T")
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NeedsRecovery(Exception):
@@ -103,6 +101,7 @@ class Env:
         self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
         if recover:
             begin(folder)
+            regions.configure(folder)
         self._env = env = db.DBEnv()
         env.set_cachesize(cache >> 30, cache & ((1 << 30) - 1), 1)
         env.set_lk_max_locks(locks)
@@ -125,7 +124,7 @@ class Env:
                 raise
             raise self._damaged(error) from error
         if recover:
-            _reserve(folder, cache)
+            regions.reserve(folder)
             if was_cut(folder, ending, self._log_end()):
                 raise self._damaged("the log has been cut off where it is damaged")
             if not untouched:
@@ -364,13 +363,48 @@ class Env:
             self._break()
             raise
 
-    def close(self) -> None:
-        """Leave the environment. Every transaction must have ended."""
+    def close(self, *, clean: bool = False) -> None:
+        """Leave the environment. Every transaction must have ended. `clean`: nobody else is in it, and there has been a
+        checkpoint.
+
+        Then the log is cut where it ends. Its newest file is made as long as it may become, and what follows the end
+        would be overwritten with zeros by the next recovery.
+        """
         for table in self._tables:
             table.close()
         self._tables.clear()
         self._flushed.close()
+        number, octets = self._log_end() if clean else (0, 0)
         self._env.close()
+        if clean:
+            with contextlib.suppress(OSError):          # or it will be overwritten
+                _cut(self._folder / f"log.{number:010}", octets)
+
+
+class AtRest(Env):
+    """An environment that nobody has open, and that the last one left clean: its tables are read as files. Nothing is
+    made or written, and no transaction begins. Who has it sees to it that nobody opens the environment meanwhile.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.broken = lambda: None
+        self.folder = self._folder = folder
+        self._tables = []
+
+    def _handle(self, name: str, page: int, glances: bool) -> Any:
+        handle = db.DB()
+        handle.open(str(self.folder / name), dbtype=db.DB_BTREE, flags=db.DB_RDONLY)
+        return handle
+
+    def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
+        """There is none."""
+        raise AssertionError(f"{self.folder} is only read")
+
+    def close(self, *, clean: bool = False) -> None:
+        """Let go of the tables."""
+        for table in self._tables:
+            table.close()
+        self._tables.clear()
 
 
 class Table:
@@ -561,20 +595,13 @@ def salvage(file: Path) -> Generator[tuple[bytes, bytes], None, None]:
         handle.close()
 
 
-def _reserve(folder: Path, cache: int) -> None:
-    """Have disk blocks for all of the shared memory: touching a hole of a mapped file on a full disk is SIGBUS.
-
-    The cache's region is made small and grows, up to a quarter more than the cache that was asked for.
-    """
-    for region in sorted(folder.glob("__db.*")):
-        handle = os.open(region, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            os.posix_fallocate(handle, 0, os.fstat(handle).st_size)
-            if region.name == CACHE_REGION and _libc.fallocate(handle, KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(
-                    cache + cache // 4 + (1 << 20))) != 0 and ctypes.get_errno() != errno.EOPNOTSUPP:
-                raise OSError(ctypes.get_errno(), f"no room for the cache in {region}")
-        finally:
-            os.close(handle)
+def _cut(log: Path, octets: int) -> None:
+    handle = os.open(log, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(handle).st_size > octets:
+            os.ftruncate(handle, octets)
+    finally:
+        os.close(handle)
 
 
 def _archive(file: Path, folder: Path) -> None:

@@ -20,6 +20,6 @@ class PastList(MailboxList):
         self._names = self._still.table("names.db")
         self.granted = Granted(self._still.table("rights.db"))
 
-    def close(self) -> None:
+    def close(self, *, clean: bool = False) -> None:
         """Let go of it; nobody reads any more."""
         self._still.close()

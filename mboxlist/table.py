@@ -27,7 +27,37 @@ LAST_IDENTITY = _COUNTERS_KEY, _COUNTERS        # where `MailboxList.last_identi
 _IDENTITY_KEY = b"\x00identity"
 
 
-class MailboxList:
+class MailboxNames:
+    """The list, for those who only read it, and the users' tables beside it."""
+
+    def __init__(self, env: Env) -> None:
+        self.env = env
+        self.users = env.table("users.db", page=4096)
+        self.aliases = env.table("aliases.db", page=4096)              # of the users
+        self._mailboxes = env.table("mailboxes.db", page=4096)
+
+    def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
+        """The mailbox of that name."""
+        data = self._mailboxes.get(_key(name), txn)
+        return MailboxEntry.from_bytes(name, data) if data is not None else None
+
+    def below(self, owner: str, path: str = "", txn: Txn = None) -> Iterator[MailboxEntry]:
+        """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children."""
+        prefix = _prefix(owner) + (path + SEPARATOR if path else "")
+        return self._scan(prefix, txn)
+
+    def all(self, txn: Txn = None) -> Iterator[MailboxEntry]:
+        """Every mailbox, in order of name."""
+        return self._scan("", txn)
+
+    def _scan(self, prefix: str, txn: Txn) -> Iterator[MailboxEntry]:
+        start = _sortable(prefix)
+        end = start[:-1] + bytes((start[-1] + 1,)) if start else None
+        for key, data in self._mailboxes.scan(start or b"\x01", end, txn):
+            yield MailboxEntry.from_bytes(_name(key), data)
+
+
+class MailboxList(MailboxNames):
     """The environment of the name space.
 
     `identity` is that of this list: an id was given by it if it has the same. `noticed` is called with each row that a
@@ -37,13 +67,10 @@ class MailboxList:
 
     def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None,
                  gate: Gate | None = None) -> None:
-        self.env = Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken, gate=gate)
-        self.users = self.env.table("users.db", page=4096)
-        self.aliases = self.env.table("aliases.db", page=4096)         # of the users
+        super().__init__(Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken, gate=gate))
         self.forgotten = self.env.table("forgotten.db", page=4096)     # users who can be had back
         self.deleted = DeletedMailboxes(self.env.table("deleted.db", page=4096))
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))
-        self._mailboxes = self.env.table("mailboxes.db", page=4096)
         self._names = self.env.table("names.db", page=4096)            # mailbox id -> canonical name
         self.granted = Granted(self.env.table("rights.db", page=4096))
         self.annotations = Annotations(self.env.table("annotations.db", page=4096))
@@ -54,25 +81,11 @@ class MailboxList:
         self.guard: Callable[[str, Txn], None] = lambda owner, txn: None
         self.identity: str = transact(self.env, self._identify)
 
-    def find(self, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
-        """The mailbox of that name."""
-        data = self._mailboxes.get(_key(name), txn)
-        return MailboxEntry.from_bytes(name, data) if data is not None else None
-
     def find_id(self, mailbox: MailboxId, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that id."""
         name = self._names.get(mailbox.to_bytes(4, "big"), txn)
         entry = None if name is None else self.find(MailboxName.parse(name.decode()), txn)
         return entry if entry is not None and entry.id == mailbox else None
-
-    def below(self, owner: str, path: str = "", txn: Txn = None) -> Iterator[MailboxEntry]:
-        """All mailboxes of `owner` ("" for the public ones), or those below `path`; parents before their children."""
-        prefix = _prefix(owner) + (path + SEPARATOR if path else "")
-        return self._scan(prefix, txn)
-
-    def all(self, txn: Txn = None) -> Iterator[MailboxEntry]:
-        """Every mailbox, in order of name."""
-        return self._scan("", txn)
 
     def some_after(self, name: MailboxName | None, most: int) -> list[MailboxEntry]:
         """The next ones in order of name after that one (None: the first ones): who walks through all of them keeps no
@@ -138,15 +151,9 @@ class MailboxList:
         self.noticed(entry)
         return True
 
-    def _scan(self, prefix: str, txn: Txn) -> Iterator[MailboxEntry]:
-        start = _sortable(prefix)
-        end = start[:-1] + bytes((start[-1] + 1,)) if start else None
-        for key, data in self._mailboxes.scan(start or b"\x01", end, txn):
-            yield MailboxEntry.from_bytes(_name(key), data)
-
-    def close(self) -> None:
-        """Leave the environment."""
-        self.env.close()
+    def close(self, *, clean: bool = False) -> None:
+        """Leave the environment; `clean`: see `Env.close`."""
+        self.env.close(clean=clean)
 
 
 def _prefix(owner: str) -> str:

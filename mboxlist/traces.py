@@ -6,6 +6,7 @@
     suspect     what Berkeley DB has found wrong: the next start reads everything before it believes anything
     clean       sizes and times of the files after a clean end; while they are so, nobody has touched them
     unlogged    there are tables that were made without the log (`bulk`): it does not go back to their beginning
+    DB_CONFIG   is Berkeley DB's own: what `kv` has it read whenever it opens the environment
 
 Nothing here is needed to recover what a crash leaves; these files are hints, and only what they miss is damage.
 """
@@ -18,8 +19,8 @@ from pathlib import Path
 from mboxlist.disk import sync_folder
 
 TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
-UNLOGGED = "unlogged"
-OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED, UNLOGGED)
+UNLOGGED, CONFIG = "unlogged", "DB_CONFIG"
+OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED, UNLOGGED, CONFIG)
 LOADING = ".loading"            # behind the name of a table that is being made
 _ID = slice(52, 72)             # the identity of a file in its first page
 _LONGEST = 2000                 # octets of a cause

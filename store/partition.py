@@ -168,7 +168,7 @@ class Partition:
             if self.settings.log_archive is None:
                 self.env.drop_logs(most=2 * self.settings.snapshot_logs)
         self.files.close()
-        self.env.close()
+        self.env.close(clean=clean)
         if clean:
             mark_clean(self.folder / "index")
             self._unclean.unlink(missing_ok=True)

@@ -16,16 +16,16 @@ from attrs import evolve, frozen
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC, SEPARATOR, MailboxName, legal_owner, legal_path
-from store import portable
 from store.accounts.addresses import canonical_domain
 from store.domains import NotSummed
 from store.errors import Problem, StoreError
-from store.partition import Partition
 from store.quota import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
-from store.txn import WriteTxn
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:           # who only asks loads nothing that is for messages
+    from store.overview import Overview
+    from store.partition import Partition
     from store.store import Store
+    from store.txn import WriteTxn
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Warned:
 
 # Names
 
-def parse(store: "Store", text: str) -> tuple[str, str]:
+def parse(store: "Overview", text: str) -> tuple[str, str]:
     """Owner ("" for public mailboxes) and path ("" for all that have no root of their own) of a root as it is written.
 
     A domain is an owner that begins with "@". Raises StoreError BAD_NAME.
@@ -69,12 +69,12 @@ def root_of(name: MailboxName, roots: Collection[str]) -> str:
     return name.owner or PUBLIC + name.path.partition(SEPARATOR)[0]
 
 
-def root_for(partition: Partition, name: MailboxName) -> str:
+def root_for(partition: "Partition", name: MailboxName) -> str:
     """The root that a mailbox of that name on the partition is charged to."""
     return root_of(name, partition.quotas.roots_below(name.owner))
 
 
-def _partitions(store: "Store", owner: str) -> list[Partition]:
+def _partitions(store: "Store", owner: str) -> "list[Partition]":
     """Where the owner's mailboxes are or will be. Raises StoreError NO_USER."""
     names = {entry.partition for entry in store.names(owner)}
     account = store.directory.find(owner) if owner else None
@@ -87,7 +87,7 @@ def _partitions(store: "Store", owner: str) -> list[Partition]:
 
 # Use and limits
 
-def quota(store: "Store", root: str) -> QuotaUse:
+def quota(store: "Overview", root: str) -> QuotaUse:
     """Use and limits of a quota root, a domain's among them, summed over all partitions. Raises StoreError BAD_NAME."""
     if root.startswith(DOMAIN):
         return store.domains.find(_domain(store, root))
@@ -101,7 +101,7 @@ def quota(store: "Store", root: str) -> QuotaUse:
                   warned=max(use.warned for use in uses))
 
 
-def _domain(store: "Store", root: str) -> str:
+def _domain(store: "Overview", root: str) -> str:
     """The domain of such a root as `quota` names it: "" for the default one."""
     domain = parse(store, root)[0][1:]
     return "" if domain == store.settings.default_domain else domain
@@ -120,18 +120,18 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
                 owner, _explicit(octets), _explicit(messages), txn.handle))
             partition.flush()
         store.domains.refresh()
-        portable.note_limits(store, owner)
+        _note_limits(store, owner)
         return
     if path:
         root = (owner or PUBLIC[:-1]) + SEPARATOR + path
         octets, messages = _explicit(octets), _explicit(messages)
     for partition in _partitions(store, owner):
-        def work(txn: WriteTxn, place: Partition = partition) -> Sequence[MailboxEntry]:
+        def work(txn: "WriteTxn", place: "Partition" = partition) -> Sequence[MailboxEntry]:
             place.quotas.set_limits(root, octets, messages, txn.handle)
             return _arrange(store, owner, place.quotas.roots_below(owner, txn.handle), txn) if path else ()
 
         _until_settled(store, partition, work)
-    portable.note_limits(store, root)
+    _note_limits(store, root)
 
 
 def _explicit(limit: int | None) -> int | None:
@@ -152,14 +152,14 @@ def remove_quota_root(store: "Store", root: str) -> None:
             partition.transact(lambda txn, place=partition: place.quotas.forget(owner, txn.handle))  # type: ignore[misc]
             partition.flush()
         store.domains.refresh()
-        portable.note_limits(store, owner)
+        _note_limits(store, owner)
         return
     root = (owner or PUBLIC[:-1]) + SEPARATOR + path
     if not path or not (owner or SEPARATOR in path) or not any(
             partition.quotas.has(root) for partition in store.partitions.values()):
         raise StoreError(Problem.BAD_NAME, f"{root if path else owner} is not a quota root that was made for a mailbox")
     for partition in store.partitions.values():
-        def work(txn: WriteTxn, place: Partition = partition) -> Sequence[MailboxEntry]:
+        def work(txn: "WriteTxn", place: "Partition" = partition) -> Sequence[MailboxEntry]:
             roots = set(place.quotas.roots_below(owner, txn.handle)) - {root}
             moved = _arrange(store, owner, roots, txn)
             left = place.quotas.find(root, txn.handle)
@@ -169,6 +169,11 @@ def remove_quota_root(store: "Store", root: str) -> None:
             return moved
 
         _until_settled(store, partition, work)
+    _note_limits(store, root)
+
+
+def _note_limits(store: "Store", root: str) -> None:
+    from store import portable  # here: see above
     portable.note_limits(store, root)
 
 
@@ -191,15 +196,17 @@ def _has_more_roots(store: "Store", owner: str) -> bool:
     return any(partition.quotas.roots_below(owner) for partition in store.partitions.values())
 
 
-def _until_settled(store: "Store", partition: Partition, work: Callable[[WriteTxn], Sequence[MailboxEntry]]) -> None:
+def _until_settled(store: "Store", partition: "Partition", work: "Callable[[WriteTxn], Sequence[MailboxEntry]]"
+                   ) -> None:
     """Repeat the transaction until it moves nothing: another process may have renamed a mailbox since it looked."""
+    from store import portable  # here: see above
     while moved := partition.transact(work):
         for entry in moved:
             portable.note(store, entry)
     partition.flush()
 
 
-def _arrange(store: "Store", owner: str, roots: Collection[str], txn: WriteTxn) -> list[MailboxEntry]:
+def _arrange(store: "Store", owner: str, roots: Collection[str], txn: "WriteTxn") -> list[MailboxEntry]:
     """Charge each of the owner's mailboxes here to the root that its name says; those that were charged to another."""
     entries = {entry.id: entry for entry in store.names(owner) if entry.partition == txn.partition.name}
     moved = []
@@ -252,7 +259,7 @@ def has_room(store: "Store", entry: MailboxEntry, octets: int) -> bool:
     return _fits(store, partition, partition.quota_root(entry.id), octets)
 
 
-def _fits(store: "Store", partition: Partition, root: str, octets: int) -> bool:
+def _fits(store: "Store", partition: "Partition", root: str, octets: int) -> bool:
     return not store.settings.quota_enforce or (
         partition.quotas.glance(root).has_room(octets, 1, store.settings) and _fits_domain(store, root, octets))
 
@@ -267,7 +274,7 @@ def _fits_domain(store: "Store", root: str, octets: int) -> bool:
     return True
 
 
-def admit(store: "Store", partition: Partition, root: str, octets: int) -> None:
+def admit(store: "Store", partition: "Partition", root: str, octets: int) -> None:
     """Whether a delivery of at least that size, charged to that root on the partition, would be taken.
 
     A refusal counts as one: see `QuotaTable.charge`. Not flushed. Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED.
@@ -275,7 +282,7 @@ def admit(store: "Store", partition: Partition, root: str, octets: int) -> None:
     if _fits(store, partition, root, octets):
         return
 
-    def work(txn: WriteTxn) -> StoreError:
+    def work(txn: "WriteTxn") -> StoreError:
         domain = store.domains.of(root)
         full = None if domain is None else store.domains.full(domain, octets, 1)
         try:
@@ -297,7 +304,7 @@ def warning(store: "Store", entry: MailboxEntry) -> Warned | None:
     return Warned(root, f"{f'The quota of {path}' if path else 'Your mail quota'} is {use.describe(store.settings)}")
 
 
-def all_roots(store: "Store") -> list[str]:
+def all_roots(store: "Overview") -> list[str]:
     """Every root that has a row, and the domains that have limits: users and what is theirs in order, then domains."""
     found = {root for partition in store.partitions.values() for root, _ in partition.quotas.all()}
     return [*sorted(found), *(DOMAIN + (domain or store.settings.default_domain)

@@ -208,7 +208,7 @@ class Store:
             self.mailboxes.env.checkpoint()
             if self.settings.log_archive is None:
                 self.mailboxes.env.drop_logs(most=2 * self.settings.snapshot_logs)
-        self.mailboxes.close()
+        self.mailboxes.close(clean=last)
         if last:
             mark_clean(self.root / "mboxlist")
         self._be_out()

@@ -1,6 +1,8 @@
 """The program `onecopy`: finds the command, reads the configuration, and turns failures into one line and a status."""
 
 import argparse
+import atexit
+import gc
 import os
 import signal
 import sys
@@ -173,6 +175,10 @@ def _complain(text: str, status: int) -> int:
 
 def main(words: Sequence[str] | None = None) -> int:
     """The program."""
+    # numpy's OpenBLAS has a thread for each processor, which look for work for a while, and there is none: nothing here
+    # multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    atexit.register(gc.freeze)          # or Python looks through all there is for cycles, several times, as it ends
     return guarded(lambda: run(parse(sys.argv[1:] if words is None else words)))
 
 

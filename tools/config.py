@@ -277,9 +277,18 @@ class Config:
             raise Failure(f"which store? Give --root, {ROOT.variable}, or root in {FILE_NAME}")
         return root.absolute()
 
+    @property
+    def _given(self) -> Mapping[str, object]:
+        return self.values.given if isinstance(self.values, _Everything) else self.values
+
+    @property
+    def has_outside_directory(self) -> bool:
+        """Whether an outside directory has the users. Loads nothing to find out."""
+        return bool(self._given.get("directory.uris"))
+
     def settings(self, section: str, group: type[T]) -> T:
         """A `Settings` object filled from its section."""
-        given = self.values.given if isinstance(self.values, _Everything) else self.values
+        given = self._given
         return group(**{attribute.name: given[name] for attribute in attrs.fields(cast(Any, group))
                         if (name := f"{section}.{attribute.name}") in given})
 

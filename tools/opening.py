@@ -9,7 +9,6 @@ import store.settings
 from mboxlist.table import MailboxList
 from store import partitions
 from store.accounts.builtin import BuiltinDirectory
-from store.accounts.directorysettings import Settings
 from store.errors import Problem, StoreError
 from store.store import Store, is_there
 from tools.config import Config
@@ -20,7 +19,7 @@ def open_store(config: Config, who: str, broken: Callable[[], None] = lambda: No
     """Open the configured store; for `who` and `broken` see Store. Raises Failure."""
     settings = config.settings("store", store.settings.Settings)
     try:
-        if not config.settings("directory", Settings).uris:
+        if not config.has_outside_directory:
             return Store(config.root, settings, who=who, broken=broken)
         opened = Store(config.root, settings, who=who, broken=broken, directory=partial(_outside, config))
     except StoreError as error:
@@ -31,7 +30,8 @@ def open_store(config: Config, who: str, broken: Callable[[], None] = lambda: No
 
 def _outside(config: Config, mailboxes: MailboxList, default_domain: str) -> BuiltinDirectory:
     """The directory that the settings name. Raises Failure."""
-    from store.accounts.ldap import LdapDirectory  # here: it loads much that is not needed without such a directory
+    from store.accounts.directorysettings import Settings  # here: as above
+    from store.accounts.ldap import LdapDirectory
     from store.accounts.ldapprofiles import MapSettings
     try:
         return LdapDirectory(mailboxes, default_domain, config.settings("directory", Settings),

@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 
 from mboxlist.kv import Txn, transact
 from mboxlist.names import NameProblem, legal_owner
-from mboxlist.table import MailboxList
+from mboxlist.table import MailboxNames
 from store.accounts.addresses import canonical, canonical_domain
 from store.accounts.aliases import Aliases, legal_aliases
 from store.accounts.base import NO_USER_ID, Account, Known, Status
@@ -78,7 +78,7 @@ class BuiltinDirectory:
 
     remote = False
 
-    def __init__(self, mailboxes: MailboxList, default_domain: str) -> None:
+    def __init__(self, mailboxes: MailboxNames, default_domain: str) -> None:
         self._env = mailboxes.env
         self._table = mailboxes.users
         self._aliases = Aliases(mailboxes.aliases)

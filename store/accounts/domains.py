@@ -8,7 +8,7 @@ from typing import Any
 
 from mboxlist.gate import HeldStill
 from mboxlist.kv import Txn, transact
-from mboxlist.table import MailboxList
+from mboxlist.table import MailboxNames
 from store.accounts.addresses import canonical_domain
 from store.accounts.base import NO_USER_ID
 from store.errors import StandsStill
@@ -19,7 +19,7 @@ _SECRET = NO_USER_ID.encode()
 class DomainRules:
     """The rules of access (access.py) for the users of a domain who have none (mailDomainAllowedServiceAccess)."""
 
-    def __init__(self, mailboxes: MailboxList) -> None:
+    def __init__(self, mailboxes: MailboxNames) -> None:
         self._env = mailboxes.env
         self._table = mailboxes.users
         self._secret = b""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mboxlist import kv, traces
+from mboxlist import kv, regions, traces
 from mboxlist.kv import Failure
 from store import presence, recovery
 from store.errors import StoreError
@@ -97,7 +97,7 @@ def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kv, "LOG_FILE", 256 << 10)
         patch.setattr(kv, "LOG_BUFFER", 32 << 10)
-        patch.setattr(kv, "_reserve", lambda folder, cache: None)
+        patch.setattr(regions, "reserve", lambda folder: None)
         patch.setattr(MessageFiles, "folders", lambda files: islice(made(files), 0))
         patch.setattr(MessageFiles, "path", _path(MessageFiles.path))
         patch.setattr(recovery, "make_folders", lambda folder: None)

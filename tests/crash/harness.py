@@ -18,7 +18,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from mboxlist import kv
+from mboxlist import kv, regions
 from mboxlist.names import MailboxName
 from store import removal
 from store.check import check
@@ -101,7 +101,7 @@ def small_stores() -> Iterator[None]:
     """Stores that are opened meanwhile have small logs, use their shared memory as it is needed, and few folders."""
     with ExitStack() as undo:
         for where, name, value in ((kv, "LOG_FILE", LOG_FILE), (kv, "LOG_BUFFER", LOG_BUFFER),
-                                   (kv, "_reserve", lambda folder, cache: None),
+                                   (regions, "reserve", lambda folder: None),
                                    (MessageFiles, "folders", _few_folders)):
             undo.callback(setattr, where, name, getattr(where, name))
             setattr(where, name, value)

@@ -1,14 +1,21 @@
 """The boundary around Berkeley DB: what is flushed survives, what needs recovery is said."""
 
+import os
 import random
 import shutil
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from berkeleydb import db
 
 from mboxlist import kv
 from mboxlist.kv import Deadlock, Env, Failure, transact
+from tests.support.volume import Volume
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def opened(folder, broken=lambda: None):
@@ -193,3 +200,73 @@ def test_a_broken_environment_is_told_by_what_housekeeping_calls(tmp_path):
         with pytest.raises(Failure):
             call()
         assert told
+
+
+FILL = """
+import os, sys
+from pathlib import Path
+from berkeleydb import db
+from mboxlist.kv import Env
+folder, locks = Path(sys.argv[1]), int(sys.argv[2])
+env = Env(folder, cache=1 << 20, locks=locks, recover=True, broken=lambda: None)
+with (folder / "ballast").open("wb", 0) as ballast:
+    try:
+        while True:
+            ballast.write(bytes(4096))
+    except OSError:
+        pass
+size = (folder / "__db.001").stat().st_size
+who = env._env.lock_id()
+for number in range(locks - 100):
+    env._env.lock_get(who, b"page %d" % number, db.DB_LOCK_WRITE)
+print((folder / "__db.001").stat().st_size > size, flush=True)
+os._exit(0)
+"""
+
+
+def test_the_table_of_locks_is_small_and_has_room_to_grow_on_a_full_disk(tmp_path):
+    """Else the process is ended by SIGBUS when it touches a page of it that the disk has no block for."""
+    with Volume(tmp_path / "volume", 96 << 20) as volume:
+        done = subprocess.run([sys.executable, "-P", "-c", FILL, volume.folder, "100000"], capture_output=True,
+                              text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+
+
+def test_the_table_of_locks_is_not_made_for_all_that_there_may_be(tmp_path):
+    (tmp_path / "env").mkdir()
+    env = Env(tmp_path / "env", cache=1 << 20, locks=200_000, recover=True, broken=lambda: None)
+    assert (tmp_path / "env" / "__db.001").stat().st_size < 8 << 20
+    env.close()
+
+
+@pytest.mark.parametrize("left", [b"", b"set_lk_tab", b"\0" * 22, b"set_lk_max_locks 7\n"])
+def test_a_configuration_that_is_not_ours_counts_for_nothing(tmp_path, left):
+    env = opened(tmp_path / "env")
+    path = tmp_path / "env" / "DB_CONFIG"
+    ours = path.read_bytes()
+    env.close()
+    path.write_bytes(left)
+    opened(tmp_path / "env").close()
+    assert path.read_bytes() == ours
+
+
+def test_a_clean_end_leaves_no_more_of_the_log_than_there_is(tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db")
+    transact(env, lambda txn: table.put(b"a", b"one", txn))
+    env.checkpoint()
+    log = tmp_path / "env" / "log.0000000001"
+    assert log.stat().st_size > 1 << 20             # it is made as long as it may become
+    env.close(clean=True)
+    assert log.stat().st_size < 1 << 16
+    env = opened(tmp_path / "env")
+    assert log.stat().st_size < 1 << 16             # nothing was written behind it
+    table = env.table("t.db")
+    assert dict(table.scan()) == {b"a": b"one"}
+    transact(env, lambda txn: table.put(b"b", b"two", txn))
+    env.flush()
+    shutil.copytree(tmp_path / "env", tmp_path / "killed")
+    env.close()
+    env = opened(tmp_path / "killed")
+    assert dict(env.table("t.db").scan()) == {b"a": b"one", b"b": b"two"}
+    env.close()

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from store import overview
 from store.store import Store
 from tests.support.stores import SMALL, deliver, make_store
+from tools import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,6 +50,44 @@ def test_a_recount_of_what_is_right_needs_two_tables_and_no_store(mail: Path) ->
     found = loaded(mail, "reconstruct", "--quota", "--check")
     assert "store.sums" in found
     assert not {"numpy", "store.store", "store.partition", "store.mailbox", "mboxlist.table", "logging"} & found
+
+
+@pytest.mark.parametrize("words", ["quota show", "quota show alice", "quota check", "user list", "user show alice"])
+def test_who_asks_about_users_and_quota_opens_no_store(mail: Path, words: str) -> None:
+    found = loaded(mail, *words.split())
+    assert "store.overview" in found
+    assert not {"numpy", "store.store", "store.partition", "store.index", "store.portable", "twisted",
+                "store.accounts.directorysettings", "mboxlist.damage"} & found
+
+
+@pytest.mark.parametrize("words", ["quota show", "user list", "user show bob", "quota check"])
+def test_what_is_told_without_opening_the_store_is_what_is_told_with_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    store = make_store(tmp_path / "mail")
+    store.set_quota("bob", messages=1)
+    deliver(store, b"Subject: one\r\n\r\none\r\n", "user/bob/INBOX")
+    store.close()
+    said = []
+    for opened in (False, True):
+        if opened:
+            monkeypatch.setattr(overview, "look", lambda *_: None)
+        status = cli.main([*words.split(), "--json", "--root", str(store.root)])
+        said.append((status, capsys.readouterr()))
+    assert said[0] == said[1] and "bob" in said[0][1].out
+
+
+def test_openblas_makes_no_threads(mail: Path) -> None:
+    program = LIST.replace("json.dumps(sorted(sys.modules))", "len(__import__('os').listdir('/proc/self/task'))")
+    done = subprocess.run([sys.executable, "-P", "-c", program, "reconstruct", "alice", "--root", str(mail)],
+                          capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.stderr.splitlines()[-1] == "1"
+
+
+def test_nothing_is_searched_for_cycles_at_the_end(mail: Path) -> None:
+    program = "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count()))\n" + LIST
+    done = subprocess.run([sys.executable, "-P", "-c", program, "user", "list", "--json", "--root", str(mail)],
+                          capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert int(done.stdout.splitlines()[-1]) > 10_000
 
 
 def test_a_recount_of_what_is_wrong_opens_the_store_and_corrects_it(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:           # what opens no store loads none
     from mboxlist.names import MailboxName
     from store.accounts.base import Account
     from store.accounts.builtin import BuiltinDirectory
+    from store.overview import Overview
     from store.store import Store
 
 
@@ -40,6 +41,23 @@ class Invocation:
         finally:
             store.close()
 
+    @contextmanager
+    def overview(self) -> "Iterator[Overview]":
+        """What is known of users, mailboxes' names and quota; the store is opened only if that cannot be had otherwise.
+        Raises StoreError, Failure."""
+        from store.overview import look
+        from store.settings import Settings
+        found = None if self.config.has_outside_directory else look(
+            self.config.root, self.config.settings("store", Settings), self.arguments.program)
+        if found is None:
+            with self.store() as store:
+                yield store
+            return
+        try:
+            yield found
+        finally:
+            found.close()
+
     def confirm(self, question: str) -> None:
         """Ask, unless --yes was given. Raises Failure for a no, and where nobody is there to answer."""
         if self.arguments.yes:
@@ -61,7 +79,7 @@ class Parsers(Protocol):
         """A parser for `name` ("serve", "user add"). `settings`: its help lists the options of the configuration."""
 
 
-def directory(store: "Store") -> "BuiltinDirectory":
+def directory(store: "Overview") -> "BuiltinDirectory":
     """The directory, if users can be changed in it. Raises Failure."""
     from store.accounts.builtin import BuiltinDirectory
     if not isinstance(store.directory, BuiltinDirectory):
@@ -69,7 +87,7 @@ def directory(store: "Store") -> "BuiltinDirectory":
     return store.directory
 
 
-def account(store: "Store", address: str) -> "Account":
+def account(store: "Overview", address: str) -> "Account":
     """The account of a user id or address; an outside directory is asked, if it answers.
 
     Raises StoreError NO_USER, UNAVAILABLE.
@@ -86,7 +104,7 @@ def account(store: "Store", address: str) -> "Account":
     return found
 
 
-def owner(store: "Store", address: str) -> str:
+def owner(store: "Overview", address: str) -> str:
     """The user id of a user id or address; "" for "public/", which stands for the owner of public mailboxes.
 
     Raises StoreError NO_USER.

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from mboxlist.names import PUBLIC, SEPARATOR
@@ -9,11 +10,14 @@ from store import quotaroots
 from store.errors import StoreError
 from store.quota import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from store.settings import Settings
-from store.store import Store
 from tools import config
 from tools.commands import Invocation, Parsers, account, directory, each, mailbox_name
 from tools.errors import Failure
 from tools.output import print_json, print_table
+
+if TYPE_CHECKING:           # who only asks opens no store
+    from store.overview import Overview
+    from store.store import Store
 
 WORDS = {"default": DEFAULT, "none": UNLIMITED}
 ROOT = "USER, USER/MAILBOX, public/MAILBOX or @DOMAIN"
@@ -73,7 +77,7 @@ def _composite(text: str) -> list[tuple[str, int]]:
     return found
 
 
-def root_named(store: Store, text: str) -> str:
+def root_named(store: "Overview", text: str) -> str:
     """The quota root as the store names it. Raises StoreError NO_USER, Failure."""
     if text.startswith((DOMAIN, PUBLIC)):
         return text
@@ -95,7 +99,7 @@ def facts(root: str, use: QuotaUse, settings: Settings) -> dict[str, object]:
     return {**found, "discount": use.discount} if settings.quota_charge == "fair" else found
 
 
-def roots(store: Store, root: str | None) -> list[str]:
+def roots(store: "Overview", root: str | None) -> list[str]:
     """The quota roots that are meant, and those below a user. Raises Failure, StoreError."""
     if root is None:
         known = {name for name in quotaroots.all_roots(store) if not name.startswith(DOMAIN)}
@@ -108,7 +112,7 @@ def roots(store: Store, root: str | None) -> list[str]:
 
 def show_quota(invocation: Invocation) -> int:
     """onecopy quota show"""
-    with invocation.store() as store:
+    with invocation.overview() as store:
         rows = [facts(root, store.quota(root), store.settings) for root in roots(store, invocation.arguments.root)]
     _print(invocation, rows)
     return 0
@@ -143,7 +147,7 @@ def set_quota(invocation: Invocation) -> int:
     return 0
 
 
-def _set_composite(store: Store, user: str, parts: list[tuple[str, int]]) -> list[str]:
+def _set_composite(store: "Store", user: str, parts: list[tuple[str, int]]) -> list[str]:
     """Set these limits; mailboxes that are not named have no root of their own any more. The roots that were set."""
     named = {f"{user}/{mailbox_name(user, path).path}" if path else user: limit for path, limit in parts}
     for root, limit in named.items():
@@ -166,7 +170,7 @@ def remove_quota(invocation: Invocation) -> int:
 
 def check_quota(invocation: Invocation) -> int:
     """onecopy quota check"""
-    with invocation.store() as store:
+    with invocation.overview() as store:
         rows = [facts(root, use, store.settings) for root in quotaroots.all_roots(store)
                 if (use := store.quota(root)).deserves_warning(store.settings)]
     if rows or invocation.arguments.json:

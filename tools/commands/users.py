@@ -6,24 +6,23 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
-from store import forgotten, partitions
-from store.accounts.access import BadRule, Rules
 from store.accounts.addresses import canonical_domain
 from store.accounts.base import Account, Status
 from store.accounts.passwords import hash_password
-from store.accounts.settings import Settings as LoginSettings
 from store.errors import Problem, StoreError
-from store.store import Store
-from store.users import forget_user, remove_user, restore_user
-from store.users import rename_user as rename
 from store.values import Secret
 from tools.commands import Invocation, Parsers, account, directory, each
 from tools.commands.origins import is_outside, know, origins
 from tools.commands.quotas import limits
 from tools.errors import Failure
 from tools.output import print_facts, print_json, print_table, when
+
+if TYPE_CHECKING:           # who only asks opens no store
+    from store.overview import Overview
+    from store.store import Store
 
 LONGEST_PASSWORD = 1024
 LONGEST_HOST = 253
@@ -89,6 +88,7 @@ def _access_options(parser: argparse.ArgumentParser, who: str) -> None:
 
 
 def _rules(text: str) -> str:
+    from store.accounts.access import BadRule, Rules  # here: few give any
     try:
         Rules.parse(text)
     except BadRule as error:
@@ -139,12 +139,13 @@ def _password(line: bytes) -> Secret:
     return Secret(password)
 
 
-def add_user(store: Store, address: str, password_hash: str, partition: str | None = None,
+def add_user(store: "Store", address: str, password_hash: str, partition: str | None = None,
              aliases: Iterable[str] = (), host: str = "") -> Account:
     """Make a user, with an INBOX if its mail is kept here.
 
     Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE.
     """
+    from store import partitions  # here, as below: who only asks does without
     partition = partitions.for_new_mail(store) if partition is None else partitions.named(store, partition).name
     made = directory(store).add(address, password_hash, partition=partition, aliases=aliases, host=host)
     if store.is_here(made):
@@ -164,19 +165,20 @@ def add_users(invocation: Invocation) -> int:
         return each(arguments.users, lambda user: _added(store, user, _hashed(invocation, password), arguments))
 
 
-def _require_ours(store: Store, address: str) -> None:
+def _require_ours(store: "Store", address: str) -> None:
     """Raises Failure for a user about whom an outside directory decides: it would say otherwise at the next look."""
     user = store.directory.user_id(address)
     if is_outside(store, user):
         raise Failure(f"{user} is kept in an outside directory: change it there (or name it in directory.local)")
 
 
-def _added(store: Store, user: str, password_hash: str, arguments: argparse.Namespace) -> None:
+def _added(store: "Store", user: str, password_hash: str, arguments: argparse.Namespace) -> None:
     add_user(store, user, password_hash, arguments.partition, arguments.aliases, arguments.host or "")
 
 
 def _hashed(invocation: Invocation, password: Secret) -> str:
     """As it is stored; with the keys of SCRAM if anybody can log in by these."""
+    from store.accounts.settings import Settings as LoginSettings  # here: it loads the mechanisms
     mechanisms = invocation.config.settings("login", LoginSettings).mechanisms
     return hash_password(password, scram=any(name.upper().startswith("SCRAM-") for name in mechanisms))
 
@@ -185,7 +187,7 @@ def list_users(invocation: Invocation) -> int:
     """onecopy user list"""
     if invocation.arguments.removed:
         return _list_removed(invocation)
-    with invocation.store() as store:
+    with invocation.overview() as store:
         rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
                  **({"host": user.host} if user.host else {}),
                  "groups": list(user.groups), "aliases": list(user.aliases), **_removal(store, user)}
@@ -200,6 +202,7 @@ def list_users(invocation: Invocation) -> int:
 
 def _list_removed(invocation: Invocation) -> int:
     """Removed ones, and those who are forgotten and of whom the mailboxes are still there."""
+    from store import forgotten  # here: as above
     with invocation.store() as store:
         kept = {record.user: record for record in forgotten.everyone(store)}
         rows = [{"user": user.user, "mailboxes": len(store.names(user.user)), "removed": when(user.removed),
@@ -214,7 +217,7 @@ def _list_removed(invocation: Invocation) -> int:
     return 0
 
 
-def _removal(store: Store, user: Account) -> dict[str, object]:
+def _removal(store: "Overview", user: Account) -> dict[str, object]:
     """Of a removed user also until when the mail is kept."""
     if user.status is not Status.REMOVED:
         return {}
@@ -223,7 +226,8 @@ def _removal(store: Store, user: Account) -> dict[str, object]:
 
 def show_user(invocation: Invocation) -> int:
     """onecopy user show"""
-    with invocation.store() as store:
+    from store.accounts.settings import Settings as LoginSettings  # here: as above
+    with invocation.overview() as store:
         known = know(store, invocation.arguments.user)
         user = known.account
         use = store.quota(user.user)
@@ -297,6 +301,7 @@ def _groups(names: Sequence[str]) -> list[str]:
 
 def remove_users(invocation: Invocation) -> int:
     """onecopy user remove"""
+    from store.users import forget_user, remove_user  # here: as above
     users = invocation.arguments.users
     with invocation.store() as store:
         if not invocation.arguments.now:
@@ -307,7 +312,7 @@ def remove_users(invocation: Invocation) -> int:
         return each(users, lambda user: work(store, _own_name(store, user)))
 
 
-def _own_name(store: Store, address: str) -> str:
+def _own_name(store: "Store", address: str) -> str:
     """The user id, of which nothing is an alias: who removes that does not mean all of a user's mail.
 
     Raises StoreError NO_USER.
@@ -320,12 +325,14 @@ def _own_name(store: Store, address: str) -> str:
 
 def restore_users(invocation: Invocation) -> int:
     """onecopy user restore"""
+    from store.users import restore_user  # here: as above
     with invocation.store() as store:
         return each(invocation.arguments.users, lambda user: restore_user(store, account(store, user).user))
 
 
 def rename_user(invocation: Invocation) -> int:
     """onecopy user rename"""
+    from store.users import rename_user as rename  # here: as above
     with invocation.store() as store:
         names = directory(store)
         rename(store, names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new))

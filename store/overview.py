@@ -1,0 +1,141 @@
+"""What is known of users, mailboxes' names and quota: for commands that need nothing of messages.
+
+An open store has it (`Store`), and much more. Mostly it can be read without opening the store (`look`): where nobody
+has the store open, and the last one left it clean, the tables are read as files, behind the shut door, and no
+environment is made. Where others have it open, this process joins the environments. Nothing is changed.
+"""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from attrs import frozen
+
+from mboxlist import traces
+from mboxlist.entry import MailboxEntry
+from mboxlist.kv import AtRest, Env, Failure, NeedsRecovery
+from mboxlist.table import MailboxNames
+from store import quotaroots
+from store.accounts.base import Directory
+from store.accounts.builtin import BuiltinDirectory
+from store.domains import Domains
+from store.presence import Presence
+from store.quota import QuotaTable, QuotaUse
+from store.settings import Settings
+from store.sums import REBUILD, UNDER_WAY
+
+_CACHE, _LOCKS = 1 << 20, 1000          # who joins gets what the first process asked for
+
+
+class Ledger(Protocol):
+    """What is known of a partition: `Partition`, and `_Ledger`."""
+
+    @property
+    def quotas(self) -> QuotaTable:
+        """Use and limits of what is on it."""
+
+
+class Overview(Protocol):
+    """See the module's text: `Store`, and `Glimpse`."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the store."""
+
+    @property
+    def mailboxes(self) -> MailboxNames:
+        """The list."""
+
+    @property
+    def directory(self) -> Directory:
+        """The users."""
+
+    @property
+    def partitions(self) -> Mapping[str, Ledger]:
+        """By name."""
+
+    @property
+    def domains(self) -> Domains:
+        """Their limits."""
+
+    def names(self, owner: str) -> list[MailboxEntry]:
+        """All mailboxes of one owner, in order of name."""
+
+    def quota(self, root: str) -> QuotaUse:
+        """Use and limits of a quota root, or of a domain. Raises StoreError BAD_NAME."""
+
+
+@frozen
+class _Ledger:
+    quotas: QuotaTable
+
+
+class Glimpse:
+    """An overview of a store that this process has not opened; `close` it soon: nobody else may be able to come in.
+
+    Raises Failure, NeedsRecovery, OSError where that cannot be had.
+    """
+
+    def __init__(self, root: Path, settings: Settings, presence: Presence) -> None:
+        self.settings = settings
+        self._presence = presence
+        self._envs: list[Env] = []
+        try:
+            alone = presence.alone
+            if not alone:
+                presence.settled()
+            names = _at_rest(root) if alone else (root / "run" / "partitions").read_text().split()
+            if not names or any((root / "partitions" / name / REBUILD).exists() for name in names):
+                raise FileNotFoundError(f"not all of {root} can be read")
+            self.mailboxes = MailboxNames(self._env(root / "mboxlist"))
+            self.partitions = {name: _Ledger(QuotaTable(self._env(root / "partitions" / name / "index").table(
+                "quota.db", page=4096, glances=True), settings)) for name in names}
+            self.domains = Domains(lambda: [each.quotas for each in self.partitions.values()], settings)
+            self.directory = BuiltinDirectory(self.mailboxes, settings.default_domain)
+        except BaseException:
+            self.close()
+            raise
+
+    def _env(self, folder: Path) -> Env:
+        env = AtRest(folder) if self._presence.alone else Env(
+            folder, cache=_CACHE, locks=_LOCKS, recover=False, broken=lambda: None)
+        self._envs.append(env)
+        return env
+
+    def names(self, owner: str) -> list[MailboxEntry]:
+        """All mailboxes of one owner, in order of name."""
+        return list(self.mailboxes.below(owner))
+
+    def quota(self, root: str) -> QuotaUse:
+        """Use and limits of a quota root, or of a domain. Raises StoreError BAD_NAME."""
+        return quotaroots.quota(self, root)
+
+    def close(self) -> None:
+        """Let the store go."""
+        for env in self._envs:
+            env.close()
+        self._presence.leave()
+
+
+def look(root: Path, settings: Settings, who: str) -> Glimpse | None:
+    """An overview of the store, if it can be had without opening it. `who`: see Presence.
+
+    Raises StoreError UNAVAILABLE, OSError.
+    """
+    if any((root / name).exists() for name in UNDER_WAY) or not (root / "run").is_dir():
+        return None
+    presence = Presence(root / "run", who)
+    with suppress(Failure, NeedsRecovery, OSError):         # who opens the store finds out what is wrong, and says it
+        return Glimpse(root, settings, presence)
+    return None
+
+
+def _at_rest(root: Path) -> list[str]:
+    """The partitions; none if not everything was left clean."""
+    folders = [path for path in (root / "partitions").iterdir() if not path.name.startswith(".")]
+    environments = [root / "mboxlist", *(folder / "index" for folder in folders)]
+    if any((index / "unclean").exists() or traces.marks(index) or not traces.is_untouched(index)
+           for index in environments):
+        return []
+    return sorted(folder.name for folder in folders)
