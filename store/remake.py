@@ -67,6 +67,8 @@ class _Remaking:
         self.by_id = {source.head.id: source for source in self.found}
         if event is not None:
             self._list(event)
+            for partition in store.partitions.values():
+                partition.unwritten.forget()        # it has written every row; `reconcile` looks at every file
         for name, partition in store.partitions.items():
             there = self.events.get(f"partitions/{name}/index")
             if there is not None:

@@ -14,16 +14,19 @@ import pytest
 from mboxlist import damage
 from mboxlist.kv import salvage
 from mboxlist.names import MailboxName
-from store import claims, knownfiles, refill, uidls
+from store import claims, knownfiles, recount, refill, uidls
 from store.check import check
 from store.claims import Gathered
 from store.copying import copy_messages
 from store.errors import StoreError
 from store.expunge import expunge
 from store.flags import change_flags
+from store.housekeeping import Round, Task
 from store.index import ROW
+from store.reconcile import reconcile
 from store.rights import set_acl
 from store.store import Store
+from store.userarea import behind_marker
 from store.values import Flag, FlagAction, Flags
 from tests.crash import harm
 from tests.support.stores import SMALL, deliver, make_store
@@ -111,6 +114,44 @@ def test_every_record_comes_back(names, tmp_path):
     again = Store(tmp_path / "store", SMALL)
     assert not again.recovery.events
     again.close()
+
+
+@pytest.mark.parametrize("names", [[""], ["index.db"]])
+def test_a_stop_right_after_such_a_start_has_no_file_of_every_mailbox_to_write(names, tmp_path):
+    """They are compared in the background, however long that takes; what differs is written."""
+    make(tmp_path / "store")
+    lose(tmp_path / "store", names)
+    store = Store(tmp_path / "store", SMALL)
+    partition = store.partitions["primary"]
+    assert not partition.unwritten.changed and behind_marker(partition.folder).exists()
+    before = {path: path.stat().st_ino for path in partition.folder.glob("users/**/store.idx")}
+    store.close()
+    assert {path: path.stat().st_ino for path in partition.folder.glob("users/**/store.idx")} == before
+    store = Store(tmp_path / "store", SMALL)
+    assert reconcile(store) == 3
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
+    assert check(store) == []
+    assert not behind_marker(partition.folder).exists()
+    store.close()
+
+
+def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch):
+    """Where hardly any is lost it looks at a million messages before it finds one."""
+    make(tmp_path / "store")
+    lose(tmp_path / "store", ["index.db"])
+    monkeypatch.setattr(recount, "CACHED", 10)
+    store = Store(tmp_path / "store", SMALL)
+    items = list(knownfiles.uncached(store))
+    assert items[-1] == ("primary", b"") and items[:-1] == [("primary", None)] * 15
+    round, looked = Round(Task("cache", 1, knownfiles.uncached, knownfiles.cache_one), store), []
+    monkeypatch.setattr(knownfiles, "lost_cached", lambda partition: map(
+        lambda lost: looked.append(lost) or lost, recount.lost_cached(partition)))
+    assert round.step(lambda: len(looked) == 2) is None and len(looked) == 2
+    for item in items:
+        knownfiles.cache_one(store, item)
+    assert check(store) == []
+    store.close()
 
 
 @pytest.mark.parametrize("place", [refill, knownfiles])
