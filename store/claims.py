@@ -159,10 +159,11 @@ class _BySerial:
         new = self.references[at] == 0
         self.mids[at[new]] = mids[new]
         np.add.at(self.references, at, 1)
-        np.add.at(self.check, at, claims["check"])
         np.add.at(self.sums, at, _mixed(mids))
-        np.maximum.at(self.skip, at, claims["skip"])
-        np.maximum.at(self.size, at, claims["size"])
+        check, skip, size = (np.ascontiguousarray(claims[name]) for name in ("check", "skip", "size"))
+        np.add.at(self.check, at, check)            # of a column of the claims it takes fifteen times as long
+        np.maximum.at(self.skip, at, skip)
+        np.maximum.at(self.size, at, size)
 
     def _grow(self, room: int) -> None:
         for name in ("references", "check", "skip", "size", "sums", "mids"):
@@ -201,26 +202,20 @@ def order_of(mids: NDArray[Any]) -> NDArray[np.intp]:
     return np.lexsort((octets[:, 3], octets[:, 2], octets[:, 1], octets[:, 0]))
 
 
-def is_among(mids: Digests, others: Digests) -> NDArray[np.bool_]:
-    """Which of these digests are among the others."""
-    found: NDArray[np.bool_] = places_among(mids, others) >= 0
-    return found
-
-
 def places_among(mids: Digests, others: Digests) -> NDArray[np.intp]:
     """Where each of these digests is among the others, which are all different; -1 where it is not."""
     found = np.full(len(mids), -1, np.intp)
     if not len(mids) or not len(others):
         return found
-    theirs, ours = words(others), words(mids)
-    order = np.argsort(theirs[:, 0], kind="stable")
-    theirs = theirs[order]
-    at = np.searchsorted(theirs[:, 0], ours[:, 0])
+    first, wanted = (np.ascontiguousarray(each).view(">u8")[::4].astype(np.uint64) for each in (others, mids))
+    order = np.argsort(first, kind="stable")            # digests are in order nearly always, which is quick
+    first, theirs, ours = first[order], words(others)[order], words(mids)
+    at = np.searchsorted(first, wanted)
     left = np.ones(len(ours), np.bool_)
     while left.any():                               # some may begin with the same octets as others
         left &= at < len(theirs)
         place = np.minimum(at, len(theirs) - 1)
-        left &= theirs[place, 0] == ours[:, 0]
+        left &= first[place] == wanted
         same = left & (theirs[place] == ours).all(axis=1)
         found[same] = order[place[same]]
         left &= ~same

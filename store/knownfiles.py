@@ -16,7 +16,7 @@ from attrs import define, evolve
 
 from mboxlist.bulk import Load
 from store.bulkrows import files_of, give_files
-from store.claims import Claims, Digests, Known, is_among, places_among
+from store.claims import Claims, Digests, Known, places_among
 from store.errors import Problem, StoreError
 from store.index import ROW
 from store.loading import tidy
@@ -54,12 +54,15 @@ class KnownFiles:
         """Do it, and say which files are missing, and which nothing refers to. Raises StoreError."""
         claims, known = self.claims, self.known
         names = self._names()
+        places = places_among(names, claims["mid"])
+        unknown: list[bytes] = names[places < 0].tolist()           # the message files that no record refers to
         if not len(known.mids):
             self._put_all()
-            there = is_among(claims["mid"], names)
+            there = np.zeros(len(claims), np.bool_)
+            there[places[places >= 0]] = True
             gone = [mid for mid, serial in zip(claims["mid"][~there].tolist(), claims["serial"][~there].tolist(),
                                                strict=True) if self.partition.files.locate(mid, serial) is None]
-            self._tell(names, [], gone)
+            self._tell(unknown, [], gone)
             return
         changed: list[tuple[bytes, MessageRecord]] = []
         for claim in claims[places_among(claims["mid"], known.mids) < 0]:
@@ -69,8 +72,8 @@ class KnownFiles:
                                                check)))
         if not self.broken:                     # the file of one to which nothing refers stays
             changed += [(known.mids[at].tobytes(), evolve(known.record(at), references=references, check=check,
-                                                          released=0)) for at, references, check in known.differing(claims)]
-        self._tell(names, changed, [mid for mid, record in changed if record.references
+                         released=0)) for at, references, check in known.differing(claims)]
+        self._tell(unknown, changed, [mid for mid, record in changed if record.references
                                     and self.partition.files.locate(mid, record.serial) is None])
 
     def _put_all(self) -> None:
@@ -88,8 +91,7 @@ class KnownFiles:
             load.end()
             partition.env.exchange(table, load.file)
 
-    def _tell(self, names: Digests, changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
-        unknown = self._unknown(names, self.claims)
+    def _tell(self, unknown: list[bytes], changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
         self._put(changed + list(self._expunged(unknown)))
         left = [mid for mid in unknown if self.partition.refs.find(mid, raw=True) is None]
         if left:
@@ -114,12 +116,6 @@ class KnownFiles:
 
             partition.transact(work)
             tidy(partition)
-
-    @staticmethod
-    def _unknown(names: Digests, claims: Claims) -> list[bytes]:
-        """The message files that no record refers to."""
-        unknown: list[bytes] = names[~is_among(names, claims["mid"])].tolist()
-        return unknown
 
     def _expunged(self, unknown: list[bytes]) -> Iterator[tuple[bytes, MessageRecord]]:
         """Those of them that had been expunged, as far as that is certain, with what must be known of them: they wait

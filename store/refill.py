@@ -65,6 +65,7 @@ class Refill:
     bare: bool = field(init=False)              # index or figures have been lost
     anew: bool = field(init=False)              # there was nothing
     fresh: bool = field(init=False)             # there are no records: all are written here
+    logged: set[int] = field(init=False)        # mailboxes of which it is known what was expunged
     gathered: Gathered = field(init=False)
     broken: int = 0                             # chunks that cannot be used
 
@@ -73,6 +74,7 @@ class Refill:
         self.lost = {table.name for table in self.partition.env.every_table()} if self.anew else set(self.event.lost)
         self.bare = bool(self.lost & {"index.db", "state.db"})
         self.fresh = "index.db" in self.lost
+        self.logged = self.partition.vanished.mailboxes()
         self.gathered = Gathered(self.partition)
 
     def run(self) -> None:
@@ -86,9 +88,10 @@ class Refill:
             self._mailboxes(here)
         if "quota.db" in self.lost or event.logs_lost:
             set_limits(partition, limits_of(self.found, partition.name))
-        self._messages()
+        if self.bare or event.logs_lost or "messages.db" in self.lost:
+            self._messages()
         recount_quota(partition)
-        if not self.anew:
+        if not self.anew and ("purge.db" in self.lost or event.logs_lost):
             recount_purge(partition)
         drop_names(partition, self.recovery.adopted.get(partition.name, []))
         if self.lost & {"messages.db", "index.db", "state.db", "cache.db"} or event.logs_lost:
@@ -176,7 +179,8 @@ class Refill:
                 if int(item["reader"]) < len(source.head.readers):
                     txn.put_own(entry.id, int(item["chunk"]), source.head.readers[int(item["reader"])], item["own"])
         if "uidls.db" in self.lost or newer:
-            partition.uidls.forget(entry.id, txn.handle)
+            if "uidls.db" not in self.lost:
+                partition.uidls.forget(entry.id, txn.handle)
             partition.uidls.put(entry.id, of_rows(left.uidls, rows), txn.handle)
         return rows
 
@@ -216,7 +220,7 @@ class Refill:
         made = evolve(base, uidvalidity=entry.uidvalidity, uidnext=uidnext, highestmodseq=highest, changed=highest,
                       log_since=highest, logged=0, epoch=epoch, removed=removed, moving=False, keywords=keywords,
                       recent=min(max(base.recent, source.head.recent if source else 1), uidnext))
-        if not self.anew:
+        if entry.id in self.logged:
             partition.vanished.forget(entry.id, txn.handle)
         txn.set_state(entry.id, None, counted(made, rows))
 

@@ -10,7 +10,6 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -198,10 +197,8 @@ class References:
     def all_figures(self, most: int, txn: "Txn" = None) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
         """The digests of all message files that are known, in order, so many at a time, and their records as they are
         stored: no file is looked at."""
-        rows = self.messages.scan(b"", None, txn, hold=txn is not None)
-        while some := list(islice(rows, most)):
-            mids, stored = zip(*some, strict=True)
-            yield list(mids), np.frombuffer(b"".join(stored), STORED)
+        for mids, stored in self.messages.pieces(most, txn):
+            yield mids, np.frombuffer(b"".join(stored), STORED)
 
     def all(self, txn: "Txn" = None, start: bytes = b"", end: bytes | None = None, *, raw: bool = False
             ) -> Iterator[tuple[bytes, MessageRecord]]:

@@ -38,7 +38,7 @@ from tools.tls import Certificates
 log = logging.getLogger(__name__)
 reactor: Any = _reactor
 
-LEAVING = 3.0               # seconds of a stop in which files of mailboxes are written that may as well be written later
+LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
 _PR_SET_PDEATHSIG = 1
 
 

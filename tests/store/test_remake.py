@@ -7,14 +7,15 @@ import os
 import shutil
 import signal
 from collections import Counter
+from random import Random
 
 import numpy as np
 import pytest
 
-from mboxlist import damage
+from mboxlist import damage, pages
 from mboxlist.kv import salvage
 from mboxlist.names import MailboxName
-from store import claims, knownfiles, recount, refill, uidls
+from store import claims, knownfiles, portable, recount, refill, remains, uidls
 from store.check import check
 from store.claims import Gathered
 from store.copying import copy_messages
@@ -35,6 +36,8 @@ from tests.support.volume import Volume
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
 INDEX = "partitions/primary/index"
+TABLES = [f"{name}.db" for name in ("arrivals", "cache", "heads", "index", "messages", "purge", "quota", "removed",
+                                    "seen", "state", "uidls", "vanished")]
 MAIN = ("index.db", "heads.db", "seen.db", "uidls.db")       # every row of these must come back
 
 
@@ -104,7 +107,7 @@ def is_whole(root, before, said):
         assert {key: after[name].get(key) for key in rows} == rows and len(new) == (2 if name == "index.db" else 0)
 
 
-@pytest.mark.parametrize("names", [[""], ["index.db"], ["messages.db"], ["index.db", "messages.db"],
+@pytest.mark.parametrize("names", [[""], *([name] for name in TABLES), ["index.db", "messages.db"],
                                    ["index.db", "heads.db", "state.db"]])
 def test_every_record_comes_back(names, tmp_path):
     before, said = make(tmp_path / "store")
@@ -114,6 +117,79 @@ def test_every_record_comes_back(names, tmp_path):
     again = Store(tmp_path / "store", SMALL)
     assert not again.recovery.events
     again.close()
+
+
+@pytest.mark.parametrize("name", ["index.db", "messages.db", "state.db"])
+def test_no_message_file_is_opened_before_it_serves(name, tmp_path, monkeypatch):
+    """Nor those that nobody has looked at since an earlier loss."""
+    before, said = make(tmp_path / "store")
+    lose(tmp_path / "store", [""])
+    Store(tmp_path / "store", SMALL).close()
+    lose(tmp_path / "store", [name])
+    looked = []
+    with monkeypatch.context() as patch:
+        patch.setattr(remains, "trace_of", lambda path, mid, likely: looked.append(mid))
+        Store(tmp_path / "store", SMALL).close()
+    assert looked == []
+    is_whole(tmp_path / "store", before, said)
+
+
+def test_what_only_counts_tell_of_is_looked_at_where_no_table_knows_it(tmp_path, monkeypatch):
+    """A record that neither index nor store.idx has, of a file that nobody has looked at: what its file says is its."""
+    make(tmp_path / "store")
+    lose(tmp_path / "store", [""])
+    store = Store(tmp_path / "store", SMALL)
+    before = figures(store)
+    reconcile(store)
+    monkeypatch.setattr(portable, "write_what_is_left", lambda *_: None)
+    alice, bob = (store.entry(MailboxName.parse(name)) for name in (ALICE, BOB))
+    copy_messages(store, alice, bob, np.array([9]))
+    said = figures(store)
+    assert said != before
+    store.close()
+    monkeypatch.undo()
+    lose(tmp_path / "store", ["index.db"])
+    store = Store(tmp_path / "store", SMALL)
+    assert "flags and dates of 1 messages" in str(store.recovery.events)
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
+    assert figures(store)[1:] == said[1:] and check(store) == []
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["index.db", "cache.db"])
+def test_what_has_been_looked_through_is_not_read_again(name, tmp_path, monkeypatch):
+    make(tmp_path / "store")
+    lose(tmp_path / "store", [name])
+    looked = []
+    monkeypatch.setattr(pages, "look", lambda folder: looked.append(folder) or "")
+    store = Store(tmp_path / "store", SMALL)
+    assert looked == [] and [event.lost for event in store.recovery.events.values()] == [{name: "is missing"}]
+    store.close()
+
+
+@pytest.mark.parametrize(("harmed", "deep"), [("missing", False), ("page", False), ("suspect", True), ("log", True)])
+def test_how_tables_hang_together_is_looked_at_where_more_than_pages_may_be_wrong(harmed, deep, tmp_path, monkeypatch):
+    make(tmp_path / "store")
+    folder = tmp_path / "store" / INDEX
+    table = folder / "index.db"
+    if harmed == "missing":
+        table.unlink()
+    elif harmed == "page":
+        with table.open("r+b") as file:
+            file.seek(32768 + 100)
+            file.write(b"junk")
+    elif harmed == "suspect":
+        (folder / "suspect").write_text("a page of a wrong type")
+        table.unlink()
+    else:
+        next(folder.glob("log.*")).unlink()
+    given = []
+    mend = damage.mend
+    monkeypatch.setattr(damage, "mend", lambda *args, **options: given.append(options) or mend(*args, **options))
+    store = Store(tmp_path / "store", SMALL)
+    assert [options["deep"] or options["cut"] or harmed == "log" for options in given] == [deep] and check(store) == []
+    store.close()
 
 
 @pytest.mark.parametrize("names", [[""], ["index.db"]])
@@ -221,6 +297,19 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
 
 
 # Counting
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_digests_are_among_others(seed):
+    """In any order, and where many begin with the same octets."""
+    random = Random(seed)
+    some = [bytes(8 * (seed % 2)) + random.randbytes(32 - 8 * (seed % 2)) for _ in range(100)]
+    some[1:9] = [some[0][:8] + random.randbytes(24) for _ in range(8)]
+    mids, others = random.sample(some, 70), random.sample(some, 60)
+    if seed > 2:
+        others.sort()
+    found = claims.places_among(*(np.frombuffer(b"".join(each), "V32") for each in (mids, others)))
+    assert found.tolist() == [others.index(mid) if mid in others else -1 for mid in mids]
+
 
 def test_what_is_counted_of_message_files(tmp_path, monkeypatch):
     """Serials that have a place of their own, and those that are too large, by hand."""
