@@ -305,7 +305,7 @@ class Refill:
             mid, record = known.mids[at].tobytes(), known.record(at)
             places = solve(record.references - references, record.check - check & (1 << 64) - 1, set(), possible)
             for place, uid in places or ():
-                found.setdefault(MailboxId(place), []).append((uid, mid, self.partition.refs.complete(mid, record)))
+                found.setdefault(MailboxId(place), []).append((uid, mid, record))
         for mailbox, rows in found.items():
             with contextlib.suppress(StoreError):       # a damaged chunk: as above
                 self.gathered.add(mailbox, self.partition.transact(
