@@ -12,7 +12,7 @@ import os
 import select
 import shutil
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from attrs import define, field
 from berkeleydb import db
 
 from mboxlist.disk import sync_folder
-from mboxlist.pages import bad_pages
+from mboxlist.pages import bad_pages, have_checksums
 from mboxlist.traces import (
     LOADING,
     NEWEST,
@@ -33,6 +33,7 @@ from mboxlist.traces import (
     has_whole_tables,
     known_tables,
     logs,
+    mark_clean,
     missing,
     newest,
     tables,
@@ -103,15 +104,16 @@ def _recover(folder: Path, *, fatal: bool) -> Any:
     return env
 
 
-def _verified(folder: Path) -> dict[str, str]:
+def _verified(folder: Path, *, deep: bool) -> dict[str, str]:
     every = sorted(tables(folder), key=lambda path: path.stat().st_size, reverse=True)
     with ThreadPoolExecutor(2) as readers:          # nearly all of the work is done outside of Python
-        return {path.name: wrong for path, wrong in zip(every, readers.map(_wrong, every), strict=True) if wrong}
+        return {path.name: wrong for path, wrong in zip(
+            every, readers.map(lambda table: _wrong(table, deep=deep), every), strict=True) if wrong}
 
 
-def _wrong(table: Path) -> str:
+def _wrong(table: Path, *, deep: bool) -> str:
     wrong = bad_pages(table)
-    if not wrong:
+    if not wrong and (deep or not have_checksums(table)):
         try:
             db.DB().verify(str(table))
         except db.DBError as error:
@@ -119,8 +121,13 @@ def _wrong(table: Path) -> str:
     return wrong
 
 
-def look_through(folder: Path, *, recover: bool = True, fatal: bool = False) -> dict[str, str] | None:
-    """What is wrong, by table, after recovery; "" stands for the log. None when recovery fails. Reads everything."""
+def look_through(folder: Path, *, recover: bool = True, fatal: bool = False, deep: bool = True
+                 ) -> dict[str, str] | None:
+    """What is wrong, by table, after recovery; "" stands for the log. None when recovery fails. Reads everything.
+
+    Unless it is to look `deep`, it takes pages that agree with their checksums for what they should be, as any start
+    does: how they hang together takes six times as long to look at.
+    """
     def work() -> dict[str, str]:
         before = end_of_log(folder)
         end = (0, 0)
@@ -129,7 +136,7 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False) -> 
             status = env.log_stat()
             end = status["cur_file"], status["cur_offset"]
             env.close()
-        found = _verified(folder)
+        found = _verified(folder, deep=deep)
         known = known_tables(folder)
         found |= {name: "is missing" for name in known if not (folder / name).is_file()}
         found |= {name: "is not the table that was there" for name, identity in known.items()
@@ -163,35 +170,41 @@ def set_aside(folder: Path, aside: Path) -> None:
     sync_folder(folder.parent)
 
 
-def bring(aside: Path, folder: Path, paths: Iterable[Path]) -> None:
-    """Copies of these files, in an environment that has nothing else."""
+def bring(aside: Path, folder: Path, paths: Iterable[Path], *, shared: Container[str] = ()) -> None:
+    """Copies of these files, in an environment that has nothing else. Those of `shared` names are not copied where they
+    can have a second name."""
     for path in (*tables(folder), *logs(folder), *folder.glob("__db.*"), *folder.glob(f"*{LOADING}")):
         path.unlink()
     for path in paths:
+        if path.name in shared:
+            with contextlib.suppress(OSError):
+                os.link(path, folder / path.name)
+                continue
         shutil.copyfile(path, folder / path.name)
     for name in (TABLES, NEWEST):
         with contextlib.suppress(OSError):
             shutil.copyfile(aside / name, folder / name)
 
 
-def mend(folder: Path, aside: Path, *, cut: bool = False) -> Mended:
+def mend(folder: Path, aside: Path, *, cut: bool = False, deep: bool = True, shared: Container[str] = ()) -> Mended:
     """Make an environment from what is whole of the one that was set aside. `cut`: its log has been cut off already.
-    Raises OSError."""
+    `deep`: see `look_through`; without its whole log tables are always looked at so. `shared` tables are of no more use
+    in what was set aside, once there are the new ones. Raises OSError."""
     done = Mended(aside)
     whole = has_whole_tables(aside)
     if has_all_logs(aside) and not cut:
         bring(aside, folder, logs(aside))
         if look_through(folder, fatal=True) == {}:
-            return _done(done, folder, "its own log, from the beginning", exact=True)
+            return _done(done, folder, "its own log, from the beginning", exact=True, clean=True)
     there = tables(aside)
     with_log = bool(logs(aside)) and not cut and not any(what.startswith("log.") for what in missing(aside))
     bad: dict[str, str] | None = None
     for _ in range(2 if with_log else 0):
-        bring(aside, folder, [*logs(aside), *(path for path in there if path.name not in (bad or {}))])
-        wrong = look_through(folder)
+        bring(aside, folder, [*logs(aside), *(path for path in there if path.name not in (bad or {}))], shared=shared)
+        wrong = look_through(folder, deep=deep)
         if wrong is not None and "" not in wrong:
             done.lost = {**(bad or {}), **wrong}
-            return _done(done, folder, "its tables and its log", exact=not done.lost)
+            return _done(done, folder, "its tables and its log", exact=not done.lost, clean=True)
         bad = _verified_apart(aside)
     bad = _verified_apart(aside) if bad is None else bad
     bring(aside, folder, [path for path in there if path.name not in bad])
@@ -209,7 +222,8 @@ def _verified_apart(folder: Path) -> dict[str, str]:
     return found if found is not None else {path.name: "cannot be read" for path in tables(folder)}
 
 
-def _done(done: Mended, folder: Path, source: str, *, exact: bool = False) -> Mended:
+def _done(done: Mended, folder: Path, source: str, *, exact: bool = False, clean: bool = False) -> Mended:
+    """`clean`: it has been recovered and looked through; who opens it need not do that again."""
     done.source, done.exact = source, exact
     for name in done.lost:
         (folder / name).unlink(missing_ok=True)
@@ -217,6 +231,8 @@ def _done(done: Mended, folder: Path, source: str, *, exact: bool = False) -> Me
         path.unlink()
     for name in (TABLES, NEWEST):                       # made anew by who opens it
         (folder / name).unlink(missing_ok=True)
+    if clean:
+        mark_clean(folder)
     sync_folder(folder)
     return done
 

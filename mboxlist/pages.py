@@ -56,6 +56,12 @@ def bad_pages(table: Path) -> str:
     return ""
 
 
+def have_checksums(table: Path) -> bool:
+    """Whether every page of the table has one."""
+    with table.open("rb") as file:
+        return bool(file.read(512)[26] & _CHECKED)
+
+
 def _field(pages: NDArray[np.uint8], where: slice) -> NDArray[Any]:
     """A number of 4 octets of each page."""
     return np.ascontiguousarray(pages[:, where]).view("<u4")[:, 0]

@@ -93,7 +93,8 @@ class Counts:
         return cls(serial[starts], np.diff(starts, append=len(serial)), checks)
 
     def differing(self, partition: Partition, txn: Txn = None) -> Iterator[tuple[bytes, MessageRecord, int, int]]:
-        """The messages of which messages.db says otherwise: digest, record, what was counted, sum of the marks."""
+        """The messages of which messages.db says otherwise: digest, record as it is stored, what was counted, sum of
+        the marks."""
         self.known = np.zeros(len(self.serials), np.bool_)
         for mids, said in partition.refs.all_figures(BATCH, txn):
             references, checks = self._find(said["serial"])
@@ -176,7 +177,8 @@ def gather(partition: Partition) -> Evidence:
         missing = record.references - references
         found = solve(missing, record.check - check & _MASK, claimed.get(mid, set()), possible)
         if found is not None:
-            evidence.placed.update((reference, (mid, record)) for reference in found)
+            known = partition.refs.complete(mid, record)
+            evidence.placed.update((reference, (mid, known)) for reference in found)
         elif missing > 0:
             evidence.open[mid] = missing
     return evidence

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import asdict, field, fields, frozen
+from attrs import asdict, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.disk import sync_folder
@@ -115,7 +115,7 @@ class Head:
             raise ValueError("the head is nested too deep") from error
         if not isinstance(values, dict):
             raise ValueError("the head is no object")
-        known = {item.name: values[item.name] for item in fields(cls) if item.name in values}
+        known = {name: values[name] for name in FORM if name in values}
         for name, value in known.items():
             if not FORM[name](value):
                 raise ValueError(f"{name} is not what it should be")

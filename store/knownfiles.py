@@ -16,7 +16,7 @@ from attrs import define, evolve
 
 from mboxlist.bulk import Load
 from store.bulkrows import files_of, give_files
-from store.claims import Claims, Digests, is_among
+from store.claims import Claims, Digests, Known, places_among
 from store.errors import Problem, StoreError
 from store.index import ROW
 from store.loading import tidy
@@ -46,7 +46,7 @@ class KnownFiles:
     event: "Event"
     lost: set[str]
     claims: Claims
-    known: dict[bytes, MessageRecord]
+    known: Known
     broken: bool
     whole: bool
 
@@ -54,31 +54,27 @@ class KnownFiles:
         """Do it, and say which files are missing, and which nothing refers to. Raises StoreError."""
         claims, known = self.claims, self.known
         names = self._names()
-        there = is_among(claims["mid"], names)
-        if not known:
+        places = places_among(names, claims["mid"])
+        unknown: list[bytes] = names[places < 0].tolist()           # the message files that no record refers to
+        if not len(known.mids):
             self._put_all()
+            there = np.zeros(len(claims), np.bool_)
+            there[places[places >= 0]] = True
             gone = [mid for mid, serial in zip(claims["mid"][~there].tolist(), claims["serial"][~there].tolist(),
                                                strict=True) if self.partition.files.locate(mid, serial) is None]
-            self._tell(names, [], gone)
+            self._tell(unknown, [], gone)
             return
         changed: list[tuple[bytes, MessageRecord]] = []
-        gone = []
-        columns = (claims[name].tolist() for name in ("mid", "serial", "references", "check", "size"))
-        for mid, serial, references, check, size, is_there in zip(*columns, there.tolist(), strict=True):
-            record = known.pop(mid, None)
-            if record is None:
-                record = MessageRecord(serial, references, size or self._octets(mid, serial), UNSEEN_TRACE, 0, check)
-            elif self.broken or (record.references, record.check) == (references, check):
-                continue
-            else:
-                record = evolve(record, references=references, check=check, released=0)
-            if not is_there and self.partition.files.locate(mid, serial) is None:
-                gone.append(mid)
-            changed.append((mid, record))
-        if not self.broken:
-            changed += [(mid, evolve(record, references=0, check=0, released=0))       # its file stays
-                        for mid, record in known.items() if record.references or record.check]
-        self._tell(names, changed, gone)
+        for claim in claims[places_among(claims["mid"], known.mids) < 0]:
+            mid, (serial, references, check, size) = claim["mid"].tobytes(), (
+                int(claim[name]) for name in ("serial", "references", "check", "size"))
+            changed.append((mid, MessageRecord(serial, references, size or self._octets(mid, serial), UNSEEN_TRACE, 0,
+                                               check)))
+        if not self.broken:                     # the file of one to which nothing refers stays
+            changed += [(known.mids[at].tobytes(), evolve(known.record(at), references=references, check=check,
+                         released=0)) for at, references, check in known.differing(claims)]
+        self._tell(unknown, changed, [mid for mid, record in changed if record.references
+                                    and self.partition.files.locate(mid, record.serial) is None])
 
     def _put_all(self) -> None:
         """Records of all these files, of which nothing was known: millions of them. Raises OSError."""
@@ -95,9 +91,8 @@ class KnownFiles:
             load.end()
             partition.env.exchange(table, load.file)
 
-    def _tell(self, names: Digests, changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
-        unknown = self._unknown(names, self.claims)
-        self._put(changed + [(mid, record) for mid, record in self._expunged(unknown) if mid not in self.known])
+    def _tell(self, unknown: list[bytes], changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
+        self._put(changed + list(self._expunged(unknown)))
         left = [mid for mid in unknown if self.partition.refs.find(mid, raw=True) is None]
         if left:
             self.event.missing.append(f"{len(left)} message files belong to no mailbox; they stay where they are, and "
@@ -122,16 +117,10 @@ class KnownFiles:
             partition.transact(work)
             tidy(partition)
 
-    @staticmethod
-    def _unknown(names: Digests, claims: Claims) -> list[bytes]:
-        """The message files that no record refers to."""
-        unknown: list[bytes] = names[~is_among(names, claims["mid"])].tolist()
-        return unknown
-
     def _expunged(self, unknown: list[bytes]) -> Iterator[tuple[bytes, MessageRecord]]:
         """Those of them that had been expunged, as far as that is certain, with what must be known of them: they wait
         for the purge, from now on. Every other file may be all that is left of a message."""
-        if not unknown or "messages.db" not in self.lost:
+        if not unknown or "messages.db" not in self.lost or len(self.known.mids):
             return
         certain: set[bytes] = set(unknown)
         if not self.whole:
@@ -168,18 +157,22 @@ def _digests(names: list[str]) -> bytes:
 
 # In the background
 
-def uncached(store: "Store") -> Iterator[tuple[str, bytes]]:
-    """The messages without cache records, on partitions that may have some; the digest is empty at the end of each."""
+def uncached(store: "Store") -> Iterator[tuple[str, bytes | None]]:
+    """The messages without cache records, on partitions that may have some; None after each of the pieces in which they
+    are looked for, so that the search can be left off there; the digest is empty at the end of each partition."""
     for name, partition in store.partitions.items():
         if (partition.folder / "index" / UNCACHED).exists():
-            for mid in lost_cached(partition):
-                yield name, mid
+            for lost in lost_cached(partition):
+                yield from ((name, mid) for mid in lost)
+                yield name, None
             yield name, b""
 
 
-def cache_one(store: "Store", item: tuple[str, bytes]) -> int:
+def cache_one(store: "Store", item: tuple[str, bytes | None]) -> int:
     """Look at one message file, and make its cache record."""
     partition, mid = store.partitions[item[0]], item[1]
+    if mid is None:
+        return 0
     if not mid:
         (partition.folder / "index" / UNCACHED).unlink(missing_ok=True)
         log.info("every message on partition %s has a cache record again", item[0])

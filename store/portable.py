@@ -5,6 +5,7 @@ It has them in memory (`Unwritten`); what one that was killed did not write `rec
 """
 
 import logging
+import math
 import threading
 import time
 from base64 import b64encode
@@ -61,6 +62,12 @@ class Unwritten:
         with self._lock:
             self.names.setdefault(entry.id, set()).add(entry.name)
         self.changed.add(entry.id)
+
+    def forget(self) -> None:
+        """None has changed so far but for what `reconcile` finds."""
+        with self._lock:
+            self.names.clear()
+        self.changed.clear()
 
     def take(self) -> list[int]:
         """All that are to be written now; those that failed last time at the end."""
@@ -216,17 +223,19 @@ def write_changed(store: "Store", *, hurry: bool = False) -> int:
     return sum(write_round(store, partition, hurry=hurry) for partition in store.partitions.values())
 
 
-def write_what_is_left(store: "Store") -> None:
-    """The process leaves the store. What it could not write is left to `reconcile`.
+def write_what_is_left(store: "Store", seconds: float | None = None) -> None:
+    """The process leaves the store, and begins with nothing more after so many seconds. What it could not write is left
+    to `reconcile`.
 
     Where another process died, its locks may keep everybody waiting, and `reconcile` will look at everything anyway.
     """
     if look(store.root / "run")[1]:
         return
     partitions = tuple(store.partitions.values())
+    until = math.inf if seconds is None else time.monotonic() + seconds
     for partition in (*partitions, *partitions):        # what has moved keeps its old file until the new one is there
         partition.unwritten.stop.set()
-        write_round(store, partition, hurry=True)
+        write_round(store, partition, hurry=True, until=until)
     for partition in partitions:
         try:
             if partition.unwritten.changed:
@@ -235,9 +244,10 @@ def write_what_is_left(store: "Store") -> None:
             log.exception("some store.idx on partition %s are not up to date", partition.name)
 
 
-def write_round(store: "Store", partition: "Partition", *, hurry: bool = False) -> int:
-    """The same for one partition."""
-    return _Round(store, partition, hurry=hurry).run()
+def write_round(store: "Store", partition: "Partition", *, hurry: bool = False, until: float = math.inf) -> int:
+    """The same for one partition. It leaves off when the process is to leave the store, unless it is to `hurry`, and at
+    that time (of the monotonic clock)."""
+    return _Round(store, partition, hurry=hurry, until=until).run()
 
 
 @frozen
@@ -253,11 +263,12 @@ class _Round:
     """The mailboxes of a partition that have changed, written in batches that share a sync before their files get their
     names; another one is for all of them in the end."""
 
-    def __init__(self, store: "Store", partition: "Partition", *, hurry: bool) -> None:
+    def __init__(self, store: "Store", partition: "Partition", *, hurry: bool, until: float) -> None:
         self._store = store
         self._partition = partition
         self._unwritten = partition.unwritten
         self._hurry = hurry
+        self._until = until
         self._todo = self._unwritten.take()
         self._single = len(self._todo) <= ONE_BY_ONE
         self._sync = store.settings.sync != "none"
@@ -269,6 +280,10 @@ class _Round:
         done = count = 0
         try:
             while done < len(self._todo):
+                if self._unwritten.stop.is_set() and not self._hurry or time.monotonic() >= self._until:
+                    self._unwritten.changed.update(self._todo[done:])
+                    self._todo = self._todo[:done]
+                    break
                 begun, self._octets = time.monotonic(), 0
                 batch = sorted(self._todo[done:done + BATCH])       # locked in this order by all
                 self._todo[done:done + BATCH] = batch

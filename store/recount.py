@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CACHED = 1000               # messages whose cache records are looked at at a time
+PURGED = 10_000             # the same, whether they should wait for the purge
 # Of a record: its mark; and of its message file the digest, and what messages.db says.
 USES = np.dtype([("mark", "<u8"), ("mid", "V32"), ("serial", "<u8"), ("references", "<u4"), ("check", "<u8"),
                  ("size", "<u8"), ("trace", "<u4")])
@@ -311,18 +312,20 @@ def _take_up(partition: Partition, counts: Counts, unknown: NDArray[np.uint64], 
 def recount_purge(partition: Partition) -> list[Correction]:
     """Have everything wait for the purge that was released."""
     waiting = set(partition.refs.waiting(FOREVER))
-    done = []
-    for mid, record in partition.refs.all(raw=True):
-        if record.released and not record.references and (record.released, mid) not in waiting:
-            transact(partition.env, lambda txn, mid=mid: partition.refs.list_for_purge(mid, txn))  # type: ignore[misc]
-            done.append(Correction("it was released, and did not wait for the purge", f"message {mid.hex()}"))
-    return done
+    missing = []
+    for mids, said in partition.refs.all_figures(PURGED):
+        for at in np.flatnonzero((said["released"] != 0) & (said["references"] == 0)).tolist():
+            if (int(said["released"][at]), mids[at]) not in waiting:
+                missing.append(mids[at])
+    for mid in missing:
+        transact(partition.env, lambda txn, mid=mid: partition.refs.list_for_purge(mid, txn))       # type: ignore[misc]
+    return [Correction("it was released, and did not wait for the purge", f"message {mid.hex()}") for mid in missing]
 
 
 def _rebuild_cached(partition: Partition) -> list[Correction]:
     """Make lost cache records anew. What has no file is left out."""
     done = []
-    for mid in lost_cached(partition):
+    for mid in chain.from_iterable(lost_cached(partition)):
         row = np.zeros(1, ROW)
         row["mid"] = mid
         try:
@@ -333,12 +336,14 @@ def _rebuild_cached(partition: Partition) -> list[Correction]:
     return done
 
 
-def lost_cached(partition: Partition) -> Iterator[bytes]:
-    """The messages that are in use and have no cache record of their own. No cursor stays open between two."""
+def lost_cached(partition: Partition) -> Iterator[list[bytes]]:
+    """The messages that are in use and have no cache record of their own, of some messages at a time: often none. No
+    cursor stays open between two."""
     start = b""
     while batch := list(islice(partition.refs.all(start=start, raw=True), CACHED)):
-        for mid, record in batch:
-            cached = partition.cached([record.serial])[0]
-            if record.references and (cached is None or cached.mid != mid or cached.trace != record.trace):
-                yield mid
+        used = [(mid, record) for mid, record in batch if record.references]
+        mids = [mid for mid, _ in used]
+        figures = np.array([(record.serial, record.trace) for _, record in used], np.uint64).reshape(-1, 2)
+        sound = partition.are_cached(figures[:, 0], mids, figures[:, 1])
+        yield [mids[at] for at in np.flatnonzero(~sound).tolist()]
         start = batch[-1][0] + b"\0"

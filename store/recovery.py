@@ -25,7 +25,7 @@ from attrs import asdict, define, field
 from mboxlist import damage, traces
 from mboxlist.damage import Mended
 from mboxlist.disk import sync_folder
-from mboxlist.kv import Damaged, Failure, LogCut
+from mboxlist.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
 from store.ready import adopt, make_folders
 from store.settings import Settings
@@ -40,6 +40,7 @@ REPORTS = "recovered"
 MENDING = "mending"         # the file in the store's folder that is there while environments are made anew
 LIST = "mboxlist"           # the folder of the list's environment
 MAIN = frozenset({"index.db", "state.db", "messages.db", "mailboxes.db", "users.db"})     # better older than none
+EXPENDABLE = frozenset({"cache.db"})        # comes from message files; nothing of it changes before the store is open
 PAST_THE_END = "BDB2509"    # what Berkeley DB says of tables that are newer than the log
 KEPT = 2                    # damaged environments that are kept, of each
 FEWER = 6                   # times that a snapshot is tried with fewer files of the log
@@ -90,17 +91,18 @@ class Recovery:
         folder = self.root / environment
         allow(folder, self.notes)
         begun = self._cut_off(environment)
+        deep = begun is not None or bool(traces.marks(folder))
         found, cut = (str(begun["found"]), bool(begun["cut"])) if begun else (self.wrong(environment), False)
         for _ in range(2):
             if not found:
                 try:
                     return open()
                 except LogCut as error:
-                    found, cut = str(error), True
+                    found, cut, deep = str(error), True, True
                 except (Damaged, Failure) as error:
-                    found, cut = str(error), PAST_THE_END in str(error)
+                    found, cut, deep = str(error), PAST_THE_END in str(error), not isinstance(error, BadPages)
             aside = self.root / begun["aside"] if begun else None
-            self._mend(environment, found.replace(f"{folder}: ", ""), cut, aside)
+            self._mend(environment, found.replace(f"{folder}: ", ""), cut, aside, deep=deep)
             found, begun = "", None
         return open()
 
@@ -158,8 +160,9 @@ class Recovery:
         mine = [partitions] if environment == LIST else [(self.root / environment).parent]
         return any(read_epoch(place) for each in mine for place in (each.iterdir() if environment == LIST else [each]))
 
-    def _mend(self, environment: str, found: str, cut: bool, aside: Path | None) -> None:
-        """Make it anew. `aside`: it has been set aside already, and what is in its place is half made."""
+    def _mend(self, environment: str, found: str, cut: bool, aside: Path | None, *, deep: bool) -> None:
+        """Make it anew. `aside`: it has been set aside already, and what is in its place is half made. `deep`: see
+        `damage.look_through`."""
         folder = self.root / environment
         log.error("%s is damaged (%s): it is made anew from what there is", environment, found)
         event = self.events[environment] = Event(environment, found)
@@ -172,7 +175,8 @@ class Recovery:
                 self._begin(environment, aside, event.found, cut)
                 damage.set_aside(folder, aside)
             event.aside = str(aside)
-            done = self._from_snapshot(environment, aside, cut) or damage.mend(folder, aside, cut=cut)
+            done = self._from_snapshot(environment, aside, cut) or damage.mend(folder, aside, cut=cut, deep=deep,
+                                                                               shared=EXPENDABLE)
             poor = done.source == "nothing" or MAIN & done.lost.keys()
             if not done.exact and poor and self._has_snapshot(environment):
                 done = self.from_old_snapshot(environment, aside) or damage.mend(folder, aside, cut=cut)

@@ -18,7 +18,7 @@ from mboxlist.bulk import Load
 from mboxlist.entry import MailboxEntry, MailboxId
 from store import idxfile
 from store.bulkrows import chunks_of, give_rows
-from store.claims import Claims, Gathered
+from store.claims import Claims, Gathered, Known, places_among
 from store.errors import StoreError
 from store.evidence import Possible, solve
 from store.idxfile import Remains
@@ -65,6 +65,7 @@ class Refill:
     bare: bool = field(init=False)              # index or figures have been lost
     anew: bool = field(init=False)              # there was nothing
     fresh: bool = field(init=False)             # there are no records: all are written here
+    logged: set[int] = field(init=False)        # mailboxes of which it is known what was expunged
     gathered: Gathered = field(init=False)
     broken: int = 0                             # chunks that cannot be used
 
@@ -73,6 +74,7 @@ class Refill:
         self.lost = {table.name for table in self.partition.env.every_table()} if self.anew else set(self.event.lost)
         self.bare = bool(self.lost & {"index.db", "state.db"})
         self.fresh = "index.db" in self.lost
+        self.logged = self.partition.vanished.mailboxes()
         self.gathered = Gathered(self.partition)
 
     def run(self) -> None:
@@ -86,9 +88,10 @@ class Refill:
             self._mailboxes(here)
         if "quota.db" in self.lost or event.logs_lost:
             set_limits(partition, limits_of(self.found, partition.name))
-        self._messages()
+        if self.bare or event.logs_lost or "messages.db" in self.lost:
+            self._messages()
         recount_quota(partition)
-        if not self.anew:
+        if not self.anew and ("purge.db" in self.lost or event.logs_lost):
             recount_purge(partition)
         drop_names(partition, self.recovery.adopted.get(partition.name, []))
         if self.lost & {"messages.db", "index.db", "state.db", "cache.db"} or event.logs_lost:
@@ -176,7 +179,8 @@ class Refill:
                 if int(item["reader"]) < len(source.head.readers):
                     txn.put_own(entry.id, int(item["chunk"]), source.head.readers[int(item["reader"])], item["own"])
         if "uidls.db" in self.lost or newer:
-            partition.uidls.forget(entry.id, txn.handle)
+            if "uidls.db" not in self.lost:
+                partition.uidls.forget(entry.id, txn.handle)
             partition.uidls.put(entry.id, of_rows(left.uidls, rows), txn.handle)
         return rows
 
@@ -216,7 +220,7 @@ class Refill:
         made = evolve(base, uidvalidity=entry.uidvalidity, uidnext=uidnext, highestmodseq=highest, changed=highest,
                       log_since=highest, logged=0, epoch=epoch, removed=removed, moving=False, keywords=keywords,
                       recent=min(max(base.recent, source.head.recent if source else 1), uidnext))
-        if not self.anew:
+        if entry.id in self.logged:
             partition.vanished.forget(entry.id, txn.handle)
         txn.set_state(entry.id, None, counted(made, rows))
 
@@ -226,15 +230,14 @@ class Refill:
         """Have the partition know every message file that records refer to, with their references."""
         partition = self.partition
         claims = self._claims()
-        known = {} if self.anew else dict(partition.refs.all(raw=True))
-        last = max((record.serial for record in known.values()), default=0)
+        known = Known.of(partition)
         serials = claims["serial"][claims["serial"] < _SERIALS]
-        last = max(last, int(serials.max(initial=0)), partition.first_free_serial() - 1)
-        partition.skip_to(partition.epoch, last)
+        last = max(int(each.max(initial=0)) for each in (known.stored["serial"], serials))
+        partition.skip_to(partition.epoch, max(last, partition.first_free_serial() - 1))
         if self._fit(claims, known):
             claims = self._claims(again=True)
-        if (self.bare or self.event.logs_lost) and "messages.db" not in self.lost and self._evidence(known):
-            claims = self._claims(again=True)
+        if (self.bare or self.event.logs_lost) and "messages.db" not in self.lost and self._evidence(claims, known):
+            claims = self.gathered.all()
         if self.broken:
             log.error("partition %s: %d chunks of index records are damaged", partition.name, self.broken)
         KnownFiles(partition, self.event, self.lost, claims, known, broken=bool(self.broken), whole=not (
@@ -252,23 +255,22 @@ class Refill:
         self.broken += not usable
         return usable
 
-    def _fit(self, claims: Claims, known: dict[bytes, MessageRecord]) -> bool:
+    def _fit(self, claims: Claims, known: Known) -> bool:
         """Records say the serials that their files have. Whether there was one that did not."""
-        wrong = self.gathered.clash
-        if not known and not wrong and ((claims["serial"] > 0) & (claims["serial"] < _SERIALS)).all():
+        places = places_among(claims["mid"], known.mids)
+        here, new = places >= 0, claims["serial"][places < 0]
+        if not self.gathered.clash and (claims["serial"][here] == known.stored["serial"][places[here]]).all() and (
+                (new > 0) & (new < _SERIALS) & ~np.isin(new, known.stored["serial"])).all():
             return False
-        serials = {mid: record.serial for mid, record in known.items()}
+        serials = dict(zip(known.mids.tolist(), known.stored["serial"].tolist(), strict=True))
         taken = set(serials.values())
-        for mid, serial in _said(self.partition, claims, every=wrong):
+        for mid, serial in _said(self.partition, claims, every=self.gathered.clash):
             there = serials.get(mid)
             if there is None and (serial in taken or not 0 < serial < _SERIALS):
-                there = serials[mid] = self.partition.next_serial()
+                serials[mid] = self.partition.next_serial()
             elif there is None:
-                there = serials[mid] = serial
+                serials[mid] = serial
                 taken.add(serial)
-            wrong |= there != serial
-        if not wrong:
-            return False
         for mailbox, state in list(self.partition.all_states()):
             def work(txn: WriteTxn, mailbox: MailboxId = mailbox, state: MailboxState = state) -> None:
                 rows = txn.load(mailbox)
@@ -287,31 +289,33 @@ class Refill:
 
     # Records that the index does not have
 
-    def _evidence(self, known: dict[bytes, MessageRecord]) -> bool:
+    def _evidence(self, claims: Claims, known: Known) -> bool:
         """Records that neither the index nor `store.idx` has: `messages.db` knows where they were. Whether any was
         found."""
-        by_id = {source.head.id: source for source in self.found}
-        counts = self.gathered.counts()
-        states = dict(self.partition.all_states())
-        differing = list(counts.differing(self.partition))
+        differing = list(known.differing(claims))
         if not differing:
             return False
+        by_id = {source.head.id: source for source in self.found}
+        states = dict(self.partition.all_states())
         firsts = {mailbox: by_id[mailbox].head.uidnext if mailbox in by_id else 1 for mailbox in states}
         possible = Possible.of((mailbox, firsts[mailbox], min(state.uidnext, firsts[mailbox] + UNSEEN))
                                for mailbox, state in states.items())
         found: dict[MailboxId, list[tuple[int, bytes, MessageRecord]]] = {}
-        for mid, record, references, check in differing:
+        for at, references, check in differing:
+            mid, record = known.mids[at].tobytes(), known.record(at)
             places = solve(record.references - references, record.check - check & (1 << 64) - 1, set(), possible)
             for place, uid in places or ():
                 found.setdefault(MailboxId(place), []).append((uid, mid, record))
         for mailbox, rows in found.items():
             with contextlib.suppress(StoreError):       # a damaged chunk: as above
-                self.partition.transact(lambda txn, mailbox=mailbox, rows=rows: self._add(     # type: ignore[misc]
-                    mailbox, rows, states[mailbox], txn))
+                self.gathered.add(mailbox, self.partition.transact(
+                    lambda txn, mailbox=mailbox, rows=rows: self._add(     # type: ignore[misc]
+                        mailbox, rows, states[mailbox], txn)))
         return bool(found)
 
     def _add(self, mailbox: MailboxId, found: list[tuple[int, bytes, MessageRecord]], state: MailboxState, txn: WriteTxn
-             ) -> None:
+             ) -> Rows:
+        """The records that these are."""
         old = txn.load(mailbox)
         made = np.zeros(len(found), ROW)
         for row, (uid, mid, record) in zip(made, sorted(found), strict=True):
@@ -327,6 +331,7 @@ class Refill:
         txn.set_state(mailbox, None, counted(evolve(state, highestmodseq=highest, changed=highest, log_since=highest,
                                                     uidnext=max(state.uidnext, int(rows["uid"][-1]) + 1)), rows))
         self.event.missing.append(f"flags and dates of {len(made)} messages in mailbox {mailbox}")
+        return made
 
     # The report
 

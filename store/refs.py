@@ -10,7 +10,6 @@ import logging
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,9 +74,12 @@ class References:
         self._purge = purge
         self._look = look
 
-    def _record(self, mid: bytes, data: bytes) -> MessageRecord:
-        record = MessageRecord.from_bytes(data)
+    def complete(self, mid: bytes, record: MessageRecord) -> MessageRecord:
+        """A record as it is stored, with what its file says if nobody has looked at that."""
         return record if record.trace != UNSEEN_TRACE else self._look(mid, record)
+
+    def _record(self, mid: bytes, data: bytes) -> MessageRecord:
+        return self.complete(mid, MessageRecord.from_bytes(data))
 
     def _stored(self, mid: bytes, data: bytes) -> bytes:
         """The same, as it would be stored."""
@@ -189,7 +191,7 @@ class References:
 
     def list_for_purge(self, mid: bytes, txn: "Txn") -> None:
         """Have a file that was released on the purge list."""
-        record = self.find_to_change(mid, txn)
+        record = self.find_to_change(mid, txn, raw=True)
         if record is not None and record.released and not record.references:
             self._purge.put(_DUE.pack(record.released) + mid, b"", txn)
 
@@ -209,11 +211,10 @@ class References:
             self.messages.delete(mid, txn)
 
     def all_figures(self, most: int, txn: "Txn" = None) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
-        """The digests of all message files that are known, in order, so many at a time, and their records."""
-        rows = self.messages.scan(b"", None, txn, hold=txn is not None)
-        while some := list(islice(rows, most)):
-            yield [mid for mid, _ in some], np.frombuffer(
-                b"".join([self._stored(mid, data) for mid, data in some]), STORED)
+        """The digests of all message files that are known, in order, so many at a time, and their records as they are
+        stored: no file is looked at."""
+        for mids, stored in self.messages.pieces(most, txn):
+            yield mids, np.frombuffer(b"".join(stored), STORED)
 
     def all(self, txn: "Txn" = None, start: bytes = b"", end: bytes | None = None, *, raw: bool = False
             ) -> Iterator[tuple[bytes, MessageRecord]]:

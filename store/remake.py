@@ -67,6 +67,8 @@ class _Remaking:
         self.by_id = {source.head.id: source for source in self.found}
         if event is not None:
             self._list(event)
+            for partition in store.partitions.values():
+                partition.unwritten.forget()        # it has written every row; `reconcile` looks at every file
         for name, partition in store.partitions.items():
             there = self.events.get(f"partitions/{name}/index")
             if there is not None:
@@ -178,15 +180,16 @@ class _Remaking:
 
 def _sources(folder: Path, findings: list[Finding]) -> Iterator[Source]:
     """What the heads of all `store.idx` of a partition say: their records are read later, once."""
+    partition = folder.name
     for parent, folders, names in os.walk(folder / "users"):
         folders.sort()
         if NAME not in names:
             continue
-        path = Path(parent) / NAME
+        path = Path(os.path.join(parent, NAME))
         source = None
         with contextlib.suppress(StoreError, ValueError):
             head = idxfile.read_head(path)
-            source = Source(folder.name, path, head, MailboxName.parse(head.name))
+            source = Source(partition, path, head, MailboxName.parse(head.name))
         source = source or read_source(folder, path, findings)[0]
         if source is not None:
             yield source

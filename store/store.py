@@ -193,13 +193,14 @@ class Store:
         (root / "mboxlist").mkdir(mode=0o700)
         sync_folder(root)
 
-    def close(self) -> None:
-        """Leave the store; the last one out leaves it clean."""
+    def close(self, *, within: float | None = None) -> None:
+        """Leave the store; the last one out leaves it clean. `within`: seconds after which no more `store.idx` is begun
+        with; the next to keep house writes the others."""
         if "pasts" in vars(self):
             self.pasts.close()
         if self.gate is not None:
             self.gate.never_waits(never=False)
-        portable.write_what_is_left(self)
+        portable.write_what_is_left(self, within)
         last = self._presence.leaving()
         for partition in self.partitions.values():
             partition.close(clean=last)

@@ -37,7 +37,7 @@ KEEPER = "keeper"
 PERIOD = 600.0          # seconds within which `restarts` are counted
 FIRST_PAUSE = 0.1       # seconds before a restart; doubled for each that follows in the period
 LONGEST_PAUSE = 30.0
-KILL_TIME = 5.0         # seconds that a stop may take longer than the sessions are given
+KILL_TIME = 15.0        # seconds that a stop may take longer than the sessions are given: a full cache is written
 LOOK = 1.0              # seconds between two looks for tools that died in the store
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)

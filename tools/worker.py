@@ -38,6 +38,7 @@ from tools.tls import Certificates
 log = logging.getLogger(__name__)
 reactor: Any = _reactor
 
+LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
 _PR_SET_PDEATHSIG = 1
 
 
@@ -50,7 +51,7 @@ def run(orders: Orders) -> None:
     try:
         _serve(orders, opened, _certificates(config, orders.tickets))
     finally:
-        opened.close()
+        opened.close(within=LEAVING)
 
 
 def _certificates(config: Config, tickets: TicketKeys) -> dict[str, Certificates]:

@@ -115,6 +115,19 @@ def test_scans_are_in_order_and_end_where_told(tmp_path):
     env.close()
 
 
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 5])
+def test_pieces_are_all_rows_in_order(most, tmp_path):
+    env = opened(tmp_path / "env")
+    table = env.table("t.db")
+    assert list(table.pieces(most)) == []
+    rows = [(b"a", b"1"), (b"b", b"2"), (b"bb", b"3"), (b"c", b"4")]
+    transact(env, lambda txn: [table.put(key, value, txn) for key, value in reversed(rows)])
+    for pieces in (list(table.pieces(most)), transact(env, lambda txn: list(table.pieces(most, txn)))):
+        assert [row for keys, values in pieces for row in zip(keys, values, strict=True)] == rows
+        assert {len(keys) for keys, _ in pieces[:-1]} <= {most} and 0 < len(pieces[-1][0]) <= most
+    env.close()
+
+
 def test_the_work_of_a_transaction_runs_again_after_a_deadlock(tmp_path):
     env = opened(tmp_path / "env")
     table = env.table("t.db")

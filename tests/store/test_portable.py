@@ -13,6 +13,7 @@ from attrs import evolve
 from mboxlist.kv import transact
 from mboxlist.names import MailboxName
 from store import idxfile, portable, removal
+from store.check import check
 from store.copying import copy_messages
 from store.errors import Problem, StoreError
 from store.expunge import remove
@@ -23,7 +24,7 @@ from store.portable import write_changed, write_round
 from store.reconcile import reconcile
 from store.rights import annotate, set_acl
 from store.store import Store
-from store.userarea import Locks, mark_behind, place, place_of_deleted
+from store.userarea import Locks, behind_marker, mark_behind, place, place_of_deleted
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores import SMALL, deliver, make_store, reopen_after_crash
 
@@ -301,6 +302,45 @@ def test_the_rate_gives_way_before_a_minute_has_passed(tmp_path, monkeypatch):
     deliver(store, ONE, "user/alice/INBOX")
     write_changed(store, hurry=True)
     assert len(pauses) == 1
+    store.close()
+
+
+def many(root, monkeypatch):
+    """A store with more files to write than fit into a batch."""
+    store = make_store(root)
+    write_changed(store)
+    monkeypatch.setattr(portable, "BATCH", 4)
+    for number in range(10):
+        store.create_mailbox(named(f"user/alice/{number}"))
+    return store
+
+
+def test_a_round_is_left_off_between_two_batches_when_the_process_is_to_leave(tmp_path, monkeypatch):
+    """Or a stop would wait until the files of thousands of mailboxes have been written."""
+    store = many(tmp_path / "store", monkeypatch)
+    real, unwritten = portable.sync_file_system, primary(store).unwritten
+
+    def told(folder):
+        unwritten.stop.set()
+        real(folder)
+
+    monkeypatch.setattr(portable, "sync_file_system", told)
+    assert write_changed(store) == 4 and len(unwritten.changed) == 6
+    assert write_changed(store) == 0 and len(unwritten.changed) == 6
+    store.close()
+    store = Store(tmp_path / "store", SMALL)
+    assert all(agrees(store, str(entry.name)) for entry in store.mailboxes.all()) and check(store) == []
+    store.close()
+
+
+def test_what_there_is_no_time_to_write_is_left_to_reconcile(tmp_path, monkeypatch):
+    store = many(tmp_path / "store", monkeypatch)
+    store.close(within=0)
+    store = Store(tmp_path / "store", SMALL)
+    assert store.recovery.events == {} and primary(store).epoch == 1 and len(tree(store)) == 2
+    assert behind_marker(primary(store).folder).exists()
+    reconcile(store)
+    assert all(agrees(store, str(entry.name)) for entry in store.mailboxes.all()) and check(store) == []
     store.close()
 
 

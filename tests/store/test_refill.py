@@ -122,7 +122,7 @@ def test_a_mailbox_that_cannot_be_completed_does_not_keep_the_store_from_startin
         raise StoreError(Problem.CORRUPT)
 
     store = Store(root, SMALL)
-    monkeypatch.setattr(portable, "write_what_is_left", lambda store: None)
+    monkeypatch.setattr(portable, "write_what_is_left", lambda *_: None)
     deliver(store, b"Subject: 2\r\n\r\n2\r\n", str(ALICE), trace=TRACE)
     alice = store.entry(ALICE).id
     store.close()

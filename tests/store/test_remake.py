@@ -7,23 +7,27 @@ import os
 import shutil
 import signal
 from collections import Counter
+from random import Random
 
 import numpy as np
 import pytest
 
-from mboxlist import damage
+from mboxlist import damage, pages
 from mboxlist.kv import salvage
 from mboxlist.names import MailboxName
-from store import claims, knownfiles, refill, uidls
+from store import claims, knownfiles, portable, recount, refill, remains, uidls
 from store.check import check
 from store.claims import Gathered
 from store.copying import copy_messages
 from store.errors import StoreError
 from store.expunge import expunge
 from store.flags import change_flags
+from store.housekeeping import Round, Task
 from store.index import ROW
+from store.reconcile import reconcile
 from store.rights import set_acl
 from store.store import Store
+from store.userarea import behind_marker
 from store.values import Flag, FlagAction, Flags
 from tests.crash import harm
 from tests.support.stores import SMALL, deliver, make_store
@@ -32,6 +36,8 @@ from tests.support.volume import Volume
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
 INDEX = "partitions/primary/index"
+TABLES = [f"{name}.db" for name in ("arrivals", "cache", "heads", "index", "messages", "purge", "quota", "removed",
+                                    "seen", "state", "uidls", "vanished")]
 MAIN = ("index.db", "heads.db", "seen.db", "uidls.db")       # every row of these must come back
 
 
@@ -101,7 +107,7 @@ def is_whole(root, before, said):
         assert {key: after[name].get(key) for key in rows} == rows and len(new) == (2 if name == "index.db" else 0)
 
 
-@pytest.mark.parametrize("names", [[""], ["index.db"], ["messages.db"], ["index.db", "messages.db"],
+@pytest.mark.parametrize("names", [[""], *([name] for name in TABLES), ["index.db", "messages.db"],
                                    ["index.db", "heads.db", "state.db"]])
 def test_every_record_comes_back(names, tmp_path):
     before, said = make(tmp_path / "store")
@@ -111,6 +117,117 @@ def test_every_record_comes_back(names, tmp_path):
     again = Store(tmp_path / "store", SMALL)
     assert not again.recovery.events
     again.close()
+
+
+@pytest.mark.parametrize("name", ["index.db", "messages.db", "state.db"])
+def test_no_message_file_is_opened_before_it_serves(name, tmp_path, monkeypatch):
+    """Nor those that nobody has looked at since an earlier loss."""
+    before, said = make(tmp_path / "store")
+    lose(tmp_path / "store", [""])
+    Store(tmp_path / "store", SMALL).close()
+    lose(tmp_path / "store", [name])
+    looked = []
+    with monkeypatch.context() as patch:
+        patch.setattr(remains, "trace_of", lambda path, mid, likely: looked.append(mid))
+        Store(tmp_path / "store", SMALL).close()
+    assert looked == []
+    is_whole(tmp_path / "store", before, said)
+
+
+def test_a_record_of_which_only_counts_tell_is_itself_counted(tmp_path, monkeypatch):
+    """Neither index nor store.idx has it, and nobody has looked at its file since an earlier loss."""
+    make(tmp_path / "store")
+    lose(tmp_path / "store", [""])
+    store = Store(tmp_path / "store", SMALL)
+    before = figures(store)
+    reconcile(store)
+    monkeypatch.setattr(portable, "write_what_is_left", lambda *_: None)
+    alice, bob = (store.entry(MailboxName.parse(name)) for name in (ALICE, BOB))
+    copy_messages(store, alice, bob, np.array([11]))
+    said = figures(store)
+    assert said != before
+    store.close()
+    monkeypatch.undo()
+    lose(tmp_path / "store", ["index.db"])
+    store = Store(tmp_path / "store", SMALL)
+    assert "flags and dates of 1 messages" in str(store.recovery.events)
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
+    assert figures(store)[1:] == said[1:] and check(store) == []
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["index.db", "cache.db"])
+def test_what_has_been_looked_through_is_not_read_again(name, tmp_path, monkeypatch):
+    make(tmp_path / "store")
+    lose(tmp_path / "store", [name])
+    looked = []
+    monkeypatch.setattr(pages, "look", lambda folder: looked.append(folder) or "")
+    store = Store(tmp_path / "store", SMALL)
+    assert looked == [] and [event.lost for event in store.recovery.events.values()] == [{name: "is missing"}]
+    store.close()
+
+
+@pytest.mark.parametrize(("harmed", "deep"), [("missing", False), ("page", False), ("suspect", True), ("log", True)])
+def test_how_tables_hang_together_is_looked_at_where_more_than_pages_may_be_wrong(harmed, deep, tmp_path, monkeypatch):
+    make(tmp_path / "store")
+    folder = tmp_path / "store" / INDEX
+    table = folder / "index.db"
+    if harmed == "missing":
+        table.unlink()
+    elif harmed == "page":
+        with table.open("r+b") as file:
+            file.seek(32768 + 100)
+            file.write(b"junk")
+    elif harmed == "suspect":
+        (folder / "suspect").write_text("a page of a wrong type")
+        table.unlink()
+    else:
+        next(folder.glob("log.*")).unlink()
+    given = []
+    mend = damage.mend
+    monkeypatch.setattr(damage, "mend", lambda *args, **options: given.append(options) or mend(*args, **options))
+    store = Store(tmp_path / "store", SMALL)
+    assert [options["deep"] or options["cut"] or harmed == "log" for options in given] == [deep] and check(store) == []
+    store.close()
+
+
+@pytest.mark.parametrize("names", [[""], ["index.db"]])
+def test_a_stop_right_after_such_a_start_has_no_file_of_every_mailbox_to_write(names, tmp_path):
+    """They are compared in the background, however long that takes; what differs is written."""
+    make(tmp_path / "store")
+    lose(tmp_path / "store", names)
+    store = Store(tmp_path / "store", SMALL)
+    partition = store.partitions["primary"]
+    assert not partition.unwritten.changed and behind_marker(partition.folder).exists()
+    before = {path: path.stat().st_ino for path in partition.folder.glob("users/**/store.idx")}
+    store.close()
+    assert {path: path.stat().st_ino for path in partition.folder.glob("users/**/store.idx")} == before
+    store = Store(tmp_path / "store", SMALL)
+    assert reconcile(store) == 3
+    for item in list(knownfiles.uncached(store)):
+        knownfiles.cache_one(store, item)
+    assert check(store) == []
+    assert not behind_marker(partition.folder).exists()
+    store.close()
+
+
+def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch):
+    """Where hardly any is lost it looks at a million messages before it finds one."""
+    make(tmp_path / "store")
+    lose(tmp_path / "store", ["index.db"])
+    monkeypatch.setattr(recount, "CACHED", 10)
+    store = Store(tmp_path / "store", SMALL)
+    items = list(knownfiles.uncached(store))
+    assert items[-1] == ("primary", b"") and items[:-1] == [("primary", None)] * 15
+    round, looked = Round(Task("cache", 1, knownfiles.uncached, knownfiles.cache_one), store), []
+    monkeypatch.setattr(knownfiles, "lost_cached", lambda partition: map(
+        lambda lost: looked.append(lost) or lost, recount.lost_cached(partition)))
+    assert round.step(lambda: len(looked) == 2) is None and len(looked) == 2
+    for item in items:
+        knownfiles.cache_one(store, item)
+    assert check(store) == []
+    store.close()
 
 
 @pytest.mark.parametrize("place", [refill, knownfiles])
@@ -180,6 +297,19 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
 
 
 # Counting
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_digests_are_among_others(seed):
+    """In any order, and where many begin with the same octets."""
+    random = Random(seed)
+    some = [bytes(8 * (seed % 2)) + random.randbytes(32 - 8 * (seed % 2)) for _ in range(100)]
+    some[1:9] = [some[0][:8] + random.randbytes(24) for _ in range(8)]
+    mids, others = random.sample(some, 70), random.sample(some, 60)
+    if seed > 2:
+        others.sort()
+    found = claims.places_among(*(np.frombuffer(b"".join(each), "V32") for each in (mids, others)))
+    assert found.tolist() == [others.index(mid) if mid in others else -1 for mid in mids]
+
 
 def test_what_is_counted_of_message_files(tmp_path, monkeypatch):
     """Serials that have a place of their own, and those that are too large, by hand."""
