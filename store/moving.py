@@ -9,12 +9,9 @@ A crash leaves the mailboxes where the list says; what is on another partition i
 (`agreeing`). What has been brought by then waits there for the purge, so the next try is quick.
 """
 
-import contextlib
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +26,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.agreeing import moves_no_more
 from store.carrying import TRIES, Carrier, carry_rows
 from store.errors import Problem, StoreError
+from store.exclusive import exclusive
 from store.index import ROW, Rows, chunk_key, chunk_of_key, decode, take
 from store.landing import NotCarried, SideBySide, one_by_one, usable, write_chunks
 from store.mailbox import MailboxState
@@ -356,14 +354,6 @@ def _state(partition: Partition, mailbox: MailboxId) -> MailboxState | None:
     return None if data is None else MailboxState.from_bytes(data, partition.epoch)
 
 
-@contextlib.contextmanager
-def alone(store: "Store") -> Iterator[None]:
+def alone(store: "Store") -> AbstractContextManager[None]:
     """Nobody else moves mailboxes. Raises StoreError BUSY."""
-    handle = os.open(store.root / "run" / "moving.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StoreError(Problem.BUSY, "Somebody else is moving mailboxes") from None
-    finally:
-        os.close(handle)
+    return exclusive(store.root / "run" / "moving.lock", Problem.BUSY, "Somebody else is moving mailboxes")

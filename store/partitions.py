@@ -5,13 +5,11 @@ store recovers all that are there, and writes their names to `run/partitions`; t
 later is made whole first, and then gets its name there: a process that comes upon a mailbox on it joins it then.
 """
 
-import contextlib
-import fcntl
 import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ from attrs import frozen
 from mboxlist.disk import sync_folder
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
+from store.exclusive import in_turn
 from store.partition import Partition
 from store.settings import LEAST_USED
 from store.userarea import EPOCH
@@ -31,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _PARTS = ("index", "messages", "staging", "users")
+LOCK = "partitions.lock"
 REBUILD = "rebuild"             # a folder in a partition whose databases are being made anew: see `reinstate`
 
 
@@ -103,7 +103,7 @@ def add(store: "Store", name: str, folder: Path | None = None) -> Partition:
     if not _NAME.fullmatch(name):
         raise StoreError(Problem.BAD_NAME, f"{name} cannot name a partition: letters, digits, - and _, not too many")
     link = store.root / "partitions" / name
-    with _locked(store.root):
+    with in_turn(store.root / "run" / LOCK):
         if name in store.partitions or name in (listed(store.root) or ()):
             raise StoreError(Problem.STORE_IN_USE, f"There is a partition {name} already")
         if not (link.is_symlink() or link.exists()):
@@ -140,7 +140,7 @@ def _make(store: "Store", name: str, folder: Path | None) -> None:
 def put_in_use(store: "Store", name: str, settle: Callable[["Store", Partition], None]) -> None:
     """Have a partition in use whose databases have been made anew, once `settle` has done what only can be done while
     nobody has it."""
-    with _locked(store.root):
+    with in_turn(store.root / "run" / LOCK):
         _begin(store, store.root / "partitions" / name, settle)
         _write_list(store.root, sorted({*(listed(store.root) or store.partitions), name}))
 
@@ -274,14 +274,3 @@ def _write_list(root: Path, names: list[str]) -> None:
     new = path.with_name("partitions.new")
     new.write_text("".join(f"{name}\n" for name in sorted(names)))
     new.replace(path)
-
-
-@contextlib.contextmanager
-def _locked(root: Path) -> Iterator[None]:
-    """Nobody else adds a partition."""
-    handle = os.open(root / "run" / "partitions.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

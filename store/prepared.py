@@ -9,10 +9,12 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from attrs import define
+
+from store.exclusive import in_turn
 
 SUFFIX, GONE, PART, LOCK = ".past", ".gone", ".part", "lock"
 
@@ -43,7 +45,7 @@ class Prepared:
         """The folder of an environment, which `fill` fills if nobody has yet. For a thread. Raises OSError, and what
         `fill` raises."""
         target, flat = self.path / name, name.replace("/", ".")
-        with _locked(self.path / f"{flat}.{LOCK}"):
+        with in_turn(self.path / f"{flat}.{LOCK}"):
             if not target.is_dir():
                 part = self.path / (flat + PART)
                 shutil.rmtree(part, ignore_errors=True)     # of a process that was killed
@@ -90,13 +92,3 @@ def _is_there(path: Path, handle: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:
         return False
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

@@ -22,7 +22,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
@@ -33,6 +33,7 @@ from mboxlist.kv import Failure, NeedsRecovery, transact
 from store import partitions, portable, quotaroots, removal
 from store.changes import News
 from store.errors import Problem, StoreError
+from store.exclusive import exclusive
 from store.findings import RESTORE, Finding
 from store.idxfile import read_head
 from store.mailbox import MODSEQ_SKIP, MailboxState
@@ -99,17 +100,9 @@ def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, re
     return done
 
 
-@contextlib.contextmanager
-def _nobody_else(folder: Path) -> Iterator[None]:
+def _nobody_else(folder: Path) -> contextlib.AbstractContextManager[None]:
     """No other process does the same. Raises StoreError STORE_IN_USE."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StoreError(Problem.STORE_IN_USE, f"Another process makes partition {folder.name} anew") from None
-    finally:
-        os.close(handle)
+    return exclusive(folder, Problem.STORE_IN_USE, f"Another process makes partition {folder.name} anew", folder=True)
 
 
 def _left_alone(root: Path, folder: Path, restart: Callable[[], None]) -> None:

@@ -19,7 +19,6 @@ between two partitions could be missing on both.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -38,6 +37,7 @@ from mboxlist.disk import sync_folder
 from mboxlist.hotcopy import Copied, Copying, Logs, Position
 from mboxlist.kv import Env, Failure
 from store.errors import Problem, StoreError
+from store.exclusive import exclusive
 from store.messagefiles import disk_problem
 from store.partition import PART, snapshot_time
 from store.prepared import sweep
@@ -201,18 +201,10 @@ def create(store: "Store", progress: Progress = _silent, hold: Hold = contextlib
         raise StoreError(Problem.UNAVAILABLE, detail=str(error)) from error
 
 
-@contextlib.contextmanager
-def _locked(place: Path) -> Iterator[None]:
+def _locked(place: Path) -> contextlib.AbstractContextManager[None]:
     """Nobody else makes or removes snapshots there. Raises StoreError BUSY."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(place / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StoreError(Problem.BUSY, "Another process makes or removes a snapshot") from None
-    finally:
-        os.close(handle)
+    return exclusive(place / LOCK, Problem.BUSY, "Another process makes or removes a snapshot")
 
 
 def _clear(place: Path) -> None:

@@ -43,15 +43,16 @@ class VerifiedPasswords:
                 self._drop(digest)
             return digest in self._until or self._shared is not None and self.lifetime > 0 and digest in self._shared
 
-    def add(self, user: str, password: Secret, stored: str) -> None:
-        """Remember that it fits."""
+    def add(self, user: str, password: Secret, stored: str, most: float = float("inf")) -> None:
+        """Remember that it fits, for `most` seconds at the most."""
         digest = self._digest(user, password, stored)
         with self._lock:
-            if self.lifetime <= 0:
+            seconds = min(self.lifetime, most)
+            if seconds <= 0:
                 return
             if self._shared is not None:
-                self._shared.add(digest, self.lifetime)
-            self._until[digest] = self._clock() + self.lifetime, user, stored
+                self._shared.add(digest, seconds)
+            self._until[digest] = self._clock() + seconds, user, stored
             self._until.move_to_end(digest)
             self._of.setdefault(user, set()).add(digest)
             if len(self._until) > MOST:

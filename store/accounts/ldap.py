@@ -7,6 +7,7 @@ answered at once (`at_once`). When it cannot be had or understood, there is no a
 and mail waits.
 """
 
+import hashlib
 import logging
 import os
 import time
@@ -29,13 +30,15 @@ from store.values import Secret
 log = logging.getLogger(__name__)
 
 MOST_GROUPS = 1000
-_IDENTITY = ("entryUUID", "modifyTimestamp")        # RFC 4530 §2.1, RFC 4512 §3.4.2
+# Which entry it is (RFC 4530 §2.1), and since when it is as it is (RFC 4512 §3.4.2): in whole seconds. So numbers of
+# changes are asked for, too: OpenLDAP and Active Directory have them.
+_CHANGED = ("modifyTimestamp", "entryCSN", "uSNChanged")
+_IDENTITY = ("entryUUID", *_CHANGED)
 
 
 @frozen
 class _Answer(Known):
-    """What the directory said of a name. `logins`: by which names the user logs in; `identity`: of which entry, as it
-    was when."""
+    """What the directory said of a name. `logins`: by which names the user logs in; `identity`: see `_identity`."""
 
     logins: frozenset[str] = frozenset()
     identity: str = ""
@@ -61,6 +64,7 @@ class LdapDirectory(Mirror):
         self.settled: Callable[[Found], None] = lambda found: None
         self._clock = clock
         self._scope = settings.scope
+        self._cache_time = settings.cache_time
         self._negative_time = settings.cache_negative_time
         self._known: Ages[_Answer] = Ages(settings.cache_size, settings.cache_time, clock)
         self._elsewhere: Ages[_Answer] = Ages(settings.cache_size, min(settings.cache_host_time, settings.cache_time),
@@ -170,7 +174,9 @@ class LdapDirectory(Mirror):
         doubtful = found is None and self.servers.several and self.find(name) is not None
         if doubtful:                            # who was there is not gone because one server says so
             found = self._entry(name, of_all=True)
-        right = self.servers.proves(found[0].dn if found else self._nobodys_dn(), _sendable(password), of_all=doubtful)
+        known = found is not None and self._was_proved(*found, password, epoch)
+        right = known or self.servers.proves(found[0].dn if found else self._nobodys_dn(), _sendable(password),
+                                             of_all=doubtful)
         if found is None and self.find(name) is not None:
             self._gone(name, epoch)
         if found is None or not right:
@@ -179,8 +185,20 @@ class LdapDirectory(Mirror):
         account = answer.account
         if account is None or name not in answer.logins or not account.status.may_log_in:
             raise StoreError(Problem.BAD_LOGIN)
-        self._verified.add(account.user, password, answer.identity)
+        if not known:                           # or else it would be known for ever
+            self._verified.add(account.user, password, answer.identity, self._cache_time)
         return account
+
+    def _was_proved(self, entry: Entry, domain: Entry | None, password: Secret, epoch: bytes) -> bool:
+        """Whether this password was found right a short while ago, by any process, for the entry as it is now. One that
+        does not say when it was changed may have another password by now."""
+        if not any(entry.values.get(name.lower()) for name in _CHANGED):
+            return False
+        try:
+            user, _ = self.profile.user_id(entry, domain)
+        except BadEntry:
+            return False
+        return (user, password, _identity(entry, epoch)) in self._verified
 
     def _nobodys_dn(self) -> str:
         """Of an entry that is not there, below where the users are."""
@@ -292,8 +310,7 @@ class LdapDirectory(Mirror):
             for warning in found.warnings:
                 log.warning("directory: %s: %s", found.account.user, warning)
         account = self.mirror(found.account, host)
-        identity = f"{entry.dn} {[sorted(entry.values.get(name.lower(), ())) for name in _IDENTITY]}"
-        answer = _Answer(account, found.logins, identity, found.warnings)
+        answer = _Answer(account, found.logins, _identity(entry, epoch), found.warnings)
         if self.domains.epoch() == epoch:
             for each in {name, account.user}:
                 self.drop(each)
@@ -362,6 +379,12 @@ class LdapDirectory(Mirror):
         """Believe nothing that was said before about that name."""
         for ages in (self._known, self._elsewhere, self._nobody):
             ages.drop(name)
+
+
+def _identity(entry: Entry, epoch: bytes) -> str:
+    """Of which entry something was said, as it was when, and since which `flush`."""
+    since = hashlib.blake2b(epoch, digest_size=16).hexdigest()
+    return f"{entry.dn} {[sorted(entry.values.get(name.lower(), ())) for name in _IDENTITY]} {since}"
 
 
 def _sendable(password: Secret) -> Secret:

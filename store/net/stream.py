@@ -19,10 +19,11 @@ from twisted.internet.protocol import Factory, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from store.net.counted import TOO_MUCH_BEFORE_LOGIN, Counted
+from store.net.counted import TOO_MUCH_BEFORE_LOGIN
 from store.net.doors import Door
 from store.net.lines import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.running import INPUT, Running
+from store.net.waits import TURN, Waits
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,6 @@ READ_AHEAD = 256 * 1024     # octets kept for the session before the socket is n
 LINGER = 30.0               # seconds that a closed connection may take to send what was written,
 HANDSHAKE = 5.0             # or, if that is not over, to bring the TLS handshake to its end first
 _numbers = itertools.count(1)   # of connections, over all servers of this process
-TURN = 0.01                 # seconds of work after which a busy session lets others in (`breathe`)
 
 
 class Clock(Protocol):
@@ -61,7 +61,7 @@ class Tls(Protocol):
 
 
 @implementer(IHandshakeListener, IHalfCloseableProtocol)
-class Stream(Counted):
+class Stream(Waits):
     """One connection. See the module's text."""
 
     def __init__(self, factory: "StreamFactory", number: int) -> None:
@@ -69,23 +69,12 @@ class Stream(Counted):
         self._factory = factory
         self._input = bytearray()
         self._output: list[bytes] = []
-        self._running: Running                          # from `connectionMade` on
-        self._waiting = False                           # the session waits for input
-        self._room: Deferred[None] | None = None        # the session waits until the peer has taken some
-        self._event: Deferred[None] | None = None       # the session waits for something else
-        self._deadline = 0.0
-        self._timer: Any = None
-        self._idle = False                              # waiting between commands: may be told of a stop
         self._paused = self._full = False
         self._ended = False                             # the peer sends no more
-        self._lost = False
-        self._closing = False
-        self._turn = 0.0
         self._woken = False
         self._session: Session | None = None
         self.began = self.heard = self._clock.seconds() # when it was made, and when octets came last
         self.received = self.sent = 0                   # octets, under TLS those within
-        self.farewell = ""                              # what to say at a stop that is meant for this one alone
         self.local = ""
         self.secure = self._handshaking = factory.implicit_tls
 
@@ -173,46 +162,6 @@ class Stream(Counted):
             await self._room
         elif self._clock.seconds() - self._turn > TURN:
             await self.breathe()
-
-    async def breathe(self) -> None:
-        """Let other connections in, if this session has been at work for a while without waiting."""
-        now = self._clock.seconds()
-        if now - self._turn > TURN:
-            turn: Deferred[None] = Deferred()
-            self._clock.callLater(0, turn.callback, None)
-            await turn
-            self._turn = self._clock.seconds()
-            if self._lost:
-                raise ConnectionLost
-
-    async def until(self, event: "Deferred[None]", timeout: float) -> bool:
-        """Wait for something that is no input; whether it has come in time. Raises ConnectionLost, Stopping at once."""
-        self._send()
-        if self._lost:
-            raise ConnectionLost
-        if self.stopping:
-            raise Stopping
-        self._event, self._idle = event, True
-        timer = self._clock.callLater(timeout, self._event_is_late, event)
-        try:
-            await event
-            return True
-        except TimedOut:
-            return False
-        finally:
-            self._event, self._idle = None, False
-            self._turn = self._clock.seconds()
-            if timer.active():
-                timer.cancel()
-
-    async def pause(self, seconds: float) -> None:
-        """Let so many seconds pass, and read nothing. Raises ConnectionLost, Stopping at once."""
-        await self.until(Deferred(), seconds)
-
-    @property
-    def lost(self) -> bool:
-        """Whether the connection has ended: nobody waits for an answer any more. Also for other threads."""
-        return self._lost
 
     @property
     def can_start_tls(self) -> bool:
@@ -343,17 +292,6 @@ class Stream(Counted):
     def stopProducing(self) -> None:
         """The transport is closing; `connectionLost` follows."""
 
-    def stop(self) -> None:
-        """The server is going down: a session between two commands is told at once, another at its next pause."""
-        self.stopping = True
-        if self._idle:
-            self._break(Stopping())
-
-    def dismiss(self, farewell: str) -> None:
-        """An administrator ends this connection: as at a stop, in other words."""
-        self.farewell = farewell
-        self.stop()
-
     # Inside
 
     async def _converse(self) -> None:
@@ -406,47 +344,6 @@ class Stream(Counted):
                 rest = send_now(self._transport, data)
                 if rest:
                     self._transport.write(rest)
-
-    def _resume(self) -> None:
-        if self._waiting:
-            self._waiting = self._idle = False
-            self._turn = self._clock.seconds()
-            self._running.go_on()
-
-    def _break(self, reason: Exception) -> None:
-        self._idle = False
-        if self._waiting:
-            self._waiting = False
-            self._running.fail(reason)
-            return
-        for event in (self._room, self._event):
-            if event is not None:
-                self._room = self._event = None
-                event.errback(reason)
-
-    def _event_is_late(self, event: "Deferred[None]") -> None:
-        if self._event is event:
-            self._event = None
-            event.errback(TimedOut())
-
-    def _set_deadline(self, deadline: float) -> None:
-        self._deadline = deadline
-        if self._timer is None:
-            self._timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), self._time_is_up)
-        elif self._timer.getTime() > deadline:
-            self._timer.reset(max(0.0, deadline - self._clock.seconds()))
-
-    def _time_is_up(self) -> None:
-        """One timer serves all waits: it is not moved for each, but looks at the deadline when it fires."""
-        self._timer = None
-        if not self._waiting and self._room is None and not self._closing:
-            return
-        if self._deadline > self._clock.seconds():
-            self._set_deadline(self._deadline)
-        elif self._closing:
-            self.abort()
-        else:
-            self._break(TimedOut())
 
 
 class StreamFactory(Factory):

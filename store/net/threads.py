@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 
 T = TypeVar("T")
 
-#: How many threads there are for each kind of work. Every batch of synced files (`offload.SYNCS`) needs one, and so
+#: How many threads there are for each kind of work. Every batch of synced files (`durability.SYNCS`) needs one, and so
 #: does the flush of a log.
 POOLS = {"sync": 10, "search": 2, "directory": 2, "remote": 8, "doubtful": 1, "tokens": 4, "hosts": 4, "files": 4,
          "changes": 2, "pictures": 2, "past": 2, "names": 1, "held": 1, "locked": 16, "housekeeping": 4}

@@ -114,6 +114,35 @@ def test_mail_and_logins(tmp_path: Path) -> None:
         assert not json.loads(server.command("directory", "status", "--json", status=1))[0]["answers"]
 
 
+def test_a_password_is_proved_once_for_all_processes(tmp_path: Path) -> None:
+    """IMAP and POP3 have a process each. Until the entry changes, or what is believed is flushed."""
+    alice = f"uid=alice,{PEOPLE}"
+    with Slapd(tmp_path / "slapd", telling=True) as slapd:
+        slapd.add(person("alice"))
+        options = {**slapd.options, **OPTIONS, "workers.imap": "1", "workers.pop3": "1", "workers.lmtp": "1",
+                   "login.slow_first": "0s"}
+        with Server(tmp_path, (), options) as server:
+            for _ in range(2):
+                Imap(server.imap, "alice").close()
+                Pop3(server.pop3, "alice").close()
+            assert slapd.binds(alice) == 1
+            server.command("directory", "flush")
+            Pop3(server.pop3, "alice").close()
+            Imap(server.imap, "alice").close()
+            assert slapd.binds(alice) == 2
+            server.command("directory", "flush")
+            slapd.change(f"dn: {alice}\nchangetype: modify\nreplace: userPassword\nuserPassword: changed\n")
+            assert "AUTHENTICATIONFAILED" in refusal(server, "alice")
+            Imap(server.imap, "alice", "changed").close()
+            assert slapd.binds(alice) == 4
+            Pop3(server.pop3, "alice", "changed").close()
+            with Pop3(server.pop3) as pop3:
+                pop3.ok("USER alice")
+                assert pop3.command("PASS secret").startswith("-ERR")
+            assert slapd.binds(alice) == 5
+            said(server)
+
+
 def test_a_replica_dies_and_comes_back_under_logins(tmp_path: Path) -> None:
     with Slapd(tmp_path / "provider") as provider, Slapd(tmp_path / "replica", provider=provider) as replica:
         provider.add("".join(person(f"user{number}") for number in range(4)))

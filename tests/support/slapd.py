@@ -77,17 +77,18 @@ class Slapd:
     """Served once entered or started. `certificate`: a file with key and certificate, for StartTLS and a port of TLS.
 
     `schemas` are files beside those of the package; `settings` and `database` are more lines of slapd.conf; `rules` are
-    its indexes and rights.
+    its indexes and rights. `telling`: its log has each operation.
     """
 
     def __init__(self, folder: Path, *, provider: "Slapd | None" = None, certificate: Path | None = None,
                  schemas: Sequence[Path] = (), settings: str = "", database: str = "", tree: str = _TREE,
-                 rules: str = _RULES) -> None:
+                 rules: str = _RULES, telling: bool = False) -> None:
         if not Path(PROGRAM).exists():
             raise AssertionError("slapd is not installed: apt-get install slapd ldap-utils")
         self.folder = folder
         self.port, self.tls_port = free_port(), free_port() if certificate else 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._level = "stats" if telling else "0"
         (folder / "data").mkdir(parents=True)
         os.chmod(folder, 0o700)
         usual = [SCHEMAS / f"{name}.schema" for name in ("core", "cosine", "nis", "inetorgperson")]
@@ -149,6 +150,10 @@ class Slapd:
         """Take an entry away, while it runs."""
         self._client("ldapmodify", f"dn: {dn}\nchangetype: delete\n")
 
+    def binds(self, dn: str) -> int:
+        """How often somebody wanted to be let in as this entry, since it tells."""
+        return (self.folder / "log").read_text(errors="replace").count(f'BIND dn="{dn}" method=128')
+
     def _client(self, program: str, ldif: str) -> None:
         self._run(program, "-x", "-H", self.uri, "-D", ROOT, "-w", ROOT_PASSWORD, octets=ldif.encode())
 
@@ -168,8 +173,9 @@ class Slapd:
         assert self._process is None, "runs already"
         places = f"{self.uri}/ {self.tls_uri}/" if self.tls_port else f"{self.uri}/"
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen([PROGRAM, "-f", self.folder / "slapd.conf", "-h", places, "-d", "0"],
-                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [PROGRAM, "-f", self.folder / "slapd.conf", "-h", places, "-d", self._level],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             wait.until(self._answers, "slapd answers", pid=self.pid, limit=START)
         except AssertionError as error:

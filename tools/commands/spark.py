@@ -16,7 +16,7 @@ from tools.errors import Failure
 from tools.output import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from tools.spark.export import Each, Group, Written
+    pass
 
 TABLES = ("messages", "mailboxes", "references", "quotas", "rights")
 ROWS = 1000
@@ -130,31 +130,18 @@ def export(invocation: Invocation) -> int:
     """onecopy spark export"""
     arguments, where = invocation.arguments, stores(invocation)
     from tools.spark import export as exporting
-    from tools.spark.session import plain, progress
+    from tools.spark.session import mapper, plain, progress
     folder = arguments.folder.absolute()
     exporting.read_manifest(folder)         # before Spark starts for nothing
     with session(invocation, "export") as spark, progress(spark, "export"):
         with plain():
-            done = exporting.export(where, folder, arguments.table or TABLES, _mapper(spark), since=arguments.since)
+            done = exporting.export(where, folder, arguments.table or TABLES, mapper(spark, 64), since=arguments.since)
     if arguments.json:
         print_json(attrs.asdict(done))
     else:
         print_facts({"files written": done.written, "unchanged": done.unchanged, "removed": done.removed,
                      "rows written": done.rows})
     return 0
-
-
-def _mapper(spark: Any) -> "Each":
-    """`map`, done by the session's workers in slices of about 64."""
-    def each(work: "Callable[[Group], Written]", items: "Sequence[Group]") -> "list[Written]":
-        if not items:
-            return []
-        context = spark.sparkContext
-        slices = max(min(len(items), 2 * context.defaultParallelism), len(items) // 64)
-        done: list[Written] = context.parallelize(items, slices).map(work).collect()
-        return done
-
-    return each
 
 
 def _number(text: str) -> int:

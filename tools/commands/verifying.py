@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,20 +91,7 @@ def _engine(invocation: Invocation, stack: contextlib.ExitStack) -> "tuple[Engin
     from tools.spark import session
     spark = stack.enter_context(session.session("onecopy check", arguments.master, session.options(arguments.spark)))
     stack.enter_context(session.progress(spark, "check"))
-    return Spark(spark), _each(spark)
-
-
-def _each(spark: Any) -> "Each":
-    """`map`, done by the session's workers."""
-    def each(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-        if not items:
-            return []
-        context = spark.sparkContext
-        slices = max(min(len(items), 2 * context.defaultParallelism), len(items) // 256)
-        done: list[Any] = context.parallelize(items, slices).map(work).collect()
-        return done
-
-    return each
+    return Spark(spark), session.mapper(spark, 256)
 
 
 def _mend(store: Any, plan: Any, found: "Verified", sweep: bool) -> dict[str, Any]:

@@ -7,7 +7,6 @@ MODSEQs skip ahead of what may have been shown since the `store.idx` were writte
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -26,7 +25,8 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import transact
 from store import portable
 from store.accounts.builtin import User
-from store.errors import Problem, StoreError
+from store.errors import Problem
+from store.exclusive import exclusive
 from store.heads import renumbered
 from store.idxfile import OWN, UIDLS, uidls_of
 from store.loading import Known, Loaded, load_mailboxes, load_messages, never_again
@@ -95,17 +95,9 @@ def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[Us
     return loading.done
 
 
-@contextlib.contextmanager
-def _nobody_else(root: Path) -> Iterator[None]:
+def _nobody_else(root: Path) -> contextlib.AbstractContextManager[None]:
     """No other process does the same. Raises StoreError STORE_IN_USE."""
-    handle = os.open(root / "partitions", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StoreError(Problem.STORE_IN_USE, "Another process makes the databases anew") from None
-    finally:
-        os.close(handle)
+    return exclusive(root / "partitions", Problem.STORE_IN_USE, "Another process makes the databases anew", folder=True)
 
 
 @define(eq=False)

@@ -14,11 +14,11 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -29,6 +29,9 @@ from tools.spark.java import java_home
 if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 PACKAGES = ("mboxlist", "store", "tools")       # what workers import; the servers are not among it
 LOCAL = "local[*]"
@@ -205,6 +208,18 @@ def tables(spark: "SparkSession", stores: Sequence[str], only: Sequence[str] | N
                 SELECT newest.* FROM (SELECT max_by(struct(*), written) AS newest FROM quotas_told
                                       GROUP BY store, partition, root)""")
         frame.createOrReplaceTempView(table)
+
+
+def mapper(spark: "SparkSession", size: int) -> Callable[[Callable[[T], R], Sequence[T]], list[R]]:
+    """`map`, done by the session's workers in slices of about that size, or in fewer."""
+    def each(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        if not items:
+            return []
+        context = spark.sparkContext
+        slices = max(min(len(items), 2 * context.defaultParallelism), len(items) // size)
+        return context.parallelize(items, slices).map(work).collect()
+
+    return each
 
 
 def first_line(error: BaseException) -> str:

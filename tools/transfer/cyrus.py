@@ -1,7 +1,6 @@
 """A Cyrus spool on this machine, through the tools that come with Cyrus: ctl_mboxlist lists mailboxes, mbexamine says
 what each message has, cyr_dbtool reads subscriptions. Message files are read as they lie there."""
 
-import fnmatch
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from imap.wire import utf7
 from imap.wire.grammar import SyntaxProblem
 from store.values import InternalDate
 from tools.transfer.mbox import is_keyword
-from tools.transfer.values import Box, Content, Mail, Told, Unreadable, flags_of, with_crlf
+from tools.transfer.values import Box, Content, Mail, Told, Unreadable, chosen, flags_of, with_crlf
 
 LIMIT = 3600                # seconds that a tool of theirs may take
 SYSTEM = {"FLAG_SEEN": "\\Seen", "FLAG_ANSWERED": "\\Answered", "FLAG_FLAGGED": "\\Flagged",
@@ -64,13 +63,7 @@ class Spool:
         except SyntaxProblem:
             self.told(f"{'/'.join(levels)}: its name is not in modified UTF-7")
             return None
-        if self.patterns and not any(fnmatch.fnmatchcase(text, pattern) for pattern in self.patterns):
-            return None
-        for old, new in self.renamed.items():
-            if text == old or text.startswith(old + "/"):
-                text = new + text[len(old):]
-                break
-        return f"{self.prefix}/{text}" if self.prefix else text
+        return chosen(text, self.patterns, self.renamed, self.prefix)
 
     def opened(self, box: Box) -> Box:
         self._folder, self._mails, following = Path(), [], 0

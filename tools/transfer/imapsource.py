@@ -1,7 +1,6 @@
 """Another IMAP server, or a program that speaks IMAP, as a source of mailboxes: read only, and read again from where it
 was when the connection ends."""
 
-import fnmatch
 import re
 import time
 from collections import deque
@@ -18,7 +17,7 @@ from imap.wire.scanner import Scanner
 from store.settings import SPECIAL_USES
 from store.values import InternalDate
 from tools.transfer.imapclient import Connection, Gone, Literal, Refused, octets_of, parsed, quoted
-from tools.transfer.values import CHUNK, Box, Content, Mail, Told, Unreadable, flags_of
+from tools.transfer.values import CHUNK, Box, Content, Mail, Told, Unreadable, chosen, flags_of
 
 T = TypeVar("T")
 
@@ -116,13 +115,7 @@ class ImapServer:
                 levels = [level.replace("/", "_") for level in levels]
                 self.told(f"{text}: / separates levels here, so it becomes _")
             text = "/".join(levels)
-        if self.patterns and not any(fnmatch.fnmatchcase(text, pattern) for pattern in self.patterns):
-            return None
-        for old, new in self.renamed.items():
-            if text == old or text.startswith(old + "/"):
-                text = new + text[len(old):]
-                break
-        return f"{self.prefix}/{text}" if self.prefix else text
+        return chosen(text, self.patterns, self.renamed, self.prefix)
 
     def subscriptions(self) -> Sequence[str]:
         def work(connection: Connection) -> list[bytes]:

@@ -1,5 +1,6 @@
 """What mailboxes and messages are to whoever brings them here, wherever they are."""
 
+import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import BinaryIO, Protocol
@@ -75,6 +76,18 @@ class Source(Protocol):
 
     def subscriptions(self) -> Sequence[str]:
         """The names that the user is subscribed to."""
+
+
+def chosen(name: str, patterns: Sequence[str], renamed: Mapping[str, str], prefix: str) -> str | None:
+    """What a mailbox is called here that fits one of the patterns (all do if there are none), else None. `renamed` has
+    new names, also of those above it; `prefix` is where all of them go."""
+    if patterns and not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+        return None
+    for old, new in renamed.items():
+        if name == old or name.startswith(old + "/"):
+            name = new + name[len(old):]
+            break
+    return f"{prefix}/{name}" if prefix else name
 
 
 def flags_of(names: Iterable[str]) -> Flags:

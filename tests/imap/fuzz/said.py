@@ -5,6 +5,7 @@ A session is a list of (connection, octets); the connection is 0 or 1.
 
 import re
 
+from tests.support.fuzz.changes import exchange, remove, repeat, shorten, spliced, spoil
 from tests.support.fuzz.mail import broken
 from tests.support.scripts import SCRIPTS, octets
 
@@ -170,27 +171,6 @@ def written(choices):
     return said[:MOST]
 
 
-def remove(choices, said, at):
-    """Some is missing."""
-    del said[at:at + 1 + choices.below(3)]
-
-
-def repeat(choices, said, at):
-    """Something comes several times."""
-    said[at:at] = said[at:at + 1] * (1 + choices.below(20))
-
-
-def exchange(choices, said, at):
-    """Two change their places."""
-    said[at:at + 2] = said[at:at + 2][::-1]
-
-
-def splice(choices, said, at):
-    """It goes on as another one."""
-    other = choices.one(SCRIPTED)
-    said[at:] = other[choices.below(len(other)):]
-
-
 def insert(choices, said, at):
     """Commands come between."""
     said[at:at] = [(choices.below(2), tagged(choices, command(choices))) for _ in range(1 + choices.below(4))]
@@ -209,20 +189,7 @@ def scrap(choices, said, at):
     said[at:at] = [(choices.below(2), choices.one(SCRAPS))]
 
 
-def spoil(choices, said, at):
-    """An octet is another one, or there is one more."""
-    for which, line in said[at:at + 1]:
-        cut = choices.below(len(line) + 1)
-        said[at] = which, line[:cut] + bytes((choices.below(256),)) + line[cut + choices.below(2):]
-
-
-def shorten(choices, said, at):
-    """Something is not whole."""
-    for which, line in said[at:at + 1]:
-        said[at] = which, line[:choices.below(len(line) + 1)]
-
-
-CHANGES = (remove, repeat, exchange, splice, insert, insert, expunge, expunge, scrap, spoil, spoil, shorten)
+CHANGES = (remove, repeat, exchange, spliced(SCRIPTED), insert, insert, expunge, expunge, scrap, spoil, spoil, shorten)
 
 
 def in_pieces(choices, said):

@@ -21,6 +21,7 @@ from tests.lmtp.conversation import SCRIPTS, SENDING, Place, Step, Tls, read_scr
 from tests.lmtp.fuzz.answers import Client
 from tests.lmtp.fuzz.parsers import PLACES
 from tests.support import small
+from tests.support.fuzz.changes import exchange, remove, repeat, shorten, spliced, spoil
 from tests.support.fuzz.choices import Choices, in_pieces
 from tests.support.fuzz.steps import counted
 from tests.support.fuzz.watch import Loud, due
@@ -99,27 +100,6 @@ def written(choices):
     return lines[:300]
 
 
-def remove(choices, lines, at):
-    """Some lines are missing."""
-    del lines[at:at + 1 + choices.below(3)]
-
-
-def repeat(choices, lines, at):
-    """A line comes several times."""
-    lines[at:at] = lines[at:at + 1] * (1 + choices.below(20))
-
-
-def exchange(choices, lines, at):
-    """Two lines change their places."""
-    lines[at:at + 2] = lines[at:at + 2][::-1]
-
-
-def splice(choices, lines, at):
-    """It goes on as another one."""
-    other = choices.one(SCRIPTED)
-    lines[at:] = other[choices.below(len(other)):]
-
-
 def insert(choices, lines, at):
     """Something comes between."""
     lines[at:at] = [choices.one(SCRAPS) for _ in range(1 + choices.below(4))]
@@ -139,19 +119,6 @@ def insert_much(choices, lines, at):
     lines[at:at] = [*[b"BDAT %d\r\n" % (count * len(BIG))] * choices.below(2), *[BIG] * count]
 
 
-def spoil(choices, lines, at):
-    """An octet is another one, or there is one more."""
-    for line in lines[at:at + 1]:
-        cut = choices.below(len(line) + 1)
-        lines[at] = line[:cut] + bytes((choices.below(256),)) + line[cut + choices.below(2):]
-
-
-def shorten(choices, lines, at):
-    """A line is not whole."""
-    for line in lines[at:at + 1]:
-        lines[at] = line[:choices.below(len(line) + 1)]
-
-
 def add_parameter(choices, lines, at):
     """A MAIL or RCPT, if there is one, has one more."""
     for number, line in enumerate(lines[at:], at):
@@ -169,7 +136,7 @@ def lie(choices, lines, at):
             return
 
 
-CHANGES = (remove, repeat, exchange, splice, insert, insert, insert_message, insert_much, spoil, shorten,
+CHANGES = (remove, repeat, exchange, spliced(SCRIPTED), insert, insert, insert_message, insert_much, spoil, shorten,
            add_parameter, lie)
 
 

@@ -20,6 +20,7 @@ from store.uidls import bring
 from tests.pop3.fuzz.answers import Client
 from tests.pop3.fuzz.parsers import MESSAGES, PLACES
 from tests.pop3.place import PASSWORD, SCRIPTS, Place, said
+from tests.support.fuzz import changes
 from tests.support.fuzz.choices import Choices, in_pieces
 from tests.support.fuzz.steps import counted
 from tests.support.fuzz.watch import Loud, due
@@ -71,46 +72,13 @@ def written(choices):
     return lines[:200]
 
 
-def remove_some(choices, lines, at):
-    """Some lines are missing."""
-    del lines[at:at + 1 + choices.below(3)]
-
-
-def repeat(choices, lines, at):
-    """A line comes several times."""
-    lines[at:at] = lines[at:at + 1] * (1 + choices.below(10))
-
-
-def exchange(choices, lines, at):
-    """Two lines change their places."""
-    lines[at:at + 2] = lines[at:at + 2][::-1]
-
-
-def splice(choices, lines, at):
-    """It goes on as another one."""
-    other = choices.one(SCRIPTED)
-    lines[at:] = other[choices.below(len(other)):]
-
-
 def insert(choices, lines, at):
     """Something comes between."""
     lines[at:at] = [choices.one(SCRAPS) for _ in range(1 + choices.below(6))]
 
 
-def spoil(choices, lines, at):
-    """An octet is another one, or there is one more."""
-    for line in lines[at:at + 1]:
-        cut = choices.below(len(line) + 1)
-        lines[at] = line[:cut] + bytes((choices.below(256),)) + line[cut + choices.below(2):]
-
-
-def shorten(choices, lines, at):
-    """A line is not whole."""
-    for line in lines[at:at + 1]:
-        lines[at] = line[:choices.below(len(line) + 1)]
-
-
-CHANGES = (remove_some, repeat, exchange, splice, insert, insert, insert, spoil, shorten)
+CHANGES = (changes.remove, changes.repeat, changes.exchange, changes.spliced(SCRIPTED), insert, insert, insert,
+           changes.spoil, changes.shorten)
 
 
 @define

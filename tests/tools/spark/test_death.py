@@ -12,10 +12,10 @@ from store.store import Store
 from tests.support.dying import dies_once
 from tests.support.spark_faults import FAULTS, QUIET, plant
 from tests.tools.spark.conftest import CLUSTER
-from tools.commands.verifying import _each
 from tools.spark.generate import Shape, generate
 from tools.spark.rebuild import Local, Spark
 from tools.spark.report import read
+from tools.spark.session import mapper
 from tools.spark.source import Source, register
 from tools.spark.verify import verify
 
@@ -49,7 +49,7 @@ def test_verification(spark, whole, tmp_path, table):
         finally:
             store.close()
 
-    assert found(tmp_path / "killed", Dying(spark), each=_each(spark)) == found(tmp_path / "quiet", Local())
+    assert found(tmp_path / "killed", Dying(spark), each=mapper(spark, 256)) == found(tmp_path / "quiet", Local())
     assert mark.exists()
 
 

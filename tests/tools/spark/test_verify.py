@@ -22,12 +22,12 @@ from tests.support.spark_faults import FAULTS, LOSSES, QUIET, Planter, plant
 from tests.support.stores import deliver, make_store
 from tests.support.whole import lose_databases
 from tests.tools.spark.conftest import LOCAL
-from tools.commands.verifying import _each
 from tools.spark import comparing, verifying
 from tools.spark.generate import Shape, generate
 from tools.spark.mending import mend
 from tools.spark.plan import Plan
 from tools.spark.rebuild import Local, Spark
+from tools.spark.session import mapper
 from tools.spark.verify import FAULTS as FAULTS_FILE
 from tools.spark.verify import verify
 
@@ -100,7 +100,7 @@ def test_spark_finds_the_same(spark, whole, tmp_path):
     root = tmp_path / "store"
     shutil.copytree(whole, root)
     planted = plant(root, len(FAULTS), 11)
-    found = found_in(root, tmp_path / "plan", Spark(spark), each=_each(spark))
+    found = found_in(root, tmp_path / "plan", Spark(spark), each=mapper(spark, 256))
     assert own(found) == wanted(planted) and found.manifest.engine == "spark"
     kept = pq.read_table(tmp_path / "plan" / FAULTS_FILE).to_pylist()
     assert sorted((row["kind"], row["where"]) for row in kept if not row["follows"]) == wanted(planted)

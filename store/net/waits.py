@@ -1,0 +1,131 @@
+"""What a connection's session waits for: input, room to write, an event, time that passes. Every wait has an end."""
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+
+from store.net.counted import Counted
+from store.net.doors import Door
+from store.net.lines import ConnectionLost, Stopping, TimedOut
+from store.net.running import Running
+
+if TYPE_CHECKING:
+    from store.net.stream import Clock
+
+TURN = 0.01                 # seconds of work after which a busy session lets others in (`breathe`)
+
+
+class Waits(Counted):
+    """The waits of a `Stream`; the rest of it reads and writes."""
+
+    def __init__(self, door: Door, clock: "Clock", number: int, *, stopping: bool) -> None:
+        super().__init__(door, clock, number, stopping=stopping)
+        self._running: Running                          # from `connectionMade` on
+        self._waiting = False                           # the session waits for input
+        self._room: Deferred[None] | None = None        # the session waits until the peer has taken some
+        self._event: Deferred[None] | None = None       # the session waits for something else
+        self._idle = False                              # waiting between commands: may be told of a stop
+        self._deadline = 0.0
+        self._timer: Any = None
+        self._turn = 0.0                                # when it last went on after a wait
+        self._lost = False
+        self._closing = False
+        self.farewell = ""                              # what to say at a stop that is meant for this one alone
+
+    def _send(self) -> None:
+        """See `Stream`."""
+        raise NotImplementedError
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended: nobody waits for an answer any more. Also for other threads."""
+        return self._lost
+
+    async def until(self, event: "Deferred[None]", timeout: float) -> bool:
+        """Wait for something that is no input; whether it has come in time. Raises ConnectionLost, Stopping at once."""
+        self._send()
+        if self._lost:
+            raise ConnectionLost
+        if self.stopping:
+            raise Stopping
+        self._event, self._idle = event, True
+        timer = self._clock.callLater(timeout, self._event_is_late, event)
+        try:
+            await event
+            return True
+        except TimedOut:
+            return False
+        finally:
+            self._event, self._idle = None, False
+            self._turn = self._clock.seconds()
+            if timer.active():
+                timer.cancel()
+
+    async def pause(self, seconds: float) -> None:
+        """Let so many seconds pass, and read nothing. Raises ConnectionLost, Stopping at once."""
+        await self.until(Deferred(), seconds)
+
+    async def breathe(self) -> None:
+        """Let other connections in, if this session has been at work for a while without waiting."""
+        now = self._clock.seconds()
+        if now - self._turn > TURN:
+            turn: Deferred[None] = Deferred()
+            self._clock.callLater(0, turn.callback, None)
+            await turn
+            self._turn = self._clock.seconds()
+            if self._lost:
+                raise ConnectionLost
+
+    def stop(self) -> None:
+        """The server is going down: a session between two commands is told at once, another at its next pause."""
+        self.stopping = True
+        if self._idle:
+            self._break(Stopping())
+
+    def dismiss(self, farewell: str) -> None:
+        """An administrator ends this connection: as at a stop, in other words."""
+        self.farewell = farewell
+        self.stop()
+
+    # Inside
+
+    def _resume(self) -> None:
+        if self._waiting:
+            self._waiting = self._idle = False
+            self._turn = self._clock.seconds()
+            self._running.go_on()
+
+    def _break(self, reason: Exception) -> None:
+        self._idle = False
+        if self._waiting:
+            self._waiting = False
+            self._running.fail(reason)
+            return
+        for event in (self._room, self._event):
+            if event is not None:
+                self._room = self._event = None
+                event.errback(reason)
+
+    def _event_is_late(self, event: "Deferred[None]") -> None:
+        if self._event is event:
+            self._event = None
+            event.errback(TimedOut())
+
+    def _set_deadline(self, deadline: float) -> None:
+        self._deadline = deadline
+        if self._timer is None:
+            self._timer = self._clock.callLater(max(0.0, deadline - self._clock.seconds()), self._time_is_up)
+        elif self._timer.getTime() > deadline:
+            self._timer.reset(max(0.0, deadline - self._clock.seconds()))
+
+    def _time_is_up(self) -> None:
+        """One timer serves all waits: it is not moved for each, but looks at the deadline when it fires."""
+        self._timer = None
+        if not self._waiting and self._room is None and not self._closing:
+            return
+        if self._deadline > self._clock.seconds():
+            self._set_deadline(self._deadline)
+        elif self._closing:
+            self.abort()
+        else:
+            self._break(TimedOut())
