@@ -2,10 +2,13 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from store import evidence
 from store.evidence import Possible, solve
+from store.index import ROW, encode
+from store.records import sound
 from store.refs import mark
 
 MASK = (1 << 64) - 1
@@ -50,3 +53,14 @@ def test_the_search_for_two_has_an_end():
     found = [solve(2, total(*EVERY[n:n + 2]), set(), possible) for n in range(5)]
     assert [each is not None for each in found] == [True] * 3 + [False] * 2
     assert solve(1, total(EVERY[4]), set(), possible) == [EVERY[4]]
+
+
+@pytest.mark.parametrize(("uids", "is_sound"), [
+    ([65], True), ([128], True), ([65, 66, 128], True), (list(range(65, 129)), True), ([64, 65], False),
+    ([128, 129], False), ([66, 65], False), ([65, 65], False), ([65, 70, 69, 71], False)])
+def test_a_sound_chunk_has_records_of_its_own_uids_in_their_order(uids, is_sound):
+    rows = np.zeros(len(uids), ROW)
+    rows["uid"] = uids
+    value = encode(rows)
+    assert sound(7, 1, value) is is_sound
+    assert not sound(7, 1, value[:-1] + bytes([value[-1] ^ 1])) and not sound(7, 1, value[-4:]) and not sound(7, 1, b"")
