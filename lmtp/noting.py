@@ -12,7 +12,7 @@ from mboxlist.entry import MailboxId
 from store.deliver import Delivered, Duplicate, Outcome
 from store.errors import StoreError
 from store.journal import Journal, short
-from store.messagefiles import Staged
+from store.staged import Staged
 
 
 @frozen

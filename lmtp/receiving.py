@@ -13,11 +13,11 @@ from lmtp.refusals import refusal
 from lmtp.replies import Farewell, Reply
 from lmtp.settings import Settings
 from store.errors import StoreError
-from store.messagefiles import Staged
 from store.net import offload
 from store.net.dots import DotReader
 from store.net.lines import TimedOut
 from store.net.stream import Stream
+from store.staged import Staged
 from store.store import Store
 
 CHUNK = 64 * 1024       # octets of a message taken at a time

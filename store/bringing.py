@@ -22,9 +22,9 @@ from store.flags import MAX_KEYWORDS, keyword_bits
 from store.index import CHUNK, MAX_UID, OWN, ROW, Rows, take
 from store.landing import Carried, Landing, NotCarried, SideBySide, head_of, in_threads, refer, usable
 from store.mailbox import MailboxState
-from store.messagefiles import Staged
 from store.partition import Partition
 from store.refs import MessageRecord
+from store.staged import Staged
 from store.standing import fits
 from store.txn import WriteTxn
 from store.uidls import is_legal

@@ -18,9 +18,10 @@ from store.errors import Problem, StoreError
 from store.heads import renumbered
 from store.index import Rows
 from store.landing import Carried, Landing, Message, NotCarried, SideBySide, head_of, one_by_one, usable
-from store.messagefiles import SPILL, Staged
+from store.messagefiles import SPILL
 from store.partition import Partition
 from store.refs import MessageRecord
+from store.staged import Staged
 from store.standing import fits
 
 TRIES = 10

@@ -15,9 +15,9 @@ from store.arrivals import arrival_key
 from store.errors import Problem, StoreError
 from store.flags import keyword_bits, set_own
 from store.index import ROW, chunk_number
-from store.messagefiles import Staged
 from store.partition import Partition
 from store.refs import MessageRecord, sum_of_marks
+from store.staged import Staged
 from store.standing import put_back
 from store.txn import WriteTxn
 from store.values import Flags, InternalDate

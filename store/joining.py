@@ -27,9 +27,10 @@ from store.errors import Problem, StoreError
 from store.fields import LISTED
 from store.index import Rows, take
 from store.landing import Landing, NotCarried, refer, usable
-from store.messagefiles import MID_OCTETS, SPILL, Staged
+from store.messagefiles import MID_OCTETS, SPILL
 from store.partition import Partition
 from store.refs import MessageRecord, tally
+from store.staged import Staged
 from store.standing import fits
 from store.txn import WriteTxn, places
 

@@ -15,10 +15,11 @@ from attrs import define, evolve, field, frozen
 from mboxlist.entry import MailboxId
 from store.errors import StoreError
 from store.index import Rows, chunk_key, decode, take
-from store.messagefiles import Staged, Volume
+from store.messagefiles import Volume
 from store.partition import Partition
 from store.refs import MessageRecord, tally
 from store.settings import SYNC_LEVELS
+from store.staged import Staged
 from store.standing import put_back, require_fit
 from store.txn import WriteTxn
 

@@ -34,7 +34,7 @@ from store.errors import Problem, StandsStill, StoreError
 from store.heads import Heads
 from store.index import Rows, is_whole, message_of, writable
 from store.mailbox import MailboxState, charged_root, is_here
-from store.messagefiles import MessageFile, MessageFiles, Staged, disk_problem
+from store.messagefiles import MessageFile, MessageFiles, disk_problem
 from store.pictures import Pictures
 from store.portable import Unwritten
 from store.quota import QuotaTable
@@ -42,6 +42,7 @@ from store.readers import Readers
 from store.refs import UNSEEN_TRACE, MessageRecord, References
 from store.removed import Removed
 from store.settings import Settings
+from store.staged import Staged
 from store.txn import WriteTxn, state_key
 from store.uidls import Uidls
 from store.userarea import mark_behind, read_epoch, write_epoch

@@ -4,9 +4,9 @@ to it: the same message, brought again by whoever has it in hand."""
 import logging
 
 from store.errors import Problem, StoreError
-from store.messagefiles import Staged
 from store.partition import Partition
 from store.refs import UNSEEN_TRACE
+from store.staged import Staged
 from store.txn import WriteTxn
 
 log = logging.getLogger(__name__)

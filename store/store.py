@@ -30,11 +30,12 @@ from store.errors import Problem, StoreError
 from store.index import Rows
 from store.journal import Journal
 from store.mailbox import Mailbox, MailboxState
-from store.messagefiles import MessageFile, Staged, disk_problem
+from store.messagefiles import MessageFile, disk_problem
 from store.partition import Partition
 from store.presence import Presence
 from store.quota import QuotaUse
 from store.settings import Settings
+from store.staged import Staged
 from store.txn import WriteTxn
 from store.userarea import RESTORING, read_epoch
 from store.values import Flag

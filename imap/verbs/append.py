@@ -17,9 +17,9 @@ from imap.wire.grammar import SyntaxProblem
 from mboxlist.entry import MailboxEntry
 from store.deliver import Delivered, Target
 from store.errors import Problem, StoreError
-from store.messagefiles import Staged
 from store.net import offload
 from store.rights import changeable
+from store.staged import Staged
 from store.values import Flags
 
 log = logging.getLogger(__name__)

@@ -27,11 +27,12 @@ from store.idxfile import Head
 from store.index import Rows, joined
 from store.landing import Carried, Landing, NotCarried, head_of, usable, write_chunks
 from store.mailbox import MailboxState
-from store.messagefiles import MID_OCTETS, Staged
+from store.messagefiles import MID_OCTETS
 from store.partition import Partition
 from store.quota import QuotaUse
 from store.rebuild import acl_of
 from store.removed import key_of
+from store.staged import Staged
 from store.standing import fits
 from store.txn import WriteTxn, state_key
 

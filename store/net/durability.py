@@ -10,10 +10,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from store.messagefiles import Staged
 from store.net.locked import LockedMailboxes
 from store.net.threads import Threads
 from store.partition import READY, Partition
+from store.staged import Staged
 from store.store import Store
 
 log = logging.getLogger(__name__)

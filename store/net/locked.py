@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from mboxlist.entry import MailboxId
 from store.deliver import Locked, Outcome, Target, commit_patiently
-from store.messagefiles import Staged
 from store.net.threads import POOLS, Threads
 from store.partition import Partition
 from store.settings import Settings
+from store.staged import Staged
 from store.values import InternalDate
 
 KIND = "locked"

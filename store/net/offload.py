@@ -23,12 +23,12 @@ from store.accounts.base import Account
 from store.copying import copy_messages
 from store.deliver import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
 from store.errors import Problem, StandsStill, StoreError
-from store.messagefiles import Staged
 from store.net.durability import Durability, place_all
 from store.net.threads import Inline, Threads
 from store.partition import Partition
 from store.progress import Progress
 from store.settings import SYNC_LEVELS
+from store.staged import Staged
 from store.store import Store
 from store.values import InternalDate, Secret
 

@@ -114,7 +114,7 @@ def test_a_message_is_never_whole_in_memory(place, monkeypatch):
         largest.append(len(data))
         write(staged, data)
 
-    monkeypatch.setattr("store.messagefiles.Staged.write", watched)
+    monkeypatch.setattr("store.staged.Staged.write", watched)
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb APPEND INBOX {90000}\r\n")
     for _ in range(90):

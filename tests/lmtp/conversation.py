@@ -195,7 +195,7 @@ class Place:
         elif what == "stage":
             self.monkeypatch.setattr(self.store, "stage", fail)
         else:
-            self.monkeypatch.setattr("store.messagefiles.Staged.write", fail)
+            self.monkeypatch.setattr("store.staged.Staged.write", fail)
 
     def entry(self, text):
         """The mailbox "owner/path", or None."""

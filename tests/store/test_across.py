@@ -11,9 +11,9 @@ from store.errors import Problem, StoreError
 from store.expunge import purge, remove
 from store.flags import change_flags
 from store.landing import Landing, NotCarried
-from store.messagefiles import Staged
 from store.net import offload
 from store.quota import UNLIMITED
+from store.staged import Staged
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores import deliver

@@ -97,7 +97,7 @@ def test_what_is_secured_before_takes_no_file_and_no_memory(store):
 
 
 def test_a_disk_that_is_full_leaves_nothing(store, monkeypatch):
-    from store.messagefiles import Staged
+    from store.staged import Staged
     real, left = Staged.sync, [2]
 
     def sync(staged):

@@ -413,7 +413,7 @@ class Player:
 
 FAILING = {
     "authenticate": None, "flushed": None, "deliver": None,
-    "write": "store.messagefiles.Staged.write",
+    "write": "store.staged.Staged.write",
     "stage": "store.store.Store.stage",
     "read": "store.messagefiles.MessageFile.read",
     "refresh": "store.store.Store._refresh",

@@ -23,8 +23,9 @@ from store.check import check
 from store.expunge import expunge
 from store.flags import change_flags
 from store.landing import one_by_one
-from store.messagefiles import MessageFiles, Staged
+from store.messagefiles import MessageFiles
 from store.partition import Partition
+from store.staged import Staged
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores import SMALL, deliver, make_store

@@ -12,8 +12,9 @@ from store.check import check
 from store.deliver import Target
 from store.errors import Problem, StoreError
 from store.flags import change_flags
-from store.messagefiles import MessageFiles, Staged
+from store.messagefiles import MessageFiles
 from store.net import offload
+from store.staged import Staged
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores import SMALL, deliver, make_store
