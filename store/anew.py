@@ -52,7 +52,7 @@ def look_at(partition: Partition, said: NDArray[Any], *, deep: bool = False, cha
     """
     order = np.argsort(said["serial"])          # of arrival: files and cache records lie on the disk in that order
     for at in range(0, len(order), LOOK):
-        figures = said[order[at:at + LOOK]]
+        figures = said.take(order[at:at + LOOK])
         some = figures["mid"].tolist()
         there = figures["serial"] != 0          # of any other, who counts references says that it is not known
         right = read_through(partition.files, figures) if deep else np.zeros(len(some), np.bool_)

@@ -74,7 +74,7 @@ def recount_some(store: "Store", partition: Partition, mailboxes: Iterable[Mailb
             used.append(uses)
     done += recount_quota(partition)
     uses = np.concatenate(used)
-    uses = uses[np.argsort(uses["serial"], kind="stable")]
+    uses = uses.take(np.argsort(uses["serial"], kind="stable"))     # a tenth of what uses[...] takes
     if done or _are_doubtful(uses):
         done += recount_references(partition)
     partition.flush()

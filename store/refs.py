@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _RECORD = struct.Struct("<QIQIIQ")
 STORED = np.dtype([("serial", "<u8"), ("references", "<u4"), ("size", "<u8"), ("trace", "<u4"), ("released", "<u4"),
                    ("check", "<u8")])       # the same, for many at a time
+_OCTETS = np.dtype((np.void, STORED.itemsize))     # of which many are copied faster than field by field
 UNSEEN_TRACE = (1 << 32) - 1    # stands for the length of a trace header in a file that nobody has looked at yet
 _TRACE, _UNSEEN = slice(20, 24), struct.pack("<I", UNSEEN_TRACE)    # where it is stored, and how
 _UNKNOWN = bytes(_RECORD.size)
@@ -95,15 +96,16 @@ class References:
     def figures(self, mids: Sequence[bytes], txn: "Txn" = None) -> NDArray[Any]:
         """The records of these message files as an array of STORED, all 0 for one that is not known: no arrival has
         the serial 0."""
-        order = in_order(mids)
-        wanted = [mids[place] for place in order.tolist()]
+        digests = np.frombuffer(b"".join(mids), "V32")
+        order = in_order(digests)
+        wanted: list[bytes] = digests.take(order).tolist()
         values = self.messages.pick(wanted, txn)
         said = np.frombuffer(b"".join([value or _UNKNOWN for value in values]), STORED)
         if (said["trace"] == UNSEEN_TRACE).any():
             said = np.frombuffer(b"".join([self._stored(mid, value or _UNKNOWN) for mid, value
                                            in zip(wanted, values, strict=True)]), STORED)
         found = np.empty(len(mids), STORED)
-        found[order] = said
+        found.view(_OCTETS)[order] = said.view(_OCTETS)
         return found
 
     def glance(self, mid: bytes) -> MessageRecord | None:
@@ -224,10 +226,10 @@ class References:
             yield mid, MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
 
-def in_order(mids: Sequence[bytes]) -> NDArray[np.intp]:
-    """The places of these digests in their order: a fifth of what `sorted` takes. (numpy compares octet by octet, and
-    takes what is behind the last NUL for NULs.)"""
-    return np.argsort(np.frombuffer(b"".join(mids), "S32"), kind="stable")
+def in_order(digests: NDArray[np.void]) -> NDArray[np.intp]:
+    """The places of these digests (V32) in their order: a fifth of what `sorted` takes. (As S32 numpy compares octet by
+    octet, NULs at the end as any others.)"""
+    return np.argsort(digests.view("S32"), kind="stable")
 
 
 def mark(mailbox: MailboxId, uid: int) -> int:
