@@ -62,6 +62,9 @@ class Operation:
     settings: Settings = SETTINGS
 
 
+FILE_LOST = "its file is missing"
+
+
 # The operations
 
 def _deliver_one(place: Place, answered: Answered) -> None:
@@ -460,4 +463,8 @@ OPERATIONS: dict[str, Operation] = {
     "restore what was removed": Operation(restore.restore_over, prepare=restore.prepare_over,
                                           between=restore.any_mailboxes, inspect=restore.few_files,
                                           finish=restore.user_again),
+    "restore what was lost": Operation(restore.restore_over, prepare=restore.prepare_lost, inspect=restore.few_files,
+                                       finish=restore.user_again, tolerated=FILE_LOST),
+    "deliver what was lost": Operation(restore.deliver_lost, prepare=restore.prepare_lost,
+                                       between=restore.any_mailboxes, inspect=restore.few_files, tolerated=FILE_LOST),
 }

@@ -6,6 +6,7 @@ more (`restored_again`): nothing may be missing then, and nothing be there twice
 
 import hashlib
 import itertools
+import os
 import tempfile
 import time
 from collections import Counter
@@ -91,6 +92,14 @@ def prepare_over(store: Store) -> None:
     partition.flush()
 
 
+def prepare_lost(store: Store) -> None:
+    """Its own archive; the file of one of alice's messages, which nobody else has, is lost."""
+    _back_up(store, store.root)
+    partition = store.partitions["primary"]
+    partition.files.settle()
+    os.unlink(partition.files.path(hashlib.blake2b(OLD[2], digest_size=32).digest()))
+
+
 # Restores
 
 @contextmanager
@@ -145,6 +154,12 @@ def restore_beside(place: Place, answered: Answered) -> None:
 
 def restore_over(place: Place, answered: Answered) -> None:
     _restored(place.store, OVER)
+    answered()
+
+
+def deliver_lost(place: Place, answered: Answered) -> None:
+    """Somebody else gets the message whose file is lost."""
+    place.deliver(OLD[2], BOB, trace=TRACE)
     answered()
 
 

@@ -3,10 +3,15 @@
 import hashlib
 from collections.abc import Collection, Iterator, Mapping
 
+import numpy as np
 from attrs import frozen
 
+from mboxlist.entry import MailboxEntry
 from store import removal
+from store.errors import Problem, StoreError
 from store.store import Store
+
+LOST = "lost"                   # of a message that cannot be read
 
 
 @frozen
@@ -18,7 +23,7 @@ class Message:
     flags: int
     keywords: frozenset[str]
     received: tuple[int, int]
-    octets: str                 # a digest of them
+    octets: str                 # a digest of them, or LOST
 
 
 @frozen
@@ -42,17 +47,26 @@ def picture(store: Store) -> Picture:
         mailbox = store.open_mailbox(entry)
         messages = []
         for row in mailbox.rows:
-            with store.open_message(entry, row) as file:
-                octets = file.read(0, file.size)
             messages.append(Message(
                 int(row["uid"]), int(row["modseq"]), int(row["flags"]),
                 frozenset(mailbox.keyword_names(int(row["keywords"]))), (int(row["received"]), int(row["zone"])),
-                f"{len(octets)} {hashlib.blake2b(octets, digest_size=16).hexdigest()}"))
-            assert int(row["size"]) == len(octets), f"{entry.name}: UID {row['uid']} is shorter than its size"
+                _octets(store, entry, row)))
         expunged = [(item.uid, item.size, item.received) for item in removal.deleted_messages(store, entry)]
         found[str(entry.name)] = Box(mailbox.state.uidvalidity, mailbox.state.uidnext, mailbox.state.highestmodseq,
                                      tuple(messages), tuple(sorted(expunged)))
     return found
+
+
+def _octets(store: Store, entry: MailboxEntry, row: np.void) -> str:
+    try:
+        with store.open_message(entry, row) as file:
+            octets = file.read(0, file.size)
+    except StoreError as error:
+        if error.problem is not Problem.CORRUPT:
+            raise
+        return LOST
+    assert int(row["size"]) == len(octets), f"{entry.name}: UID {row['uid']} is shorter than its size"
+    return f"{len(octets)} {hashlib.blake2b(octets, digest_size=16).hexdigest()}"
 
 
 def differences(found: Picture, wanted: Picture, known: Collection[str]) -> list[str]:
@@ -90,7 +104,7 @@ def retold(seen: Picture, found: Picture) -> Iterator[str]:
         octets = {message.uid: message.octets for message in there.messages}
         flags = {(message.uid, message.modseq): (message.flags, message.keywords) for message in there.messages}
         for message in here.messages:
-            if octets.get(message.uid, message.octets) != message.octets:
+            if octets.get(message.uid, message.octets) not in (message.octets, LOST):
                 yield f"{name}: UID {message.uid} is another message than it was"
             if flags.get((message.uid, message.modseq), (message.flags, message.keywords)) != (
                     message.flags, message.keywords):

@@ -31,7 +31,8 @@ KILLS = 8 if EVERYTHING else 2              # processes that are killed before a
 
 #: Operations whose every system call fails once.
 FAULTY = ["deliver", "deliver what is known", "deliver much", "copy", "expunge", "purge many", "settle",
-          "checkpoint", "store.idx of one mailbox", "restore", "restore what was removed"]
+          "checkpoint", "store.idx of one mailbox", "restore", "restore what was removed",
+          "deliver what was lost"]
 
 #: At least so many changes of the disk are seen in all operations together, so that the recorder cannot go blind; and
 #: each operation makes some that are its own.
