@@ -20,6 +20,7 @@ from typing import Any
 from attrs import define, field
 from berkeleydb import db
 
+from mboxlist import regions
 from mboxlist.disk import sync_folder
 from mboxlist.pages import bad_pages, have_checksums
 from mboxlist.traces import (
@@ -96,6 +97,7 @@ def apart(work: Callable[[], Any], folder: Path) -> Any:
 
 
 def _recover(folder: Path, *, fatal: bool) -> Any:
+    regions.configure(folder)       # with a damaged one nothing could be opened
     env = db.DBEnv()
     env.set_cachesize(0, CACHE, 1)
     env.set_lk_max_locks(20_000)

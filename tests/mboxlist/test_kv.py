@@ -12,6 +12,7 @@ import pytest
 from berkeleydb import db
 
 from mboxlist import kv
+from mboxlist.damage import look_through
 from mboxlist.kv import Deadlock, Env, Failure, transact
 from tests.support.volume import Volume
 
@@ -258,6 +259,8 @@ def test_a_configuration_that_is_not_ours_counts_for_nothing(tmp_path, left):
     path = tmp_path / "env" / "DB_CONFIG"
     ours = path.read_bytes()
     env.close()
+    path.write_bytes(left)
+    assert look_through(tmp_path / "env") == {}         # nor is anything else taken for damaged
     path.write_bytes(left)
     opened(tmp_path / "env").close()
     assert path.read_bytes() == ours
