@@ -27,6 +27,7 @@ SEEDS = int(os.environ.get("ONECOPY_CRASH_SEEDS", "2"))
 TORN = bool(os.environ.get("ONECOPY_CRASH_TORN"))
 EVERYTHING = SEEDS > 2
 RECOVERIES = 20 if EVERYTHING else 1        # states of each operation whose recovery is cut off as well
+FAULTS = 10_000 if EVERYTHING else 130      # failing calls of each operation that are tried
 KILLS = 8 if EVERYTHING else 2              # processes that are killed before a change, and as many after one
 
 #: Operations whose every system call fails once.
@@ -93,7 +94,7 @@ def make_fail(name: str) -> Verdict:
     """Every system call of an operation fails, with every error that it can have. For a process of its own."""
     recording = recorded(name)
     made = faults.calls(recording)
-    found, judged = list(faults.faults(made)), faults.Faults(recording)
+    found, judged = _sample(Random(name), list(faults.faults(made)), FAULTS), faults.Faults(recording)
     wrong = [what for fault in found for what in judged.judge(fault)]
     return Verdict(len(made), judged.done, len(found), wrong)
 

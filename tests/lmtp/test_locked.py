@@ -5,6 +5,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 
 from store.net import offload
+from store.net.locked import LockedMailboxes
 from store.net.threads import Inline
 from store.txn import state_key
 from tests.lmtp.conversation import Step, named
@@ -101,7 +102,7 @@ def test_a_mailbox_that_stays_locked_is_refused_alone(place, threads, lock):
 
 
 def test_only_as_many_wait_as_there_are_threads(place, threads, lock, monkeypatch):
-    monkeypatch.setitem(offload.LockedMailboxes.commit.__globals__["POOLS"], "locked", 1)
+    monkeypatch.setitem(LockedMailboxes.commit.__globals__["POOLS"], "locked", 1)
     first = send(place, 7, b"alice")
     assert answers(send(place, 8, b"alice")) == [b"451 4.2.0"]
     lock()
