@@ -56,6 +56,11 @@ def copy_of(env, target, moment=lambda: None):
     return copying.log(end), end, before, after
 
 
+def last(env, table):
+    """What the writer has committed last. It may hold the page, and wait for one that this has: then once more."""
+    return transact(env, lambda txn: int(table.get(b"last", txn) or 0))
+
+
 def test_a_copy_beside_a_writer_is_the_environment_at_one_moment(disk_path, monkeypatch):
     monkeypatch.setattr(kv, "LOG_FILE", 1 << 20)        # many log files, and many that go
     (disk_path / "env").mkdir()
@@ -69,13 +74,13 @@ def test_a_copy_beside_a_writer_is_the_environment_at_one_moment(disk_path, monk
         finally:
             os._exit(1)
     try:
-        while int(a.get(b"last") or 0) < 1000:          # more than one cache of pages
+        while last(env, a) < 1000:                      # more than one cache of pages
             os.sched_yield()
         for number in range(ROUNDS):
             env.checkpoint()
             env.keep_logs(env.first_log())
             target = disk_path / f"copy{number}"
-            _, _, before, after = copy_of(env, target, lambda: int(a.get(b"last")))
+            _, _, before, after = copy_of(env, target, lambda: last(env, a))
             hotcopy.recover(target)
             assert hotcopy.faults(target) == []
             one, two = dict(salvage(target / "a.db")), dict(salvage(target / "b.db"))
