@@ -30,7 +30,7 @@ RECOVERIES = 20 if EVERYTHING else 1        # states of each operation whose rec
 FAULTS = 10_000 if EVERYTHING else 130      # failing calls of each operation that are tried
 KILLS = 8 if EVERYTHING else 2              # processes that are killed before a change, and as many after one
 
-#: Operations whose every system call fails once.
+#: Operations whose system calls fail.
 FAULTY = ["deliver", "deliver what is known", "deliver much", "copy", "expunge", "purge many", "settle",
           "checkpoint", "store.idx of one mailbox", "restore", "restore what was removed",
           "deliver what was lost"]
@@ -91,7 +91,7 @@ def kill(name: str) -> Verdict:
 
 
 def make_fail(name: str) -> Verdict:
-    """Every system call of an operation fails, with every error that it can have. For a process of its own."""
+    """System calls of an operation fail, with errors that they can have: FAULTS of all. For a process of its own."""
     recording = recorded(name)
     made = faults.calls(recording)
     found, judged = _sample(Random(name), list(faults.faults(made)), FAULTS), faults.Faults(recording)
