@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from store import presence
@@ -21,25 +22,25 @@ def clear(run: Path) -> None:
 
     `run` is the store's folder of that name. Who cannot be made to leave is logged.
     """
+    for number, limit in TIMES:
+        living, dead = presence.look(run)
+        if dead or any(other.who.startswith(NAME) for other in living):
+            _tell(run, living, number, limit)
     living, dead = presence.look(run)
-    if dead or any(other.who.startswith(NAME) for other in living):
-        for number, limit in TIMES:
-            _tell(run, number, limit)
-        for other in presence.look(run)[0]:
+    if dead:
+        for other in living:
             log.error("%s does not leave the store, which must be recovered", other)
     presence.forget_dead(run)
 
 
-def _tell(run: Path, number: signal.Signals, limit: float) -> None:
-    """Send the signal to all that are inside, and wait until they are not."""
-    living = presence.look(run)[0]
-    for other in living:
+def _tell(run: Path, others: Collection[Inside], number: signal.Signals, limit: float) -> None:
+    """Send them the signal, and wait until they have left. Who comes in meanwhile has nothing to do with the dead."""
+    for other in others:
         log.warning("%s is ended with %s: the store must be recovered", other, number.name)
         _signal(other, number)
     deadline = time.monotonic() + limit
-    while living and time.monotonic() < deadline:
+    while time.monotonic() < deadline and not set(others).isdisjoint(presence.look(run)[0]):
         time.sleep(STEP)
-        living = presence.look(run)[0]
 
 
 def _signal(other: Inside, number: signal.Signals) -> None:

@@ -5,9 +5,11 @@ The processes come from one (multiprocessing's fork server) that imports the pro
 small what `tests.support.small` makes small.
 """
 
+import faulthandler
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -31,17 +33,20 @@ _context.set_forkserver_preload([__name__])
 
 def run(arguments: Sequence[str], environment: Mapping[str, str], octets: bytes, limit: float) -> tuple[int, str, str]:
     """The exit status of `onecopy`, and what it printed, after it has read `octets`. Raises AssertionError after so
-    many seconds."""
+    many seconds, which says where each of its threads was."""
     with tempfile.TemporaryDirectory(prefix="onecopy-command-") as folder:
         streams = [Path(folder, name) for name in ("in", "out", "err")]
         for path in streams:
             path.write_bytes(octets if path.name == "in" else b"")
         process = start(arguments, environment, streams)
         process.join(limit)
-        if process.exitcode is None:
-            process.kill()
-        assert process.exitcode is not None, f"onecopy {' '.join(arguments)}: not after {limit:g} s"
-        return process.exitcode, streams[1].read_text(), streams[2].read_text()
+        late = process.exitcode is None
+        if late:
+            os.kill(process.pid, signal.SIGABRT)
+            process.join()
+        out, error = (path.read_text() for path in streams[1:])
+        assert not late, f"onecopy {' '.join(arguments)}: not after {limit:g} s\n{out}{error}"
+        return process.exitcode, out, error
 
 
 def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], *, ended: bool = False
@@ -67,6 +72,7 @@ def _program(arguments: Sequence[str], environment: Mapping[str, str], streams: 
         handle = os.open(path, os.O_WRONLY | os.O_APPEND if number else os.O_RDONLY)
         os.dup2(handle, number)
         os.close(handle)
+    faulthandler.enable()
     sys.stdin = open(0, closefd=False)
     sys.argv = ["onecopy", *arguments]
     small.make()

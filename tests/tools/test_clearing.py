@@ -76,6 +76,24 @@ def test_a_number_that_means_another_process_by_now(run: Path, started: "list[su
     assert len(presence.look(run)[1]) == 1              # and the dead one is not forgotten
 
 
+def test_who_comes_in_meanwhile(run: Path, started: "list[subprocess.Popen[bytes]]", monkeypatch: pytest.MonkeyPatch
+                                ) -> None:
+    """The last who was beside the dead one has left already, and the next one recovers the store."""
+    (run / "inside").mkdir()
+    (run / "inside" / "1.0.dead").touch()
+    look, came = presence.look, list["subprocess.Popen[bytes]"]()
+
+    def look_and_let_in(folder: Path) -> tuple[list[presence.Inside], list[presence.Inside]]:
+        found = look(folder)
+        if not came:
+            came.append(start(started, COME_IN, str(run), "onecopy import"))
+        return found
+
+    monkeypatch.setattr(presence, "look", look_and_let_in)
+    clearing.clear(run)
+    assert came[0].communicate() and came[0].returncode == 0
+
+
 @pytest.mark.parametrize("name", ["x", "0.0.x", "-1.0.x", "99999999999999999999.0.x", "4194305.0.x"])
 def test_names_that_are_no_numbers_of_processes(run: Path, name: str) -> None:
     (run / "inside").mkdir()
