@@ -27,7 +27,8 @@ SEEDS = int(os.environ.get("ONECOPY_CRASH_SEEDS", "2"))
 TORN = bool(os.environ.get("ONECOPY_CRASH_TORN"))
 EVERYTHING = SEEDS > 2
 RECOVERIES = 20 if EVERYTHING else 1        # states of each operation whose recovery is cut off as well
-FAULTS = 10_000 if EVERYTHING else 130      # failing calls of each operation that are tried
+FAULTS = 10_000 if EVERYTHING else 40       # failing calls of each operation that are tried
+AGAIN = 100_000 if EVERYTHING else 40       # states that a recovery which was cut off left, and that are looked at
 KILLS = 8 if EVERYTHING else 2              # processes that are killed before a change, and as many after one
 
 #: Operations whose system calls fail.
@@ -67,14 +68,15 @@ def cut_off(name: str) -> Verdict:
 
 
 def cut_off_again(name: str) -> Verdict:
-    """The boundaries of recovery, after some of the crashes of an operation. For a process of its own."""
+    """The boundaries of recovery, after some of the crashes of an operation: AGAIN of them. For a process of its own."""
     recording = recorded(name)
     some = _sample(Random(name), list(harness.states(recording, range(1)).values()), RECOVERIES)
     points = states = moments = 0
     wrong = []
     for recovery in harness.recordings_of_recovery(recording, some):
         points += recovery.points
-        for image, each in harness.states(recovery, range(1)).values():
+        left = list(harness.states(recovery, range(1)).values())
+        for image, each in _sample(Random(name), left, AGAIN):
             states, moments = states + 1, moments + len(each)
             wrong += harness.judge(recovery, image, each)
     return Verdict(points, states, moments, wrong)

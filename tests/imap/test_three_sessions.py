@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.imap.model.machine import Machine
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
 SMALL = {"store.pictures.LARGE": 0, "store.copies.LARGE": 0, "store.copies.ROOM": 3, "imap.view.FEW": 0,
          "store.pictures.MANY": 0, "store.pictures.AT_ONCE": -1, "imap.session.MANY": 0, "imap.session.QUICK": 0}
 

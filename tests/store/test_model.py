@@ -3,6 +3,7 @@
 Once with one process that does everything, and once with three which take turns in doing and in looking.
 """
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.store.model.machine import Machine
 from tests.store.model.places import OneProcess, ThreeProcesses
+
+
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "24"))
 
 
 class InOneProcess(Machine):
@@ -31,7 +35,7 @@ def _processes() -> Iterator[None]:
 
 
 TestOneProcess = InOneProcess.TestCase
-TestOneProcess.settings = settings(max_examples=40, stateful_step_count=50, deadline=None,
+TestOneProcess.settings = settings(max_examples=EXAMPLES, stateful_step_count=50, deadline=None,
                                    suppress_health_check=list(HealthCheck))
 TestThreeProcesses = InThreeProcesses.TestCase
-TestThreeProcesses.settings = settings(TestOneProcess.settings, max_examples=25)
+TestThreeProcesses.settings = settings(TestOneProcess.settings, max_examples=EXAMPLES // 2)

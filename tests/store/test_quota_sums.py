@@ -1,5 +1,6 @@
 """Quota: the sums equal the records, whatever happens."""
 
+import os
 import shutil
 import tempfile
 import threading
@@ -52,6 +53,9 @@ def test_roots_are_made_and_removed_while_mail_arrives(store):
 
 PATHS = st.sampled_from(["INBOX", "A", "A/B", "A/B/C", "D", "D/B", "INBOX/x"])
 PICKS = st.integers(0, 255)
+
+
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "15"))
 
 
 class SumsAgainstDictionaries(RuleBasedStateMachine):
@@ -176,5 +180,5 @@ class SumsAgainstDictionaries(RuleBasedStateMachine):
 
 
 TestSums = SumsAgainstDictionaries.TestCase
-TestSums.settings = settings(max_examples=25, stateful_step_count=30, deadline=None,
+TestSums.settings = settings(max_examples=EXAMPLES, stateful_step_count=30, deadline=None,
                              suppress_health_check=list(HealthCheck))
