@@ -68,7 +68,7 @@ def cut_off(name: str) -> Verdict:
 
 
 def cut_off_again(name: str) -> Verdict:
-    """The boundaries of recovery, after some of the crashes of an operation: AGAIN of them. For a process of its own."""
+    """The boundaries of recovery, after some of an operation's crashes: AGAIN of them. For a process of its own."""
     recording = recorded(name)
     some = _sample(Random(name), list(harness.states(recording, range(1)).values()), RECOVERIES)
     points = states = moments = 0

@@ -1,5 +1,5 @@
-"""A message of 256 MiB (HUGE_MESSAGE=1024: of 1 GiB) in by LMTP (DATA, BDAT) and APPEND and out by FETCH and RETR, while the server's memory stays
-where it is."""
+"""A message of 256 MiB (HUGE_MESSAGE=1024: of 1 GiB) in by LMTP (DATA, BDAT) and APPEND and out by FETCH and RETR,
+while the server's memory stays where it is."""
 
 import base64
 import hashlib

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, settings
 from tests.store.model.machine import Machine
 from tests.store.model.places import OneProcess, ThreeProcesses
 
-
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "24"))
 
 
