@@ -12,7 +12,7 @@ from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn, transact
 from mboxlist.moves import Phase
 from store import quotaroots, removal
-from store.mailbox import MailboxState, is_moving
+from store.mailbox import UNLISTED, MailboxState, is_moving
 from store.partition import Partition
 from store.txn import WriteTxn, state_key
 
@@ -97,6 +97,10 @@ def forget_pending(store: "Store", item: tuple[MailboxId, int]) -> int:
     for name, partition in store.partitions.items():
         data = partition.states.get(state_key(mailbox))
         state = None if data is None else MailboxState.from_bytes(data, partition.epoch)
+        if state is not None and state.moving == UNLISTED and entry is not None and name == where:
+            store.mailboxes.env.flush()             # which failed when it was made
+            partition.transact(lambda txn: txn.make_writable(mailbox))
+            return 1
         if (state is not None) != (name == where) or state is not None and (
                 state.moving or bool(state.removed) != (entry is None) or entry is not None
                 and state.quota_root != quotaroots.root_for(partition, entry.name)):

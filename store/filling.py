@@ -25,7 +25,7 @@ from store.bringing import FLAGS, figures
 from store.errors import Problem, StoreError
 from store.index import CHUNK, MAX_UID, Rows
 from store.landing import NotCarried, refer
-from store.mailbox import MailboxState
+from store.mailbox import UNLISTED, MailboxState
 from store.partition import Partition
 from store.problems import problems
 from store.txn import WriteTxn
@@ -103,6 +103,7 @@ class Nursery:
                 self._withdraw_if_possible(entries)
                 raise
             store.mailboxes.env.flush()
+            self.partition.transact(lambda txn: _open(txn, entries))
         self._withdraw([filling.mailbox for filling in refused])
         for owner in {filling.wanted.name.owner for filling in every}:
             quotaroots.settle_renamed(store, owner)     # roots may have been made or removed meanwhile
@@ -248,8 +249,13 @@ def _revive(txn: WriteTxn, every: Sequence[Filling], entries: Sequence[MailboxEn
             raise StoreError(Problem.NO_MAILBOX)
         root = quotaroots.root_of(entry.name, txn.partition.quotas.roots_below(entry.name.owner, txn.handle))
         txn.charge_root(root, state.octets, state.messages, enforce=False)
-        txn.set_state(entry.id, None, evolve(state, uidvalidity=entry.uidvalidity, removed=0, moving=False,
+        txn.set_state(entry.id, None, evolve(state, uidvalidity=entry.uidvalidity, removed=0, moving=UNLISTED,
                                              quota_root=root, epoch=txn.partition.epoch))
+
+
+def _open(txn: WriteTxn, entries: Sequence[MailboxEntry]) -> None:
+    for mailbox in sorted(entry.id for entry in entries):
+        txn.make_writable(mailbox)
 
 
 def _enlist(store: "Store", every: Sequence[Filling], entries: Sequence[MailboxEntry], txn: Txn) -> list[Filling]:

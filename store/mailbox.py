@@ -18,6 +18,8 @@ _REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` 
 _EPOCH = 48
 _SEEN, _DELETED = Flag.SEEN.value, Flag.DELETED.value
 
+MOVING, UNLISTED = 1, 2     # values of `MailboxState.moving`
+
 UID_SKIP = 1 << 16          # what a mailbox skips after an unclean end: more than can have been seen and lost
 MODSEQ_SKIP = 1 << 24
 
@@ -29,7 +31,8 @@ class MailboxState:
     `changed` is the MODSEQ of the last change other than an arrival, `recent` the first UID that no session has been
     told is \\Recent; `epoch` counts the unclean ends that the figures allow for. Expunged UIDs are on record for all
     that happened after the MODSEQ `log_since`, in `logged` octets. `removed` is the Unix time at which the mailbox was
-    deleted, or 0; `moving`: it is on its way to another partition. `quota_root` is what its messages are charged to.
+    deleted, or 0. Nobody writes to a mailbox that is `moving`: it is on its way to another partition (MOVING), or its
+    row in the list may not be on disk yet (UNLISTED). `quota_root` is what its messages are charged to.
     """
 
     uidvalidity: int
@@ -45,14 +48,14 @@ class MailboxState:
     log_since: int
     logged: int
     removed: int
-    moving: bool
+    moving: int
     quota_root: str
     keywords: tuple[str, ...] = ()
 
     @classmethod
-    def new(cls, uidvalidity: int, epoch: int, quota_root: str) -> "MailboxState":
+    def new(cls, uidvalidity: int, epoch: int, quota_root: str, moving: int = 0) -> "MailboxState":
         """That of an empty mailbox."""
-        return cls(uidvalidity, 1, 1, 1, 1, 0, 0, 0, 0, epoch, 0, 0, 0, False, quota_root)
+        return cls(uidvalidity, 1, 1, 1, 1, 0, 0, 0, 0, epoch, 0, 0, 0, moving, quota_root)
 
     def to_bytes(self) -> bytes:
         """The stored form."""
@@ -78,7 +81,7 @@ class MailboxState:
             changed = highest
             moving = 0
         return cls(validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, epoch, log_since,
-                   logged, removed, bool(moving), root, tuple(keywords))
+                   logged, removed, moving, root, tuple(keywords))
 
 
 def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, str, bytes]:
@@ -93,7 +96,7 @@ def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, 
     if removed:
         raise StoreError(Problem.NO_MAILBOX)
     if moving:
-        raise StoreError(Problem.BUSY, "The mailbox is being moved")
+        raise StoreError(Problem.BUSY, "The mailbox is being moved, or made")
     names = data[_STATE.size:]
     after = _STATE.pack(validity, uid + 1, highest + 1, changed, recent, messages + 1, unseen + (not system & _SEEN),
                         deleted + (system & _DELETED != 0), octets + size, epoch, log_since, logged, 0, 0)
@@ -112,7 +115,7 @@ def charged_root(data: bytes) -> str:
 
 
 def is_moving(data: bytes) -> bool:
-    """Whether stored figures are those of a mailbox that is, or was in an earlier epoch, on its way elsewhere."""
+    """Whether stored figures are those of a mailbox that nobody writes to, or wrote to in an earlier epoch."""
     return data[_STATE.size - 1] != 0
 
 

@@ -19,6 +19,7 @@ from mboxlist.names import MailboxName
 from store import quotaroots
 from store.errors import Problem, StoreError
 from store.index import take
+from store.mailbox import MOVING, UNLISTED
 from store.partition import Partition
 from store.refs import tally
 from store.removed import Expunged
@@ -114,6 +115,7 @@ def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName
         partition.transact(lambda txn: bury(txn, old.id, found[0]))
         raise
     store.mailboxes.env.flush()
+    partition.transact(lambda txn: txn.make_writable(entry.id))
     quotaroots.settle_renamed(store, target.owner)
     return entry
 
@@ -122,7 +124,7 @@ def _revive(txn: WriteTxn, mailbox: MailboxId, validity: int, root: str) -> None
     state = txn.any_state(mailbox)
     if state is None:
         raise StoreError(Problem.NO_MAILBOX)
-    if state.moving:
+    if state.moving == MOVING:
         raise StoreError(Problem.BUSY, "The mailbox is being moved")
     if state.removed:
         txn.charge_root(root, state.octets, state.messages, enforce=False)
@@ -130,7 +132,7 @@ def _revive(txn: WriteTxn, mailbox: MailboxId, validity: int, root: str) -> None
         root = state.quota_root
     modseq = state.highestmodseq + 1
     txn.set_state(mailbox, state, evolve(
-        state, removed=0, quota_root=root, uidvalidity=validity, highestmodseq=modseq, changed=modseq))
+        state, removed=0, moving=UNLISTED, quota_root=root, uidvalidity=validity, highestmodseq=modseq, changed=modseq))
 
 
 @frozen

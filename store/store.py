@@ -29,7 +29,7 @@ from store.domains import Domains
 from store.errors import Problem, StoreError
 from store.index import Rows
 from store.journal import Journal
-from store.mailbox import Mailbox, MailboxState
+from store.mailbox import UNLISTED, Mailbox, MailboxState
 from store.messagefiles import MessageFile, disk_problem
 from store.partition import Partition
 from store.presence import Presence
@@ -263,11 +263,12 @@ class Store:
 
     def insert(self, name: MailboxName, partition: str, special_use: str | None, *, replace: bool = False,
                acl: dict[str, str] | None = None) -> MailboxEntry:
-        """The figures come first, then the row in the list: what a crash leaves in between is seen by nobody."""
+        """The figures come first, then the row in the list: what a crash leaves in between is seen by nobody. Nobody
+        writes to the mailbox before its row is on disk, or a crash could leave mail where nobody finds it."""
         place = self.partition(partition)
         mailbox, validity = transact(self.mailboxes.env, self.mailboxes.next_identity)
         self.mailboxes.env.flush()              # an id or UIDVALIDITY that was used must never come again
-        new = MailboxState.new(validity, place.epoch, quotaroots.root_for(place, name))
+        new = MailboxState.new(validity, place.epoch, quotaroots.root_for(place, name), UNLISTED)
         place.transact(lambda txn: txn.set_state(mailbox, None, new))
         place.flush()
         created = int(time.time())
@@ -291,6 +292,7 @@ class Store:
             removal.destroy(place, mailbox, created)
             raise
         self.mailboxes.env.flush()
+        place.transact(lambda txn: txn.make_writable(mailbox))
         if new.quota_root != quotaroots.root_for(place, name):      # changed while the mailbox was not in the list yet
             quotaroots.settle(self, name.owner)
         return entry

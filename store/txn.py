@@ -9,13 +9,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from attrs import evolve
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn
 from store.errors import Problem, StoreError
 from store.index import CHUNK, Rows, chunk_key, encode, extend, octets_of, take, with_trailer
-from store.mailbox import MailboxState, arrived
+from store.mailbox import UNLISTED, MailboxState, arrived
 
 if TYPE_CHECKING:
     from store.partition import Partition
@@ -40,13 +41,13 @@ class WriteTxn:
     def state(self, mailbox: MailboxId) -> MailboxState:
         """The mailbox's figures; it is locked from here on.
 
-        Raises StoreError NO_MAILBOX when it has been deleted, BUSY while it moves to another partition.
+        Raises StoreError NO_MAILBOX when it has been deleted, BUSY while it is being moved or made.
         """
         state = self.any_state(mailbox)
         if state is None or state.removed:
             raise StoreError(Problem.NO_MAILBOX)
         if state.moving:
-            raise StoreError(Problem.BUSY, "The mailbox is being moved")
+            raise StoreError(Problem.BUSY, "The mailbox is being moved, or made")
         return state
 
     def any_state(self, mailbox: MailboxId) -> MailboxState | None:
@@ -60,6 +61,12 @@ class WriteTxn:
         if before is not None:
             self._before.setdefault(mailbox, before.highestmodseq)
             self._chunks.setdefault(mailbox, set())
+
+    def make_writable(self, mailbox: MailboxId) -> None:
+        """The mailbox's row in the list is on disk now: let it be written to."""
+        state = self.any_state(mailbox)
+        if state is not None and state.moving == UNLISTED:
+            self.set_state(mailbox, None, evolve(state, moving=0))
 
     def arrive(self, mailbox: MailboxId, octets: int, system: int, *, enforce: bool, delivery: bool) -> tuple[int, int]:
         """A message of that size and flags arrives: its UID and MODSEQ; `append_octets` is to follow.

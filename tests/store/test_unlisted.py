@@ -1,0 +1,127 @@
+"""Nobody writes to a mailbox before its row in the list is on disk: a loss of power would take the mailbox away, and
+mail that had been acknowledged would be where nobody finds it."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mboxlist.names import MailboxName
+from store import across, agreeing
+from store.check import check
+from store.deliver import Delivered
+from store.errors import Problem, StoreError
+from store.filling import Nursery, Wanted
+from store.removal import undelete_mailbox
+from store.store import Store
+from tests.support.stores import deliver, make_store, reopen_after_crash
+
+ARCHIVE = MailboxName("alice", "Archive")
+MAIL = b"Subject: 1\r\n\r\nText\r\n"
+
+
+def _fill(store: Store) -> None:
+    nursery = Nursery(store, store.partitions["primary"])
+    filling = nursery.begin(Wanted(ARCHIVE))
+    filling.finish()
+    nursery.publish([filling])
+
+
+def _undelete(store: Store) -> None:
+    undelete_mailbox(store, ARCHIVE)
+
+
+def _create(store: Store) -> None:
+    store.create_mailbox(ARCHIVE)
+
+
+WAYS = [_create, _undelete, _fill]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    store = make_store(tmp_path / "store")
+    store.create_mailbox(ARCHIVE)
+    store.delete_mailbox(ARCHIVE)
+    yield store
+    assert check(store) == []
+    store.close()
+
+
+def busy(store: Store) -> bool:
+    """Whether the mailbox is in the list and takes no mail."""
+    if store.mailboxes.find(ARCHIVE) is None:
+        return False
+    outcome, = deliver(store, MAIL, str(ARCHIVE))
+    return isinstance(outcome, StoreError) and outcome.problem is Problem.BUSY
+
+
+def takes_mail(store: Store) -> bool:
+    outcome, = deliver(store, MAIL, str(ARCHIVE))
+    return isinstance(outcome, Delivered)
+
+
+def fail_when_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no room for the log when the mailbox has got into the list, nor after that."""
+    flush = store.mailboxes.env.flush
+
+    def flush_if_there_is_room() -> None:
+        if store.mailboxes.find(ARCHIVE) is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        flush()
+
+    monkeypatch.setattr(store.mailboxes.env, "flush", flush_if_there_is_room)
+
+
+@pytest.mark.parametrize("make", WAYS)
+def test_who_comes_before_the_row_is_on_disk(store: Store, make: Callable[[Store], None],
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    flush, seen = store.mailboxes.env.flush, list[bool]()
+
+    def look_and_flush() -> None:
+        if store.mailboxes.find(ARCHIVE) is not None and not seen:
+            seen.append(busy(store))
+        flush()
+
+    monkeypatch.setattr(store.mailboxes.env, "flush", look_and_flush)
+    make(store)
+    assert seen == [True]
+    assert takes_mail(store)
+
+
+@pytest.mark.parametrize("make", WAYS)
+def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        fail_when_listed(store, patch)
+        with pytest.raises((StoreError, OSError)):
+            make(store)
+        assert busy(store)
+        mailbox = store.entry(ARCHIVE).id
+        item, = (item for item in store.mailboxes.pending.all() if item[0] == mailbox)
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            agreeing.forget_pending(store, item)
+        assert busy(store)
+    agreeing.forget_pending(store, item)                    # housekeeping, when there is room again
+    assert takes_mail(store)
+
+
+@pytest.mark.parametrize("make", WAYS)
+def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Store], None]) -> None:
+    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    store = make_store(tmp_path / "store")
+    store.create_mailbox(ARCHIVE)
+    store.delete_mailbox(ARCHIVE)
+    with pytest.MonkeyPatch.context() as patch:
+        fail_when_listed(store, patch)
+        with pytest.raises((StoreError, OSError)):
+            make(store)
+    store = reopen_after_crash(store)
+    assert check(store) == []
+    if store.mailboxes.find(ARCHIVE) is None:
+        store.create_mailbox(ARCHIVE)
+    assert takes_mail(store)
+    assert check(store) == []
+    store.close()
