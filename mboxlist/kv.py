@@ -54,6 +54,7 @@ LONGEST_PAUSE = 0.05        # up to this
 LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts as a deadlock
 LOG_FILE = 16 << 20         # octets of one log file
 LATEST = 1 << 32, 0         # a place in the log that never comes
+CHECKPOINT = 16 << 10       # octets of log that a checkpoint writes, at most
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
 
 KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
@@ -271,6 +272,7 @@ class Env:
         if not held and self._gate is not None and self._gate.shut:
             return
         try:
+            self._name_log_file()
             there = self._log_end()
             self._env.txn_checkpoint(volume >> 10, 0, 0)
         except db.DBError as error:
@@ -280,6 +282,15 @@ class Env:
         if not volume:                              # so much of the log is on disk, and its name is
             sync_folder(self._folder)
             note_newest(self._folder, there)
+
+    def _name_log_file(self) -> None:
+        """Have the name of the log file that a checkpoint writes to on disk before it writes pages: a crash must not
+        leave pages of which the log knows nothing. Raises OSError."""
+        file, at = self._log_end()
+        if self._env.log_stat()["lg_size"] - at < CHECKPOINT:
+            while self._log_end()[0] == file:
+                self._env.log_printf(b"-" * 2000)           # all that one call takes
+        self.flush()
 
     def met(self, error: db.DBError) -> None:
         """A transaction met this error. A sync that failed is one of the log: a file of it was full, see `flush`."""

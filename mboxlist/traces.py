@@ -237,17 +237,31 @@ def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> 
         return False
     if (int(before[0][4:] or 0), differs) < newest(folder):         # so far it had been flushed
         return True
-    at = 0
-    while True:
-        length = int.from_bytes(then[at + 4:at + 8], "little")
-        if not _HEADER <= length or at + length > differs:
-            break
+    at, length = 0, _length(then, 0)
+    while _HEADER <= length and at + length <= max(differs, _first(then)):
         at += length
+        length = _length(then, at)
     end = at + length
-    if length == 0 or _HEADER <= length < _LONGEST_RECORD and end > len(then):
-        return False
     if not _HEADER <= length < _LONGEST_RECORD:
-        return True
-    if int.from_bytes(then[end:end + 4], "little") != at:       # nothing that is whole comes behind it
+        return length != 0 and not _is_torn(then, at)
+    if end > len(then) or int.from_bytes(then[end:end + 4], "little") != at:    # nothing that is whole comes behind it
         return False
     return not then[at:end].endswith(bytes(16)) and bytes(64) not in then[at:end]
+
+
+def _length(log: bytes, at: int) -> int:
+    """Of the record that begins there."""
+    return int.from_bytes(log[at + 4:at + 8], "little")
+
+
+def _first(log: bytes) -> int:
+    """Of the record at the beginning of each file, which is Berkeley DB's own: recovery writes it anew, with what is
+    behind it, where nothing else in the file is whole."""
+    length = _length(log, 0)
+    return length if length <= SECTOR else 0
+
+
+def _is_torn(log: bytes, at: int) -> bool:
+    """Whether the length of the record there is not whole, since the sector is missing into which it goes on."""
+    sector = (at // SECTOR + 1) * SECTOR
+    return sector < at + 8 and not any(log[sector:sector + SECTOR])

@@ -15,7 +15,7 @@ from tests.crash.load import USERS, inspect, load_until_killed
 from tests.support import messages, wait
 from tests.support.server import Server
 
-ROUNDS = int(os.environ.get("KILL_ROUNDS", "25"))   # kills with deliveries under way
+ROUNDS = int(os.environ.get("KILL_ROUNDS", "12"))   # kills with deliveries under way
 EARLY = 6                           # kills in the middle of a start
 WORKERS = 4                         # kills of one process among several
 

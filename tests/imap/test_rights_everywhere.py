@@ -14,7 +14,7 @@ from tests.imap.rights.combinations import combinations
 from tests.imap.rights.conversation import play
 from tests.imap.rights.stage import Stage
 
-COUNT = int(os.environ.get("RIGHTS_COMBINATIONS", "500"))
+COUNT = int(os.environ.get("RIGHTS_COMBINATIONS", "300"))
 SEED = int(os.environ.get("RIGHTS_SEED", "4314"))
 PARTS = 2               # so that two processes can share the work
 

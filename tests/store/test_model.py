@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.store.model.machine import Machine
 from tests.store.model.places import OneProcess, ThreeProcesses
 
-EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "24"))
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
 
 
 class InOneProcess(Machine):
