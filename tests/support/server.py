@@ -16,7 +16,8 @@ from tests.support.ports import free_port
 
 PROGRAM = Path(sys.executable).with_name("onecopy")
 PASSWORD = "secret"
-START, STOP, COMMAND = 30, 30, 120          # seconds, far more than anything takes
+START, STOP = 30, 30        # seconds, far more than anything takes
+COMMAND = 300               # more also than a command waits for another server that says nothing
 PROXY = b"PROXY UNKNOWN\r\n"        # where this host is one of a server's proxies
 GREETINGS = {"imap": b"* OK", "pop3": b"+OK", "lmtp": b"220 "}
 
