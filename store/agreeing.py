@@ -12,7 +12,7 @@ from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn, transact
 from mboxlist.moves import Phase
 from store import quotaroots, removal
-from store.mailbox import UNLISTED, MailboxState, is_moving
+from store.mailbox import UNLISTED, MailboxState, at_rest, is_moving
 from store.partition import Partition
 from store.txn import WriteTxn, state_key
 
@@ -199,7 +199,9 @@ def hold(txn: WriteTxn, mailboxes: Iterable[MailboxId]) -> None:
 
 
 def moves_no_more(txn: WriteTxn, mailbox: MailboxId) -> None:
-    """The mailbox is where it is: let it be written to."""
-    state = txn.any_state(mailbox)
-    if state is not None:
-        txn.set_state(mailbox, None, evolve(state, moving=False))
+    """The mailbox is where it is: let it be written to. Its figures stay of the epoch that they are of, so that UIDs
+    which nobody has seen need not be left out (`adopting.rewind`)."""
+    states, key = txn.partition.states, state_key(mailbox)
+    data = states.get_to_change(key, txn.handle)
+    if data is not None and is_moving(data):
+        states.put(key, at_rest(data), txn.handle)

@@ -119,6 +119,11 @@ def is_moving(data: bytes) -> bool:
     return data[_STATE.size - 1] != 0
 
 
+def at_rest(data: bytes) -> bytes:
+    """The same stored figures of a mailbox that moves no more."""
+    return data[:_STATE.size - 1] + b"\0" + data[_STATE.size:]
+
+
 def is_here(data: bytes) -> bool:
     """Whether stored figures are those of a mailbox that is neither moving nor removed: those of two partitions never
     are at the same time."""

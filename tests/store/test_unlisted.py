@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from mboxlist.names import MailboxName
-from store import across, agreeing
+from store import across, adopting, agreeing
 from store.check import check
 from store.deliver import Delivered
 from store.errors import Problem, StoreError
 from store.filling import Nursery, Wanted
 from store.removal import undelete_mailbox
 from store.store import Store
+from store.txn import WriteTxn
 from tests.support.stores import deliver, make_store, reopen_after_crash
 
 ARCHIVE = MailboxName("alice", "Archive")
@@ -125,3 +126,30 @@ def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Cal
     assert takes_mail(store)
     assert check(store) == []
     store.close()
+
+
+@pytest.mark.parametrize("make", WAYS)
+def test_killed_when_the_row_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Store], None]
+                                        ) -> None:
+    """An import that made it and goes on can still give it the UIDs of the other server, though twice killed."""
+    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    store = make_store(tmp_path / "store")
+    store.create_mailbox(ARCHIVE)
+    store.delete_mailbox(ARCHIVE)
+    with monkeypatch.context() as patch:
+        patch.setattr(WriteTxn, "make_writable", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            make(store)
+    for _ in range(2):
+        store = reopen_after_crash(store)
+        assert check(store) == []
+    entry = store.entry(ARCHIVE)
+    assert store.partitions["primary"].has(entry.id)
+    adopting.rewind(store, entry, 1)
+    assert store.status(entry).uidnext == 1
+    assert takes_mail(store)
+    store.close()
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
