@@ -23,14 +23,15 @@ def clear(run: Path) -> None:
     `run` is the store's folder of that name. Who cannot be made to leave is logged.
     """
     for number, limit in TIMES:
-        living, dead = presence.look(run)
-        if dead or any(other.who.startswith(NAME) for other in living):
-            _tell(run, living, number, limit)
-    living, dead = presence.look(run)
-    if dead:
-        for other in living:
-            log.error("%s does not leave the store, which must be recovered", other)
+        _tell(run, _in_the_way(run), number, limit)
+    for other in _in_the_way(run):
+        log.error("%s does not leave the store, which must be recovered", other)
     presence.forget_dead(run)
+
+
+def _in_the_way(run: Path) -> list[Inside]:
+    living, dead = presence.look(run)
+    return living if dead or any(other.who.startswith(NAME) for other in living) else []
 
 
 def _tell(run: Path, others: Collection[Inside], number: signal.Signals, limit: float) -> None:
