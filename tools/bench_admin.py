@@ -23,6 +23,7 @@ import argparse
 import imaplib
 import json
 import os
+import re
 import resource
 import shutil
 import smtplib
@@ -50,6 +51,8 @@ from tools.output import print_json, print_table
 
 LARGE = 0                       # the user with the large mailbox
 CONNECTIONS = 8
+APPENDED = 200              # messages in one APPEND
+DATE = re.compile(rb"^Date: \w+, +(\d+) Jan 2024 ([\d:]+)", re.MULTILINE)
 CYRUS = "/usr/lib/cyrus/bin"
 COLUMNS = ("what", "with", "seconds", "processor", "messages", "per_second", "per_processor_second", "ratio")
 FIFTEENTH = 1_705_276_800       # the beginning of 15 January 2024, as Unix time
@@ -124,8 +127,11 @@ class Peer:
             return int(found[0] or 0)
 
     def fill(self, plan: Plan) -> None:
-        """Deliver all mail, on several connections: first one message to each user, one after the other, since servers
-        were seen to fail when several first deliveries to a mailbox come at once. Raises OSError."""
+        """Have all mail there. Raises OSError.
+
+        The large mailbox gets its messages by APPEND, many in one command (RFC 3502), the first one by LMTP, like all
+        of the others: first one to each user, one after the other, since servers were seen to fail when several first
+        deliveries to a mailbox come at once."""
 
         def deliver(some: Sequence[tuple[int, bytes]]) -> None:
             with smtplib.LMTP(*self.target["lmtp"]) as client:
@@ -135,11 +141,39 @@ class Peer:
         with ThreadPoolExecutor(CONNECTIONS) as threads:
             first: dict[int, bytes] = {}
             every: list[tuple[int, bytes]] = []
+            large: list[bytes] = []
             for user, body in plan.mail():
-                if first.setdefault(user, body) is not body:
+                if first.setdefault(user, body) is body:
+                    continue
+                if user == LARGE:
+                    large.append(body)
+                else:
                     every.append((user, body))
             deliver(list(first.items()))
             list(threads.map(deliver, [every[at:at + 500] for at in range(0, len(every), 500)]))
+        self.append(large)
+
+    def append(self, bodies: Sequence[bytes]) -> None:
+        """These messages, in order, into the large mailbox, each with the date in its header. Raises OSError."""
+        with socket.create_connection(self.target["imap"]) as connection, connection.makefile("rb") as answers:
+
+            def until(what: bytes) -> None:
+                while line := answers.readline():
+                    if line.startswith(what):
+                        return
+                raise ConnectionError(f"{self.name} does not say {what.decode()}")
+
+            until(b"* ")
+            connection.sendall(f"a LOGIN {self.target['user'] % LARGE} {self.target['password']}\r\n".encode())
+            until(b"a OK")
+            for at in range(0, len(bodies), APPENDED):
+                words = [b"b APPEND INBOX"]
+                for body in bodies[at:at + APPENDED]:
+                    date = DATE.search(body)
+                    assert date is not None
+                    words.append(b'"%s-Jan-2024 %s +0000" {%d+}\r\n%s' % (*date.groups(), len(body), body))
+                connection.sendall(b" ".join(words) + b"\r\n")
+                until(b"b OK")
 
 
 @define
