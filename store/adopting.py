@@ -12,6 +12,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import Txn, transact
 from store.filling import HIGHEST
 from store.mailbox import before_skip
+from store.problems import problems
 from store.txn import state_key
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from store.txn import WriteTxn
 
 
+@problems()
 def adopt(store: "Store", entry: MailboxEntry, validity: int) -> MailboxEntry:
     """The mailbox with that UIDVALIDITY, on disk; as it is, where it has given out UIDs, or an earlier one of the name
     may have given out some under it. Raises StoreError NO_MAILBOX, BUSY."""
@@ -53,6 +55,7 @@ def adopt(store: "Store", entry: MailboxEntry, validity: int) -> MailboxEntry:
     return adopted
 
 
+@problems()
 def rewind(store: "Store", entry: MailboxEntry, uid: int) -> None:
     """Have the mailbox take that UID, which comes from where its UIDVALIDITY comes from, though an unclean end has made
     it skip ahead (`mailbox.UID_SKIP`) while it was being brought.

@@ -71,6 +71,7 @@ class Nursery:
     partition: Partition
     _ids: list[MailboxId] = field(factory=list, init=False)
 
+    @problems()
     def begin(self, wanted: Wanted) -> "Filling":
         """A mailbox to be filled. Raises StoreError MAILBOX_EXISTS, DISK_FULL."""
         if self.store.mailboxes.find(wanted.name) is not None:

@@ -12,6 +12,7 @@ from mboxlist.names import INBOX, MailboxName
 from store import portable
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
+from store.problems import NOT_NOW, problems
 
 if TYPE_CHECKING:
     from store.store import Store
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@problems()
 def inbox(store: "Store", account: Account) -> MailboxEntry:
     """The account's INBOX; it and the others are made if it is not there (setting `special_mailboxes`).
 
-    Raises StoreError NO_USER, LIMIT, DISK_FULL.
+    Raises StoreError NO_USER, LIMIT, DISK_FULL, UNAVAILABLE, BUSY.
     """
     name = MailboxName(account.user, INBOX)
     entry = store.mailboxes.find(name)
@@ -40,11 +42,13 @@ def inbox(store: "Store", account: Account) -> MailboxEntry:
 
 
 def _make_special(store: "Store", user: str, wanted: dict[str, str]) -> None:
-    """Those that can be made: without them there is INBOX still."""
+    """Those that can be made: without the others there is INBOX still. Raises StoreError, one of NOT_NOW."""
     for use, path in wanted.items():
         try:
             store.create_mailbox(MailboxName(user, path), special_use=use)
         except StoreError as refusal:
+            if refusal.problem in NOT_NOW:
+                raise
             if refusal.problem is not Problem.MAILBOX_EXISTS:
                 log.warning("%s gets no mailbox %s: %s", user, path, refusal)
                 return

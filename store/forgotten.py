@@ -20,6 +20,7 @@ from mboxlist.kv import Txn, transact
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
+from store.problems import problems
 from store.quota import DEFAULT
 from store.removal import undelete_mailbox
 from store.txn import WriteTxn
@@ -122,12 +123,14 @@ def due(store: "Store", now: float | None = None) -> list[str]:
     return [record.user for record in everyone(store) if record.when <= until]
 
 
+@problems()
 def drop(store: "Store", user: str) -> int:
     """Keep nothing of a user any more; 1."""
     transact(store.mailboxes.env, lambda txn: store.mailboxes.forgotten.delete(user.encode(), txn))
     return 1
 
 
+@problems()
 def undelete_user(store: "Store", user: str, *, change: bool = True) -> Back:
     """Have a removed or forgotten user back, with account, mailboxes, subscriptions, limits and rights, or only say
     what would come back. Cut off in the middle it leaves a removed user, with whom it goes on when it is done again.

@@ -31,6 +31,7 @@ from store.index import ROW, Rows, chunk_key, chunk_of_key, decode, take
 from store.landing import NotCarried, SideBySide, one_by_one, usable, write_chunks
 from store.mailbox import MailboxState
 from store.partition import Partition
+from store.problems import problems
 from store.removed import Expunged
 from store.txn import WriteTxn, state_key
 
@@ -60,6 +61,7 @@ class Moved:
 Told = Callable[[Moved], None]
 
 
+@problems()
 def move_owner(store: "Store", owner: str, to: str, *, side_by_side: SideBySide = one_by_one,
                told: Told = lambda so_far: None) -> Moved:
     """Move all mailboxes of a user ("": the public ones) to the partition, those too that can still be brought back.

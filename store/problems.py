@@ -8,10 +8,13 @@ from mboxlist.kv import Deadlock, Failure
 from store.errors import Problem, StoreError
 from store.messagefiles import disk_problem
 
+NOT_NOW = frozenset({Problem.BUSY, Problem.DISK_FULL, Problem.UNAVAILABLE})
+
 
 @contextmanager
 def problems() -> Iterator[None]:
-    """What goes wrong below raises StoreError BUSY, DISK_FULL, UNAVAILABLE."""
+    """What goes wrong below raises StoreError, one of NOT_NOW. Around all that a server or a command may have written,
+    most often as a decorator."""
     try:
         yield
     except Deadlock as error:

@@ -21,6 +21,7 @@ from store.errors import Problem, StoreError
 from store.index import take
 from store.mailbox import MOVING, UNLISTED
 from store.partition import Partition
+from store.problems import problems
 from store.refs import tally
 from store.removed import Expunged
 from store.txn import WriteTxn, state_key
@@ -35,6 +36,7 @@ DOOMED = 1                  # `MailboxState.removed` of a mailbox that is being 
 PIECE = 32                  # chunks of records that are destroyed in one transaction
 
 
+@problems()
 def delete_mailbox(store: "Store", name: MailboxName, *, even_inbox: bool = False) -> None:
     """Delete a mailbox; those below it stay (RFC 3501 §6.3.4). It can be brought back until the purge delay has passed.
 
@@ -71,6 +73,7 @@ def bury(txn: WriteTxn, mailbox: MailboxId, when: int) -> None:
     txn.set_state(mailbox, state, evolve(state, removed=when, moving=False, highestmodseq=state.highestmodseq + 1))
 
 
+@problems()
 def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName | None = None,
                      mailbox: MailboxId | None = None) -> MailboxEntry:
     """Bring back the mailbox that was last deleted under that name, or that one of them, as `new_name` or as it was.
@@ -157,6 +160,7 @@ def deleted_messages(store: "Store", entry: MailboxEntry, *, since: int = 0) -> 
             for item in found if item.when >= since for row in item.rows]
 
 
+@problems()
 def undelete_messages(store: "Store", entry: MailboxEntry, *, since: int = 0, uids: Collection[int] | None = None
                       ) -> list[int]:
     r"""Bring messages back that were expunged from the mailbox since that Unix time, all or those; their new UIDs.
@@ -217,6 +221,7 @@ def due_mailboxes(store: "Store", now: float | None = None) -> list[MailboxId]:
     return [entry.id for when, entry in store.mailboxes.deleted.all() if when <= until]
 
 
+@problems()
 def purge_mailbox(store: "Store", mailbox: MailboxId) -> int:
     """Destroy one; 1 if it was there. A snapshot has the mailbox, so the message files are released as of the newest
     one."""

@@ -13,6 +13,7 @@ from mboxlist.kv import Txn, transact
 from mboxlist.names import SEPARATOR, MailboxName
 from store.accounts.base import NO_USER_ID
 from store.errors import Problem, StoreError
+from store.problems import problems
 from store.values import Flag
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def changeable(store: "Store", user: str, entry: MailboxEntry) -> tuple[Flag, bo
     return flags, "w" in held
 
 
+@problems()
 def set_acl(store: "Store", name: MailboxName, identifier: str, modification: str, *, any_name: bool = False
             ) -> MailboxEntry:
     """Change what an identifier may do with a mailbox, as SETACL does (RFC 4314 §3.1); the row then. Durable.
@@ -175,6 +177,7 @@ def annotations(store: "Store", entry: MailboxEntry, user: str) -> dict[str, byt
     return {name: value for name, whose, value in store.mailboxes.annotations.of(entry.id) if whose in ("", user)}
 
 
+@problems()
 def annotate(store: "Store", entry: MailboxEntry, name: str, value: bytes | None, user: str = "") -> None:
     """Set an annotation of the mailbox, of `user`'s own or of all; None removes it. Durable.
 

@@ -33,6 +33,7 @@ from store.mailbox import UNLISTED, Mailbox, MailboxState
 from store.messagefiles import MessageFile, disk_problem
 from store.partition import Partition
 from store.presence import Presence
+from store.problems import problems
 from store.quota import QuotaUse
 from store.settings import Settings
 from store.staged import Staged
@@ -245,6 +246,7 @@ class Store:
         """Whether this back end keeps the account's mail."""
         return not account.host or not self.settings.host or account.host.lower() == self.settings.host
 
+    @problems()
     def create_mailbox(self, name: MailboxName, *, special_use: str | None = None, acl: dict[str, str] | None = None
                        ) -> MailboxEntry:
         """Make a mailbox, shared as the one above it is unless another `acl` is given.
@@ -297,6 +299,7 @@ class Store:
             quotaroots.settle(self, name.owner)
         return entry
 
+    @problems()
     def rename_mailbox(self, old: MailboxName, new: MailboxName) -> None:
         """Rename a mailbox and all below it. INBOX stays, and gives its messages to the new one (RFC 3501 §6.3.5).
 
@@ -344,6 +347,7 @@ class Store:
         from store import removal  # here: as above
         removal.delete_mailbox(self, name, even_inbox=even_inbox)
 
+    @problems()
     def subscribe(self, user: str, name: str) -> None:
         """Subscribe the user to a name, written as that user's client writes it. Raises StoreError BAD_NAME."""
         try:
@@ -358,6 +362,7 @@ class Store:
         self.mailboxes.env.flush()
         portable.note_user(self, user)
 
+    @problems()
     def unsubscribe(self, user: str, name: str) -> bool:
         """End a subscription; whether there was one."""
         def remove(txn: Txn) -> bool:
@@ -514,6 +519,7 @@ class Store:
         """See `quotaroots.remove_quota_root`."""
         quotaroots.remove_quota_root(self, root)
 
+    @problems()
     def remove_user(self, user: str) -> None:
         """Remove a user's mailboxes, subscriptions and quota; the directory's entry is the caller's business."""
         for entry in reversed(self.names(user)):

@@ -22,6 +22,7 @@ from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
 from store.partition import Partition
+from store.problems import problems
 from store.rights import rename_identifier
 from store.txn import WriteTxn
 
@@ -70,6 +71,7 @@ def due(store: "Store", now: float | None = None) -> Iterator[str]:
                 yield account.user
 
 
+@problems()
 def forget_user(store: "Store", user: str) -> None:
     """Delete the user's mailboxes, and forget the user, who can be had back while the mailboxes can (`forgotten`).
 
@@ -95,6 +97,7 @@ def forget_user(store: "Store", user: str) -> None:
 
 # Rename
 
+@problems()
 def rename_user(store: "Store", old: str, new: str) -> None:
     """Give a user another user id; mailboxes, subscriptions, rights and quota come along.
 

@@ -18,6 +18,7 @@ from store.accounts.domains import DomainRules
 from store.accounts.passwords import NOBODY, scram_keys, verify_password
 from store.accounts.remembered import Remembered
 from store.errors import Problem, StoreError
+from store.problems import problems
 from store.values import Secret
 
 if TYPE_CHECKING:
@@ -312,6 +313,7 @@ class BuiltinDirectory:
         elif self._aliases.owner(alias, txn) is None:
             self._aliases.add(alias, user, txn)
 
+    @problems()
     def _change(self, work: Callable[[Txn], None]) -> None:
         transact(self._env, work)
         self._env.flush()

@@ -12,6 +12,7 @@ from mboxlist.table import MailboxNames
 from store.accounts.addresses import canonical_domain
 from store.accounts.base import NO_USER_ID
 from store.errors import StandsStill
+from store.problems import problems
 
 _SECRET = NO_USER_ID.encode()
 
@@ -29,6 +30,7 @@ class DomainRules:
         data = self._table.get(_key(domain))
         return str(json.loads(data)["access"]) if data is not None else ""
 
+    @problems()
     def set_access(self, domain: str, rules: str) -> None:
         """Set them, or have none. Raises ValueError for what cannot be a domain."""
         key = _key(domain)
@@ -48,6 +50,7 @@ class DomainRules:
             if key != _SECRET:
                 yield key.decode()[1:], json.loads(data)["access"]
 
+    @problems()
     def secret(self) -> bytes:
         """Octets that are always the same in this store, and that nobody else knows. Raises StandsStill."""
         if not self._secret:
@@ -76,6 +79,7 @@ class DomainRules:
         """Octets that are the same until the next call of `next_epoch` by any process."""
         return self._table.get(_SECRET) or b""
 
+    @problems()
     def next_epoch(self) -> None:
         """What is remembered of an outside directory counts for nothing."""
         def work(txn: Txn) -> None:

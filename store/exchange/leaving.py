@@ -42,6 +42,7 @@ from store.errors import Problem, StoreError
 from store.exchange.departure import Departure
 from store.exchange.peer import Peer
 from store.moving import Moved, Told, alone
+from store.problems import problems
 from store.txn import WriteTxn
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Gone:
     held: float
 
 
+@problems()
 def send(store: "Store", user: str, host: str, connect: Callable[[], Peer], told: Told = lambda so_far: None) -> Gone:
     """Move a user to the back end of that name, or finish a move that was cut off.
 
@@ -120,6 +122,7 @@ def require_movable(store: "Store", user: str, host: str) -> None:
         raise StoreError(Problem.BUSY, f"{user} is being renamed: finish that first")
 
 
+@problems()
 def finish(store: "Store", move: Move, peer: Peer) -> None:
     """Go on from the row GONE to the end. Raises StoreError UNAVAILABLE, and GONE when the other one has no copy."""
     if move.phase is not Phase.LEFT:

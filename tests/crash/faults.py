@@ -14,6 +14,7 @@ from attrs import define, evolve, frozen
 
 from store import across, portable
 from store.errors import Problem, StoreError
+from store.problems import NOT_NOW
 from store.store import Store
 from tests.crash.harness import (
     Answered,
@@ -32,7 +33,6 @@ from tests.crash.places import ALICE, BOB, PROBES, deliver
 from tests.support.disk import Image
 from tests.support.recorder import Call, Recorder
 
-TEMPORARY = (Problem.DISK_FULL, Problem.UNAVAILABLE, Problem.BUSY)
 PROBE = PROBES[1]
 #: What calls can have which error. File systems on a disk find out that there is no space when they are written to.
 ERRORS: dict[int, tuple[str, ...]] = {
@@ -167,7 +167,7 @@ def _meet(root: Path, recording: Recording, fault: Fault | None) -> _Outcome:
         try:
             operation.run(place, place.answered)
         except StoreError as refusal:
-            if refusal.problem not in TEMPORARY:
+            if refusal.problem not in NOT_NOW:
                 outcome.wrong.append(f"it is refused for good: {refusal}")
         except BaseException:
             if not place.broken:        # else the process has ended by now

@@ -59,20 +59,41 @@ def test_what_a_crash_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, made)
 
     def cut_off(*arguments, **options):
         if next(count, None) is None:
-            raise InterruptedError
+            raise KeyboardInterrupt
         return real(*arguments, **options)
 
     carol = fresh.directory.find("carol")
     with monkeypatch.context() as patch:
         patch.setattr(fresh, "create_mailbox", cut_off)
         if made < 6:
-            with pytest.raises(InterruptedError):
+            with pytest.raises(KeyboardInterrupt):
                 fresh.inbox(carol)
         else:
             fresh.inbox(carol)
     fresh.inbox(carol)
     assert uses(fresh, "carol") == USES
     assert len(fresh.names("carol")) == 6
+
+
+@pytest.mark.parametrize("problem", [Problem.DISK_FULL, Problem.UNAVAILABLE, Problem.BUSY])
+@pytest.mark.parametrize("made", [0, 3])
+def test_what_a_full_disk_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, problem, made):
+    """INBOX, which makes an end of it, must not be made before."""
+    real, count = fresh.create_mailbox, iter(range(made))
+
+    def cut_off(*arguments, **options):
+        if next(count, None) is None:
+            raise StoreError(problem)
+        return real(*arguments, **options)
+
+    carol = fresh.directory.find("carol")
+    with monkeypatch.context() as patch:
+        patch.setattr(fresh, "create_mailbox", cut_off)
+        with pytest.raises(StoreError) as refused:
+            fresh.inbox(carol)
+    assert refused.value.problem is problem
+    fresh.inbox(carol)
+    assert uses(fresh, "carol") == USES
 
 
 def test_another_process_may_make_the_same_at_the_same_time(fresh, monkeypatch):

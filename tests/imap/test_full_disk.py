@@ -1,0 +1,78 @@
+"""Mailboxes and the list of them while the disk is full or fails: the client hears that it cannot be done now (RFC 5530
+§3, UNAVAILABLE), and its connection goes on. When the disk is well again, the same command does it."""
+
+import errno
+import os
+
+import pytest
+
+from mboxlist.kv import Deadlock, Env, Failure
+
+COMMANDS = {
+    b"CREATE New": b"LIST \"\" New",
+    b"CREATE New (USE (\\Archive))": b"LIST (SPECIAL-USE) \"\" New",
+    b"RENAME Old Newer": b"LIST \"\" Newer",
+    b"RENAME INBOX Newest": b"LIST \"\" Newest",
+    b"DELETE Old": None,
+    b"SUBSCRIBE Old": b"LSUB \"\" Old",
+    b"UNSUBSCRIBE INBOX": None,
+    b"SETACL Old bob lr": b"GETACL Old",
+    b"DELETEACL Old bob": b"GETACL Old"}
+
+
+@pytest.fixture
+def wire(place):
+    place.have("INBOX", "one")
+    place.have("Old", "")
+    place.store.subscribe("alice", "INBOX")
+    wire = place.connect()
+    wire.send(b"x LOGIN alice secret\r\n")
+    assert b"x OK" in wire.received()
+    return wire
+
+
+def said(wire, command):
+    """What comes of it."""
+    wire.send(b"a " + command + b"\r\n")
+    return wire.received()
+
+
+def failing(monkeypatch, where, error):
+    """From here on nothing gets into the databases; what only reads goes on."""
+    begin = Env.begin
+
+    def no_transaction(env, *, wait=True, reads=False):
+        if reads:
+            return begin(env, wait=wait, reads=reads)
+        raise error
+
+    def no_room(env):
+        raise error
+
+    monkeypatch.setattr(Env, where, no_transaction if where == "begin" else no_room)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("error", "code"), [
+    (Failure(errno.ENOSPC, "no room"), b"UNAVAILABLE"), (Failure(errno.EIO, "no disk"), b"UNAVAILABLE"),
+    (Deadlock[0](-30993, "deadlock"), b"INUSE")])
+def test_nothing_has_been_done(place, wire, monkeypatch, command, error, code):
+    with monkeypatch.context() as patch:
+        failing(patch, "begin", error)
+        assert said(wire, command).startswith(b"a NO [%b] " % code)
+        assert said(wire, b"NOOP") == b"a OK NOOP completed\r\n"
+    done = said(wire, command)
+    assert done.startswith(b"a OK "), done
+    if COMMANDS[command]:
+        assert said(wire, COMMANDS[command]).startswith(b"* ")
+
+
+def test_a_mailbox_whose_id_could_not_be_kept_is_made_when_there_is_room(place, wire, monkeypatch):
+    """CREATE fails before its row is in the list: it is not there, and the next CREATE of that name makes it."""
+    with monkeypatch.context() as patch:
+        failing(patch, "flush", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        assert said(wire, b"CREATE New").startswith(b"a NO [UNAVAILABLE] ")
+        assert said(wire, b"LIST \"\" New") == b"a OK LIST completed\r\n"
+        assert said(wire, b"APPEND New {4+}\r\nText").startswith(b"a NO [TRYCREATE] ")
+    assert said(wire, b"CREATE New") == b"a OK CREATE completed\r\n"
+    assert b"a OK [APPENDUID " in said(wire, b"APPEND New {21+}\r\nSubject: 1\r\n\r\nText\r\n\r\n")

@@ -1,0 +1,140 @@
+"""What changes the list of mailboxes, or users, while the disk is full or failing: it is refused for now, with no error
+that nobody expects. When the disk is well again, the same can be done."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mboxlist.kv import Deadlock, Env, Failure, Txn
+from mboxlist.names import MailboxName
+from store import adopting, forgotten, moving, partitions, removal, rights, users
+from store.accounts.base import Account, Status
+from store.accounts.builtin import BuiltinDirectory
+from store.errors import Problem, StoreError
+from store.expunge import remove
+from store.filling import Nursery, Wanted
+from store.store import Store
+from tests.support.stores import HASH, deliver, make_store
+
+ALICE, ARCHIVE = MailboxName("alice", "INBOX"), MailboxName("alice", "Archive")
+OLD, NEW = MailboxName("alice", "Old"), MailboxName("alice", "New")
+MAIL = b"Subject: 1\r\n\r\nText\r\n"
+#: What an operation may say that had been done when it was refused.
+DONE = {Problem.MAILBOX_EXISTS, Problem.NO_MAILBOX, Problem.USER_EXISTS, Problem.NO_USER, Problem.NO_PERMISSION,
+        Problem.BAD_NAME}
+
+
+def _directory(store: Store) -> BuiltinDirectory:
+    assert isinstance(store.directory, BuiltinDirectory)
+    return store.directory
+
+
+def _account(store: Store, user: str) -> Account:
+    account = store.directory.find(user)
+    assert account is not None
+    return account
+
+
+#: What writes, and may be called by a server or a command.
+OPERATIONS: dict[str, Callable[[Store], object]] = {
+    "create": lambda store: store.create_mailbox(NEW),
+    "first use": lambda store: store.inbox(_account(store, "carol")),
+    "rename": lambda store: store.rename_mailbox(ARCHIVE, NEW),
+    "rename INBOX": lambda store: store.rename_mailbox(ALICE, NEW),
+    "delete": lambda store: store.delete_mailbox(ARCHIVE),
+    "subscribe": lambda store: store.subscribe("alice", "Archive"),
+    "unsubscribe": lambda store: store.unsubscribe("alice", "INBOX"),
+    "claim recent": lambda store: store.claim_recent(store.entry(ALICE)),
+    "set a limit": lambda store: store.set_quota("alice", 1_000_000),
+    "remove a quota root": lambda store: store.remove_quota_root("alice/Archive"),
+    "remove all of a user": lambda store: store.remove_user("bob"),
+    "undelete a mailbox": lambda store: removal.undelete_mailbox(store, OLD),
+    "undelete messages": lambda store: removal.undelete_messages(store, store.entry(ALICE)),
+    "purge mailboxes": lambda store: removal.purge_mailboxes(store, 1 << 40),
+    "rights": lambda store: rights.set_acl(store, ARCHIVE, "bob", "lr"),
+    "annotate": lambda store: rights.annotate(store, store.entry(ALICE), "/shared/comment", b"one"),
+    "remove a user": lambda store: users.remove_user(store, "alice"),
+    "restore a user": lambda store: users.restore_user(store, "dave"),
+    "forget a user": lambda store: users.forget_user(store, "bob"),
+    "rename a user": lambda store: users.rename_user(store, "alice", "alicia"),
+    "undelete a user": lambda store: forgotten.undelete_user(store, "erin"),
+    "drop a user": lambda store: forgotten.drop(store, "erin"),
+    "add to the directory": lambda store: _directory(store).add("frank", HASH),
+    "change the directory": lambda store: _directory(store).change("alice", status=Status.INACTIVE),
+    "remove from the directory": lambda store: _directory(store).remove("carol"),
+    "rules of a domain": lambda store: _directory(store).domains.set_access("example.org", "+imap:all"),
+    "flush the directory": lambda store: _directory(store).domains.next_epoch(),
+    "the directory's secret": lambda store: _directory(store).domains.secret(),
+    "adopt": lambda store: adopting.adopt(store, store.entry(NEW), 4_000_000_000),
+    "import": lambda store: Nursery(store, store.partitions["primary"]).begin(Wanted(NEW)),
+    "move": lambda store: moving.move_owner(store, "alice", "second"),
+}
+#: These are not on disk when they are answered, nor need they be.
+UNFLUSHED = {"claim recent", "drop a user"}
+
+
+@pytest.fixture
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
+    store = make_store(tmp_path / "store", ("alice", "bob", "dave", "erin"))
+    partitions.add(store, "second")
+    _directory(store).add("carol", HASH)
+    users.remove_user(store, "dave")
+    users.forget_user(store, "erin")
+    for name in (ARCHIVE, OLD):
+        store.create_mailbox(name)
+    store.delete_mailbox(OLD)
+    if request.node.callspec.params["name"] == "adopt":
+        store.create_mailbox(NEW)
+    store.set_quota("alice/Archive", 1_000_000)
+    store.subscribe("alice", "INBOX")
+    deliver(store, MAIL, str(ALICE))
+    deliver(store, MAIL, str(ALICE))
+    remove(store, store.entry(ALICE), [1])
+    yield store
+    store.close()
+
+
+def _failing(error: Exception) -> Callable[..., Txn]:
+    begin = Env.begin
+
+    def fail(env: Env, *, wait: bool = True, reads: bool = False) -> Txn:
+        if reads:
+            return begin(env, wait=wait, reads=reads)
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_refused_for_now(store: Store, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    operation = OPERATIONS[name]
+    for error, problem in ((Failure(errno.ENOSPC, "no room"), Problem.DISK_FULL),
+                           (Failure(errno.EIO, "no disk"), Problem.UNAVAILABLE),
+                           (Deadlock[0](-30993, "deadlock"), Problem.BUSY)):
+        with monkeypatch.context() as patch:
+            patch.setattr(Env, "begin", _failing(error))
+            with pytest.raises(StoreError) as refused:
+                operation(store)
+        assert refused.value.problem is problem
+    operation(store)
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in UNFLUSHED])
+@pytest.mark.parametrize(("error", "problem"), [(errno.ENOSPC, Problem.DISK_FULL), (errno.EIO, Problem.UNAVAILABLE)])
+def test_the_log_cannot_be_written(store: Store, monkeypatch: pytest.MonkeyPatch, name: str, error: int,
+                                   problem: Problem) -> None:
+    def fail(env: Env) -> None:
+        raise OSError(error, os.strerror(error))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Env, "flush", fail)
+        with pytest.raises(StoreError) as refused:
+            OPERATIONS[name](store)
+    assert refused.value.problem is problem
+    try:
+        OPERATIONS[name](store)
+    except StoreError as again:
+        assert again.problem in DONE
