@@ -3,7 +3,7 @@ made, deleted, or moved to another partition. The list decides."""
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from attrs import evolve
@@ -12,7 +12,7 @@ from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn, transact
 from mboxlist.moves import Phase
 from store import quotaroots, removal
-from store.mailbox import UNLISTED, MailboxState, at_rest, is_moving
+from store.mailbox import MailboxState, at_rest, is_moving
 from store.partition import Partition
 from store.txn import WriteTxn, state_key
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from store.store import Store
 
 log = logging.getLogger(__name__)
-
-
-SETTLED = 60                # seconds after which something that has begun has come to its end, or goes on for long
 
 
 def agree(store: "Store", *, wholly: bool = False) -> bool:
@@ -44,7 +41,7 @@ def agree(store: "Store", *, wholly: bool = False) -> bool:
             quotaroots.settle(store, owner)
 
     def forget(txn: Txn) -> None:
-        for mailbox, since in there if _all_are_there(store) else ():
+        for mailbox, since in there if all_are_there(store) else ():
             pending.forget(mailbox, since, txn)
         pending.complete(txn)
 
@@ -55,7 +52,7 @@ def agree(store: "Store", *, wholly: bool = False) -> bool:
     return wholly
 
 
-def _all_are_there(store: "Store") -> bool:
+def all_are_there(store: "Store") -> bool:
     """Whether no partition's volume is missing: what is on record may be about a mailbox on it."""
     return all(path.name in store.partitions for path in (store.root / "partitions").glob("[!.]*"))
 
@@ -80,34 +77,6 @@ def _settle(store: "Store", mailbox: MailboxId, ready: set[MailboxId]) -> str | 
             log.warning("%s had no records: it is there again, empty", entry.name)
             store.insert(entry.name, partition.name, entry.special_use, replace=True)
     return wrong
-
-
-def pending(store: "Store") -> Iterator[tuple[MailboxId, int]]:
-    """What may have come to its end. For housekeeping."""
-    yield from list(store.mailboxes.pending.all(int(time.time()) - SETTLED))
-
-
-def forget_pending(store: "Store", item: tuple[MailboxId, int]) -> int:
-    """Take a mailbox off the record, if the list and the partitions agree about it; on their disks."""
-    mailbox, since = item
-    if not _all_are_there(store):
-        return 1
-    entry, deleted = store.mailboxes.find_id(mailbox), store.mailboxes.deleted.find(mailbox)
-    where = entry.partition if entry is not None else deleted[1].partition if deleted is not None else ""
-    for name, partition in store.partitions.items():
-        data = partition.states.get(state_key(mailbox))
-        state = None if data is None else MailboxState.from_bytes(data, partition.epoch)
-        if state is not None and state.moving == UNLISTED and entry is not None and name == where:
-            store.mailboxes.env.flush()             # which failed when it was made
-            partition.transact(lambda txn: txn.make_writable(mailbox))
-            return 1
-        if (state is not None) != (name == where) or state is not None and (
-                state.moving or bool(state.removed) != (entry is None) or entry is not None
-                and state.quota_root != quotaroots.root_for(partition, entry.name)):
-            return 1
-        partition.flush()
-    transact(store.mailboxes.env, lambda txn: store.mailboxes.pending.forget(mailbox, since, txn))
-    return 1
 
 
 def _agree_wholly(store: "Store") -> None:

@@ -20,6 +20,7 @@ from attrs import define, evolve, field, frozen
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import Failure, Txn, transact
 from mboxlist.names import MailboxName
+from mboxlist.table import MailboxList
 from store import quotaroots, removal
 from store.bringing import FLAGS, figures
 from store.errors import Problem, StoreError
@@ -104,7 +105,7 @@ class Nursery:
                 self._withdraw_if_possible(entries)
                 raise
             store.mailboxes.env.flush()
-            self.partition.transact(lambda txn: _open(txn, entries))
+            self.partition.transact(lambda txn: _open(txn, store.mailboxes, entries))
         self._withdraw([filling.mailbox for filling in refused])
         for owner in {filling.wanted.name.owner for filling in every}:
             quotaroots.settle_renamed(store, owner)     # roots may have been made or removed meanwhile
@@ -254,9 +255,9 @@ def _revive(txn: WriteTxn, every: Sequence[Filling], entries: Sequence[MailboxEn
                                              quota_root=root, epoch=txn.partition.epoch))
 
 
-def _open(txn: WriteTxn, entries: Sequence[MailboxEntry]) -> None:
+def _open(txn: WriteTxn, listed: MailboxList, entries: Sequence[MailboxEntry]) -> None:
     for mailbox in sorted(entry.id for entry in entries):
-        txn.make_writable(mailbox)
+        txn.make_writable(mailbox, listed)
 
 
 def _enlist(store: "Store", every: Sequence[Filling], entries: Sequence[MailboxEntry], txn: Txn) -> list[Filling]:

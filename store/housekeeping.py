@@ -15,7 +15,6 @@ from attrs import define, field, frozen
 from mboxlist.entry import MailboxId
 from mboxlist.kv import transact
 from store import (
-    agreeing,
     discounts,
     domains,
     forgotten,
@@ -26,6 +25,7 @@ from store import (
     portable,
     reconcile,
     removal,
+    unfinished,
     users,
 )
 from store.expiry.rounds import Rounds
@@ -201,7 +201,7 @@ def one_process(store: Store) -> list[Task]:
             Task("checkpoint", store.settings.checkpoint_interval, environments, _checkpoint),
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
             Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
-            Task("pending", agreeing.SETTLED, agreeing.pending, agreeing.forget_pending),
+            Task("pending", unfinished.SETTLED, unfinished.pending, unfinished.finish),
             Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True),
             Task("mailboxes", MAILBOXES_INTERVAL, removal.due_mailboxes, removal.purge_mailbox, limited=True),
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),

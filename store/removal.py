@@ -8,13 +8,14 @@ them destroyed. The list decides: after a crash the partitions are made to agree
 import logging
 import time
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import evolve, frozen
 
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import Failure, Txn, transact
 from mboxlist.names import MailboxName
 from store import quotaroots
 from store.errors import Problem, StoreError
@@ -101,8 +102,6 @@ def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName
 
     validity = transact(store.mailboxes.env, take)
     store.mailboxes.env.flush()
-    partition.transact(lambda txn: _revive(txn, old.id, validity, quotaroots.root_for(partition, target)))
-    partition.flush()
     entry = evolve(old, name=target, uidvalidity=validity)
 
     def work(txn: Txn) -> None:
@@ -113,19 +112,22 @@ def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName
         store.mailboxes.write(entry, txn)
 
     try:
+        partition.transact(lambda txn: _revive(store, txn, entry, quotaroots.root_for(partition, target)))
+        partition.flush()
         transact(store.mailboxes.env, work)
-    except StoreError:
-        partition.transact(lambda txn: bury(txn, old.id, found[0]))
+    except (StoreError, OSError, Failure):
+        with suppress(StoreError):              # then housekeeping does it
+            partition.transact(lambda txn: _bury_again(store, txn, entry.id))
         raise
     store.mailboxes.env.flush()
-    partition.transact(lambda txn: txn.make_writable(entry.id))
+    partition.transact(lambda txn: txn.make_writable(entry.id, store.mailboxes))
     quotaroots.settle_renamed(store, target.owner)
     return entry
 
 
-def _revive(txn: WriteTxn, mailbox: MailboxId, validity: int, root: str) -> None:
-    state = txn.any_state(mailbox)
-    if state is None:
+def _revive(store: "Store", txn: WriteTxn, entry: MailboxEntry, root: str) -> None:
+    state = txn.any_state(entry.id)
+    if state is None or store.mailboxes.deleted.find(entry.id) is None:     # it was purged, or somebody brought it back
         raise StoreError(Problem.NO_MAILBOX)
     if state.moving == MOVING:
         raise StoreError(Problem.BUSY, "The mailbox is being moved")
@@ -134,8 +136,15 @@ def _revive(txn: WriteTxn, mailbox: MailboxId, validity: int, root: str) -> None
     else:                                   # it was cut off when it was last brought back
         root = state.quota_root
     modseq = state.highestmodseq + 1
-    txn.set_state(mailbox, state, evolve(
-        state, removed=0, moving=UNLISTED, quota_root=root, uidvalidity=validity, highestmodseq=modseq, changed=modseq))
+    txn.set_state(entry.id, state, evolve(state, removed=0, moving=UNLISTED, quota_root=root, highestmodseq=modseq,
+                                          uidvalidity=entry.uidvalidity, changed=modseq))
+
+
+def _bury_again(store: "Store", txn: WriteTxn, mailbox: MailboxId) -> None:
+    """It could not be brought back; nothing is done to one that somebody else has brought back."""
+    deleted = store.mailboxes.deleted.find(mailbox)
+    if store.mailboxes.find_id(mailbox) is None:
+        bury(txn, mailbox, DOOMED if deleted is None else deleted[0])
 
 
 @frozen

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mboxlist.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.gate import Gate
-from mboxlist.kv import NeedsRecovery, Txn, transact
+from mboxlist.kv import Failure, NeedsRecovery, Txn, transact
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
 from mboxlist.traces import mark_clean
@@ -271,8 +271,6 @@ class Store:
         mailbox, validity = transact(self.mailboxes.env, self.mailboxes.next_identity)
         self.mailboxes.env.flush()              # an id or UIDVALIDITY that was used must never come again
         new = MailboxState.new(validity, place.epoch, quotaroots.root_for(place, name), UNLISTED)
-        place.transact(lambda txn: txn.set_state(mailbox, None, new))
-        place.flush()
         created = int(time.time())
 
         def insert(txn: Txn) -> MailboxEntry:
@@ -288,13 +286,16 @@ class Store:
             return entry
 
         try:
+            place.transact(lambda txn: txn.set_state(mailbox, None, new))
+            place.flush()
             entry = transact(self.mailboxes.env, insert)
-        except StoreError:
+        except (StoreError, OSError, Failure):
             from store import removal  # here: it is rare
-            removal.destroy(place, mailbox, created)
+            with suppress(StoreError):          # then housekeeping does it
+                removal.destroy(place, mailbox, created)
             raise
         self.mailboxes.env.flush()
-        place.transact(lambda txn: txn.make_writable(mailbox))
+        place.transact(lambda txn: txn.make_writable(mailbox, self.mailboxes, new))
         if new.quota_root != quotaroots.root_for(place, name):      # changed while the mailbox was not in the list yet
             quotaroots.settle(self, name.owner)
         return entry

@@ -19,6 +19,7 @@ from store.index import CHUNK, Rows, chunk_key, encode, extend, octets_of, take,
 from store.mailbox import UNLISTED, MailboxState, arrived
 
 if TYPE_CHECKING:
+    from mboxlist.table import MailboxList
     from store.partition import Partition
 
 FEW = 8             # chunks that are got one by one
@@ -62,11 +63,19 @@ class WriteTxn:
             self._before.setdefault(mailbox, before.highestmodseq)
             self._chunks.setdefault(mailbox, set())
 
-    def make_writable(self, mailbox: MailboxId) -> None:
-        """The mailbox's row in the list is on disk now: let it be written to."""
-        state = self.any_state(mailbox)
-        if state is not None and state.moving == UNLISTED:
-            self.set_state(mailbox, None, evolve(state, moving=0))
+    def make_writable(self, mailbox: MailboxId, listed: "MailboxList", new: MailboxState | None = None) -> None:
+        """The mailbox's row in the list is on disk now: let it be written to, unless it has been deleted since.
+
+        Housekeeping may have taken it for one that could not be made, and removed it (`unfinished`); then it comes back
+        as it was, or as `new`, which it is if it was just made.
+        """
+        state = self.any_state(mailbox) or new
+        if state is None or state.moving not in (0, UNLISTED) or listed.find_id(mailbox) is None:
+            return
+        if state.removed:
+            self.charge(state, state.octets, state.messages, enforce=False)
+        if state.removed or state.moving:
+            self.set_state(mailbox, None, evolve(state, removed=0, moving=0))
 
     def arrive(self, mailbox: MailboxId, octets: int, system: int, *, enforce: bool, delivery: bool) -> tuple[int, int]:
         """A message of that size and flags arrives: its UID and MODSEQ; `append_octets` is to follow.

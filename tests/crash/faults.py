@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from attrs import define, evolve, frozen
 
-from store import across, portable
+from store import across, portable, unfinished
 from store.errors import Problem, StoreError
 from store.problems import NOT_NOW
 from store.store import Store
@@ -210,10 +210,17 @@ def _goes_on_here(place: SeenPlace, operation: Operation, recording: Recording, 
         if operation.inspect(place.store, outcome.answers):         # what failed comes again
             portable.write_changed(place.store, hurry=True)
         outcome.wrong += operation.inspect(place.store, outcome.answers)
+        _keep_house(place.store)
         outcome.wrong += findings(place.store, operation)
     except BaseException:
         if not place.broken:
             outcome.wrong.append(f"it does not go on: {traceback.format_exc(limit=-4)}")
+
+
+def _keep_house(store: Store) -> None:
+    """What was stopped between the list and a partition is finished, a minute after that."""
+    for item in list(store.mailboxes.pending.all()):
+        unfinished.finish(store, item)
 
 
 def _opened_again(root: Path, operation: Operation, recording: Recording, outcome: _Outcome, *, after_loss: bool

@@ -278,12 +278,14 @@ def as_answered(operation: Operation, recording: Recording, found: Picture, answ
                 ) -> list[str]:
     """Everything answered is there, and of what was under way all or nothing.
 
-    `again`: it was not what was recorded; a mailbox that was made then has another UIDVALIDITY.
+    `again`: it was not what was recorded; a mailbox that was made or brought back then has another UIDVALIDITY.
     """
     before = recording.pictures[answers]
     after = recording.pictures[min(answers + 1, len(recording.pictures) - 1)]
     allowed = [before, after, *operation.between(before, after)]
-    known = recording.pictures[0] if again else found
+    first = recording.pictures[0]
+    known = found if not again else {name for name, box in first.items() if all(
+        each[name].uidvalidity == box.uidvalidity for each in recording.pictures if name in each)}
     told = [differences(found, each, known) for each in allowed]
     return [] if [] in told else [f"it is neither as answered ({'; '.join(told[0])}) nor as it would have been "
                                   f"({'; '.join(told[1])})"]

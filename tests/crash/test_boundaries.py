@@ -34,7 +34,8 @@ KILLS = 8 if EVERYTHING else 2              # processes that are killed before a
 #: Operations whose system calls fail.
 FAULTY = ["deliver", "deliver what is known", "deliver much", "copy", "expunge", "purge many", "settle",
           "checkpoint", "store.idx of one mailbox", "restore", "restore what was removed",
-          "deliver what was lost"]
+          "deliver what was lost", "create", "delete", "undelete a mailbox", "purge mailboxes", "rename a tree",
+          "rename INBOX", "remove a user", "rename a user", "rights", "quota roots", "small things"]
 
 #: At least so many changes of the disk are seen in all operations together, so that the recorder cannot go blind; and
 #: each operation makes some that are its own.

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from mboxlist.kv import Deadlock, Env, Failure
+from store import unfinished
 
 COMMANDS = {
     b"CREATE New": b"LIST \"\" New",
@@ -65,6 +66,19 @@ def test_nothing_has_been_done(place, wire, monkeypatch, command, error, code):
     assert done.startswith(b"a OK "), done
     if COMMANDS[command]:
         assert said(wire, COMMANDS[command]).startswith(b"* ")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_the_log_cannot_be_written(place, wire, monkeypatch, command, code):
+    """It may have been done, though it was not said; housekeeping finishes what is half done."""
+    with monkeypatch.context() as patch:
+        failing(patch, "flush", OSError(code, os.strerror(code)))
+        assert said(wire, command).startswith(b"a NO [UNAVAILABLE] ")
+        assert said(wire, b"NOOP") == b"a OK NOOP completed\r\n"
+    assert said(wire, command).startswith((b"a OK ", b"a NO [ALREADYEXISTS] ", b"a NO [NONEXISTENT] "))
+    for item in list(place.store.mailboxes.pending.all()):
+        unfinished.finish(place.store, item)
 
 
 def test_a_mailbox_whose_id_could_not_be_kept_is_made_when_there_is_room(place, wire, monkeypatch):

@@ -10,9 +10,10 @@ import pytest
 
 from mboxlist.kv import Deadlock, Env, Failure, Txn
 from mboxlist.names import MailboxName
-from store import adopting, forgotten, moving, partitions, removal, rights, users
+from store import adopting, forgotten, moving, partitions, removal, rights, unfinished, users
 from store.accounts.base import Account, Status
 from store.accounts.builtin import BuiltinDirectory
+from store.check import check
 from store.errors import Problem, StoreError
 from store.expunge import remove
 from store.filling import Nursery, Wanted
@@ -94,6 +95,9 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
     deliver(store, MAIL, str(ALICE))
     remove(store, store.entry(ALICE), [1])
     yield store
+    for item in list(store.mailboxes.pending.all()):        # housekeeping, a minute later
+        unfinished.finish(store, item)
+    assert check(store) == []
     store.close()
 
 

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from attrs import evolve
 
 from mboxlist.kv import transact
 from mboxlist.names import MailboxName
@@ -301,7 +302,7 @@ def test_killed_when_a_mailbox_is_revived_and_not_in_the_list_yet(store, archive
     store.delete_mailbox(ARCHIVE)
     partition = store.partitions["primary"]
     partition.transact(lambda txn: removal._revive(
-        txn, archive.id, archive.uidvalidity + 10, "alice"))
+        store, txn, evolve(archive, uidvalidity=archive.uidvalidity + 10), "alice"))
     partition.env.flush()
     crash(store)
     assert store.quota("alice").messages == 0       # it is deleted as before

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mboxlist.names import MailboxName
-from store import across, adopting, agreeing
+from store import across, adopting, unfinished
 from store.check import check
 from store.deliver import Delivered
 from store.errors import Problem, StoreError
@@ -103,9 +103,9 @@ def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None
         mailbox = store.entry(ARCHIVE).id
         item, = (item for item in store.mailboxes.pending.all() if item[0] == mailbox)
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            agreeing.forget_pending(store, item)
+            unfinished.finish(store, item)
         assert busy(store)
-    agreeing.forget_pending(store, item)                    # housekeeping, when there is room again
+    unfinished.finish(store, item)                    # housekeeping, when there is room again
     assert takes_mail(store)
 
 

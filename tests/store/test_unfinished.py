@@ -1,0 +1,264 @@
+"""What a full or failing disk stopped in its middle, between the list of mailboxes and a partition, is finished by
+housekeeping, without a restart; and housekeeping does no harm to what is only slow."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mboxlist.kv import Env
+from mboxlist.names import MailboxName
+from store import across, removal, unfinished
+from store.check import check
+from store.deliver import Delivered
+from store.errors import Problem, StoreError
+from store.filling import Nursery, Wanted
+from store.partition import Partition
+from store.removal import undelete_mailbox
+from store.store import Store
+from store.txn import WriteTxn
+from tests.support.stores import deliver, make_store
+
+ARCHIVE, NEW = MailboxName("alice", "Archive"), MailboxName("alice", "New")
+MAIL = b"Subject: 1\r\n\r\nText\r\n"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    store = make_store(tmp_path / "store")
+    store.create_mailbox(ARCHIVE)
+    deliver(store, MAIL, str(ARCHIVE))
+    yield store
+    keep_house(store)
+    assert check(store) == []
+    assert not list(store.mailboxes.pending.all())
+    store.close()
+
+
+def keep_house(store: Store) -> None:
+    """Two rounds of the task, a minute after all that has happened: one finishes, the next takes off the record."""
+    for _ in range(2):
+        for item in list(store.mailboxes.pending.all()):
+            unfinished.finish(store, item)
+
+
+def mailboxes_on(store: Store) -> list[int]:
+    return [mailbox for mailbox, _ in store.partitions["primary"].all_states()]
+
+
+def fail(patch: pytest.MonkeyPatch, store: Store, what: str, *, after: int = 0) -> None:
+    """From the call of that number on, the list's log, the partition's, or its transactions fail."""
+    primary, calls = store.partitions["primary"], iter(range(after))
+    owner, name = {"list": (store.mailboxes.env, "flush"), "partition": (primary.env, "flush"),
+                   "transaction": (primary, "transact")}[what]
+    real = getattr(owner, name)
+
+    def failing(*arguments: object, **options: object) -> object:
+        if next(calls, None) is None:
+            if name == "transact":
+                raise StoreError(Problem.DISK_FULL)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*arguments, **options)
+
+    patch.setattr(owner, name, failing)
+
+
+def refused(work: Callable[[], object]) -> None:
+    with pytest.raises(StoreError) as refusal:
+        work()
+    assert refusal.value.problem is Problem.DISK_FULL
+
+
+def test_a_mailbox_whose_figures_could_not_be_flushed_is_gone_at_once(store: Store) -> None:
+    before = mailboxes_on(store)
+    with pytest.MonkeyPatch.context() as patch:
+        fail(patch, store, "partition")
+        refused(lambda: store.create_mailbox(NEW))
+    assert mailboxes_on(store) == before
+    assert check(store) == []
+
+
+def test_a_mailbox_whose_figures_could_not_be_taken_back_either(store: Store) -> None:
+    before = mailboxes_on(store)
+    with pytest.MonkeyPatch.context() as patch:
+        fail(patch, store, "partition")
+        fail(patch, store, "transaction", after=1)
+        refused(lambda: store.create_mailbox(NEW))
+    assert len(mailboxes_on(store)) == len(before) + 1
+    keep_house(store)
+    assert mailboxes_on(store) == before
+    assert check(store) == []
+    store.create_mailbox(NEW)
+
+
+@pytest.mark.parametrize(("what", "after"), [("partition", 0), ("transaction", 1), ("list", 1)])
+def test_undelete(store: Store, what: str, after: int) -> None:
+    store.delete_mailbox(ARCHIVE)
+    use = store.quota("alice")
+    with pytest.MonkeyPatch.context() as patch:
+        fail(patch, store, what, after=after)
+        if what == "partition":
+            fail(patch, store, "transaction", after=1)
+        refused(lambda: undelete_mailbox(store, ARCHIVE))
+    keep_house(store)
+    assert check(store) == []
+    if store.mailboxes.find(ARCHIVE) is None:
+        assert (store.quota("alice").octets, store.quota("alice").messages) == (use.octets, use.messages)
+        undelete_mailbox(store, ARCHIVE)
+    outcome, = deliver(store, MAIL, str(ARCHIVE))
+    assert isinstance(outcome, Delivered)
+    assert store.status(store.entry(ARCHIVE)).messages == store.quota("alice").messages == 2
+
+
+@pytest.mark.parametrize("what", ["list", "partition", "transaction"])
+def test_delete(store: Store, what: str) -> None:
+    """It has left the list; its quota is given back."""
+    with pytest.MonkeyPatch.context() as patch:
+        fail(patch, store, what)
+        refused(lambda: store.delete_mailbox(ARCHIVE))
+        if what == "list":
+            item, = (item for item in store.mailboxes.pending.all() if item[0] == mailboxes_on(store)[-1])
+            with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+                unfinished.finish(store, item)          # a crash could still bring the mailbox back
+            assert store.quota("alice").messages == 1
+    assert store.mailboxes.find(ARCHIVE) is None
+    keep_house(store)
+    assert check(store) == []
+    assert store.quota("alice").messages == 0
+    undelete_mailbox(store, ARCHIVE)
+    assert store.quota("alice").messages == 1
+
+
+@pytest.mark.parametrize("what", ["list", "transaction"])
+def test_rename_to_another_quota_root(store: Store, what: str) -> None:
+    store.create_mailbox(NEW)
+    store.set_quota("alice/New", 1_000_000)
+    with pytest.MonkeyPatch.context() as patch:
+        fail(patch, store, what)
+        refused(lambda: store.rename_mailbox(ARCHIVE, MailboxName("alice", "New/Archive")))
+    assert store.quota("alice/New").messages == 0
+    keep_house(store)
+    assert store.quota("alice/New").messages == 1
+    assert check(store) == []
+
+
+@pytest.mark.parametrize(("what", "after"), [("transaction", 1), ("transaction", 2), ("list", 0)])
+def test_purge(store: Store, what: str, after: int) -> None:
+    store.delete_mailbox(ARCHIVE)
+    keep_house(store)
+    with pytest.MonkeyPatch.context() as patch:
+        fail(patch, store, what, after=after)
+        refused(lambda: removal.purge_mailboxes(store, 1 << 40))
+    assert not list(store.mailboxes.deleted.all())
+    keep_house(store)
+    assert len(mailboxes_on(store)) == 2
+    assert check(store) == []
+    record, = (record for _, record in store.partitions["primary"].refs.all())
+    assert record.references == 0
+
+
+# Housekeeping comes in the middle of what is slow
+
+def _create(store: Store) -> None:
+    store.create_mailbox(NEW)
+
+
+def _undelete(store: Store) -> None:
+    store.delete_mailbox(ARCHIVE)
+    undelete_mailbox(store, ARCHIVE, new_name=NEW)
+
+
+def _import(store: Store) -> None:
+    nursery = Nursery(store, store.partitions["primary"])
+    filling = nursery.begin(Wanted(NEW))
+    filling.finish()
+    nursery.publish([filling])
+
+
+def _delete(store: Store) -> None:
+    store.create_mailbox(NEW)
+    store.delete_mailbox(ARCHIVE)
+
+
+def _purge(store: Store) -> None:
+    store.create_mailbox(NEW)
+    store.delete_mailbox(ARCHIVE)
+    removal.purge_mailboxes(store, 1 << 40)
+
+
+@pytest.mark.parametrize("do", [_create, _undelete, _import, _delete, _purge])
+def test_a_round_at_every_moment(store: Store, monkeypatch: pytest.MonkeyPatch, do: Callable[[Store], None]) -> None:
+    """Before and after each transaction and flush, in the same way as another process might."""
+    keeping = []
+
+    def around(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def both(*arguments: object, **options: object) -> object:
+            _keep_house_once(store, keeping)
+            try:
+                return real(*arguments, **options)
+            finally:
+                _keep_house_once(store, keeping)
+
+        monkeypatch.setattr(owner, name, both)
+
+    around(Env, "flush")
+    around(Partition, "transact")
+    do(store)
+    monkeypatch.undo()
+    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    assert len(keeping) >= 4
+    assert check(store) == []
+    outcome, = deliver(store, MAIL, str(NEW))
+    assert isinstance(outcome, Delivered)
+    assert store.status(store.entry(NEW)).messages == 1 + (do is _undelete)
+    assert check(store) == []
+
+
+def _keep_house_once(store: Store, keeping: list[bool]) -> None:
+    if not keeping or not keeping[-1]:
+        keeping.append(True)
+        try:
+            for item in list(store.mailboxes.pending.all()):
+                unfinished.finish(store, item)
+        finally:
+            keeping.append(False)
+
+
+def test_deleted_before_it_can_be_written_to(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else deletes it as soon as it is in the list: it does not come back by that."""
+    def in_its_own_turn(partition: Partition, work: Callable[[WriteTxn], object], **options: object) -> object:
+        if store.mailboxes.find(NEW) is not None:
+            monkeypatch.undo()
+            store.delete_mailbox(NEW)
+        return transact(partition, work, **options)         # type: ignore[arg-type]
+
+    transact = Partition.transact
+    monkeypatch.setattr(Partition, "transact", in_its_own_turn)
+    store.create_mailbox(NEW)
+    assert store.mailboxes.find(NEW) is None
+    assert check(store) == []
+
+
+def test_two_who_bring_back_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one comes too late, and takes nothing away."""
+    store.delete_mailbox(ARCHIVE)
+    transact, other = Partition.transact, []
+
+    def meanwhile(partition: Partition, work: Callable[[WriteTxn], object], **options: object) -> object:
+        if not other:
+            other.append(True)
+            undelete_mailbox(store, ARCHIVE)
+        return transact(partition, work, **options)         # type: ignore[arg-type]
+
+    monkeypatch.setattr(Partition, "transact", meanwhile)
+    with pytest.raises(StoreError) as refusal:
+        undelete_mailbox(store, ARCHIVE, new_name=NEW)
+    assert refusal.value.problem is Problem.NO_MAILBOX
+    assert check(store) == []
+    outcome, = deliver(store, MAIL, str(ARCHIVE))
+    assert isinstance(outcome, Delivered)
