@@ -41,6 +41,7 @@ class Staged:
         self._waiting = [trace]
         self._held = len(trace)
         self._file = -1
+        self._failed: OSError | None = None             # of a `spill` or `sync`
         self._cached = cached
         files.received(self)
 
@@ -63,7 +64,9 @@ class Staged:
         return self._held > SPILL
 
     def spill(self) -> None:
-        """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE, and then for ever."""
+        if self._failed is not None:            # the file lacks something, and always will
+            raise disk_problem(self._failed) from self._failed
         self._digest_held()
         data, self._waiting, self._held = b"".join(self._waiting), [], 0
         try:
@@ -75,6 +78,7 @@ class Staged:
             while view:
                 view = view[os.write(self._file, view):]
         except OSError as error:
+            self._failed = error
             raise disk_problem(error) from error
 
     def _digest_held(self) -> None:
@@ -107,11 +111,12 @@ class Staged:
 
     def sync(self) -> None:
         """Return when the file's octets are on disk; its name is only if it was `named`. For a thread."""
-        if self._held or self._file < 0:
+        if self._held or self._file < 0 or self._failed is not None:
             self.spill()
         try:
             os.fsync(self._file)
         except OSError as error:
+            self._failed = error
             raise disk_problem(error) from error
         self.on_disk = True
 

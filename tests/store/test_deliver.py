@@ -1,5 +1,6 @@
 """Delivery: one file for all, one transaction, a refusal for one alone, and what a crash in between leaves."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -181,6 +182,36 @@ def test_users_of_two_partitions_have_a_file_on_each(store):
         assert len(list(partition.files.folder.glob("?/??/*"))) == 1
         partition.files.settle()
         assert list(partition.files.staging.iterdir()) == []
+
+
+@pytest.mark.parametrize(("call", "error"), [("open", errno.EMFILE), ("write", errno.ENOSPC), ("half", errno.EIO)])
+def test_a_file_that_could_not_be_written_once_is_not_delivered(store, monkeypatch, call, error):
+    """It is written for the copy on the other partition first, which fails; then for its own, which would not fail."""
+    Partition.make(store.root / "partitions" / "second")
+    store.close()
+    store.__init__(store.root, SMALL)
+    store.inbox(store.directory.add("carol", HASH, partition="second"))
+    real, failures = {"open": os.open, "write": os.write}, iter([True])
+
+    def failing(name, *arguments):
+        mine = name == "write" or str(store.root / "partitions/primary/staging") in str(arguments[0])
+        if mine and next(failures, False):
+            if call == "half":
+                real["write"](arguments[0], bytes(arguments[1])[:10])
+            raise OSError(error, os.strerror(error))
+        return real[name](*arguments)
+
+    name = "open" if call == "open" else "write"
+    monkeypatch.setattr(os, name, lambda *arguments: failing(name, *arguments))
+    targets = "user/alice/INBOX", "user/carol/INBOX"
+    outcomes = deliver(store, BODY, *targets, trace=TRACE)
+    assert next(failures, False) is False
+    problem = Problem.DISK_FULL if error == errno.ENOSPC else Problem.UNAVAILABLE
+    assert [isinstance(each, StoreError) and each.problem for each in outcomes] == [problem, problem]
+    assert not len(store.open_mailbox(inbox(store)).rows)
+    assert staged_files(store) == []
+    assert [outcome.uid for outcome in deliver(store, BODY, *targets, trace=TRACE)] == [1, 1]
+    assert read(store) == read(store, "carol") == TRACE + BODY
 
 
 def test_a_crash_before_the_commit_sweeps_the_file(store):
