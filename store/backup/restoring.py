@@ -184,21 +184,19 @@ class Restoring:
 
     def _chosen(self) -> None:
         """What is named: the mailboxes first, then the messages that they need, then both together."""
-        with tempfile.TemporaryDirectory(prefix="onecopy-") as folder:
-            found: list[tuple[str, Path]] = []
+        with tempfile.TemporaryFile() as kept:          # it has no name: nothing is left of it when this is killed
+            found: list[tuple[str, int, int]] = []      # partition, and where the file of a mailbox is
             needed: set[bytes] = set()
             for at in range(len(self.archives)):
                 for member in self._members(at):
                     place = parse_name(member.name)
                     if place is not None and place[1] == "users":
-                        path = Path(folder) / str(len(found))
-                        left = self._index(member, path)
-                        if (left is not None and left.head is not None and self._named(left)
-                                and self.chain.has_newest(at, member.name, left.head.name)):
-                            found.append((place[0], path))
-                            needed.update(self._rows(left)["mid"].tolist())
-                        else:
-                            path.unlink(missing_ok=True)
+                        with in_memory() as path:
+                            left = self._index(member, path)
+                            if (left is not None and left.head is not None and self._named(left)
+                                    and self.chain.has_newest(at, member.name, left.head.name)):
+                                found.append((place[0], kept.tell(), kept.write(path.read_bytes())))
+                                needed.update(self._rows(left)["mid"].tolist())
             for at in range(len(self.archives) if not self.choice.dry_run else 0):
                 for member in self._members(at):
                     place = parse_name(member.name)
@@ -207,8 +205,9 @@ class Restoring:
                     elif place is not None and place[1] == "messages" and place[2] in needed:
                         self._land(place[0], place[2], member)
                     self.told(self._counted())
-            for partition, path in found:
-                self._mailbox(partition, idxfile.read_what_is_left(path))
+            for partition, where, octets in found:
+                kept.seek(where)
+                self._mailbox(partition, idxfile.decode(kept.read(octets)))
         if not found:
             raise StoreError(Problem.NO_MAILBOX, "Nothing that was named is in the archive")
 

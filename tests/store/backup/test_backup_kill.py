@@ -4,6 +4,7 @@ import io
 import os
 import random
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ from tests.support.stores import SMALL, deliver, make_store
 
 KILLS = int(os.environ.get("BACKUP_KILLS", "3"))
 USERS = tuple(f"user{number}" for number in range(4))
+EVERYTHING = Choice()
 STEPS = ((Partition, "transact"), (Env, "flush"), (MessageFiles, "place"), (Staged, "spill"), (Env, "checkpoint"))
 
 
@@ -106,11 +108,11 @@ def killed(work: Callable[[], object], at: int, monkeypatch: pytest.MonkeyPatch)
     return os.WIFSIGNALED(status)
 
 
-def restore_to(root: Path, archive: Path) -> None:
+def restore_to(root: Path, archive: Path, choice: Choice = EVERYTHING) -> None:
     if not (root / "mboxlist").is_dir():
         Store.make(root)
     store = Store(root, SMALL)
-    done = Restoring(store, [Archive(archive)], Choice()).run()
+    done = Restoring(store, [Archive(archive)], choice).run()
     assert done.findings == []
     store.close()
 
@@ -228,3 +230,25 @@ def _change_everything(root: Path, beginning: int, stopped: int) -> None:
         except BlockingIOError:
             pass
     store.close()
+
+
+def test_a_killed_restore_of_a_user_leaves_nothing_in_the_temporary_folder(source: Store, tmp_path: Path,
+                                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had of mailboxes, while it looked for their messages, goes with it."""
+    archive, temporary, choice = tmp_path / "archive", tmp_path / "temporary", Choice(users=frozenset({"user1"}))
+    with archive.open("wb") as file:
+        Making(source, Scope()).write(file.write)
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    steps = counted(lambda: restore_to(tmp_path / "first", archive, choice), 0, monkeypatch)
+    for number in range(KILLS):
+        root = tmp_path / f"root{number}"
+        Store.make(root)
+        at = steps * (number + 1) // (KILLS + 1)
+        assert killed(lambda root=root: restore_to(root, archive, choice), at, monkeypatch)
+        assert list(temporary.iterdir()) == []
+        restore_to(root, archive, choice)
+        store = Store(root, SMALL)
+        expected = {name: inside for name, inside in messages(source).items() if name.startswith("user/user1/")}
+        assert messages(store) == expected
+        store.close()
