@@ -171,7 +171,7 @@ class Peer:
                 for body in bodies[at:at + APPENDED]:
                     date = DATE.search(body)
                     assert date is not None
-                    words.append(b'"%s-Jan-2024 %s +0000" {%d+}\r\n%s' % (*date.groups(), len(body), body))
+                    words.append(b'"%s-Jan-2024 %s +0000" {%d+}\r\n%s' % (date[1], date[2], len(body), body))
                 connection.sendall(b" ".join(words) + b"\r\n")
                 until(b"b OK")
 
