@@ -105,7 +105,7 @@ def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
             unfinished.finish(store, item)
         assert busy(store)
-    unfinished.finish(store, item)                    # housekeeping, when there is room again
+    unfinished.finish(store, item)      # housekeeping, when there is room again
     assert takes_mail(store)
 
 
