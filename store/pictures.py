@@ -127,7 +127,7 @@ class Pictures:
         if known is None or pieces is None:
             return self._read_into(copy, mailbox, reader, state, values, txn)
         if not copy.fill(state, known, pieces):
-            copy = Copy.with_room(state, state.messages)
+            copy = Copy.with_room(state, len(known.rows) + sum(len(rows) for _, rows in pieces))
             copy.fill(state, known, pieces)
         return copy
 
@@ -169,8 +169,10 @@ class Pictures:
             numbers |= chunks
             at = before
             if at <= since.highestmodseq:
-                return numbers
-        return None
+                break
+        # What two pictures were found to differ in says nothing of one between them: it may have had an arrival that is
+        # gone again.
+        return numbers if at == since.highestmodseq else None
 
     def _pieces(self, mailbox: MailboxId, reader: str, known: Records, state: MailboxState, txn: Txn) -> Pieces | None:
         """The chunks that are other than those of `known` now; None if the mailbox must be read anew."""

@@ -72,6 +72,27 @@ def test_whoever_changed_what_in_between(place, actors):
     assert len(store.refresh(picture).rows) == len(picture.rows) - 3
 
 
+@pytest.mark.parametrize("undone", ["a flag", "an arrival"])
+def test_what_another_process_undid_is_seen_by_who_has_an_older_picture_and_by_who_has_a_newer_one(place, undone):
+    """RFC 3501 §7: the newer one has what is no more, although between the older one and now nothing is different."""
+    store, other = place
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    uid = deliver(other, b"Subject: undone\r\n\r\n", "user/alice/INBOX")[0].uid
+    older = store.open_mailbox(entry)
+    if undone == "a flag":
+        change_flags(other, entry, [uid], FlagAction.ADD, Flags(Flag.FLAGGED))
+        newer = store.open_mailbox(entry)
+        change_flags(other, entry, [uid], FlagAction.REMOVE, Flags(Flag.FLAGGED))
+    else:
+        uid = deliver(other, b"Subject: undone again\r\n\r\n", "user/alice/INBOX")[0].uid
+        newer = store.open_mailbox(entry)
+        remove(other, entry, [uid])
+    older = store.refresh(older)
+    newer, fresh = store.refresh(newer), store.open_mailbox(entry)
+    assert older.rows.tobytes() == newer.rows.tobytes() == fresh.rows.tobytes()
+    assert newer.since is None or newer.since.chunks
+
+
 def test_nothing_new_is_the_same_object(store):
     picture = store.open_mailbox(store.entry(MailboxName("alice", "INBOX")))
     assert store.refresh(picture) is picture
