@@ -296,6 +296,17 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
         is_whole(root, before, said)
 
 
+def test_whatever_a_start_that_was_cut_off_left_of_a_table_goes(tmp_path):
+    """Berkeley DB has a name of its own, with ours in it, for a file that it removes."""
+    folder, aside = tmp_path / "index", tmp_path / "aside"
+    folder.mkdir()
+    aside.mkdir()
+    for name in ("messages.db", "log.0000000001", "__db.001", "messages.db.loading", "__db.messages.db.loading"):
+        (folder / name).touch()
+    damage.bring(aside, folder, [])
+    assert not list(folder.iterdir())
+
+
 # Counting
 
 @pytest.mark.parametrize("seed", range(5))
