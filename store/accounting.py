@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC
+from store.index import Rows
 from store.partition import Partition
 from store.records import every_record
 from store.refs import FOREVER
@@ -148,7 +149,7 @@ def _uses(partition: Partition, mailboxes: Sequence[int]) -> tuple[_Uses, dict[i
     for owners, rows in every_record(partition):
         places = place_of[np.minimum(owners, len(place_of) - 1)]
         listed = (places >= 0) & (owners < len(place_of))
-        octets = (rows["size"] + rows["skip"]).astype(np.int64) - np.maximum(partition.heads.sizes(rows), 0)
+        octets = _octets(partition, rows)
         pieces.append((rows["serial"][listed], places[listed], rows["size"][listed].astype(np.int64), octets[listed]))
         left |= zip(rows["serial"][~listed].tolist(), octets[~listed].tolist(), strict=True)
     serial, place, size, octets = (np.concatenate(column) for column in zip(*pieces, strict=True))
@@ -156,6 +157,12 @@ def _uses(partition: Partition, mailboxes: Sequence[int]) -> tuple[_Uses, dict[i
     by_file = np.lexsort((place, serial))
     serial = serial[by_file]
     return _Uses(serial, place[by_file], size[by_file], octets[by_file], np.cumsum(_changes(serial)) - 1), left
+
+
+def _octets(partition: Partition, rows: Rows) -> Integers:
+    """Of the message file of each record."""
+    octets: Integers = (rows["size"] + rows["skip"]).astype(np.int64) - np.maximum(partition.heads.sizes(rows), 0)
+    return octets
 
 
 def _changes(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -212,8 +219,10 @@ def _summed(groups: Integers, values: NDArray[Any], count: int) -> Integers:
 
 
 def _waiting(partition: Partition, uses: _Uses, left: Mapping[int, int]) -> int:
-    """Octets of the files that only deleted mailboxes refer to, or nothing at all."""
+    """Octets of the files that only deleted mailboxes refer to, what was expunged, or nothing at all."""
     waiting = dict(left)
+    for item in partition.removed.held():
+        waiting |= zip(item.rows["serial"].tolist(), _octets(partition, item.rows).tolist(), strict=True)
     for released, mid in partition.refs.waiting(FOREVER):
         record = partition.refs.find(mid)
         if record is not None and not record.references and record.released == released:

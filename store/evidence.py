@@ -16,7 +16,7 @@ from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn
 from store.index import CHUNK, ROW, chunk_key, chunk_of_key
 from store.partition import Partition
-from store.records import Owned, are_sound, every_record, sound
+from store.records import Owned, are_sound, every_reference, sound
 from store.refs import MessageRecord, mark, marks
 
 BATCH = 10_000              # messages whose references are compared at a time
@@ -162,7 +162,7 @@ def gather(partition: Partition) -> Evidence:
         broken.append(Chunk(mailbox, number, value))
         return False
 
-    counts = Counts.of(every_record(partition, usable=usable))
+    counts = Counts.of(every_reference(partition, usable=usable))
     evidence = Evidence(broken)
     if not broken:
         return evidence

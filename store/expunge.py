@@ -1,9 +1,12 @@
-"""Expunge: records go, references are given back, and a file without any waits for the purge (RFC 3501 §6.4.3)."""
+"""Expunge: records go (RFC 3501 §6.4.3). When they can be brought back no more their references are given back, and a
+file without any waits for the purge.
+"""
 
 import itertools
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -16,7 +19,7 @@ from mboxlist.kv import Txn, transact
 from store.index import Rows, take
 from store.mailbox import MailboxState
 from store.partition import Partition
-from store.refs import MessageRecord, tally
+from store.refs import FOREVER, MessageRecord
 from store.txn import WriteTxn, places, sorted_uids
 from store.values import Flag
 
@@ -29,7 +32,7 @@ BATCH = 2000                # message files that the purge removes together: the
 LOCKED = 64                 # while they go their rows are locked, so many at a time, and for
 HELD = 0.02                 # so many seconds,
 FORGOTTEN = 256             # and their records leave in transactions of so many
-EXPUNGES = 1000             # whose records are forgotten in one transaction
+FORGET = 1000               # records that are forgotten in one transaction, if they were not expunged in one
 
 Due = tuple[int, bytes]     # a message file on the purge list: when its last reference went, and the digest
 
@@ -59,9 +62,10 @@ def remove(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np
 
 def take_out(txn: WriteTxn, mailbox: MailboxId, state: MailboxState, gone: Rows, *, same_modseq: bool = False,
              release: bool = True) -> list[int]:
-    """Take records out of their mailbox, and give back the quota and (with `release`) the references.
+    """Take records out of their mailbox, and give back the quota. With `release` they are kept for `undelete`, and
+    their references with them; else these are the caller's.
 
-    What is released is kept for `undelete`. `same_modseq` says that this transaction has already given the mailbox a
+    `same_modseq` says that this transaction has already given the mailbox a
     new HIGHESTMODSEQ.
     """
     if not len(gone):
@@ -81,9 +85,7 @@ def take_out(txn: WriteTxn, mailbox: MailboxId, state: MailboxState, gone: Rows,
         deleted=state.deleted - deleted, octets=state.octets - octets)
     txn.set_state(mailbox, state, txn.partition.vanished.record(mailbox, after, uids, txn.handle))
     if release:
-        now = int(time.time())
-        txn.partition.removed.keep(now, mailbox, modseq, state.keywords, gone, txn.handle)
-        txn.refs.release_all(tally(mailbox, gone), now, txn.handle)
+        txn.partition.removed.keep(int(time.time()), mailbox, modseq, state.keywords, gone, txn.handle, held=True)
     uidlist: list[int] = uids.tolist()
     txn.partition.uidls.drop(mailbox, uidlist, txn.handle)
     return uidlist
@@ -109,6 +111,16 @@ class Batch:
     def __str__(self) -> str:
         first = f"message {self.files[0][1].hex()}"
         return first if len(self.files) == 1 else f"{len(self.files)} messages, the first one {first}"
+
+
+@frozen
+class Expunges:
+    """Those that are forgotten together: keys of `removed`."""
+
+    keys: tuple[bytes, ...]
+
+    def __str__(self) -> str:
+        return f"{len(self.keys)} expunges"
 
 
 @frozen
@@ -140,8 +152,8 @@ def due(partition: Partition, now: float | None = None, most: int = BATCH) -> It
     was made. No transaction is open while the caller has its turn.
     """
     until = last_due(partition, time.time() if now is None else now)
-    while _forget_expunged(partition, until):
-        pass
+    for some in expunges(partition, until):
+        forget(partition, some)
     partition.flush()           # nothing can bring them back any more, also after a crash: now their files may go
     last: Due = (0, b"")
     while files := tuple(itertools.islice(partition.refs.waiting(until, last), most)):
@@ -154,13 +166,52 @@ def last_due(partition: Partition, now: float) -> int:
     return min(int(now) - partition.settings.purge_delay, partition.kept_since() - 1)
 
 
-def _forget_expunged(partition: Partition, until: int) -> int:
-    def work(txn: Txn) -> int:
-        items = list(itertools.islice(partition.removed.all(until, txn), EXPUNGES))
-        for item in items:
-            partition.removed.forget(item, txn)
-        return len(items)
-    return transact(partition.env, work)
+def expunges(partition: Partition, until: int) -> Iterator[Expunges]:
+    """What was expunged up to that Unix time, some at a time. No transaction is open while the caller has its turn."""
+    keys = [b""]
+    while keys:
+        last, keys, records = keys[-1], [], 0
+        with closing(partition.removed.all(until, after=last)) as items:
+            for item in items:
+                keys.append(item.key)
+                records += len(item.rows)
+                if records >= FORGET:
+                    break
+        if keys:
+            yield Expunges(tuple(keys))
+
+
+def forget(partition: Partition, some: Expunges) -> int:
+    """Have these brought back no more; how many they are."""
+    transact(partition.env, lambda txn: partition.removed.forget(some.keys, txn))
+    return len(some.keys)
+
+
+def drop_lost(partition: Partition) -> int:
+    """Have those brought back no more whose message files are gone, as in a snapshot that was put back, when they have
+    been purged since; how many."""
+    locate = partition.files.locate
+
+    def is_there(mid: bytes, serial: int) -> bool:
+        return locate(mid, serial) is not None
+
+    keys = [item.key for item in partition.removed.held() if not all(map(
+        is_there, item.rows["mid"].tolist(), item.rows["serial"].tolist()))]
+    return sum(transact(partition.env, lambda txn, key=key: partition.removed.drop(     # type: ignore[misc]
+        key, is_there, txn)) for key in keys)
+
+
+def waiting(partition: Partition, until: int = FOREVER) -> Iterator[tuple[bytes, int]]:
+    """The message files that nothing uses since that Unix time, but what was expunged, and their octets: those on the
+    purge list, and those that will be."""
+    for _, mid in list(partition.refs.waiting(until)):      # no cursor is open while something else is looked up
+        record = partition.refs.find(mid, raw=True)
+        if record is not None and not record.references:
+            yield mid, record.size
+    for mid, count in sorted(partition.removed.counts(until=until).items()):
+        record = partition.refs.find(mid, raw=True)
+        if record is not None and record.references == count:
+            yield mid, record.size
 
 
 def purge_batch(partition: Partition, files: Sequence[Due]) -> Purged:

@@ -29,7 +29,7 @@ from store import (
     users,
 )
 from store.expiry.rounds import Rounds
-from store.expunge import Batch, Due, due, purge_batch
+from store.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.recount import repair_damaged
 from store.snapshots import environments
 from store.store import Store
@@ -202,6 +202,7 @@ def one_process(store: Store) -> list[Task]:
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
             Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
             Task("pending", unfinished.SETTLED, unfinished.pending, unfinished.finish),
+            Task("expunged", PURGE_INTERVAL, _expunged, _forget_expunged, limited=True),
             Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True),
             Task("mailboxes", MAILBOXES_INTERVAL, removal.due_mailboxes, removal.purge_mailbox, limited=True),
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
@@ -294,6 +295,18 @@ def _forget_user(store: Store, user: str) -> int:
     users.forget_user(store, user)
     log.info("%s, who was removed, is forgotten", user)
     return 1
+
+
+def _expunged(store: Store) -> Iterator[tuple[str, Expunges]]:
+    """What can be brought back no more."""
+    now = time.time()
+    for name, partition in store.partitions.items():
+        yield from ((name, some) for some in expunges(partition, last_due(partition, now)))
+        partition.flush()
+
+
+def _forget_expunged(store: Store, item: tuple[str, Expunges]) -> int:
+    return forget(store.partitions[item[0]], item[1])
 
 
 @define(eq=False)

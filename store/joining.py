@@ -98,9 +98,10 @@ def groups(partition: Partition, smallest: int = SMALLEST, tell: Callable[[int],
            ) -> Iterator[Group]:
     """Files that are in use and could be one. The beginning of each file is read, and all of those that look alike."""
     alike: dict[bytes, list[tuple[bytes, int]]] = defaultdict(list)
+    held = partition.removed.counts()
     for number, (mid, record) in enumerate(list(partition.refs.all())):
         tell(number + 1)
-        if record.references and record.size >= smallest:
+        if record.references > held[mid] and record.size >= smallest:
             found = _first_look(partition, mid, record, smallest)
             if found is not None:
                 alike[found[0]].append((mid, found[1]))
@@ -151,8 +152,9 @@ def _below(partition: Partition, mid: bytes, record: MessageRecord, at: int) -> 
 def figures(partition: Partition) -> tuple[int, int]:
     """The message files that are in use, and their octets; what lies under two names counts once."""
     seen: dict[int, int] = {}
+    held = partition.removed.counts()
     for mid, record in list(partition.refs.all()):
-        if record.references and (path := partition.files.locate(mid, record.serial)) is not None:
+        if record.references > held[mid] and (path := partition.files.locate(mid, record.serial)) is not None:
             with contextlib.suppress(OSError):
                 found = path.stat()
                 seen[found.st_ino] = found.st_size
@@ -206,9 +208,10 @@ def _join(store: "Store", partition: Partition, piece: list[Group], done: Joined
                 log.warning("relink: %s: %s", entry.name, error)
                 done.left[error.problem.value] += 1
     partition.flush()
+    held = partition.removed.counts()
     for mid in ways:
         record = partition.refs.find(mid)
-        if record is not None and record.references:
+        if record is not None and record.references > held[mid]:
             done.left["deleted mailboxes or other records have them"] += 1
         elif record is not None:
             done.files += 1

@@ -71,8 +71,10 @@ class KnownFiles:
             changed.append((mid, MessageRecord(serial, references, size or self._octets(mid, serial), UNSEEN_TRACE, 0,
                                                check)))
         if not self.broken:                     # the file of one to which nothing refers stays
+            expunged = int(time.time()) if self.whole and "removed.db" in self.lost else 0      # if it was not that
             changed += [(known.mids[at].tobytes(), evolve(known.record(at), references=references, check=check,
-                         released=0)) for at, references, check in known.differing(claims)]
+                         released=0 if references else expunged))
+                        for at, references, check in known.differing(claims)]
         self._tell(unknown, changed, [mid for mid, record in changed if record.references
                                     and self.partition.files.locate(mid, record.serial) is None])
 

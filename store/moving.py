@@ -220,8 +220,8 @@ class _Move:
         mailboxes = set(self._sent)
         for key in self._expunged:
             if self.source.removed.find(key) is None:
-                self.target.transact(lambda txn, key=key: txn.partition.removed.forget_key(     # type: ignore[misc]
-                    key, txn.handle))
+                self.target.transact(lambda txn, key=key: txn.partition.removed.forget(     # type: ignore[misc]
+                    [key], txn.handle))
         for item in self.source.removed.all(since=self._since):
             if item.mailbox in mailboxes and self._expunged.get(item.key) != hash(item.rows.tobytes()):
                 self._put_expunged(item)
@@ -231,7 +231,7 @@ class _Move:
         known = [(record := usable(self.source, bytes(row["mid"]))) is not None and record.serial == row["serial"]
                  for row in item.rows]
         rows, = carry_rows(self.carrier, [take(item.rows, np.array(known, np.bool_))], item.when)
-        self.target.transact(lambda txn: txn.partition.removed.replace(item, rows, txn.handle))
+        self.target.transact(lambda txn: txn.partition.removed.replace(evolve(item, held=False), rows, txn.handle))
 
     # While they are held
 
@@ -341,11 +341,7 @@ class _Move:
         self.source.flush()
 
     def _forget_expunged(self, partition: Partition) -> None:
-        def work(txn: WriteTxn) -> None:
-            for key in self._expunged:
-                txn.partition.removed.forget_key(key, txn.handle)
-
-        partition.transact(work)
+        partition.transact(lambda txn: txn.partition.removed.forget(self._expunged, txn.handle))
 
 
 _NONE: Rows = np.empty(0, ROW)

@@ -53,7 +53,9 @@ log = logging.getLogger(__name__)
 _FOREVER = 1 << 32          # a Unix time that never comes
 META_KEY = b"\x00\x00\x00\x00"
 META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
-FORMAT = 2                              # 1, without the field in META: records of 88 octets
+FORMAT = 3                              # 2: no expunged record is counted. 1, without the field in META: records of 88
+                                        # octets
+READABLE = (2, FORMAT)                  # what is written to becomes one of FORMAT
 PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
 READY = 64                              # files that are made ready at a time
 PART = ".part"                          # behind the name of a snapshot that is being made
@@ -85,7 +87,7 @@ class Partition:
         self.refs = References(self.env.table("messages.db", glances=True), self.env.table("purge.db"), self._seen)
         self.readers = Readers(self.env.table("seen.db"))
         self.vanished = Vanished(self.env.table("vanished.db", page=4096))
-        self.removed = Removed(self.env.table("removed.db"))
+        self.removed = Removed(self.env.table("removed.db"), self.refs)
         self.heads = Heads(self.env.table("heads.db"))
         self.uidls = Uidls(self.env.table("uidls.db", page=4096))
         self.arrivals = Arrivals(self.env.table("arrivals.db"))
@@ -140,7 +142,7 @@ class Partition:
     def _of_our_format(self, meta: bytes) -> bytes:
         """What is stored under META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
         found = META.unpack(meta)[-1] if len(meta) == META.size else 1
-        if found != FORMAT:
+        if found not in READABLE:
             raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} has the format {found} of another version of "
                                                   f"onecopy; this one knows format {FORMAT}")
         return meta

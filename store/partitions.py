@@ -209,7 +209,9 @@ def _needed(store: "Store", partition: Partition) -> str:
     users = [account.user for account in accounts if account.partition == name]
     if users:
         return f"it is the partition of {users[0]}" + (" and others" if len(users) > 1 else "")
-    if any(record.references for _, record in partition.refs.all()) or next(iter(partition.all_states()), None):
+    held = partition.removed.counts()
+    used = any(record.references > held[mid] for mid, record in partition.refs.all())
+    if used or next(iter(partition.all_states()), None):
         return "something on it belongs to no mailbox in the list: onecopy check says what"
     return ""
 

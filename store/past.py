@@ -36,7 +36,7 @@ from store.index import CHUNK, Rows, chunk_key, is_whole, join
 from store.mailbox import Mailbox, MailboxState
 from store.messagefiles import MessageFile, MessageFiles
 from store.mime import parse
-from store.partition import FORMAT, META, META_KEY
+from store.partition import META, META_KEY, READABLE
 from store.prepared import Prepared
 from store.problems import problems
 from store.readers import Readers, overlay
@@ -142,7 +142,7 @@ class PastPartition:
 def _epoch_of(meta: bytes) -> int:
     """Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
     epoch, _, form = META.unpack(meta) if len(meta) == META.size else (0, 0, 1)
-    if form != FORMAT:
+    if form not in READABLE:
         raise StoreError(Problem.UNAVAILABLE, "That snapshot was made by another version of onecopy")
     return int(epoch)
 

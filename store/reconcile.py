@@ -15,6 +15,7 @@ from attrs import evolve
 from mboxlist.entry import MailboxId
 from store import idxfile
 from store.errors import StoreError
+from store.expunge import drop_lost
 from store.idxfile import NAME, Head
 from store.mailbox import MODSEQ_SKIP, UID_SKIP, MailboxState
 from store.portable import describe, right_place, whereabouts, write_round
@@ -64,7 +65,9 @@ def take_step(store: "Store", step: Step) -> int:
     if mailboxes:
         partition.unwritten.changed.update(mailbox for mailbox in mailboxes if _differs(store, partition, mailbox))
         write_round(store, partition)
-    elif sweep(store, partition):
+        return len(mailboxes)
+    drop_lost(partition)
+    if sweep(store, partition):
         behind_marker(partition.folder).unlink(missing_ok=True)
         log.info("every store.idx on partition %s has been compared", partition.name)
     return len(mailboxes)

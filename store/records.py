@@ -70,6 +70,14 @@ def every_record(partition: Partition, txn: Txn = None, *, usable: Callable[[Mai
         yield _joined(mailboxes, values)
 
 
+def every_reference(partition: Partition, txn: Txn = None, *, usable: Callable[[MailboxId, int, bytes], bool] = whole
+                    ) -> Iterator[Owned]:
+    """The same, and the records that were expunged and are still counted."""
+    yield from every_record(partition, txn, usable=usable)
+    for item in partition.removed.held(txn):
+        yield np.full(len(item.rows), item.mailbox, np.uint32), item.rows
+
+
 def _joined(mailboxes: list[int], values: list[bytes]) -> Owned:
     return np.repeat(np.array(mailboxes, np.uint32), _lengths(values)), join(values)
 

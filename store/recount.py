@@ -18,7 +18,7 @@ from store.index import ROW, Rows
 from store.mailbox import MailboxState
 from store.partition import Partition
 from store.portable import whereabouts
-from store.records import every_record, sound
+from store.records import every_reference, sound
 from store.refs import FOREVER, MessageRecord, marks
 from store.repair import ALL_FLAGS, Correction, counted, fit, repair_mailbox
 from store.txn import WriteTxn
@@ -259,7 +259,7 @@ def recount_references(partition: Partition) -> list[Correction]:
     A message whose last record was lost stays, and does not wait for the purge.
     """
     try:
-        counts = Counts.of(every_record(partition, usable=_usable))
+        counts = Counts.of(every_reference(partition, usable=_usable))
         if not any(True for _ in counts.differing(partition)) and counts.known.all():
             return []
         return transact(partition.env, lambda txn: list(_correct_references(partition, txn)))
@@ -274,7 +274,7 @@ def _usable(mailbox: MailboxId, number: int, value: bytes) -> bool:
 
 
 def _correct_references(partition: Partition, txn: Txn) -> Iterator[Correction]:
-    counts = Counts.of(every_record(partition, txn, usable=_usable))
+    counts = Counts.of(every_reference(partition, txn, usable=_usable))
     wrong = list(counts.differing(partition, txn))
     for mid, record, references, check in wrong:
         partition.refs.write(mid, evolve(record, references=references, check=check, released=0), txn)
@@ -291,7 +291,7 @@ def _correct_references(partition: Partition, txn: Txn) -> Iterator[Correction]:
 def _take_up(partition: Partition, counts: Counts, unknown: NDArray[np.uint64], txn: Txn) -> Iterator[Correction]:
     """Have messages known that records refer to, and whose files are there."""
     found: dict[bytes, Any] = {}
-    for _, rows in every_record(partition, txn, usable=_usable):
+    for _, rows in every_reference(partition, txn, usable=_usable):
         for row in rows[np.isin(rows["serial"], unknown)]:
             known = found.setdefault(bytes(row["mid"]), row)
             if row["skip"] > known["skip"]:

@@ -21,6 +21,7 @@ from store.bulkrows import chunks_of, give_rows
 from store.claims import Claims, Gathered, Known, places_among
 from store.errors import StoreError
 from store.evidence import Possible, solve
+from store.expunge import drop_lost
 from store.idxfile import Remains
 from store.index import ROW, Rows, chunk_key, encode
 from store.knownfiles import SHOWN, UNCACHED, KnownFiles
@@ -88,7 +89,7 @@ class Refill:
             self._mailboxes(here)
         if "quota.db" in self.lost or event.logs_lost:
             set_limits(partition, limits_of(self.found, partition.name))
-        if self.bare or event.logs_lost or "messages.db" in self.lost:
+        if self.bare or event.logs_lost or self.lost & {"messages.db", "removed.db"}:
             self._messages()
         recount_quota(partition)
         if not self.anew and ("purge.db" in self.lost or event.logs_lost):
@@ -244,10 +245,13 @@ class Refill:
             self.bare or self.event.logs_lost or self.broken)).write()
 
     def _claims(self, *, again: bool = False) -> Claims:
+        drop_lost(self.partition)
         if again or not self.fresh:
             self.broken, self.gathered = 0, Gathered(self.partition)
             for owners, rows in every_record(self.partition, usable=self._is_usable):
                 self.gathered.add(owners, rows)
+        for item in self.partition.removed.held():
+            self.gathered.add(item.mailbox, item.rows)
         return self.gathered.all()
 
     def _is_usable(self, mailbox: MailboxId, number: int, value: bytes) -> bool:
@@ -285,6 +289,8 @@ class Refill:
 
             with contextlib.suppress(StoreError):       # a damaged chunk: housekeeping repairs the mailbox
                 self.partition.transact(work)
+        keys = [item.key for item in self.partition.removed.held()]
+        self.partition.transact(lambda txn: self.partition.removed.renumber(keys, serials, txn.handle))
         return True
 
     # Records that the index does not have

@@ -1,4 +1,5 @@
-"""How many index records use a message file, and which files wait to be purged.
+"""How many records use a message file, those of mailboxes and those expunged that can still be brought back; and which
+files wait to be purged.
 
 `messages.db`: digest -> arrival serial, references, octets of the file, octets of the trace header at its head, when a
 reference last went, and a check value: the sum of a mark of each reference. A reference that is given back twice, or

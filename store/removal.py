@@ -24,7 +24,6 @@ from store.mailbox import MOVING, UNLISTED
 from store.partition import Partition
 from store.problems import problems
 from store.refs import tally
-from store.removed import Expunged
 from store.txn import WriteTxn, state_key
 from store.values import Flag
 
@@ -180,23 +179,27 @@ def undelete_messages(store: "Store", entry: MailboxEntry, *, since: int = 0, ui
     partition = store.partition_of(entry)
     partition.state(entry.id)
     wanted = None if uids is None else np.fromiter(uids, np.uint32)
-    items = [item for item in partition.removed.all() if item.mailbox == entry.id and item.when >= since]
-    back = partition.transact(lambda txn: [uid for item in items for uid in _bring_back(txn, entry.id, item, wanted)])
+    keys = [item.key for item in partition.removed.all() if item.mailbox == entry.id and item.when >= since]
+    back = partition.transact(lambda txn: [uid for key in keys for uid in _bring_back(txn, entry.id, key, wanted)])
     partition.flush()
     return back
 
 
-def _bring_back(txn: WriteTxn, mailbox: MailboxId, item: Expunged, wanted: "np.ndarray | None") -> list[int]:
+def _bring_back(txn: WriteTxn, mailbox: MailboxId, key: bytes, wanted: "np.ndarray | None") -> list[int]:
     state = txn.state(mailbox)
+    item = txn.partition.removed.find_to_change(key, txn.handle)
+    if item is None:                        # purged just now
+        return []
     which = np.ones(len(item.rows), np.bool_) if wanted is None else np.isin(item.rows["uid"], wanted)
     known = [txn.refs.find_to_change(bytes(mid), txn.handle) for mid in item.rows["mid"]]
     is_whole = txn.partition.files.is_whole     # what is brought back without its file would be gone from here, too
     wanted_files = zip(item.rows["mid"].tolist(), item.rows["serial"].tolist(), known, strict=True)
     which &= np.array([record is not None and record.serial == serial and is_whole(mid, serial, record.size)
                        for mid, serial, record in wanted_files], np.bool_)
-    rows = take(item.rows, np.flatnonzero(which))
-    if not len(rows):
+    old = take(item.rows, np.flatnonzero(which))
+    if not len(old):
         return []
+    rows = old.copy()
     modseq = state.highestmodseq + 1
     rows["uid"] = np.arange(state.uidnext, state.uidnext + len(rows))
     rows["modseq"] = modseq
@@ -209,8 +212,11 @@ def _bring_back(txn: WriteTxn, mailbox: MailboxId, item: Expunged, wanted: "np.n
     txn.set_state(mailbox, state, evolve(
         state, uidnext=state.uidnext + len(rows), highestmodseq=modseq, messages=state.messages + len(rows),
         unseen=state.unseen + len(rows) - seen, octets=state.octets + octets))
-    for mid, count, check in tally(mailbox, rows):
-        txn.refs.add(mid, count, check, txn.handle)
+    for (mid, count, check), (_, _, before) in zip(tally(mailbox, rows), tally(mailbox, old), strict=True):
+        if item.held:
+            txn.refs.exchange(mid, before, check, txn.handle)
+        else:
+            txn.refs.add(mid, count, check, txn.handle)
     txn.partition.removed.replace(item, take(item.rows, np.flatnonzero(~which)), txn.handle)
     new: list[int] = rows["uid"].tolist()
     return new
@@ -301,9 +307,5 @@ def destroy_wholly(partition: Partition, mailboxes: Iterable[MailboxId]) -> None
         destroy(partition, mailbox, int(time.time()))
     keys = [item.key for item in partition.removed.all() if item.mailbox in ids]
 
-    def work(txn: WriteTxn) -> None:
-        for key in keys:
-            partition.removed.forget_key(key, txn.handle)
-
-    partition.transact(work)
+    partition.transact(lambda txn: partition.removed.forget(keys, txn.handle))
     partition.flush()

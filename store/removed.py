@@ -1,31 +1,39 @@
 """Expunged records, kept until their message files may be purged: what `undelete` brings back.
 
 `removed.db`: (Unix time, mailbox id, MODSEQ of the expunge) -> the names of the mailbox's keywords, and the records.
+They are still counted as references to their message files (`held`), and given back when they are forgotten: an expunge
+need not touch the row of each file. Not so those that have come from another partition, and those of older versions.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from attrs import frozen
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Table, Txn
-from store.index import ROW, Rows
+from store.index import ROW, Rows, take
+from store.refs import References, tally
 
 _KEY = struct.Struct(">IIQ")
-_NAMES = struct.Struct("<H")
+_HEAD = struct.Struct("<H?I")           # _NEW, whether it is held, octets of the names
+_OLD = struct.Struct("<H")              # octets of the names; it is not held
+_NEW = 0xFFFF
 
 
 @frozen(eq=False)
 class Expunged:
-    """What one expunge took out of a mailbox; `when` is Unix time, `key` what `Removed.forget` wants."""
+    """What one expunge took out of a mailbox; `when` is Unix time, `key` what `Removed.forget` wants; `held`: the
+    records are still counted as references."""
 
     key: bytes
     when: int
     mailbox: MailboxId
     keywords: tuple[str, ...]
     rows: Rows
+    held: bool
 
 
 def key_of(when: int, mailbox: MailboxId, modseq: int) -> bytes:
@@ -33,24 +41,52 @@ def key_of(when: int, mailbox: MailboxId, modseq: int) -> bytes:
     return _KEY.pack(when, mailbox, modseq)
 
 
+def _expunged(key: bytes, data: bytes) -> Expunged:
+    when, mailbox, _ = _KEY.unpack(key)
+    (octets,), held, head = _OLD.unpack_from(data), False, _OLD.size
+    if octets == _NEW:
+        (_, held, octets), head = _HEAD.unpack_from(data), _HEAD.size
+    names = data[head:head + octets].decode()
+    return Expunged(key, when, mailbox, tuple(names.split(" ")) if names else (),
+                    np.frombuffer(data, ROW, offset=head + octets), held)
+
+
 class Removed:
-    """The table."""
+    """The table, and the references that its records are."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, refs: References) -> None:
         self._table = table
+        self._refs = refs
 
-    def keep(self, when: int, mailbox: MailboxId, modseq: int, keywords: Sequence[str], rows: Rows, txn: Txn) -> None:
-        """These records leave the mailbox."""
+    def keep(self, when: int, mailbox: MailboxId, modseq: int, keywords: Sequence[str], rows: Rows, txn: Txn, *,
+             held: bool) -> None:
+        """These records leave the mailbox. `held`: they stay counted."""
         names = " ".join(keywords).encode()
-        self._table.put(_KEY.pack(when, mailbox, modseq), _NAMES.pack(len(names)) + names + rows.tobytes(), txn)
+        self._table.put(_KEY.pack(when, mailbox, modseq),
+                        _HEAD.pack(_NEW, held, len(names)) + names + rows.tobytes(), txn)
 
     def replace(self, item: Expunged, rows: Rows, txn: Txn) -> None:
-        """Of the item only these records are left."""
+        """Of the item only these records are left. The references of the others are the caller's."""
         if len(rows):
             when, mailbox, modseq = _KEY.unpack(item.key)
-            self.keep(when, mailbox, modseq, item.keywords, rows, txn)
+            self.keep(when, mailbox, modseq, item.keywords, rows, txn, held=item.held)
         else:
             self._table.delete(item.key, txn)
+
+    def renumber(self, keys: Iterable[bytes], serials: Mapping[bytes, int], txn: Txn) -> None:
+        """In these items the records of message files have these arrival serials, by digest."""
+        for key in keys:
+            item = self.find_to_change(key, txn)
+            if item is not None:
+                rows = item.rows.copy()
+                rows["serial"] = [serials.get(mid, serial) for mid, serial in zip(
+                    rows["mid"].tolist(), rows["serial"].tolist(), strict=True)]
+                self.replace(item, rows, txn)
+
+    def find_to_change(self, key: bytes, txn: Txn) -> Expunged | None:
+        """An item, locked to the end of the transaction."""
+        data = self._table.get_to_change(key, txn)
+        return None if data is None else _expunged(key, data)
 
     def find(self, key: bytes) -> bytes | None:
         """An item as it is stored."""
@@ -59,23 +95,48 @@ class Removed:
     def rows(self, key: bytes) -> Rows:
         """The records of an item; none when it is not there."""
         data = self._table.get(key)
-        return np.empty(0, ROW) if data is None else np.frombuffer(
-            data, ROW, offset=_NAMES.size + _NAMES.unpack_from(data)[0])
+        return np.empty(0, ROW) if data is None else _expunged(key, data).rows
 
-    def forget_key(self, key: bytes, txn: Txn) -> None:
-        """The same as `forget`."""
-        self._table.delete(key, txn)
-
-    def all(self, until: int | None = None, txn: Txn = None, *, since: int = 0) -> Iterator[Expunged]:
-        """What was expunged from one Unix time up to another, or everything; the oldest first."""
+    def all(self, until: int | None = None, txn: Txn = None, *, since: int = 0, after: bytes = b""
+            ) -> Generator[Expunged, None, None]:
+        """What was expunged from one Unix time up to another, or everything, or what comes behind that key; the oldest
+        first."""
         end = None if until is None else _KEY.pack(until + 1, 0, 0)
-        for key, data in self._table.scan(_KEY.pack(since, 0, 0), end, txn):
-            when, mailbox, _ = _KEY.unpack(key)
-            start = _NAMES.size + _NAMES.unpack_from(data)[0]
-            names = data[_NAMES.size:start].decode()
-            yield Expunged(key, when, mailbox, tuple(names.split(" ")) if names else (),
-                           np.frombuffer(data, ROW, offset=start))
+        for key, data in self._table.scan(after + b"\0" if after else _KEY.pack(since, 0, 0), end, txn):
+            yield _expunged(key, data)
 
-    def forget(self, item: Expunged, txn: Txn) -> None:
-        """It can be brought back no more."""
-        self._table.delete(item.key, txn)
+    def held(self, txn: Txn = None, until: int | None = None) -> Iterator[Expunged]:
+        """The items whose records are counted."""
+        return (item for item in self.all(until, txn) if item.held)
+
+    def counts(self, txn: Txn = None, until: int | None = None) -> Counter[bytes]:
+        """How many of the references of each message file are these."""
+        found: Counter[bytes] = Counter()
+        for item in self.held(txn, until):
+            found.update(item.rows["mid"].tolist())
+        return found
+
+    def drop(self, key: bytes, is_there: Callable[[bytes, int], bool], txn: Txn) -> int:
+        """Of an item that is held only those records are left of which that is said, by digest and serial; how many
+        were not."""
+        item = self.find_to_change(key, txn)
+        if item is None or not item.held:
+            return 0
+        pairs = zip(item.rows["mid"].tolist(), item.rows["serial"].tolist(), strict=True)
+        left = np.fromiter((is_there(mid, serial) for mid, serial in pairs), np.bool_, len(item.rows))
+        gone = take(item.rows, np.flatnonzero(~left))
+        if len(gone):
+            known = [each for each in tally(item.mailbox, gone) if self._refs.find(each[0], txn, raw=True) is not None]
+            self._refs.release_all(known, item.when, txn)
+            self.replace(item, take(item.rows, np.flatnonzero(left)), txn)
+        return len(gone)
+
+    def forget(self, keys: Iterable[bytes], txn: Txn) -> None:
+        """These items can be brought back no more; their references are given back as of the time of the expunge."""
+        for key in keys:
+            item = self.find_to_change(key, txn)
+            if item is None:
+                continue
+            if item.held:
+                self._refs.release_all(tally(item.mailbox, item.rows), item.when, txn)
+            self._table.delete(key, txn)

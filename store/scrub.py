@@ -141,8 +141,10 @@ class _Reader:
         for _ in range(_LOOKS):
             wrong = self._wrong(mid, record)
             now = self.partition.refs.find(mid) if wrong else None
-            if wrong is None or now is None or (wrong == _MISSING and not now.references):
-                return None             # or it was purged meanwhile, or as a purge leaves it that was cut off
+            if wrong is None or now is None:
+                return None             # or it was purged meanwhile
+            if wrong == _MISSING and now.references <= self.partition.removed.counts()[mid]:
+                return None             # as a purge leaves it that was cut off; or it was expunged
             if now.serial == record.serial:
                 return Finding(wrong, f"message {mid.hex()}", "restore")
             record = now                # purged, and come again

@@ -25,7 +25,7 @@ _FLAGS = sum(flag.value for flag in Flag)
 
 def look(store: Store, partition: Partition, messages: Messages, txn: Txn) -> Iterator[Finding]:
     """What is wrong; with `txn`, while nothing changes. The references of all records are counted in `messages`."""
-    removed, unreadable = _removed(partition, txn)
+    removed, unreadable = _removed(partition, messages, txn)
     yield from unreadable
     uses: dict[str, list[int]] = {}
     states = dict(partition.all_states(txn))
@@ -132,13 +132,17 @@ def _look_at_vanished(partition: Partition, mailbox: MailboxId, state: MailboxSt
             yield Finding(f"a UID that was expunged at MODSEQ {modseq} is still there", where, RECONSTRUCT)
 
 
-def _removed(partition: Partition, txn: Txn) -> tuple[dict[int, NDArray[np.uint32]], list[Finding]]:
-    """The UIDs of each mailbox that can be brought back."""
+def _removed(partition: Partition, messages: Messages, txn: Txn
+             ) -> tuple[dict[int, NDArray[np.uint32]], list[Finding]]:
+    """The UIDs of each mailbox that can be brought back. Their references are counted in `messages`."""
     found: dict[int, list[NDArray[np.uint32]]] = {}
     try:
         for item in partition.removed.all(txn=txn):
             found.setdefault(item.mailbox, []).append(item.rows["uid"])
+            if item.held:
+                messages.count(MailboxId(item.mailbox), item.rows, sure=True, held=True)
     except (ValueError, struct.error):
+        messages.sure = False
         return {}, [Finding("what was expunged cannot be read", f"removed.db of {partition.name}", RECONSTRUCT)]
     return {mailbox: np.concatenate(uids) for mailbox, uids in found.items()}, []
 

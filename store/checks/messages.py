@@ -29,12 +29,14 @@ class Messages:
     sizes: NDArray[np.uint64]
     traces: NDArray[np.uint64]
     references: NDArray[np.int64] = field(init=False)
+    held: NDArray[np.int64] = field(init=False)         # those among them that have been expunged
     checks: NDArray[np.uint64] = field(init=False)
     unknown: dict[bytes, int] = field(factory=dict)     # references to what messages.db does not know
     sure: bool = True                                   # all records could be counted
 
     def __attrs_post_init__(self) -> None:
         self.references = np.zeros(len(self.serials), np.int64)
+        self.held = np.zeros(len(self.serials), np.int64)
         self.checks = np.zeros(len(self.serials), np.uint64)
 
     @classmethod
@@ -53,12 +55,14 @@ class Messages:
         at = np.minimum(np.searchsorted(self.serials, rows["serial"]), len(self.serials) - 1)
         return at, (self.serials[at] == rows["serial"]) & (self.mids[at] == rows["mid"])
 
-    def count(self, mailbox: MailboxId, rows: Rows, *, sure: bool) -> None:
-        """Count the references of these records; not `sure`: the mailbox has others that cannot be read."""
+    def count(self, mailbox: MailboxId, rows: Rows, *, sure: bool, held: bool = False) -> None:
+        """Count the references of these records; not `sure`: the mailbox has others that cannot be read; `held`: they
+        have been expunged."""
         self.sure = self.sure and sure
         at, fits = self._fitting(rows)
         values = marks(mailbox, rows["uid"])
         np.add.at(self.references, at[fits], 1)
+        np.add.at(self.held, at[fits], int(held))
         np.add.at(self.checks, at[fits], values[fits])
         for place in np.flatnonzero(~fits).tolist():
             mid = bytes(rows["mid"][place])
@@ -88,8 +92,9 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspe
     for mid, references in sorted(messages.unknown.items()):
         yield Finding(f"{references} records refer to it, and nothing is known of it", f"message {mid.hex()}",
                       RECONSTRUCT)
-    for mid, record, references, check in zip(messages.records, messages.records.values(),
-                                              messages.references.tolist(), messages.checks.tolist(), strict=True):
+    for mid, record, references, held, check in zip(
+            messages.records, messages.records.values(), messages.references.tolist(), messages.held.tolist(),
+            messages.checks.tolist(), strict=True):
         where = f"message {mid.hex()}"
         if record.references != references and (messages.sure or record.references < references):
             yield Finding(f"{references} records refer to it, counted are {record.references}", where, RECONSTRUCT)
@@ -100,7 +105,7 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspe
         if not record.references and (record.released, mid) not in waiting:
             yield Finding("nothing refers to it, and it does not wait for the purge", where, RECONSTRUCT)
         if suspects is None or where in suspects:
-            yield from _look_at_file(partition, mid, record, where)
+            yield from _look_at_file(partition, mid, record, where, missed=record.references > held)
     for released, mid in sorted(waiting):
         if mid not in messages.records:
             yield Finding(f"it waits for the purge since {released}, and nothing is known of it",
@@ -114,10 +119,11 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspe
     yield from _look_at_staging(store, partition)
 
 
-def _look_at_file(partition: Partition, mid: bytes, record: MessageRecord, where: str) -> Iterator[Finding]:
+def _look_at_file(partition: Partition, mid: bytes, record: MessageRecord, where: str, *, missed: bool
+                  ) -> Iterator[Finding]:
     path = partition.files.locate(mid, record.serial)
     if path is None:
-        if record.references:
+        if missed:
             yield Finding("its file is missing", where, RESTORE)
         return
     try:

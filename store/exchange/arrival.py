@@ -230,7 +230,8 @@ class Arrival:
             here = self._translated(partition, rows)
             if not first:
                 here = joined(removed.rows(key_of(when, target, modseq)), here)
-            self.partition.transact(lambda txn: removed.keep(when, target, modseq, keywords, here, txn.handle))
+            self.partition.transact(lambda txn: removed.keep(when, target, modseq, keywords, here, txn.handle,
+                                                               held=False))
         except NotCarried:
             return False
         return True
@@ -238,7 +239,7 @@ class Arrival:
     def forget_expunged(self, mailbox: int, when: int, modseq: int) -> None:
         """It cannot be brought back any more."""
         key = key_of(when, self._id(mailbox), modseq)
-        self.partition.transact(lambda txn: self.partition.removed.forget_key(key, txn.handle))
+        self.partition.transact(lambda txn: self.partition.removed.forget([key], txn.handle))
 
     def _land(self, when: int) -> None:
         self.landing.keep()

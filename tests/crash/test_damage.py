@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -37,7 +38,7 @@ from tests.crash.harm import WAYS, Ledger, ledger
 from tests.support import wait
 from tests.support.imap import Imap
 from tests.support.server import Server
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores import SMALL, deliver, let_go, make_store
 from tests.support.volume import Volume
 
 MAILBOXES = ("user/alice/INBOX", "user/bob/INBOX", "user/alice/Archive")
@@ -197,21 +198,25 @@ def test_a_message_that_comes_again_before_its_file_was_looked_at(damaged: tuple
     store.close()
 
 
-def test_files_of_expunged_messages_wait_for_the_purge_when_the_tables_about_files_are_lost(tmp_path: Path) -> None:
-    """One was expunged, and one nobody ever had: the index is whole, so neither is anybody's."""
+@pytest.mark.parametrize("given_back", [False, True])
+def test_files_of_expunged_messages_wait_for_the_purge_when_the_tables_about_files_are_lost(
+        given_back: bool, tmp_path: Path) -> None:
+    """One was expunged: the index is whole, so it is nobody's, whether its reference had been given back or not."""
     store = make_store(tmp_path / "store")
     for number in range(2):
         deliver(store, b"Subject: %d\r\n\r\n" % number, "user/alice/INBOX")
     entry = store.entry(MailboxName("alice", "INBOX"))
     change_flags(store, entry, [2], FlagAction.ADD, Flags(Flag.DELETED))
     expunge(store, entry)
+    if given_back:
+        let_go(store)
     store.close()
     for name in ("messages.db", "purge.db"):
         (tmp_path / "store" / harm.INDEX / name).unlink()
     store = Store(tmp_path / "store", SMALL)
     partition = store.partitions["primary"]
-    waiting = list(partition.refs.waiting(FOREVER))
-    assert len(waiting) == 1 and purge(partition, waiting[0][0] + SMALL.purge_delay + 1) == 1
+    assert len(list(partition.refs.waiting(FOREVER))) == given_back
+    assert purge(partition, time.time() + SMALL.purge_delay + 1) == 1
     assert len(list((tmp_path / "store").glob("partitions/primary/messages/?/??/*"))) == 1
     for item in list(knownfiles.uncached(store)):
         knownfiles.cache_one(store, item)

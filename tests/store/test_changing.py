@@ -12,7 +12,7 @@ from store.expunge import expunge, remove
 from store.flags import MAX_KEYWORDS, change_flags
 from store.removal import purge_mailboxes
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import deliver
+from tests.support.stores import deliver, let_go
 
 ONE, TWO = b"Subject: 1\r\n\r\none\r\n", b"Subject: 2\r\n\r\ntwo two\r\n"
 
@@ -141,6 +141,7 @@ def test_expunge_removes_what_is_deleted_and_gives_back(store, boxes):
     state, use = store.status(inbox), store.quota("alice")
     assert (state.messages, state.deleted, state.unseen, state.octets) == (1, 0, 1, len(TWO))
     assert (use.octets, use.messages) == (len(TWO), 1)
+    let_go(store)
     assert references(store) == [0, 0, 1]
 
 

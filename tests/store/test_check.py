@@ -17,7 +17,7 @@ from store.index import chunk_key, encode
 from store.readers import OWN
 from store.txn import state_key
 from store.userarea import mark_behind
-from tests.support.stores import deliver, make_store
+from tests.support.stores import deliver, let_go, make_store
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"
 OTHER = b"Subject: y\r\n\r\nhello\r\n"
@@ -33,6 +33,7 @@ def damaged(tmp_path):
     deliver(store, OTHER, "user/alice/INBOX")
     deliver(store, b"Subject: z\r\n\r\n", "user/alice/Old")
     remove(store, store.entry(MailboxName("alice", "INBOX")), [2])
+    let_go(store)
     store.delete_mailbox(MailboxName("alice", "Old"))
     partition = store.partitions["primary"]
     partition.transact(lambda txn: txn.put_own(store.entry(MailboxName("alice", "INBOX")).id, 0, "bob", own_flags(1)))
@@ -150,7 +151,7 @@ def vanish(store, modseq, ranges, mailbox=None):
 def keep(store, uid):
     partition, entry, rows = parts(store)
     rows["uid"] = uid
-    write(store, lambda txn: partition.removed.keep(1, entry.id, 2, (), rows, txn))
+    write(store, lambda txn: partition.removed.keep(1, entry.id, 2, (), rows, txn, held=False))
 
 
 def put_own(store, own, mailbox=None, number=0):

@@ -24,7 +24,7 @@ from store.removal import deleted_messages, undelete_mailbox, undelete_messages
 from store.store import Store
 from store.userarea import behind_marker
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import deliver, reopen_after_crash
+from tests.support.stores import deliver, let_go, reopen_after_crash
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -97,6 +97,7 @@ def test_what_is_brought_is_kept_as_long_as_it_could_be_wanted(two):
     deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX")
     moving.move_owner(two, "bob", "second")
     remove(two, two.entry(name(user="bob")), [1])
+    let_go(two)
     second, now = two.partitions["second"], int(time.time())
     row = two.open_mailbox(two.entry(name())).rows
     mid = bytes(row["mid"][0])

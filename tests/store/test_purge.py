@@ -8,7 +8,7 @@ import pytest
 from mboxlist.names import MailboxName
 from store import expunge, messagefiles
 from store.expunge import due, purge, purge_batch, remove
-from tests.support.stores import deliver
+from tests.support.stores import deliver, let_go
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"
 
@@ -158,6 +158,7 @@ def test_a_message_that_is_on_the_list_twice(store, monkeypatch):
     for later in range(3):
         monkeypatch.setattr(time, "time", lambda later=later: now + 10 * later)
         late = many(store, 5)
+        let_go(store)
     batch, = due(partition, late)
     assert len(batch.files) == 15 and len({mid for _, mid in batch.files}) == 5
     assert purge_batch(partition, batch.files).files == 5
@@ -170,8 +171,10 @@ def test_a_message_that_is_on_the_list_twice_and_due_once(store, monkeypatch):
     partition, now = store.partitions["primary"], time.time()
     monkeypatch.setattr(time, "time", lambda: now)
     late = many(store, 3)
+    let_go(store)
     monkeypatch.setattr(time, "time", lambda: now + 100)
     many(store, 3)
+    let_go(store)
     assert purge(partition, late) == 0 and len(files(store)) == 3
     assert {when for when, _ in partition.refs.waiting(1 << 31)} == {int(now + 100)}
     assert purge(partition, late + 100) == 3 and not files(store)

@@ -21,7 +21,7 @@ from store.rights import visible
 from store.store import Store
 from store.userarea import place
 from tests.support.stores import SMALL, deliver, make_store
-from tests.support.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store
+from tests.support.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store, unused
 
 
 def rebuilt(root, into=None):
@@ -35,7 +35,7 @@ def test_everything_comes_back(tmp_path, seed, elsewhere):
     store = random_store(root, seed)
     write_changed(store)
     before = everything(store)
-    unclaimed = {mid.hex() for mid, record in store.partitions["primary"].refs.all() if not record.references}
+    unclaimed = unused(store.partitions["primary"])
     store.close()
     lose_databases(root)
     if elsewhere:

@@ -12,7 +12,7 @@ from store.expunge import expunge, purge, remove
 from store.flags import change_flags
 from store.refs import mark, marks, sum_of_marks, tally
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import deliver
+from tests.support.stores import deliver, let_go
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"
 WORD = (1 << 64) - 1
@@ -73,6 +73,7 @@ def test_references_and_their_check_value(store, shared):
     inboxes = [store.entry(MailboxName(user, "INBOX")).id for user in ("alice", "bob")]
     assert record(partition, mid) == (2, sum(mark(mailbox, 1) for mailbox in inboxes) & WORD)
     remove(store, store.entry(MailboxName("alice", "INBOX")), [1])
+    let_go(store)
     assert record(partition, mid) == (1, mark(inboxes[1], 1))
 
 
@@ -115,6 +116,7 @@ def test_a_wrong_count_does_not_keep_the_rest_from_being_expunged(store, shared)
     partition.transact(lambda txn: partition.refs.release(mid, 2, lost, txn.handle))
     change_flags(store, alice, [1, 2], FlagAction.ADD, Flags(Flag.DELETED))
     assert expunge(store, alice) == [1, 2]
+    let_go(store)
     assert [finding for finding in check(store) if mid.hex() in finding.where + finding.what]
     put_back(partition, mid, 1, mark(store.entry(MailboxName("bob", "INBOX")).id, 1))
 
@@ -123,6 +125,7 @@ def test_another_reference_than_the_last_one_keeps_the_file(store, shared, caplo
     """The count comes out, the check value does not: something else was given back."""
     partition, mid = shared
     remove(store, store.entry(MailboxName("alice", "INBOX")), [1])
+    let_go(store)
     partition.transact(lambda txn: partition.refs.release(mid, 1, mark(77, 1), txn.handle))
     assert "not what used it" in caplog.text
     assert purge(partition, time.time() + partition.settings.purge_delay + 10) == 0

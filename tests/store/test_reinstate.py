@@ -21,7 +21,7 @@ from store.userarea import place
 from store.values import Flag, FlagAction, Flags
 from tests.store.test_rebuild import uids
 from tests.support.stores import SMALL, deliver, make_store
-from tests.support.whole import everything, random_store
+from tests.support.whole import everything, random_store, unused
 
 ALICE = MailboxName("alice", "INBOX")
 
@@ -75,7 +75,7 @@ def test_everything_on_it_comes_back(tmp_path, seed):
     store = random_store(tmp_path / "store", seed)
     write_changed(store)
     before = everything(store)
-    unclaimed = {mid.hex() for mid, record in store.partitions["primary"].refs.all() if not record.references}
+    unclaimed = unused(store.partitions["primary"])
     store.close()
     lose(tmp_path / "store")
     done = again(tmp_path / "store")

@@ -6,7 +6,7 @@ from pathlib import Path
 from mboxlist.names import MailboxName
 from store import partitions, relink
 from store.expunge import remove
-from tests.support.stores import HASH, deliver, make_store
+from tests.support.stores import HASH, deliver, let_go, make_store
 
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from a by b;\r\n\tMon, 1 Jan 2024 00:00:00 +0000\r\n"
 BODY = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
@@ -59,6 +59,7 @@ def test_one_name_goes_and_the_other_stays(store):
     found, = deliver(store, TRACE + BODY, "user/bob/INBOX")
     run(store)
     remove(store, store.entry(MailboxName("bob", "INBOX")), [found.uid])
+    let_go(store)
     partition = store.partitions["primary"]
     for released, mid in list(partition.refs.waiting(2**32 - 2)):
         partition.files.remove(mid, partition.refs.find(mid).serial)

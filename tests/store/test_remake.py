@@ -32,6 +32,7 @@ from store.values import Flag, FlagAction, Flags
 from tests.crash import harm
 from tests.support.stores import SMALL, deliver, make_store
 from tests.support.volume import Volume
+from tests.support.whole import in_use
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
@@ -79,7 +80,7 @@ def figures(store):
     states = {mailbox: (state.uidvalidity, state.messages, state.unseen, state.deleted, state.octets, state.keywords,
                         state.quota_root) for mailbox, state in partition.all_states()}
     files = {mid: (record.serial, record.references, record.size, record.trace, record.check)
-             for mid, record in partition.refs.all() if record.references}
+             for mid, record in in_use(partition).items()}
     return states, files, {root: (use.octets, use.messages) for root, use in partition.quotas.all() if root[0] != "@"}
 
 

@@ -8,11 +8,12 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import keeping, restoring, snapshots
+from store import keeping, removal, restoring, snapshots
 from store.check import check
 from store.errors import Problem, StoreError
-from store.expunge import remove
+from store.expunge import purge, remove
 from store.housekeeping import environments
+from store.reconcile import reconcile
 from store.restoring import choose, restore
 from store.store import Store
 from tests.support.stores import SMALL, deliver, make_store
@@ -292,3 +293,31 @@ def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
         before = uids(store)
         store.close()
     assert stop > 6
+
+
+def test_what_was_purged_after_the_snapshot_can_be_brought_back_no_more(tmp_path, monkeypatch):
+    """The snapshot still has the expunged record, but not its file; the next message of that content is a new one."""
+    now = time.time()
+    store = make_store(tmp_path / "store")
+    deliver(store, body(0), ALICE, trace=b"Return-Path: <a@example.org>\r\n")
+    deliver(store, body(1), ALICE)
+    monkeypatch.setattr(time, "time", lambda: now - 100)
+    remove(store, store.entry(MailboxName.parse(ALICE)), [1, 2])
+    monkeypatch.undo()
+    deliver(store, body(1), BOB)
+    keeping.make(store)
+    assert purge(store.partitions["primary"], now + store.settings.purge_delay) == 1
+    store.close()
+    store, _ = put_back(store, exact=True)
+    assert check(store) == []
+    reconcile(store)
+    assert check(store) == []
+    alice = store.entry(MailboxName.parse(ALICE))
+    assert [message.uid for message in removal.deleted_messages(store, alice)] == [2]
+    trace = b"Return-Path: <longer.address@example.org>\r\n"
+    deliver(store, body(0), ALICE, trace=trace)
+    assert read(store) == [trace + body(0)] and read(store, BOB) == [body(1)]
+    removal.undelete_messages(store, alice)
+    assert read(store) == [trace + body(0), body(1)]
+    assert check(store) == []
+    store.close()

@@ -10,7 +10,7 @@ from mboxlist.names import MailboxName
 from store import scrub as scrubbing
 from store.expunge import purge, remove
 from store.scrub import FOLDERS, PIECE, Pace, Stopped, low_priority, scrub
-from tests.support.stores import deliver, make_store
+from tests.support.stores import deliver, let_go, make_store
 
 TRACE = b"Return-Path: <a@example.org>\r\n"
 BODY = b"Subject: x\r\n\r\nhello\r\n"
@@ -111,6 +111,8 @@ def test_what_waits_for_the_purge(store):
     partition = store.partitions["primary"]
     partition.files.settle()
     overwrite(path, len(TRACE), b"s")
+    assert len(findings(store)) == 1
+    let_go(store)
     assert len(findings(store)) == 1
     os.unlink(path)
     assert findings(store) == []

@@ -1,12 +1,14 @@
 """Stores for tests: made in a temporary folder, with users, small caches, and no threads."""
 
 import shutil
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from mboxlist.names import MailboxName
 from store.accounts.passwords import hash_password
 from store.deliver import Outcome, Target
+from store.expunge import expunges, forget
 from store.net import offload
 from store.settings import Settings
 from store.store import Store
@@ -41,6 +43,12 @@ def deliver(store: Store, body: bytes, *mailboxes: str, flags: Flags = Flags(), 
     return offload.now(offload.deliver(store, staged, [
         Target(entry, flags, header=header.replace(b"{}", str(entry.name).encode()), suppress=suppress)
         for entry in entries], received))
+
+
+def let_go(store: Store, until: float | None = None) -> int:
+    """What was expunged up to that Unix time, or now, can be brought back no more; how many expunges."""
+    last = int(time.time() if until is None else until)
+    return sum(forget(partition, some) for partition in store.partitions.values() for some in expunges(partition, last))
 
 
 def reopen_after_crash(store: Store) -> Store:

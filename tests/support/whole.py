@@ -12,6 +12,7 @@ from store.accounts.builtin import User
 from store.copying import copy_messages
 from store.expunge import remove
 from store.flags import change_flags
+from store.refs import tally
 from store.rights import annotate, set_acl
 from store.uidls import bring
 from store.values import Flag, FlagAction, Flags, InternalDate
@@ -28,6 +29,21 @@ def lose_databases(root):
     shutil.rmtree(root / "mboxlist")
     for partition in (root / "partitions").iterdir():
         shutil.rmtree(partition / "index")
+
+
+def in_use(partition):
+    """What is known of the message files that mailboxes refer to: without what has been expunged."""
+    found = {mid: evolve(record, released=0) for mid, record in partition.refs.all()}
+    for item in partition.removed.held():
+        for mid, count, check in tally(item.mailbox, item.rows):
+            found[mid] = evolve(found[mid], references=found[mid].references - count,
+                                check=found[mid].check - check & (1 << 64) - 1)
+    return {mid: record for mid, record in found.items() if record.references}
+
+
+def unused(partition):
+    """The names of the other files that are known."""
+    return {mid.hex() for mid, _ in partition.refs.all()} - {mid.hex() for mid in in_use(partition)}
 
 
 def everything(store):
@@ -49,8 +65,7 @@ def everything(store):
     uses = {root: (use.octets, use.messages, use.octet_limit, use.message_limit)
             for root, use in (*partition.quotas.all(), *partition.quotas.domains())
             if use.octets or use.octet_limit != -2}
-    files = {mid: (evolve(record, released=0), partition.cached([record.serial]))
-             for mid, record in partition.refs.all() if record.references}
+    files = {mid: (record, partition.cached([record.serial])) for mid, record in in_use(partition).items()}
     users = {user: store.subscriptions(user) for user in ("alice", "bob", "carol@example.com")}
     return boxes, uses, files, users, sorted(store.directory.all(), key=lambda account: account.user)
 

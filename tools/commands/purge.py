@@ -3,12 +3,10 @@
 import argparse
 import sys
 import time
-from collections.abc import Iterator
 
 from mboxlist.entry import MailboxId
-from store.expunge import due, last_due, purge_batch
+from store.expunge import due, last_due, purge_batch, waiting
 from store.partition import Partition
-from store.refs import FOREVER
 from store.removal import due_mailboxes, purge_mailbox
 from store.store import Store
 from tools import config
@@ -72,10 +70,10 @@ def _partition(store: Store, partition: Partition, now: float, dry_run: bool, fa
             purge_mailbox(store, mailbox)
     files, octets = _removable(partition, now) if dry_run else _remove(partition, now, failed)
     partition.flush()
-    waiting = [size for _, size in _waiting(partition, FOREVER)]
+    left = [size for _, size in waiting(partition)]
     gone = (files, octets) if dry_run else (0, 0)
     return {"partition": partition.name, "mailboxes": len(mailboxes), "files": files, "octets": octets,
-            "waiting": len(waiting) - gone[0], "waiting_octets": sum(waiting) - gone[1]}
+            "waiting": len(left) - gone[0], "waiting_octets": sum(left) - gone[1]}
 
 
 def _is_there(store: Store, mailbox: MailboxId, partition: Partition) -> bool:
@@ -87,7 +85,7 @@ def _remove(partition: Partition, now: float, failed: dict[str, str]) -> tuple[i
     """Remove what is due: files, and their octets."""
     files = octets = seen = 0
     until = last_due(partition, now)
-    with bar(f"purge {partition.name}", lambda: sum(1 for _ in partition.refs.waiting(until))) as tell:
+    with bar(f"purge {partition.name}", lambda: sum(1 for _ in waiting(partition, until))) as tell:
         for batch in due(partition, now, MANY):
             done = purge_batch(partition, batch.files)
             files, octets, seen = files + done.files, octets + done.octets, seen + len(batch.files)
@@ -98,13 +96,5 @@ def _remove(partition: Partition, now: float, failed: dict[str, str]) -> tuple[i
 
 def _removable(partition: Partition, now: float) -> tuple[int, int]:
     """What `_remove` would remove."""
-    sizes = [size for _, size in _waiting(partition, last_due(partition, now))]
+    sizes = [size for _, size in waiting(partition, last_due(partition, now))]
     return len(sizes), sum(sizes)
-
-
-def _waiting(partition: Partition, until: int) -> Iterator[tuple[bytes, int]]:
-    """The message files that have been waiting since then, and their octets; not those that are in use again."""
-    for _, mid in list(partition.refs.waiting(until)):      # no cursor is open while something else is looked up
-        record = partition.refs.find(mid, raw=True)
-        if record is not None and not record.references:
-            yield mid, record.size

@@ -131,6 +131,8 @@ def _wrong_counts(partition: Partition, found: Compared) -> list[Fault]:
     if not found.spare:
         return []
     known = Messages.of(partition, None)
+    for item in partition.removed.held():
+        known.count(MailboxId(item.mailbox), item.rows, sure=True)
     for mailbox, _ in list(partition.all_states()):
         rows, broken = _records(partition, mailbox)
         if len(broken) and mailbox not in found.spare:

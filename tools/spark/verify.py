@@ -11,6 +11,7 @@ Of several findings that one fault makes, one is told, and the others follow fro
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from store.partition import Partition
 from store.quota import DOMAIN
 from store.quotaroots import root_of
 from store.rebuild import limits_of
+from store.refs import MessageRecord
 from store.remains import Source
 from store.store import Store
 from tools.spark import comparing, planning, reading, verifying
@@ -117,6 +119,7 @@ class _Verifying:
     digests: dict[str, frozenset[bytes]] = field(factory=dict)      # of what wrong index records refer to
     files: dict[str, str] = field(factory=dict)                     # mailbox of each store.idx in its place
     misnamed: dict[bytes, str] = field(factory=dict)
+    held: dict[str, Counter[bytes]] = field(factory=dict)           # references of what has been expunged, by partition
 
     def __attrs_post_init__(self) -> None:
         self.found = Verified(self.manifest, databases=self.store is not None)
@@ -146,6 +149,12 @@ class _Verifying:
 
     def _partition(self, name: str) -> Partition | None:
         return None if self.store is None else self.store.partitions.get(name)
+
+    def _is_used(self, here: Partition, mid: bytes, record: MessageRecord) -> bool:
+        """Whether a mailbox refers to the file: not only what has been expunged."""
+        if here.name not in self.held:
+            self.held[here.name] = here.removed.counts()
+        return record.references > self.held[here.name][mid]
 
     # store.idx
 
@@ -286,7 +295,7 @@ class _Verifying:
             return False
         here = self._partition(partition)
         record = here.refs.find(mid) if here is not None else None
-        return mid in files.octets or record is not None and bool(record.references)
+        return mid in files.octets or here is not None and record is not None and self._is_used(here, mid, record)
 
     def _is_lost(self, partition: str, mid: bytes) -> bool:
         """Whether the file is not there, and (where the databases can be asked) still referred to."""
@@ -296,7 +305,7 @@ class _Verifying:
         if here is None:
             return True
         record = here.refs.find(mid)
-        return record is None or bool(record.references) and here.files.locate(mid, record.serial) is None
+        return record is None or self._is_used(here, mid, record) and here.files.locate(mid, record.serial) is None
 
     def _unused(self, partition: str, known: Facts) -> None:
         """Whole files that no store.idx refers to: they wait for the purge, or nobody knows them."""
@@ -308,7 +317,7 @@ class _Verifying:
             mid = mid.ljust(32, b"\0")
             record = here.refs.find(mid) if here is not None else None
             if here is None or record is not None:
-                self.found.waiting += record is None or not record.references
+                self.found.waiting += here is None or record is None or not self._is_used(here, mid, record)
             elif (partition, mid) not in self.found.misnamed and os.path.exists(self._path(partition, mid)):
                 self.faults.append(Fault("message-stranger", self._path(partition, mid),
                                          "nothing is known of this file", verifying.SWEEP, partition))

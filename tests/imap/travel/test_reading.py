@@ -361,8 +361,9 @@ box: INBOX one(\\Seen)
     mid = Counter(bytes(row["mid"]) for row in store.open_mailbox(place.entry("Mine")).rows)
     assert sorted(mid.values()) == [1, 1, 2]
     partition = store.partition("primary")
+    held = partition.removed.counts()
     for one, count in mid.items():
-        assert partition.refs.find(one).references == count
+        assert partition.refs.find(one).references - held[one] == count
     rows = [*store.open_mailbox(place.entry("Mine")).rows, *store.open_mailbox(place.entry("INBOX")).rows]
     assert store.quota("alice").octets == sum(int(row["size"]) for row in rows)
     assert store.quota("alice").messages == 5

@@ -5,7 +5,8 @@ either may be given: a refusal is a set of problems.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from attrs import define, evolve, field
 
@@ -44,6 +45,7 @@ class Expected:
     now: int
     boxes: dict[str, Box] = field(factory=dict)
     deleted: list[tuple[int, str, Box]] = field(factory=list)           # when, the name
+    gone: list[Box] = field(factory=list)                               # of which only what was expunged is left
     limits: dict[str, tuple[int | None, int | None]] = field(factory=dict)
     roots: set[str] = field(factory=set)                                # quota roots of mailboxes of their own
     files: dict[bytes, bytes] = field(factory=dict)
@@ -77,10 +79,18 @@ class Expected:
         """The names of an owner's mailboxes ("": the public ones)."""
         return [name for name in self.boxes if MailboxName.parse(name).owner == owner]
 
-    def references(self) -> Counter[bytes]:
-        """How many records use each message file; those of mailboxes that can be brought back count."""
+    def used(self) -> Counter[bytes]:
+        """How many records of mailboxes use each message file; those of mailboxes that can be brought back count."""
         every = (*self.boxes.values(), *(box for _, _, box in self.deleted))
         return Counter(message.body for box in every for message in box.messages.values())
+
+    def references(self) -> Counter[bytes]:
+        """The same, and what was expunged and can be brought back."""
+        return self.used() + Counter(message.body for box in self.every() for _, _, message in box.expunged)
+
+    def every(self) -> Iterator[Box]:
+        """The mailboxes of which anything is left."""
+        return chain(self.boxes.values(), (box for _, _, box in self.deleted), self.gone)
 
     # Rights (RFC 4314)
 
@@ -372,7 +382,7 @@ class Expected:
 
     def snapshot(self) -> None:
         """One is made."""
-        self.snapshots[self.now] = set(self.references())
+        self.snapshots[self.now] = set(self.used())
 
     def forget_snapshots(self) -> None:
         """All are removed."""
@@ -385,8 +395,10 @@ class Expected:
             for message in box.messages.values():
                 went = max(when, *self.snapshots, 0) if self.snapshots else when
                 self.due[message.body] = max(self.due.get(message.body, 0), went)
+            box.messages.clear()
+            self.gone.append(box)
         until = min([self.now - PURGE_DELAY, *(made - 1 for made in self.snapshots)])
-        for box in (*self.boxes.values(), *(box for _, _, box in self.deleted)):
+        for box in self.every():
             box.expunged = [item for item in box.expunged if item[0] > until]
         used = self.references()
         for body in [body for body in self.files if not used[body] and self.due[body] <= until]:

@@ -367,12 +367,12 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def each_body_is_kept_once(self):
-        """One file for each content; the references are those of the records, also by their check value."""
+        """One file for each content; the references are those of the records, also by their check value, with those
+        that were expunged and can be brought back."""
         uses = self.model.references()
         marks = dict.fromkeys(uses, 0)
-        every = (*self.model.boxes.values(), *(box for _, _, box in self.model.deleted))
-        for box in every:
-            for uid, message in box.messages.items():
+        for box in self.model.every():
+            for uid, message in [*box.messages.items(), *(item[1:] for item in box.expunged)]:
                 marks[message.body] += mark(box.id, uid)
         assert self.do(self.steps, "references") == {
             digest(body): (uses[body], marks.get(body, 0) & 0xFFFFFFFFFFFFFFFF) for body in self.model.files}
