@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn
-from store.index import CHUNK, ROW, Rows, chunk_of_key, is_whole, join
+from store.index import CHUNK, ROW, Rows, chunk_of_key, is_whole, join, writable
 from store.partition import Partition
 
 PIECE = 4 << 20             # octets of records that are held at a time
@@ -37,12 +37,18 @@ def _uids(records: int) -> struct.Struct:
 
 def are_sound(chunks: Sequence[tuple[int, bytes]]) -> bool:
     """Whether all these chunks of one mailbox (number, value), in their order, are `sound`."""
+    return sound_rows(chunks) is not None
+
+
+def sound_rows(chunks: Sequence[tuple[int, bytes]]) -> Rows | None:
+    """The records of such chunks in an array that can be written to; None if one of them is not `sound`."""
     values = [value for _, value in chunks]
     if not all(map(is_whole, values)):
-        return False
-    uids = join(values)["uid"].astype(np.int64)
+        return None
+    rows = writable(values)
+    uids = rows["uid"].astype(np.int64)
     owners = np.repeat(np.array([number for number, _ in chunks], np.int64), _lengths(values))
-    return bool(((uids - 1) // CHUNK == owners).all() and (np.diff(uids) > 0).all())
+    return rows if ((uids - 1) // CHUNK == owners).all() and (np.diff(uids) > 0).all() else None
 
 
 def every_record(partition: Partition, txn: Txn = None, *, usable: Callable[[MailboxId, int, bytes], bool] = whole

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import Txn, transact
 from store.accounts.builtin import BuiltinDirectory
-from store.errors import StoreError
+from store.errors import Problem, StoreError
 from store.evidence import Counts, broken_chunks
-from store.index import ROW, Rows
+from store.index import ROW, Rows, chunk_key, chunk_of_key
 from store.mailbox import MailboxState
 from store.partition import Partition
 from store.portable import whereabouts
-from store.records import every_reference, sound
+from store.records import every_reference, sound, sound_rows
 from store.refs import FOREVER, MessageRecord, marks
 from store.repair import ALL_FLAGS, Correction, counted, fit, repair_mailbox
 from store.txn import WriteTxn
@@ -91,8 +91,15 @@ def _mend_mailbox(store: "Store", partition: Partition, mailbox: MailboxId
     found = whereabouts(store, mailbox)
     if found is None or found[0].partition != partition.name:
         return [], None
-    done = repair_mailbox(store, found[0]) if broken_chunks(partition, mailbox) else []
-    corrections, uses = partition.transact(lambda txn: _recount_mailbox(txn, *found))
+    done: list[Correction] = []
+    try:
+        corrections, uses = partition.transact(lambda txn: _recount_mailbox(txn, *found))
+    except _Broken:
+        done = repair_mailbox(store, found[0])
+        try:
+            corrections, uses = partition.transact(lambda txn: _recount_mailbox(txn, *found))
+        except _Broken:
+            raise StoreError(Problem.CORRUPT, detail=f"{found[0].name} is damaged again") from None
     return done + corrections, uses
 
 
@@ -161,8 +168,10 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int
                      ) -> tuple[list[Correction], NDArray[Any] | None]:
     before = txn.any_state(entry.id)
     if before is None or before.moving:
+        if broken_chunks(txn.partition, entry.id):
+            raise _Broken
         return [], None
-    rows = txn.load(entry.id)
+    rows = _sound_rows(txn, entry.id)
     figures = txn.refs.figures(rows["mid"].tolist(), txn.handle)
     wrong = _correct(txn, before, rows, figures)
     uidls = txn.partition.uidls.settle(entry.id, rows, txn.handle)
@@ -186,6 +195,15 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int
     for name in ("serial", "references", "check", "size", "trace"):
         uses[name] = figures[name]
     return [Correction(what, str(entry.name)) for what in told], uses
+
+
+def _sound_rows(txn: WriteTxn, mailbox: MailboxId) -> Rows:
+    """The records of all chunks, locked; the array may be changed. Raises _Broken."""
+    rows = sound_rows([(chunk_of_key(key)[1], value) for key, value in txn.partition.index.scan_to_change(
+        chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0), txn.handle)])
+    if rows is None:
+        raise _Broken
+    return rows
 
 
 def _counted(before: MailboxState, rows: Rows, uidvalidity: int, logged: int) -> MailboxState:
