@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
+YOUNG = 100_000             # objects after which cycles are looked for: twice what a command loads at its start
+
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
 
@@ -178,6 +180,7 @@ def main(words: Sequence[str] | None = None) -> int:
     # numpy's OpenBLAS has a thread for each processor, which look for work for a while, and there is none: nothing here
     # multiplies matrices.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(YOUNG)
     atexit.register(gc.freeze)          # or Python looks through all there is for cycles, several times, as it ends
     return guarded(lambda: run(parse(sys.argv[1:] if words is None else words)))
 

@@ -1,6 +1,7 @@
 """`onecopy serve`: binds the ports, gives up what only root may do, makes the store where that is asked for, and runs
 the supervisor."""
 
+import gc
 import os
 from collections.abc import Callable
 
@@ -11,9 +12,12 @@ from tools.settings import Log, Workers
 from tools.sockets import Listening
 from tools.supervisor import Supervisor
 
+USUAL = 700, 10, 10     # as Python has them: how often cycles are looked for, which `cli` has changed for commands
+
 
 def serve(config: Config, *, create: bool, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until a signal says stop. `ready` is called when all processes serve. Raises Failure."""
+    gc.set_threshold(*USUAL)
     os.umask(0o077)
     bound: list[Listening] = []
     workers = config.settings("workers", Workers)
