@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import asdict, define, field
 
-from mboxlist import damage, traces
-from mboxlist.damage import Mended
+from mboxlist import traces
 from mboxlist.disk import sync_folder
 from mboxlist.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
@@ -32,6 +31,7 @@ from store.settings import Settings
 from store.userarea import mark_behind, read_epoch
 
 if TYPE_CHECKING:
+    from mboxlist.damage import Mended
     from store.snapshots import Snapshot
 
 log = logging.getLogger(__name__)
@@ -147,6 +147,7 @@ class Recovery:
         marked = traces.marks(folder)
         if missing or not marked:
             return missing
+        from mboxlist import damage  # here, as below: where all is well nothing that mends is needed
         wrong = damage.look_through(folder)
         if wrong == {}:
             log.warning("%s: nothing is wrong with its tables (%s)", environment, marked)
@@ -163,6 +164,7 @@ class Recovery:
     def _mend(self, environment: str, found: str, cut: bool, aside: Path | None, *, deep: bool) -> None:
         """Make it anew. `aside`: it has been set aside already, and what is in its place is half made. `deep`: see
         `damage.look_through`."""
+        from mboxlist import damage
         folder = self.root / environment
         log.error("%s is damaged (%s): it is made anew from what there is", environment, found)
         event = self.events[environment] = Event(environment, found)
@@ -199,9 +201,11 @@ class Recovery:
         if not exact:
             self.adopted[partition.name] = adopt(partition / "staging", partition / "messages")
 
-    def _from_snapshot(self, environment: str, aside: Path, cut: bool) -> Mended | None:
+    def _from_snapshot(self, environment: str, aside: Path, cut: bool) -> "Mended | None":
         """Made from a snapshot and the whole log since; None when that cannot be had."""
-        from store import snapshots  # here, as below: where all is well none is needed
+        from mboxlist import damage
+        from mboxlist.damage import Mended
+        from store import snapshots
         if cut or damage.has_all_logs(aside):
             return None
         archive = [self.settings.log_archive / environment] if self.settings.log_archive else []
@@ -232,8 +236,10 @@ class Recovery:
         return any(environment in snapshot.manifest.environments for snapshot in snapshots.listed(
             snapshots.folder(self.root, self.settings)))
 
-    def from_old_snapshot(self, environment: str, aside: Path) -> Mended | None:
+    def from_old_snapshot(self, environment: str, aside: Path) -> "Mended | None":
         """Made from the newest snapshot that is whole, with as much of the log as there is."""
+        from mboxlist import damage
+        from mboxlist.damage import Mended
         from store import snapshots
         folder = self.root / environment
         for snapshot in snapshots.listed(snapshots.folder(self.root, self.settings)):

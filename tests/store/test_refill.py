@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 
+from mboxlist import damage
 from mboxlist.names import MailboxName
-from store import knownfiles, portable, recovery, scrub, snapshots
+from store import knownfiles, portable, scrub, snapshots
 from store.check import check
 from store.errors import Problem, StoreError
 from store.refill import Refill
@@ -141,7 +142,7 @@ def test_a_start_that_was_cut_off_is_begun_anew_where_the_store_is_now(root, tmp
     path.unlink()
     pid = os.fork()
     if pid == 0:                        # this process dies when everything has been set aside
-        recovery.damage.mend = lambda *_, **__: os._exit(7)
+        damage.mend = lambda *_, **__: os._exit(7)
         Store(root, SMALL)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7 and not path.exists()

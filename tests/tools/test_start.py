@@ -26,7 +26,7 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 # Loaded where it is used, and for threads, administrators or a start alone: a server may load it later.
 LATER = {
     "jwt": "tokens, in a thread", "mboxlist.pages": "a start after an unclean end", "store.recovery": "the same",
-    "store.remake": "the same", "mboxlist.statistics": "administrators who ask",
+    "store.remake": "the same", "mboxlist.damage": "the same", "mboxlist.statistics": "administrators who ask",
     "store.dates": "repairs, in a thread",
     "filecmp": "who archives the log, in a thread",
 }
