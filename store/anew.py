@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from store.store import Store
 
 BATCH = 200                 # messages that are read before what differs is written
-LOOK = 2000                 # messages that are looked at at a time
+LOOK = 10_000               # messages that are looked at at a time
 KNOWN = np.dtype([("mid", "V32"), ("serial", "<u8"), ("size", "<u8"), ("trace", "<u4")])
 
 Tell = Callable[[int], None]            # so many messages more have been read
@@ -53,28 +53,30 @@ def look_at(partition: Partition, said: NDArray[Any], *, deep: bool = False, cha
     order = np.argsort(said["serial"])          # of arrival: files and cache records lie on the disk in that order
     for at in range(0, len(order), LOOK):
         figures = said.take(order[at:at + LOOK])
-        some = figures["mid"].tolist()
+        some = figures["mid"]
         there = figures["serial"] != 0          # of any other, who counts references says that it is not known
         right = read_through(partition.files, figures) if deep else np.zeros(len(some), np.bool_)
         bad = there & ~right
-        bad[bad] = _sizes(partition, figures[bad]) != figures["size"][bad]
-        for place in np.flatnonzero(bad).tolist():
-            yield from _look_again(partition, some[place])
+        measured = figures.take(np.flatnonzero(bad))
+        bad[bad] = _sizes(partition, measured) != measured["size"]
+        for mid in some[bad].tolist():
+            yield from _look_again(partition, mid)
         if deep:
             for place in np.flatnonzero(there & ~bad & ~right).tolist():
-                yield from _read(partition, some[place], int(figures["serial"][place]), int(figures["trace"][place]))
+                yield from _read(partition, some[place].tobytes(), int(figures["serial"][place]),
+                                 int(figures["trace"][place]))
         without = there & ~bad & ~partition.are_cached(figures["serial"], some, figures["trace"])
         if without.any():
-            yield from recache(partition, [some[place] for place in np.flatnonzero(without).tolist()], change=change)
+            yield from recache(partition, some[without].tolist(), change=change)
         tell(len(some))
 
 
 def known(partition: Partition, mids: Collection[bytes]) -> NDArray[Any]:
     """What messages.db says of these messages."""
     every = sorted(mids)
-    figures = partition.refs.figures(every)
     found = np.empty(len(every), KNOWN)
     found["mid"] = np.frombuffer(b"".join(every), KNOWN["mid"])
+    figures = partition.refs.figures(found["mid"])
     for name in ("serial", "size", "trace"):
         found[name] = figures[name]
     return found
@@ -94,10 +96,9 @@ def _look_again(partition: Partition, mid: bytes) -> Iterator[Finding]:
 
 def _sizes(partition: Partition, figures: NDArray[Any]) -> NDArray[np.int64]:
     """The octets of these message files; -1 for one that is not there. Raises OSError."""
-    mids = figures["mid"].tolist()
-    found = sizes(partition.files, mids)
+    found = sizes(partition.files, figures["mid"])
     for place in np.flatnonzero(found < 0).tolist():
-        found[place] = _size(partition, mids[place], int(figures["serial"][place]))
+        found[place] = _size(partition, figures["mid"][place].tobytes(), int(figures["serial"][place]))
     return found
 
 

@@ -6,7 +6,7 @@ count from the end of the trace header that the first delivery put in front, `tr
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -100,14 +100,19 @@ class CachedMessage(NamedTuple):
                    data[fields:], data[body:references], data[references:fields])
 
 
-def are_sound(values: Sequence[bytes | None], mids: Sequence[bytes], traces: NDArray[Any]) -> NDArray[np.bool_]:
-    """Of many stored records, whether each can be read and is that of the message file with that digest and length of
-    the trace header: what `CachedMessage.from_bytes` finds out of one."""
-    found = [value if value is not None and len(value) > _HEAD_SIZE else _NO_HEAD for value in values]
-    heads = np.frombuffer(b"".join([value[:_HEAD_SIZE] for value in found]), _HEAD_ROW)
-    octets = np.fromiter(map(len, found), np.int64, len(found))
-    sound: NDArray[np.bool_] = (heads["mid"] == np.frombuffer(b"".join(mids), "V32")) & (heads["trace"] == traces) & (
-        heads["version"] == VERSION) & (heads["octets"].sum(1, dtype=np.int64) + _HEAD_SIZE < octets)
+def are_sound(values: Iterable[bytes | None], mids: NDArray[np.void], traces: NDArray[Any]) -> NDArray[np.bool_]:
+    """Of many stored records, whether each can be read and is that of the message file with that digest (V32) and
+    length of the trace header: what `CachedMessage.from_bytes` finds out of one. Of a value no more than its head is
+    kept while the next is asked for."""
+    found: list[bytes] = []
+    sizes: list[int] = []
+    for value in values:
+        whole = value if value is not None and len(value) > _HEAD_SIZE else _NO_HEAD
+        found.append(whole[:_HEAD_SIZE])
+        sizes.append(len(whole))
+    heads = np.frombuffer(b"".join(found), _HEAD_ROW)
+    sound: NDArray[np.bool_] = (heads["mid"] == mids) & (heads["trace"] == traces) & (
+        heads["version"] == VERSION) & (heads["octets"].sum(1, dtype=np.int64) + _HEAD_SIZE < np.array(sizes, np.int64))
     return sound
 
 

@@ -1,7 +1,7 @@
 """Many message files looked at in one go: how long they are, and whether they are what their digests say.
 
 Of a mailbox of 100,000 messages each microsecond for a file is a tenth of a second. Hence names that begin at
-`messages/` (openat(2)): the kernel walks three folders instead of ten.
+`messages/` (openat(2)): the kernel walks three folders instead of ten. And the names of many are made at once.
 
 Both look under the names that files have once they are settled. Of a file that is not there, or cannot be used, they
 say no more than that: the caller looks again, where else it may be, and what is wrong with it.
@@ -10,7 +10,7 @@ say no more than that: the caller looks again, where else it may be, and what is
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from store.messagefiles import MID_OCTETS, MessageFiles
 
 PIECE = 1 << 20             # octets of a file that are read at a time
+_HEX = np.array([b"%02x" % octet for octet in range(256)])
 
 
-def sizes(files: MessageFiles, mids: Iterable[bytes]) -> NDArray[np.int64]:
-    """The octets of the message files of these digests; -1 where there is none. Raises OSError."""
+def sizes(files: MessageFiles, mids: NDArray[np.void]) -> NDArray[np.int64]:
+    """The octets of the message files of these digests (V32); -1 where there is none. Raises OSError."""
     found: list[int] = []
     take, stat = found.append, os.stat
     with _opened(files) as folder:
-        for mid in mids:
-            name = mid.hex()
+        for name in _names(mids):
             try:
-                take(stat(f"{name[0]}/{name[1:3]}/{name}", dir_fd=folder).st_size)
+                take(stat(name, dir_fd=folder).st_size)
             except FileNotFoundError:
                 take(-1)
     return np.array(found, np.int64)
@@ -41,11 +41,10 @@ def read_through(files: MessageFiles, figures: NDArray[Any]) -> NDArray[np.bool_
     found = np.zeros(len(figures), np.bool_)
     start, close, flags = os.open, os.close, os.O_RDONLY | os.O_CLOEXEC
     with _opened(files) as folder:
-        for at, (mid, size, trace) in enumerate(zip(*(figures[name].tolist() for name in ("mid", "size", "trace")),
-                                                    strict=True)):
-            name = mid.hex()
+        for at, (name, mid, size, trace) in enumerate(zip(_names(figures["mid"]), *(
+                figures[field].tolist() for field in ("mid", "size", "trace")), strict=True)):
             try:
-                file = start(f"{name[0]}/{name[1:3]}/{name}", flags, dir_fd=folder)
+                file = start(name, flags, dir_fd=folder)
             except OSError:
                 continue
             try:
@@ -55,6 +54,14 @@ def read_through(files: MessageFiles, figures: NDArray[Any]) -> NDArray[np.bool_
             finally:
                 close(file)
     return found
+
+
+def _names(mids: NDArray[np.void]) -> list[bytes]:
+    """The names of these message files, from `messages/` on, as `MessageFiles.path` makes them."""
+    digits = _HEX[np.ascontiguousarray(mids).view(np.uint8)].view(np.uint8).reshape(len(mids), 2 * MID_OCTETS)
+    slash = np.full((len(mids), 1), ord("/"), np.uint8)
+    names: list[bytes] = np.hstack((digits[:, :1], slash, digits[:, 1:3], slash, digits)).view("S69").ravel().tolist()
+    return names
 
 
 def _agrees(file: int, mid: bytes, size: int, trace: int) -> bool:

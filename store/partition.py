@@ -59,6 +59,7 @@ READABLE = (2, FORMAT)                  # what is written to becomes one of FORM
 PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
 READY = 64                              # files that are made ready at a time
 PART = ".part"                          # behind the name of a snapshot that is being made
+HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
 SERIALS = 4096                          # arrival serials that a process takes at a time
 
 T = TypeVar("T")
@@ -400,13 +401,14 @@ class Partition:
         """The cache records of arrivals, whose serials ascend, as they are stored."""
         return self._cache.pick([_serial_key(serial) for serial in serials])
 
-    def are_cached(self, serials: NDArray[np.uint64], mids: Sequence[bytes], traces: NDArray[Any]
+    def are_cached(self, serials: NDArray[np.uint64], mids: NDArray[np.void], traces: NDArray[Any]
                    ) -> NDArray[np.bool_]:
         """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
         order = np.argsort(serials)
         sound = np.empty(len(serials), np.bool_)
         keys = serials[order].astype(">u8").view("V8").tolist()         # as `_serial_key` makes them
-        sound[order] = are_sound(self._cache.pick(keys), [mids[place] for place in order.tolist()], traces[order])
+        values = chain.from_iterable(self._cache.pick(keys[at:at + HELD]) for at in range(0, len(keys), HELD))
+        sound[order] = are_sound(values, mids.take(order), traces[order])
         return sound
 
     def _seen(self, mid: bytes, record: MessageRecord) -> MessageRecord:

@@ -172,7 +172,7 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int
             raise _Broken
         return [], None
     rows = _sound_rows(txn, entry.id)
-    figures = txn.refs.figures(rows["mid"].tolist(), txn.handle)
+    figures = txn.refs.figures(rows["mid"], txn.handle)
     wrong = _correct(txn, before, rows, figures)
     uidls = txn.partition.uidls.settle(entry.id, rows, txn.handle)
     logged = txn.partition.vanished.octets(entry.id, txn.handle)
@@ -362,6 +362,6 @@ def lost_cached(partition: Partition) -> Iterator[list[bytes]]:
         used = [(mid, record) for mid, record in batch if record.references]
         mids = [mid for mid, _ in used]
         figures = np.array([(record.serial, record.trace) for _, record in used], np.uint64).reshape(-1, 2)
-        sound = partition.are_cached(figures[:, 0], mids, figures[:, 1])
+        sound = partition.are_cached(figures[:, 0], np.frombuffer(b"".join(mids), "V32"), figures[:, 1])
         yield [mids[at] for at in np.flatnonzero(~sound).tolist()]
         start = batch[-1][0] + b"\0"

@@ -37,6 +37,7 @@ _NOTHING = 0, 0, 0, 0, 0, 0
 FOREVER = (1 << 32) - 2     # Unix time after everything on the purge list
 _DUE = struct.Struct(">I")
 _MASK = (1 << 64) - 1
+HELD = 2000                 # records that are held one by one at a time: of more, each would be fresh memory
 FEW = 8                     # below that many references numpy is slower
 
 
@@ -94,20 +95,24 @@ class References:
             return None
         return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
-    def figures(self, mids: Sequence[bytes], txn: "Txn" = None) -> NDArray[Any]:
-        """The records of these message files as an array of STORED, all 0 for one that is not known: no arrival has
-        the serial 0."""
-        digests = np.frombuffer(b"".join(mids), "V32")
-        order = in_order(digests)
-        wanted: list[bytes] = digests.take(order).tolist()
-        values = self.messages.pick(wanted, txn)
+    def figures(self, mids: NDArray[np.void], txn: "Txn" = None) -> NDArray[Any]:
+        """The records of these message files (V32) as an array of STORED, all 0 for one that is not known: no arrival
+        has the serial 0."""
+        order = in_order(mids)
+        found = np.empty(len(mids), STORED)
+        octets = found.view(_OCTETS)
+        for at in range(0, len(order), HELD):
+            places = order[at:at + HELD]
+            octets[places] = self._said(mids.take(places).tolist(), txn).view(_OCTETS)
+        return found
+
+    def _said(self, mids: Sequence[bytes], txn: "Txn") -> NDArray[Any]:
+        values = self.messages.pick(mids, txn)
         said = np.frombuffer(b"".join([value or _UNKNOWN for value in values]), STORED)
         if (said["trace"] == UNSEEN_TRACE).any():
             said = np.frombuffer(b"".join([self._stored(mid, value or _UNKNOWN) for mid, value
-                                           in zip(wanted, values, strict=True)]), STORED)
-        found = np.empty(len(mids), STORED)
-        found.view(_OCTETS)[order] = said.view(_OCTETS)
-        return found
+                                           in zip(mids, values, strict=True)]), STORED)
+        return said
 
     def glance(self, mid: bytes) -> MessageRecord | None:
         """The record as it is at this moment (see `kv.Table.glance`)."""

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from store.backup.members import Cut, Member
@@ -24,8 +25,9 @@ def pack(values: Sequence[bytes | None], mids: Sequence[bytes], traces: NDArray[
     """
     held: list[bytes] = []
     octets = 0
-    for value, sound in zip(values, are_sound(values, mids, traces).tolist(), strict=True):
-        if value is not None and sound and len(value) <= LARGEST and octets + len(value) <= MOST:
+    sound = are_sound(values, np.frombuffer(b"".join(mids), "V32"), traces)
+    for value, is_sound in zip(values, sound.tolist(), strict=True):
+        if value is not None and is_sound and len(value) <= LARGEST and octets + len(value) <= MOST:
             held += _LENGTH.pack(len(value)), value
             octets += len(value)
     return b"".join(held)

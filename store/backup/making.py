@@ -265,7 +265,7 @@ class Making:
         try:
             for at in range(0, len(due), LOOK):
                 some = due[at:at + LOOK]
-                known = partition.refs.figures([mid for _, mid in some])
+                known = partition.refs.figures(np.frombuffer(b"".join([mid for _, mid in some]), "V32"))
                 self._cached(tar, partition, some, known["trace"])
                 for (serial, mid), size, trace, now in zip(some, known["size"].tolist(), known["trace"].tolist(),
                                                            known["serial"].tolist(), strict=True):

@@ -51,10 +51,10 @@ def looked_at(partition, known, **how):
 
 def test_files_as_they_should_be(mail):
     partition, known, path = mail
-    assert sizes(partition.files, known["mid"].tolist()).tolist() == known["size"].tolist() == [
+    assert sizes(partition.files, known["mid"]).tolist() == known["size"].tolist() == [
         os.stat(path(at)).st_size for at in range(5)]
     assert read_through(partition.files, known).tolist() == [True] * 5
-    assert len(sizes(partition.files, [])) == len(read_through(partition.files, known[:0])) == 0
+    assert len(sizes(partition.files, known["mid"][:0])) == len(read_through(partition.files, known[:0])) == 0
     assert looked_at(partition, known) == looked_at(partition, known, deep=True) == []
 
 
@@ -74,7 +74,7 @@ def test_files_that_were_harmed(mail, at, harm, told):
     partition, known, path = mail
     octets = content(path(at))
     write(path(at), harm(octets))
-    assert sizes(partition.files, known["mid"].tolist())[at] == len(harm(octets))
+    assert sizes(partition.files, known["mid"])[at] == len(harm(octets))
     assert read_through(partition.files, known).tolist() == [other != at for other in range(5)]
     expected = [(known["mid"][at].tobytes().hex(), told)]
     assert looked_at(partition, known, deep=True) == expected
@@ -96,7 +96,7 @@ def test_files_that_are_not_where_they_should_be(mail):
     os.unlink(path(1))
     os.unlink(path(2))
     os.mkdir(path(2))
-    assert sizes(partition.files, known["mid"].tolist()).tolist()[:2] == [-1, -1]
+    assert sizes(partition.files, known["mid"]).tolist()[:2] == [-1, -1]
     assert read_through(partition.files, known).tolist() == [False] * 3 + [True] * 2
     for deep in (False, True):
         found = dict(looked_at(partition, known, deep=deep))
