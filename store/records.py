@@ -1,7 +1,7 @@
 """All index records of a partition, for the work that looks at every one of them."""
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxId
 from mboxlist.kv import Txn
-from store.index import CHUNK, ROW, Rows, chunk_of_key, is_whole, join, writable
+from store.index import CHUNK, ROW, TRAILER, Rows, chunk_of_key, is_whole, join
 from store.partition import Partition
 
 PIECE = 4 << 20             # octets of records that are held at a time
@@ -40,14 +40,20 @@ def are_sound(chunks: Sequence[tuple[int, bytes]]) -> bool:
     return sound_rows(chunks) is not None
 
 
-def sound_rows(chunks: Sequence[tuple[int, bytes]]) -> Rows | None:
-    """The records of such chunks in an array that can be written to; None if one of them is not `sound`."""
-    values = [value for _, value in chunks]
-    if not all(map(is_whole, values)):
+def sound_rows(chunks: Iterable[tuple[int, bytes]]) -> Rows | None:
+    """The records of such chunks in an array that can be written to; None if one of them is not `sound`. All are asked
+    for, and none is kept while the next is."""
+    octets, numbers, lengths, whole = bytearray(), [], [], True
+    for number, value in chunks:
+        whole = whole and is_whole(value)
+        numbers.append(number)
+        lengths.append(len(value) // ROW.itemsize)
+        octets += memoryview(value)[:-TRAILER]
+    if not whole:
         return None
-    rows = writable(values)
+    rows = np.frombuffer(octets, ROW)
     uids = rows["uid"].astype(np.int64)
-    owners = np.repeat(np.array([number for number, _ in chunks], np.int64), _lengths(values))
+    owners = np.repeat(np.array(numbers, np.int64), lengths)
     return rows if ((uids - 1) // CHUNK == owners).all() and (np.diff(uids) > 0).all() else None
 
 

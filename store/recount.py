@@ -199,8 +199,8 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int
 
 def _sound_rows(txn: WriteTxn, mailbox: MailboxId) -> Rows:
     """The records of all chunks, locked; the array may be changed. Raises _Broken."""
-    rows = sound_rows([(chunk_of_key(key)[1], value) for key, value in txn.partition.index.scan_to_change(
-        chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0), txn.handle)])
+    rows = sound_rows((chunk_of_key(key)[1], value) for key, value in txn.partition.index.scan_to_change(
+        chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0), txn.handle))
     if rows is None:
         raise _Broken
     return rows
@@ -216,17 +216,18 @@ def _counted(before: MailboxState, rows: Rows, uidvalidity: int, logged: int) ->
 def _correct(txn: WriteTxn, state: MailboxState, rows: Rows, figures: NDArray[Any]) -> NDArray[np.bool_]:
     """Have the records say nothing that the mailbox and the messages (their FIGURES) do not; which of them were
     changed."""
-    old = rows.copy()
-    rows["flags"] &= ALL_FLAGS
-    rows["keywords"] &= np.uint64((1 << len(state.keywords)) - 1)
+    keywords = np.uint64((1 << len(state.keywords)) - 1)
     right = (rows["serial"] == figures["serial"]) & (rows["head"] == 0) & (rows["spare"] == 0) & (
         rows["size"] + rows["skip"] == figures["size"]) & (
         (rows["skip"] == 0) | (rows["skip"] == figures["trace"]))       # nearly all: there is nothing to find out
+    changed: NDArray[np.bool_] = (rows["flags"] & ~ALL_FLAGS != 0) | (rows["keywords"] & ~keywords != 0)
+    rows["flags"] &= ALL_FLAGS
+    rows["keywords"] &= keywords
     for at in np.flatnonzero(~right & (figures["serial"] != 0)).tolist():
-        record = MessageRecord.from_bytes(figures[at].tobytes())
+        record, old = MessageRecord.from_bytes(figures[at].tobytes()), rows[at].tobytes()
         rows[at]["serial"] = record.serial
         fit(rows[at], record, txn)
-    changed: NDArray[np.bool_] = rows != old
+        changed[at] |= rows[at].tobytes() != old
     return changed
 
 
