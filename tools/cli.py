@@ -6,8 +6,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -25,6 +25,8 @@ _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when 
 
 YOUNG = 100_000             # objects after which cycles are looked for: twice what a command loads at its start
 
+WIDTH = 80                  # columns, where nothing is shown
+
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
 
 
@@ -33,6 +35,17 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"onecopy: {message} (see {self.prog} --help)\n")
+
+
+class _Silent(_Parser):
+    """Prints no help: argparse asks for each argument how wide the terminal is, which takes long."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=partial(argparse.HelpFormatter, width=WIDTH), **options)
+
+
+def _kind(words: Collection[str]) -> type[_Parser]:
+    return _Parser if not words or "-h" in words or "--help" in words else _Silent
 
 
 class _Version(argparse.Action):
@@ -51,9 +64,10 @@ class _Tree:
     def __init__(self, words: Sequence[str]) -> None:
         self._words = frozenset(words)
         self.parsers: list[argparse.ArgumentParser] = []
-        self.top = _Parser("onecopy", description="A single-copy mail message store.", allow_abbrev=False)
+        self._parser = _kind(words)
+        self.top = self._parser(prog="onecopy", description="A single-copy mail message store.", allow_abbrev=False)
         self.top.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
-        self._below = {"": self.top.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)}
+        self._below = {"": self.top.add_subparsers(metavar="COMMAND", required=True, parser_class=self._parser)}
 
     def __call__(self, name: str, command: "Command", help: str, *, settings: bool = False) -> argparse.ArgumentParser:
         group, _, own = name.rpartition(" ")
@@ -70,7 +84,7 @@ class _Tree:
         if name not in self._below:
             what = named.GROUPS[name]
             made = self._below[""].add_parser(name, help=what, description=what, allow_abbrev=False)
-            self._below[name] = made.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+            self._below[name] = made.add_subparsers(metavar="COMMAND", required=True, parser_class=self._parser)
 
     def outline(self, command: named.Named) -> None:
         """Its name is known, and no more."""
@@ -84,7 +98,7 @@ class _Tree:
 def _options(words: frozenset[str], *, shown: bool) -> _Parser:
     """A parent parser with the options of the configuration that are among the words. With `shown` the help has all;
     only --root and --config are always in it."""
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser = _kind(words)(add_help=False, allow_abbrev=False)
     group = parser.add_argument_group("configuration", f"also in {config.FILE_NAME} and in the environment")
     group.add_argument("--config", type=Path, metavar="FILE",
                        help=f"default: ./{config.FILE_NAME}, or {config.DEFAULT_FILE}")

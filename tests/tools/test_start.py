@@ -49,7 +49,18 @@ def loaded(root: Path, *words: str) -> set[str]:
 def test_a_recount_of_what_is_right_needs_two_tables_and_no_store(mail: Path) -> None:
     found = loaded(mail, "reconstruct", "--quota", "--check")
     assert "store.sums" in found
-    assert not {"numpy", "store.store", "store.partition", "store.mailbox", "mboxlist.table", "logging"} & found
+    assert not {"numpy", "store.store", "store.partition", "store.mailbox", "mboxlist.table", "logging",
+                "shutil"} & found
+
+
+@pytest.mark.parametrize("words", ["--help", "reconstruct -h", "quota show --help"])
+def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+                                         words: str) -> None:
+    for width in (60, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert cli.main(words.split()) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert width * 2 // 3 < max(map(len, lines)) < width
 
 
 @pytest.mark.parametrize("words", ["quota show", "quota show alice", "quota check", "user list", "user show alice"])
