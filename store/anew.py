@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from store.store import Store
 
 BATCH = 200                 # messages that are read before what differs is written
-LOOK = 10_000               # messages that are looked at at a time
+LOOK = 2000                 # messages that are looked at at a time
 KNOWN = np.dtype([("mid", "V32"), ("serial", "<u8"), ("size", "<u8"), ("trace", "<u4")])
 
 Tell = Callable[[int], None]            # so many messages more have been read

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from store import anew, filelooks
+from store import anew, filelooks, partition, refs
 from store.filelooks import read_through, sizes
 from store.findings import Finding
 from store.refs import in_order
@@ -112,7 +112,11 @@ def test_digests_are_put_in_order_octet_by_octet():
     for octets in (b"", b"\0", b"\0\0\1", b"\x7f\x80", b"\xff" * 31, b"a\0b", b"a", b"a\0"):
         drawn += [octets.ljust(32, b"\0"), octets.rjust(32, b"\0"), octets.ljust(32, b"\xff"), octets.ljust(32, b"a")]
     drawn += drawn[:50]
-    assert [drawn[at] for at in in_order(np.frombuffer(b"".join(drawn), "V32"))] == sorted(drawn)
+    for some in (drawn, drawn[:200], drawn[:200] + drawn[-50:]):        # with the same beginnings, without, and twice
+        rows = np.zeros(len(some), [("uid", "<u4"), ("mid", "V32")])
+        rows["mid"] = np.frombuffer(b"".join(some), "V32")
+        for digests in (rows["mid"], rows["mid"].copy()):
+            assert [some[at] for at in in_order(digests)] == sorted(some)
     assert in_order(np.empty(0, "V32")).tolist() == []
 
 
@@ -121,3 +125,23 @@ def test_the_length_is_the_one_that_messages_db_says(mail):
     partition, known, _ = mail
     known["size"] += np.array([1, 0, 0, 1, 1], np.uint64)
     assert read_through(partition.files, known).tolist() == [False, True, True, False, False]
+
+
+@pytest.mark.parametrize("held", [1, 2, 4, 5, 6])
+def test_what_is_known_of_messages_is_the_same_however_much_is_held_at_a_time(mail, monkeypatch, held):
+    place, known, _ = mail
+    mids = known["mid"].tolist()
+    monkeypatch.setattr(refs, "HELD", held)
+    monkeypatch.setattr(partition, "HELD", held)
+    unknown = [bytes(32), b"\xff" * 32]
+    found = place.refs.figures(np.frombuffer(b"".join([unknown[0], *mids, unknown[1]]), "V32"))
+    assert found["serial"].tolist() == [0, *known["serial"].tolist(), 0]
+    assert found["size"].tolist() == [0, *known["size"].tolist(), 0]
+    assert place.are_cached(known["serial"], known["mid"], known["trace"]).tolist() == [True] * 5
+    others = known["serial"].copy()
+    others[3] = 10_000
+    assert place.are_cached(others, known["mid"], known["trace"]).tolist() == [True] * 3 + [False, True]
+    assert place.are_cached(known["serial"], known["mid"][::-1], known["trace"]).tolist() == [False] * 2 + [True] + [
+        False] * 2
+    assert not len(place.are_cached(known["serial"][:0], known["mid"][:0], known["trace"][:0]))
+    assert not len(place.refs.figures(known["mid"][:0]))
