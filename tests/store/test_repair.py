@@ -424,3 +424,24 @@ def test_recount_does_nothing_to_a_whole_store(filled):
     before = filled.open_mailbox(alice(filled))
     assert recount(filled, filled.partitions["primary"]) == []
     assert filled.refresh(before) is before
+
+
+def test_a_recount_changes_the_records_that_say_what_cannot_be_and_no_others(filled):
+    partition, inbox = filled.partitions["primary"], alice(filled)
+    before = filled.open_mailbox(inbox).rows.copy()
+    wrong = before.copy()
+    wrong["flags"][3] |= 1 << 15
+    wrong["keywords"][10] |= np.uint64(1 << 40)
+    wrong["serial"][20] += 1
+    wrong["spare"][30] = 1
+    wrong["size"][65] += 1
+    wrong["keywords"][66] |= np.uint64(1 << 1)
+    partition.transact(lambda txn: txn.rewrite(inbox.id, wrong, np.ones(len(wrong), bool)))
+    told = [correction.what for correction in recount(filled, partition)]
+    assert "6 records were not what the mailbox and the messages say" in told
+    after = filled.open_mailbox(inbox).rows
+    changed = np.flatnonzero(after["modseq"] != before["modseq"]).tolist()
+    assert changed == [3, 10, 20, 30, 65, 66]
+    for name in set(ROW.names) - {"modseq"}:
+        assert after[name].tolist() == before[name].tolist(), name
+    assert recount(filled, partition) == []
