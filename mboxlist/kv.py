@@ -57,8 +57,12 @@ LATEST = 1 << 32, 0         # a place in the log that never comes
 CHECKPOINT = 16 << 10       # octets of log that a checkpoint writes, at most
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
 
+LOG_NAMES = 1 << 20         # octets of memory for the names of tables
+LOCKERS, TRANSACTIONS = 2000, 1000      # at once, at least
+
 KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
 
+_PARTS = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
 _RMW: int = db.DB_RMW
 _CURRENT: int = db.DB_CURRENT
 
@@ -104,38 +108,64 @@ class Env:
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
         self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
+        form = " ".join(map(str, (db.DB_VERSION_STRING, cache, locks, LOCKERS, TRANSACTIONS, LOG_FILE, LOG_BUFFER,
+                                  LOG_NAMES, regions.LOCK_LISTS)))
+        kept = untouched and regions.is_kept(folder, form)
         if recover:
             begin(folder)
+            regions.begin(folder, form)
             regions.configure(folder)
-        self._env = env = db.DBEnv()
-        env.set_cachesize(cache >> 30, cache & ((1 << 30) - 1), 1)
-        env.set_lk_max_locks(locks)
-        env.set_lk_max_objects(locks)
-        env.set_lk_max_lockers(2000)
-        env.set_tx_max(1000)
-        env.set_lg_max(LOG_FILE)
-        env.set_lg_bsize(LOG_BUFFER)
-        env.set_lg_regionmax(1 << 20)
-        env.set_lk_detect(db.DB_LOCK_MINWRITE)
-        env.set_timeout(LOCK_WAIT, db.DB_SET_LOCK_TIMEOUT)
-        env.set_flags(db.DB_TXN_NOSYNC, 1)
-        flags = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
-        try:
-            env.open(str(folder), flags | (db.DB_RECOVER if recover else 0), 0o600)
-        except db.DBError as error:
-            if not recover and isinstance(error, db.DBRunRecoveryError):
-                raise NeedsRecovery(str(folder)) from error
-            if not recover or is_disk_full(error):
-                raise
-            raise self._damaged(error) from error
+        self._env = self._made(cache, locks)
+        if not (kept and self._joined(cache, locks)):
+            self._open()
         if recover:
-            regions.reserve(folder)
             if was_cut(folder, ending, self._log_end()):
                 raise self._damaged("the log has been cut off where it is damaged")
             if not untouched:
                 from mboxlist.pages import look  # here: it loads numpy, which many a command does without
                 if wrong := look(folder):
                     raise self._damaged(wrong, BadPages)
+
+    def _open(self) -> None:
+        try:
+            self._env.open(str(self._folder), _PARTS | (db.DB_RECOVER if self._recover else 0), 0o600)
+        except db.DBError as error:
+            if not self._recover and isinstance(error, db.DBRunRecoveryError):
+                raise NeedsRecovery(str(self._folder)) from error
+            if not self._recover or is_disk_full(error):
+                raise
+            raise self._damaged(error) from error
+        if self._recover:
+            regions.reserve(self._folder)
+
+    @staticmethod
+    def _made(cache: int, locks: int) -> Any:
+        env = db.DBEnv()
+        env.set_cachesize(cache >> 30, cache & ((1 << 30) - 1), 1)
+        env.set_lk_max_locks(locks)
+        env.set_lk_max_objects(locks)
+        env.set_lk_max_lockers(LOCKERS)
+        env.set_tx_max(TRANSACTIONS)
+        env.set_lg_max(LOG_FILE)
+        env.set_lg_bsize(LOG_BUFFER)
+        env.set_lg_regionmax(LOG_NAMES)
+        env.set_lk_detect(db.DB_LOCK_MINWRITE)
+        env.set_timeout(LOCK_WAIT, db.DB_SET_LOCK_TIMEOUT)
+        env.set_flags(db.DB_TXN_NOSYNC, 1)
+        return env
+
+    def _joined(self, cache: int, locks: int) -> bool:
+        """Whether the memory that was kept could be joined, and nothing in it is held; if not, the environment is to be
+        opened anew."""
+        try:
+            self._env.open(str(self._folder), _PARTS, 0o600)
+            if not self._env.lock_stat()["nlocks"] and not self._env.txn_stat()["nactive"]:
+                return True
+        except db.DBError:
+            pass
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))     # not closed: see `_damaged`
+        self._env = self._made(cache, locks)
+        return False
 
     def _damaged(self, error: object, kind: type[Damaged] = Damaged) -> Damaged:
         """The environment is let go of without closing it: Berkeley DB may wait for ever for what is broken."""
@@ -392,8 +422,9 @@ class Env:
         number, octets = self._log_end() if clean else (0, 0)
         self._env.close()
         if clean:
-            with contextlib.suppress(OSError):          # or it will be overwritten
+            with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made anew
                 _cut(self._folder / f"log.{number:010}", octets)
+                regions.keep(self._folder)
 
 
 class AtRest(Env):

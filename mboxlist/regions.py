@@ -1,4 +1,9 @@
-"""The shared memory of an environment: files, `__db.*`, that all its processes have mapped."""
+"""The shared memory of an environment: files, `__db.*`, that all its processes have mapped.
+
+The last process that leaves in order keeps it. Who comes next joins it, as those do who come while others are there,
+and need not make it and fill it. That holds only while the system runs on (a loss of power may leave anything of these
+files), and for who wants it of the same form. In every other case recovery makes it anew.
+"""
 
 import contextlib
 import ctypes
@@ -7,10 +12,11 @@ import os
 from pathlib import Path
 
 from mboxlist.disk import sync_folder
-from mboxlist.traces import CONFIG
+from mboxlist.traces import CONFIG, MEMORY
 
 LOCK_LISTS = 8209           # lists of locked pages, a prime: all are made at once, of 136 octets each, and would be as
                             # many as there may be locks
+BOOT = Path("/proc/sys/kernel/random/boot_id")      # another one after each start of the system: random(4)
 KEEP_SIZE = 1               # FALLOC_FL_KEEP_SIZE of fallocate(2)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -32,6 +38,31 @@ def configure(folder: Path) -> None:
         os.fsync(file.fileno())
     new.replace(path)
     sync_folder(folder)
+
+
+def begin(folder: Path, form: str) -> None:
+    """The first process is about to use it, of this form. Raises OSError."""
+    (folder / MEMORY).write_text(f"{form}\n")
+
+
+def keep(folder: Path) -> None:
+    """All have left it, in order. Raises OSError."""
+    form = (folder / MEMORY).read_text().partition("\n")[0]
+    (folder / MEMORY).write_text(f"{form}\n{_stamps(folder)}\n")
+
+
+def is_kept(folder: Path, form: str) -> bool:
+    """Whether it is as the last process has left it, and of this form."""
+    try:
+        return (folder / MEMORY).read_text() == f"{form}\n{_stamps(folder)}\n"
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _stamps(folder: Path) -> str:
+    found = [(path.name, path.stat()) for path in sorted(folder.glob("__db.*"))]
+    return " ".join([BOOT.read_text().strip(), *(
+        f"{name}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for name, status in found)])
 
 
 def reserve(folder: Path) -> None:

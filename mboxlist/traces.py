@@ -6,6 +6,7 @@
     suspect     what Berkeley DB has found wrong: the next start reads everything before it believes anything
     clean       sizes and times of the files after a clean end; while they are so, nobody has touched them
     unlogged    there are tables that were made without the log (`bulk`): it does not go back to their beginning
+    memory      how the shared memory was made; and after a clean end what it was then: see `regions`
     DB_CONFIG   is Berkeley DB's own: what `kv` has it read whenever it opens the environment
 
 Nothing here is needed to recover what a crash leaves; these files are hints, and only what they miss is damage.
@@ -19,8 +20,8 @@ from pathlib import Path
 from mboxlist.disk import sync_folder
 
 TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
-UNLOGGED, CONFIG = "unlogged", "DB_CONFIG"
-OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED, UNLOGGED, CONFIG)
+UNLOGGED, CONFIG, MEMORY = "unlogged", "DB_CONFIG", "memory"
+OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED, UNLOGGED, CONFIG, MEMORY)
 LOADING = ".loading"            # behind the name of a table that is being made
 _ID = slice(52, 72)             # the identity of a file in its first page
 _LONGEST = 2000                 # octets of a cause
