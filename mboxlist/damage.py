@@ -81,8 +81,9 @@ def apart(work: Callable[[], Any], folder: Path) -> Any:
             os._exit(0)
     os.close(writing)
     with open(reading, "rb") as result:
-        data = b""
-        while select.select([result], [], [], LONGEST)[0] and (more := os.read(reading, 1 << 16)):
+        data, ready = b"", select.poll()        # select(2) knows no descriptor from 1,024 on
+        ready.register(result, select.POLLIN)
+        while ready.poll(LONGEST * 1000) and (more := os.read(reading, 1 << 16)):
             data += more
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -4,6 +4,7 @@ in it or had no room."""
 import contextlib
 import errno
 import os
+import resource
 import shutil
 import signal
 from collections import Counter
@@ -295,6 +296,19 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
         volume.release()
         harm.let_go(root)
         is_whole(root, before, said)
+
+
+def test_who_has_many_files_open_mends_too(tmp_path):
+    """As a server does that meets damage while thousands are connected."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert damage.apart(lambda: {"table": "wrong"}, tmp_path) == {"table": "wrong"}
+    finally:
+        for each in held:
+            os.close(each)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_whatever_a_start_that_was_cut_off_left_of_a_table_goes(tmp_path):
