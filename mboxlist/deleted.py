@@ -3,8 +3,8 @@
 import struct
 from collections.abc import Iterator
 
+from mboxlist.btree import Table, Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Table, Txn
 from mboxlist.names import MailboxName
 
 _HEAD = struct.Struct("<IH")        # Unix time; octets of the canonical name, which follows, and then the row

@@ -22,8 +22,9 @@ from pathlib import Path
 from attrs import define, field, frozen
 from berkeleydb import db
 
+from mboxlist.btree import Table
 from mboxlist.disk import sync_folder
-from mboxlist.kv import LOG_FILE, Env, Table
+from mboxlist.kv import LOG_FILE, Env
 
 BLOCK = 1 << 20             # octets that are read at a time: a multiple of every page size
 PAGES = tuple(512 << power for power in range(8))       # sizes that there are

@@ -1,4 +1,4 @@
-"""Berkeley DB behind a small boundary: environments, tables, transactions. Only `hotcopy` imports `berkeleydb`, too.
+"""Berkeley DB behind a small boundary: environments and transactions; tables are in `btree`.
 
 Commits do not sync: whoever must answer for a change calls `Env.flush` once for all that was committed so far. Locks
 are Berkeley DB's own, so that any number of processes share an environment; a deadlock raises `Deadlock`, and the
@@ -15,14 +15,15 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from berkeleydb import db
 
 from mboxlist import regions
+from mboxlist.btree import Table, Txn
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.gate import Gate
 from mboxlist.traces import (
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
 Failure = db.DBError
-Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 
 TRIES = 50                  # how often a transaction that met a deadlock is run
 PAUSE = 0.002               # seconds, at most, before it is run again; twice as long each time where time is limited,
@@ -56,15 +56,12 @@ LOG_FILE = 16 << 20         # octets of one log file
 LATEST = 1 << 32, 0         # a place in the log that never comes
 CHECKPOINT = 16 << 10       # octets of log that a checkpoint writes, at most
 LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
-
 LOG_NAMES = 1 << 20         # octets of memory for the names of tables
 LOCKERS, TRANSACTIONS = 2000, 1000      # at once, at least
 
 KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
 
 _PARTS = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
-_RMW: int = db.DB_RMW
-_CURRENT: int = db.DB_CURRENT
 
 T = TypeVar("T")
 
@@ -190,7 +187,7 @@ class Env:
         found = self._env.log_stat()
         return int(found["cur_file"]), int(found["cur_offset"])
 
-    def every_table(self) -> "list[Table]":
+    def every_table(self) -> list[Table]:
         """Those that are open."""
         return list(self._tables)
 
@@ -203,14 +200,14 @@ class Env:
             suspect(self._folder, str(error))
         self.broken()
 
-    def table(self, name: str, *, page: int = 8192, glances: bool = False) -> "Table":
+    def table(self, name: str, *, page: int = 8192, glances: bool = False) -> Table:
         """Open the table `name`, making it if there is none; `page` is its page size in octets; `glances`: it allows
         `Table.glance`."""
         table = Table(self._handle(name, page, glances), self._break, name, glances)
         self._tables.append(table)
         return table
 
-    def exchange(self, table: "Table", file: Path) -> None:
+    def exchange(self, table: Table, file: Path) -> None:
         """Have the table be that file from now on, which was made outside of every environment, and is on disk: `bulk`.
 
         For the one process that recovers the environment, while nobody uses the table. Whoever cannot go on from the
@@ -453,160 +450,6 @@ class AtRest(Env):
         self._tables.clear()
 
 
-class Table:
-    """An ordered table of octet strings."""
-
-    __slots__ = ("_broken", "_db", "_get", "_put", "glances", "name")
-
-    def __init__(self, handle: Any, broken: Callable[[], None], name: str, glances: bool = False) -> None:
-        self.name = name
-        self.glances = glances
-        self._broken = broken
-        self.use(handle)
-
-    def use(self, handle: Any) -> None:
-        """Have everything go to this handle from now on."""
-        self._db = handle
-        self._get = handle.get          # these two are called for every record of everything
-        self._put = handle.put
-
-    def get(self, key: bytes, txn: Txn = None) -> bytes | None:
-        """The value under `key`, or None."""
-        try:
-            value: bytes | None = self._get(key, None, txn)
-        except db.DBRunRecoveryError:
-            self._broken()
-            raise
-        return value
-
-    def glance(self, key: bytes) -> bytes | None:
-        """The value under `key` as it is at this moment, committed or not. Waits for no lock.
-
-        For hints only: who acts on it looks again in a transaction.
-        """
-        try:
-            value: bytes | None = self._get(key, None, None, db.DB_READ_UNCOMMITTED)
-        except db.DBRunRecoveryError:
-            self._broken()
-            raise
-        return value
-
-    def get_to_change(self, key: bytes, txn: Txn) -> bytes | None:
-        """The value under `key`, locked for writing from now to the end of the transaction."""
-        value: bytes | None = self._get(key, None, txn, _RMW)
-        return value
-
-    def put(self, key: bytes, value: bytes, txn: Txn) -> None:
-        """Set the value under `key`."""
-        self._put(key, value, txn)
-
-    def delete(self, key: bytes, txn: Txn) -> bool:
-        """Remove `key`; whether it was there."""
-        try:
-            self._db.delete(key, txn)
-        except db.DBNotFoundError:
-            return False
-        return True
-
-    def scan(self, start: bytes = b"", end: bytes | None = None, txn: Txn = None, *, hold: bool = False
-             ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values from `start` up to, not including, `end`, in order of key.
-
-        No row stays locked once the scan has passed it, unless `hold` asks for that. Close the iterator if it is left
-        early.
-        """
-        try:
-            with closing(self._db.cursor(txn, 0 if txn is None or hold else db.DB_READ_COMMITTED)) as cursor:
-                row = cursor.set_range(start)
-                while row is not None and (end is None or row[0] < end):
-                    yield row
-                    row = cursor.next()
-        except db.DBRunRecoveryError:
-            self._broken()
-            raise
-
-    def pieces(self, most: int, txn: Txn = None) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Keys and values of all rows, in order of key, so many at a time: where there are very many it takes half the
-        time of `scan`. Within a transaction they stay as they are. Close the iterator if it is left early."""
-        try:
-            with closing(self._db.cursor(txn, 0)) as cursor:
-                following, row = cursor.next, cursor.first()
-                while row is not None:
-                    keys: list[bytes] = []
-                    values: list[bytes] = []
-                    while row is not None and len(keys) < most:
-                        keys.append(row[0])
-                        values.append(row[1])
-                        row = following()
-                    yield keys, values
-        except db.DBRunRecoveryError:
-            self._broken()
-            raise
-
-    def pick(self, keys: Sequence[bytes], txn: Txn = None) -> list[bytes | None]:
-        """The value under each of these keys, which ascend, or None: for many that lie near each other. A `get` looks
-        for each anew, which takes three times as long as the step to the next row. No row stays locked."""
-        return self._pick(keys, txn, 0 if txn is None else db.DB_READ_COMMITTED, 0)
-
-    def pick_to_change(self, keys: Sequence[bytes], txn: Txn) -> list[bytes | None]:
-        """The same; every row that was looked at is locked for writing from now to the end of the transaction."""
-        return self._pick(keys, txn, 0, _RMW)
-
-    def _pick(self, keys: Sequence[bytes], txn: Txn, isolation: int, flags: int) -> list[bytes | None]:
-        found: list[bytes | None] = []
-        take = found.append
-        try:
-            with closing(self._db.cursor(txn, isolation)) as cursor:
-                following, find = cursor.next, cursor.set_range
-                row = find(keys[0], flags) if keys else None
-                there, value = row or (b"", None)
-                for key in keys:
-                    if there < key:
-                        row = row and following(flags)
-                        if row is not None and row[0] < key:
-                            row = find(key, flags)
-                        if row is None:
-                            break               # nothing is behind it
-                        there, value = row
-                    take(value if there == key else None)
-        except db.DBRunRecoveryError:
-            self._broken()
-            raise
-        return found + [None] * (len(keys) - len(found))
-
-    def revise(self, keys: Iterable[bytes], new: Callable[[bytes, bytes | None], bytes | None], txn: Txn) -> None:
-        """Of each of these keys have the value that `new` makes of the key and the value that is there (None: none).
-        With None what is there goes; the same object stays. A key under which there is nothing gets nothing.
-
-        Every row that was looked at is locked for writing from now to the end of the transaction. A `put` would look
-        for its row once more.
-        """
-        with closing(self._db.cursor(txn)) as cursor:
-            find, put, delete = cursor.set, cursor.put, cursor.delete
-            for key in keys:
-                row = find(key, _RMW)
-                old = row and row[1]
-                value = new(key, old)
-                if row is None or value is old:
-                    continue
-                if value is None:
-                    delete()
-                else:
-                    put(key, value, _CURRENT)
-
-    def scan_to_change(self, start: bytes, end: bytes, txn: Txn) -> Iterator[tuple[bytes, bytes]]:
-        """The same; every row that was looked at is locked for writing from now to the end of the transaction."""
-        with closing(self._db.cursor(txn)) as cursor:
-            row = cursor.set_range(start, _RMW)
-            while row is not None and row[0] < end:
-                yield row
-                row = cursor.next(_RMW)
-
-    def close(self) -> None:
-        """Let go of the table."""
-        self._db.close()
-
-
 def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None, reads: bool = False) -> T:
     """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once.
 
@@ -643,20 +486,6 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
                 raise
             return result
     raise AssertionError("unreachable")
-
-
-def salvage(file: Path) -> Generator[tuple[bytes, bytes], None, None]:
-    """The rows of a table that has lost its environment, in order, as far as they can be read. Raises Failure."""
-    handle = db.DB()
-    try:
-        handle.open(str(file), dbtype=db.DB_BTREE, flags=db.DB_RDONLY)
-        with closing(handle.cursor()) as cursor:
-            row = cursor.first()
-            while row is not None:
-                yield row
-                row = cursor.next()
-    finally:
-        handle.close()
 
 
 def _cut(log: Path, octets: int) -> None:

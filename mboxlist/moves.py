@@ -10,8 +10,8 @@ from enum import Enum
 
 from attrs import frozen
 
+from mboxlist.btree import Table, Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Table, Txn
 from mboxlist.names import MailboxName
 
 

@@ -8,8 +8,8 @@ import struct
 import time
 from collections.abc import Iterable, Iterator
 
+from mboxlist.btree import Table, Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Table, Txn
 
 _SINCE = struct.Struct(">I")
 _COMPLETE = bytes(4)                # the key of a row that is there when all that is pending is on record

@@ -7,8 +7,8 @@ transaction that writes the row of the mailbox (`MailboxList.write`).
 from collections.abc import Iterable, Iterator
 
 from mboxlist.acl import NEGATIVE
+from mboxlist.btree import Table, Txn
 from mboxlist.entry import MailboxEntry
-from mboxlist.kv import Table, Txn
 from mboxlist.names import MailboxName
 
 LOOKUP = "l"

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import cast
 
 from mboxlist.annotations import Annotations
+from mboxlist.btree import Txn
 from mboxlist.deleted import DeletedMailboxes
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.former import Former
 from mboxlist.gate import Gate
-from mboxlist.kv import Env, Txn, transact
+from mboxlist.kv import Env, transact
 from mboxlist.moves import Moves
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
 from mboxlist.pending import Pending

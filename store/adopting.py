@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from store.filling import HIGHEST
 from store.mailbox import before_skip
 from store.problems import problems

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.moves import Phase
 from store import quotaroots, removal
 from store.mailbox import MailboxState, at_rest, is_moving

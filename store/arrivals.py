@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from attrs import define
 
+from mboxlist.btree import Table, Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Table, Txn
 
 PIECE = 500                 # rows that are looked at together, and forgotten in one transaction
 _UNTIL = struct.Struct("<I")

@@ -7,7 +7,8 @@ or in files, cannot be held still: there a finding must be the same before and a
 
 from collections.abc import Iterator
 
-from mboxlist.kv import Txn, transact
+from mboxlist.btree import Txn
+from mboxlist.kv import transact
 from store.checks import agreement, copies, mailboxes, messages
 from store.findings import Finding
 from store.partition import Partition

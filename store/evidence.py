@@ -12,8 +12,8 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Txn
 from store.index import CHUNK, ROW, chunk_key, chunk_of_key
 from store.partition import Partition
 from store.records import Owned, are_sound, every_reference, sound

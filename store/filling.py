@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from attrs import define, evolve, field, frozen
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Failure, Txn, transact
+from mboxlist.kv import Failure, transact
 from mboxlist.names import MailboxName
 from mboxlist.table import MailboxList
 from store import quotaroots, removal

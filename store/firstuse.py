@@ -6,8 +6,9 @@ INBOX comes last: who has one is no new user, and gets nothing more. So what a c
 import logging
 from typing import TYPE_CHECKING
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.names import INBOX, MailboxName
 from store import portable
 from store.accounts.base import Account

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from attrs import asdict, evolve, field, frozen
 
 from mboxlist.acl import NEGATIVE
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError

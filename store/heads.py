@@ -21,7 +21,7 @@ from store.errors import Problem, StoreError
 from store.index import Rows
 
 if TYPE_CHECKING:                   # who only looks at records needs no database
-    from mboxlist.kv import Table, Txn
+    from mboxlist.btree import Table, Txn
 
 LOST = (1 << 32) - 1        # a number that is never given
 UNKNOWN = -1 << 40          # stands for the octets of fields that are lost; no sum with it is the size of a message

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from mboxlist.kv import Txn
+from mboxlist.btree import Txn
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 

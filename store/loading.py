@@ -10,8 +10,9 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from store.cache import CachedMessage
 from store.index import CHUNK, Rows
 from store.mailbox import MailboxState

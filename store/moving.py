@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from attrs import define, evolve, field, frozen
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.names import INBOX, MailboxName
 from store import portable, removal
 from store.accounts.builtin import BuiltinDirectory

@@ -21,10 +21,11 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from mboxlist.btree import Txn
 from mboxlist.disk import is_disk_full, sync_folder
 from mboxlist.entry import MailboxId
 from mboxlist.gate import Gate, HeldStill
-from mboxlist.kv import Deadlock, Env, Failure, Txn, transact
+from mboxlist.kv import Deadlock, Env, Failure, transact
 from mboxlist.traces import mark_clean
 from store.arrivals import Arrivals
 from store.cache import CachedMessage, are_sound, render

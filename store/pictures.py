@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from attrs import evolve
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from store.copies import LARGE, Copy, Pieces, Records, Shelf
 from store.errors import StoreError
 from store.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from attrs import define, field, frozen
 
+from mboxlist.btree import Txn
 from mboxlist.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Failure, Txn, transact
+from mboxlist.kv import Failure, transact
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
 from store import idxfile
 from store.errors import Problem, StoreError

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from attrs import evolve, frozen
 
-from mboxlist.kv import Table, Txn
+from mboxlist.btree import Table, Txn
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.errors import Problem, StoreError
 from store.settings import Settings
@@ -134,7 +134,7 @@ class QuotaTable:
         return QuotaUse.from_bytes(data) if data is not None else _unused(root)
 
     def glance(self, root: str) -> QuotaUse:
-        """The same as it is at this moment (see `kv.Table.glance`)."""
+        """The same as it is at this moment (see `btree.Table.glance`)."""
         data = self._table.glance(self._key(root))
         return QuotaUse.from_bytes(data) if data is not None else _unused(root)
 

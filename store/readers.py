@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from mboxlist.btree import Table, Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Table, Txn
 from store.errors import Problem, StoreError
 from store.index import CHUNK, OWN, Rows
 

@@ -21,8 +21,9 @@ import numpy as np
 from attrs import define, evolve, field
 
 from mboxlist.acl import AclProblem, parse_identifier, parse_rights
+from mboxlist.btree import Txn, salvage
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Failure, Txn, salvage, transact
+from mboxlist.kv import Failure, transact
 from mboxlist.names import PUBLIC, SEPARATOR, NameProblem, legal_owner
 from mboxlist.table import MailboxList
 from store import idxfile, portable

@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Txn
 from store.index import CHUNK, ROW, TRAILER, Rows, chunk_of_key, is_whole, join
 from store.partition import Partition
 

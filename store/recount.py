@@ -9,8 +9,9 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 from store.evidence import Counts, broken_chunks

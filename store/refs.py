@@ -22,7 +22,7 @@ from store.errors import Problem, StoreError
 from store.index import Rows
 
 if TYPE_CHECKING:                   # who only counts needs no database
-    from mboxlist.kv import Table, Txn
+    from mboxlist.btree import Table, Txn
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class References:
         return said
 
     def glance(self, mid: bytes) -> MessageRecord | None:
-        """The record as it is at this moment (see `kv.Table.glance`)."""
+        """The record as it is at this moment (see `btree.Table.glance`)."""
         data = self.messages.glance(mid)
         return self._record(mid, data) if data is not None else None
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from attrs import define, frozen
 
-from mboxlist.kv import Txn, transact
+from mboxlist.btree import Txn
+from mboxlist.kv import transact
 from store.messagefiles import SPARE
 from store.partition import Partition
 from store.refs import MessageRecord

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.names import MailboxName
 from store import idxfile, portable
 from store.accounts.builtin import User

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from attrs import evolve, frozen
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Failure, Txn, transact
+from mboxlist.kv import Failure, transact
 from mboxlist.names import MailboxName
 from store import quotaroots
 from store.errors import Problem, StoreError

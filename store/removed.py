@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 import numpy as np
 from attrs import frozen
 
+from mboxlist.btree import Table, Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Table, Txn
 from store.index import ROW, Rows, take
 from store.refs import References, tally
 

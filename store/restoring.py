@@ -25,10 +25,11 @@ from pathlib import Path
 from attrs import define, evolve, field, frozen
 
 from mboxlist import hotcopy
+from mboxlist.btree import Table, Txn, salvage
 from mboxlist.disk import sync_folder
 from mboxlist.entry import MailboxId
 from mboxlist.hotcopy import Logs, log_number
-from mboxlist.kv import KEPT_LOG, Env, Failure, Table, Txn, salvage, transact
+from mboxlist.kv import KEPT_LOG, Env, Failure, transact
 from mboxlist.table import LAST_IDENTITY, MailboxList
 from store import idxfile, snapshots
 from store.errors import Problem, StoreError

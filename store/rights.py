@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from attrs import evolve
 
 from mboxlist import acl
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.names import SEPARATOR, MailboxName
 from store.accounts.base import NO_USER_ID
 from store.errors import Problem, StoreError

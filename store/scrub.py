@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
 
-from mboxlist.kv import Txn, transact
+from mboxlist.btree import Txn
+from mboxlist.kv import transact
 from store.errors import Problem, StoreError
 from store.findings import Finding
 from store.messagefiles import MID_OCTETS

@@ -13,10 +13,11 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from mboxlist.btree import Txn
 from mboxlist.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.gate import Gate
-from mboxlist.kv import Failure, NeedsRecovery, Txn, transact
+from mboxlist.kv import Failure, NeedsRecovery, transact
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
 from mboxlist.traces import mark_clean

@@ -12,7 +12,8 @@ from contextlib import closing
 from pathlib import Path
 
 from mboxlist import traces
-from mboxlist.kv import Deadlock, Env, Failure, salvage, transact
+from mboxlist.btree import salvage
+from mboxlist.kv import Deadlock, Env, Failure, transact
 from store.figures import charge_of
 from store.presence import Presence
 from store.quota import DOMAIN, QuotaUse, root_key

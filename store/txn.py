@@ -12,8 +12,8 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Txn
 from store.errors import Problem, StoreError
 from store.index import CHUNK, Rows, chunk_key, encode, extend, octets_of, take, with_trailer
 from store.mailbox import UNLISTED, MailboxState, arrived

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from attrs import define, evolve
 
+from mboxlist.btree import Table, Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Table, Txn
 from store.errors import Problem, StoreError
 from store.index import Rows
 

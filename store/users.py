@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_owner
 from store import quotaroots
 from store.accounts.base import Status

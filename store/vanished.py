@@ -11,8 +11,8 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from mboxlist.btree import Table, Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Table, Txn
 from store.mailbox import MailboxState
 
 LIMIT = 256 << 10           # octets of a mailbox's log; past it the older half goes

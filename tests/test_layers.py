@@ -23,7 +23,8 @@ BELOW = {
 # Outside libraries, and where they may be imported: folders (with a slash at the end) and files.
 PLACES = {
     "attrs": ("",),
-    "berkeleydb": ("mboxlist/bulk.py", "mboxlist/damage.py", "mboxlist/hotcopy.py", "mboxlist/kv.py"),
+    "berkeleydb": ("mboxlist/btree.py", "mboxlist/bulk.py", "mboxlist/damage.py", "mboxlist/hotcopy.py",
+                   "mboxlist/kv.py"),
     "cryptography": ("store/accounts/tokens.py", "tools/binding.py", "tools/tls.py"),
     "idna": ("store/accounts/addresses.py",),
     "jinja2": ("tools/spark/report_page.py",),
@@ -93,7 +94,7 @@ def test_every_package_is_there() -> None:
     ("imap/session.py", "import twisted.internet",
      "imap/session.py:1: twisted belongs in imap/protocol.py, pop3/protocol.py, lmtp/protocol.py, store/net/, tools/"),
     ("store/store.py", "from berkeleydb import db",
-     "store/store.py:1: berkeleydb belongs in mboxlist/bulk.py, "
+     "store/store.py:1: berkeleydb belongs in mboxlist/btree.py, mboxlist/bulk.py, "
      "mboxlist/damage.py, mboxlist/hotcopy.py, mboxlist/kv.py"),
     ("pop3/maildrop.py", "import numpy as np",
      "pop3/maildrop.py:1: numpy belongs in mboxlist/pages.py, store/, imap/, tools/spark/"),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
-from mboxlist.kv import Txn, transact
+from mboxlist.btree import Txn
+from mboxlist.kv import transact
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.table import MailboxNames
 from store.accounts.addresses import canonical, canonical_domain

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from mboxlist.btree import Txn
 from mboxlist.gate import HeldStill
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.table import MailboxNames
 from store.accounts.addresses import canonical_domain
 from store.accounts.base import NO_USER_ID

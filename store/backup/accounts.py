@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from mboxlist.kv import Txn, transact
+from mboxlist.btree import Txn
+from mboxlist.kv import transact
 from mboxlist.names import NameProblem, legal_owner
 from store.accounts.builtin import BuiltinDirectory, User
 from store.backup.archive import SMALL

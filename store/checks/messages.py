@@ -7,8 +7,8 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Txn
 from store.findings import RECONSTRUCT, RESTART, RESTORE, Finding
 from store.index import Rows
 from store.partition import Partition

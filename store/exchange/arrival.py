@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from attrs import define, evolve, field
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.moves import Move, Phase, Planned
 from mboxlist.names import MailboxName, NameProblem
 from store import hosting, removal

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.moves import Move, Phase
 from mboxlist.names import NameProblem, legal_owner
 from store import hosting, partitions, portable

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from attrs import asdict, define, evolve, field, frozen
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.moves import Move, Phase
 from store import hosting, portable
 from store.agreeing import hold, moves_no_more

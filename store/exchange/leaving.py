@@ -34,8 +34,9 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
+from mboxlist.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from mboxlist.moves import Move, Phase
 from store import hosting, portable, removal
 from store.errors import Problem, StoreError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist import kv, traces
+from mboxlist import btree, kv, traces
 from mboxlist.bulk import Load
 from mboxlist.kv import Env, transact
 from mboxlist.pages import bad_pages
@@ -90,7 +90,7 @@ def test_the_log_alone_does_not_count_as_all_there_was(tmp_path):
     (aside / traces.TABLES).unlink()
     (tmp_path / "env/b.db.loading").touch()
     assert "from the beginning" not in mend(tmp_path / "env", aside).source
-    assert dict(kv.salvage(tmp_path / "env/a.db")) == ROWS
+    assert dict(btree.salvage(tmp_path / "env/a.db")) == ROWS
     assert not (tmp_path / "env/b.db.loading").exists()         # which an earlier start had left
 
 

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from mboxlist import hotcopy, kv
+from mboxlist.btree import salvage
 from mboxlist.hotcopy import Copying, add_logs, fill, log_name
-from mboxlist.kv import Env, salvage, transact
+from mboxlist.kv import Env, transact
 
 ROUNDS = int(os.environ.get("HOT_COPIES", "2"))
 

@@ -56,8 +56,8 @@ def test_nothing_is_written_while_it_is_held_still(store):
 
 def test_the_databases_are_whole_without_their_logs(store, tmp_path):
     """Everything is in the pages: they need no recovery."""
+    from mboxlist.btree import salvage
     from mboxlist.hotcopy import faults
-    from mboxlist.kv import salvage
     for number in range(30):
         deliver(store, b"Subject: %d\r\n\r\nx\r\n" % number, ALICE)
     folder = store.partitions["primary"].folder / "index"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.kv import Deadlock, Env, Failure, Txn
+from mboxlist.btree import Txn
+from mboxlist.kv import Deadlock, Env, Failure
 from mboxlist.names import MailboxName
 from store import adopting, forgotten, moving, partitions, removal, rights, unfinished, users
 from store.accounts.base import Account, Status

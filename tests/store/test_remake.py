@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mboxlist import damage, pages
-from mboxlist.kv import salvage
+from mboxlist.btree import salvage
 from mboxlist.names import MailboxName
 from store import claims, knownfiles, portable, recount, refill, remains, uidls
 from store.check import check

@@ -27,7 +27,8 @@ from typing import Any
 
 from attrs import frozen
 
-from mboxlist.kv import Env, Table
+from mboxlist.btree import Table
+from mboxlist.kv import Env
 from store.check import check
 from store.settings import Settings
 from store.store import Store

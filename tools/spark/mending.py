@@ -11,8 +11,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from mboxlist.btree import Txn
 from mboxlist.disk import sync_folder
-from mboxlist.kv import Txn, transact
+from mboxlist.kv import transact
 from store import portable
 from store.partition import Partition
 from store.portable import right_place, whereabouts

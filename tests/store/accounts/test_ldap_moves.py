@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import Txn, transact
+from mboxlist.btree import Txn
+from mboxlist.kv import transact
 from mboxlist.moves import Move, Phase
 from store.accounts.base import Status
 from store.accounts.ldap import LdapDirectory
