@@ -338,11 +338,26 @@ class Restoring:
             self._make(contents.partition, target, new, left)
 
     def _look(self, rows: Rows, target: MailboxName, entry: MailboxEntry | None) -> None:
-        self.done.mailboxes += entry is None
-        if entry is not None and not (self.choice.over or self.choice.into):
-            self._tell(f"{target}: it is there (--over adds what is missing, --into restores it beside)")
-        else:
+        if entry is None:
+            self.done.mailboxes += 1
             self.done.messages += len(rows)
+            return
+        there, wanted = self.store.open_mailbox(entry).rows.copy(), rows.copy()
+        there["head"] = wanted["head"] = 0              # of other tables
+        missing = self._lacks(target, there, wanted)
+        if self.choice.over or self.choice.into:
+            self.done.there += len(rows) - missing
+            self.done.messages += missing
+
+    def _lacks(self, name: MailboxName, there: Rows, wanted: Rows) -> int:
+        """How many of the archive's records a mailbox lacks that is there."""
+        missing = int(np.count_nonzero(lacking(there, wanted)))
+        if not (self.choice.over or self.choice.into):
+            self.done.there += len(wanted) - missing
+            if missing:
+                self._tell(f"{name}: it is there, and lacks {missing} messages of the archive (--over adds them, "
+                           "--into restores it beside)")
+        return missing
 
     def _add(self, contents: Contents, entry: MailboxEntry, rows: Rows, left: Remains) -> None:
         assert left.head is not None
@@ -350,11 +365,7 @@ class Restoring:
         if partition is not contents.partition:
             rows, = carry_rows(Carrier(contents.partition, partition, contents.side_by_side), [rows])
         if not (self.choice.over or self.choice.into):
-            missing = int(np.count_nonzero(lacking(self.store.open_mailbox(entry).rows, rows)))
-            self.done.there += len(rows) - missing
-            if missing:
-                self._tell(f"{entry.name}: it is there, and lacks {missing} messages of the archive (--over adds them, "
-                           "--into restores it beside)")
+            self._lacks(entry.name, self.store.open_mailbox(entry).rows, rows)
             return
         added = add(partition, entry, rows, left.head.keywords, own=_own(left), uidls=left.uidls)
         self.store.news.tell([entry.id])

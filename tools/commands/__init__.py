@@ -58,12 +58,14 @@ class Invocation:
         finally:
             found.close()
 
-    def confirm(self, question: str) -> None:
-        """Ask, unless --yes was given. Raises Failure for a no, and where nobody is there to answer."""
+    def confirm(self, question: str, *, final: bool = True) -> None:
+        """Ask, unless --yes was given; `final`: what is done cannot be undone. Raises Failure for a no, and where
+        nobody is there to answer."""
         if self.arguments.yes:
             return
         if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise Failure("nothing was changed: this cannot be undone, and nobody is there to be asked; use --yes")
+            why = "this cannot be undone, and nobody" if final else "nobody"
+            raise Failure(f"nothing was changed: {why} is there to be asked; use --yes")
         print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise Failure("nothing was changed", 1)

@@ -73,7 +73,7 @@ def connections(invocation: Invocation) -> int:
         _print(rows, json=arguments.json)
         return 0
     if rows:
-        invocation.confirm(f"End {len(rows)} connections?")
+        invocation.confirm(f"End {len(rows)} connections?", final=False)
     ended = _end(invocation, rows)
     if arguments.json:
         print_json({"ended": ended})

@@ -127,5 +127,6 @@ def delete(invocation: Invocation) -> int:
     with invocation.store() as store:
         user = owner(store, arguments.user)
         names = {text: mailbox_name(user, text) for text in arguments.mailboxes}
-        invocation.confirm(f"Delete {', '.join(arguments.mailboxes)} of {user or PUBLIC} with all messages?")
+        question = f"Delete {', '.join(arguments.mailboxes)} of {user or PUBLIC} with all messages?"
+        invocation.confirm(question, final=False)
         return each(arguments.mailboxes, lambda text: store.delete_mailbox(names[text]))

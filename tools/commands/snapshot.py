@@ -199,7 +199,7 @@ def restore(invocation: Invocation) -> int:
     if not arguments.dry_run:
         what = "exactly" if arguments.exact else f"and its logs up to {when(arguments.until)}" if arguments.until else \
             "and all its logs"
-        invocation.confirm(f"Put back the snapshot {chosen.name} {what}?")
+        invocation.confirm(f"Put back the snapshot {chosen.name} {what}?", final=False)
     with _progress() as progress:
         done = restoring.restore(root, settings, chosen, exact=arguments.exact, until=arguments.until,
                                  dry_run=arguments.dry_run, progress=progress)

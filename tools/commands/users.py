@@ -307,7 +307,7 @@ def remove_users(invocation: Invocation) -> int:
         if not invocation.arguments.now:
             for user in users:
                 _require_ours(store, user)
-        invocation.confirm(f"Remove {', '.join(users)} and all their mail?")
+        invocation.confirm(f"Remove {', '.join(users)} and all their mail?", final=invocation.arguments.now)
         work = forget_user if invocation.arguments.now else remove_user
         return each(users, lambda user: work(store, _own_name(store, user)))
 

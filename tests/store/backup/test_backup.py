@@ -343,8 +343,23 @@ def test_a_dry_run_changes_nothing(full: Store, empty: Store, tmp_path: Path) ->
     done = restored(empty, path, dry_run=True)
     assert (done.mailboxes, done.messages, done.findings) == (4, 91, [])
     assert facts(empty) == {} and users(empty)[0] == {} and files(empty) == 0
-    findings = restored(full, path, dry_run=True).findings
-    assert f"{INBOX}: it is there (--over adds what is missing, --into restores it beside)" in findings
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_dry_run_says_what_a_restore_does(full: Store, tmp_path: Path, over: bool) -> None:
+    """Also of mailboxes that are there, whole or not."""
+    path = tmp_path / "archive"
+    written(full, path)
+    said = restored(full, path, dry_run=True, over=over)
+    assert (said.mailboxes, said.messages, said.findings) == (0, 0, []) and said.there > 0
+    expunge_some(full, INBOX, [1, 2, 3])
+    said, before = restored(full, path, dry_run=True, over=over), facts(full)
+    assert facts(full) == before
+    done = restored(full, path, over=over)
+    assert (said.mailboxes, said.messages, said.there, said.findings) == (
+        done.mailboxes, done.messages, done.there, done.findings)
+    assert said.messages == (3 if over else 0)
+    assert [finding.partition(":")[0] for finding in said.findings] == ([] if over else [INBOX])
 
 
 def test_a_mailbox_that_changes_while_it_is_written(full: Store, empty: Store, tmp_path: Path,
