@@ -33,7 +33,8 @@ BATCH = 2000                # message files that the purge removes together: the
 LOCKED = 64                 # while they go their rows are locked, so many at a time, and for
 HELD = 0.02                 # so many seconds,
 FORGOTTEN = 256             # and their records leave in transactions of so many
-FORGET = 1000               # records that are forgotten in one transaction, if they were not expunged in one
+FORGET = 1000               # records that are forgotten in one transaction, if they were not expunged in one;
+LARGE = 5000                # of one with more than these, not all at once: a delivery may wait for their rows
 
 Due = tuple[int, bytes]     # a message file on the purge list: when its last reference went, and the digest
 
@@ -66,8 +67,7 @@ def take_out(txn: WriteTxn, mailbox: MailboxId, state: MailboxState, gone: Rows,
     """Take records out of their mailbox, and give back the quota. With `release` they are kept for `undelete`, and
     their references with them; else these are the caller's.
 
-    `same_modseq` says that this transaction has already given the mailbox a
-    new HIGHESTMODSEQ.
+    `same_modseq` says that this transaction has already given the mailbox a new HIGHESTMODSEQ.
     """
     if not len(gone):
         return []
@@ -116,9 +116,10 @@ class Batch:
 
 @frozen
 class Expunges:
-    """Those that are forgotten together: keys of `removed`."""
+    """Those that are forgotten together: keys of `removed`; and which of them have many records."""
 
     keys: tuple[bytes, ...]
+    large: tuple[bytes, ...] = ()
 
     def __str__(self) -> str:
         return f"{len(self.keys)} expunges"
@@ -169,21 +170,24 @@ def last_due(partition: Partition, now: float) -> int:
 
 def expunges(partition: Partition, until: int) -> Iterator[Expunges]:
     """What was expunged up to that Unix time, some at a time. No transaction is open while the caller has its turn."""
-    keys = [b""]
-    while keys:
-        last, keys, records = keys[-1], [], 0
+    sizes = {b"": 0}
+    while sizes:
+        last, sizes, records = next(reversed(sizes)), {}, 0
         with closing(partition.removed.all(until, after=last)) as items:
             for item in items:
-                keys.append(item.key)
+                sizes[item.key] = len(item.rows)
                 records += len(item.rows)
                 if records >= FORGET:
                     break
-        if keys:
-            yield Expunges(tuple(keys))
+        if sizes:
+            yield Expunges(tuple(sizes), tuple(key for key, size in sizes.items() if size > LARGE))
 
 
 def forget(partition: Partition, some: Expunges) -> int:
     """Have these brought back no more; how many they are."""
+    for key in some.large:
+        while transact(partition.env, lambda txn, key=key: partition.removed.shorten(key, LARGE, txn)):  # type: ignore[misc]
+            pass
     transact(partition.env, lambda txn: partition.removed.forget(some.keys, txn))
     return len(some.keys)
 

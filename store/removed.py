@@ -131,6 +131,18 @@ class Removed:
             self.replace(item, take(item.rows, np.flatnonzero(left)), txn)
         return len(gone)
 
+    def shorten(self, key: bytes, most: int, txn: Txn) -> bool:
+        """Have the first records of an item brought back no more: so many, or an eighth of them, since the others are
+        written anew. Whether it has more than so many left."""
+        item = self.find_to_change(key, txn)
+        if item is None or len(item.rows) <= most:
+            return False
+        count = max(most, len(item.rows) // 8)
+        if item.held:
+            self._refs.release_all(tally(item.mailbox, item.rows[:count]), item.when, txn)
+        self.replace(item, item.rows[count:], txn)
+        return len(item.rows) - count > most
+
     def forget(self, keys: Iterable[bytes], txn: Txn) -> None:
         """These items can be brought back no more; their references are given back as of the time of the expunge."""
         for key in keys:

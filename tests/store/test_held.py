@@ -164,6 +164,40 @@ def test_many_expunges_are_forgotten_some_at_a_time(store, monkeypatch):
     assert purge(store.partitions["primary"], late(store)) == 10 and files(store) == 0
 
 
+def test_a_large_expunge_is_forgotten_in_pieces_and_agrees_after_each(store, monkeypatch):
+    monkeypatch.setattr("store.expunge.LARGE", 3)
+    for number in range(24):
+        deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number % 18), "user/alice/INBOX")
+    entry, partition = store.entry(MailboxName("alice", "INBOX")), store.partitions["primary"]
+    remove(store, entry, range(1, 24))
+    steps, real = [], partition.refs.release_all
+
+    def release_all(tallies, when, txn):
+        steps.append(sum(count for _, count, _ in tallies))
+        real(tallies, when, txn)
+
+    monkeypatch.setattr(partition.refs, "release_all", release_all)
+    some, = expunges(partition, int(late(store)))
+    assert len(some.large) == 1
+    while transact(partition.env, lambda txn: partition.removed.shorten(some.large[0], 3, txn)):
+        assert check(store) == []
+    assert max(steps) <= 4 and sum(steps) == 23 - len(partition.removed.rows(some.large[0]))
+    assert let_go(store, late(store)) == 1 and sum(steps) == 23
+    assert purge(partition, late(store)) == 23 and files(store) == 1
+
+
+def test_a_large_expunge_goes_with_the_others(store, monkeypatch):
+    monkeypatch.setattr("store.expunge.LARGE", 3)
+    for number in range(12):
+        deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX")
+    entry = store.entry(MailboxName("alice", "INBOX"))
+    for uids in ([1], [2, 3, 4, 5, 6, 7, 8, 9], [10]):
+        remove(store, entry, uids)
+    assert let_go(store, late(store)) == 3
+    assert not list(store.partitions["primary"].removed.all())
+    assert purge(store.partitions["primary"], late(store)) == 10 and files(store) == 2
+
+
 def test_keywords_that_are_longer_than_anybody_would_have_them(store, inbox):
     partition = store.partitions["primary"]
     item = (1, inbox.id, 2)
