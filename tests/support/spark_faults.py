@@ -37,7 +37,8 @@ class Planter:
         self.store = store
         self.partition: Partition = store.partitions["primary"]
         self.chance = random.Random(seed)
-        known = {mid: record for mid, record in self.partition.refs.all() if record.references}
+        held = self.partition.removed.counts()
+        known = {mid: record for mid, record in self.partition.refs.all() if record.references > held[mid]}
         self.records = known
         self.messages = sorted(known)
         self.chance.shuffle(self.messages)

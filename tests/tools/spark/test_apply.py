@@ -30,7 +30,7 @@ from store.txn import state_key
 from store.userarea import place
 from store.values import FlagAction, Flags
 from tests.support.stores import SMALL, deliver, make_store
-from tests.support.whole import TRACE, USERS, everything, lose_databases, random_store
+from tests.support.whole import TRACE, USERS, everything, lose_databases, random_store, unused
 from tools.spark import apply
 from tools.spark.apply import SCRATCH, apply_down, is_down
 from tools.spark.generate import Shape, generate
@@ -105,7 +105,7 @@ def test_after_a_stop_anywhere_it_goes_on(tmp_path, monkeypatch, seed):
     store = random_store(root, seed)
     write_changed(store)
     before = everything(store)
-    strangers = {mid.hex() for mid, record in store.partitions["primary"].refs.all() if not record.references}
+    strangers = unused(store.partitions["primary"])
     store.close()
     lose_databases(root)
     plan = planned(root, tmp_path / "plan")
