@@ -274,17 +274,22 @@ def _wrong_uses(partition: Partition, txn: Txn) -> Iterator[tuple[str, int, int]
 # Message files
 
 def recount_references(partition: Partition) -> list[Correction]:
-    """Correct the counts of references and their check values; nothing while a chunk is damaged.
+    """Correct the counts of references and their check values; nothing while a chunk is damaged. What was expunged and
+    cannot be read is let go of.
 
     A message whose last record was lost stays, and does not wait for the purge.
     """
+    done = []
+    if unreadable := partition.removed.unreadable():
+        transact(partition.env, lambda txn: partition.removed.discard(unreadable, txn))
+        done.append(Correction(f"{len(unreadable)} expunges could not be read", f"removed.db of {partition.name}"))
     try:
         counts = Counts.of(every_reference(partition, usable=_usable))
         if not any(True for _ in counts.differing(partition)) and counts.known.all():
-            return []
-        return transact(partition.env, lambda txn: list(_correct_references(partition, txn)))
+            return done
+        return done + transact(partition.env, lambda txn: list(_correct_references(partition, txn)))
     except _Broken:
-        return []
+        return done
 
 
 def _usable(mailbox: MailboxId, number: int, value: bytes) -> bool:

@@ -41,14 +41,18 @@ def key_of(when: int, mailbox: MailboxId, modseq: int) -> bytes:
     return _KEY.pack(when, mailbox, modseq)
 
 
-def _expunged(key: bytes, data: bytes) -> Expunged:
-    when, mailbox, _ = _KEY.unpack(key)
-    (octets,), held, head = _OLD.unpack_from(data), False, _OLD.size
-    if octets == _NEW:
-        (_, held, octets), head = _HEAD.unpack_from(data), _HEAD.size
-    names = data[head:head + octets].decode()
-    return Expunged(key, when, mailbox, tuple(names.split(" ")) if names else (),
-                    np.frombuffer(data, ROW, offset=head + octets), held)
+def _expunged(key: bytes, data: bytes) -> Expunged | None:
+    """None for what cannot be read."""
+    try:
+        when, mailbox, _ = _KEY.unpack(key)
+        (octets,), held, head = _OLD.unpack_from(data), False, _OLD.size
+        if octets == _NEW:
+            (_, held, octets), head = _HEAD.unpack_from(data), _HEAD.size
+        names = data[head:head + octets].decode()
+        rows = np.frombuffer(data, ROW, offset=head + octets)
+    except (struct.error, ValueError):
+        return None
+    return Expunged(key, when, mailbox, tuple(names.split(" ")) if names else (), rows, held)
 
 
 class Removed:
@@ -84,7 +88,7 @@ class Removed:
                 self.replace(item, rows, txn)
 
     def find_to_change(self, key: bytes, txn: Txn) -> Expunged | None:
-        """An item, locked to the end of the transaction."""
+        """An item that can be read, locked to the end of the transaction."""
         data = self._table.get_to_change(key, txn)
         return None if data is None else _expunged(key, data)
 
@@ -95,15 +99,27 @@ class Removed:
     def rows(self, key: bytes) -> Rows:
         """The records of an item; none when it is not there."""
         data = self._table.get(key)
-        return np.empty(0, ROW) if data is None else _expunged(key, data).rows
+        item = None if data is None else _expunged(key, data)
+        return np.empty(0, ROW) if item is None else item.rows
 
     def all(self, until: int | None = None, txn: Txn = None, *, since: int = 0, after: bytes = b""
             ) -> Generator[Expunged, None, None]:
         """What was expunged from one Unix time up to another, or everything, or what comes behind that key; the oldest
-        first."""
+        first. What cannot be read is passed over: the check says so, and a recount lets go of it."""
         end = None if until is None else _KEY.pack(until + 1, 0, 0)
         for key, data in self._table.scan(after + b"\0" if after else _KEY.pack(since, 0, 0), end, txn):
-            yield _expunged(key, data)
+            item = _expunged(key, data)
+            if item is not None:
+                yield item
+
+    def unreadable(self, txn: Txn = None) -> list[bytes]:
+        """The keys of the items that cannot be read."""
+        return [key for key, data in self._table.scan(txn=txn) if _expunged(key, data) is None]
+
+    def discard(self, keys: Iterable[bytes], txn: Txn) -> None:
+        """Have these items no more, whatever was in them. The references of their records are the caller's."""
+        for key in keys:
+            self._table.delete(key, txn)
 
     def held(self, txn: Txn = None, until: int | None = None) -> Iterator[Expunged]:
         """The items whose records are counted."""

@@ -1,6 +1,5 @@
 """The mailboxes of a partition: figures, records, what was expunged, readers' own flags; and quota roots."""
 
-import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -136,15 +135,15 @@ def _removed(partition: Partition, messages: Messages, txn: Txn
              ) -> tuple[dict[int, NDArray[np.uint32]], list[Finding]]:
     """The UIDs of each mailbox that can be brought back. Their references are counted in `messages`."""
     found: dict[int, list[NDArray[np.uint32]]] = {}
-    try:
-        for item in partition.removed.all(txn=txn):
-            found.setdefault(item.mailbox, []).append(item.rows["uid"])
-            if item.held:
-                messages.count(MailboxId(item.mailbox), item.rows, sure=True, held=True)
-    except (ValueError, struct.error):
+    for item in partition.removed.all(txn=txn):
+        found.setdefault(item.mailbox, []).append(item.rows["uid"])
+        if item.held:
+            messages.count(MailboxId(item.mailbox), item.rows, sure=True, held=True)
+    findings = []
+    if partition.removed.unreadable(txn):
         messages.sure = False
-        return {}, [Finding("what was expunged cannot be read", f"removed.db of {partition.name}", RECONSTRUCT)]
-    return {mailbox: np.concatenate(uids) for mailbox, uids in found.items()}, []
+        findings.append(Finding("what was expunged cannot be read", f"removed.db of {partition.name}", RECONSTRUCT))
+    return {mailbox: np.concatenate(uids) for mailbox, uids in found.items()}, findings
 
 
 def _look_at_removed(uids: NDArray[np.uint32], state: MailboxState, rows: Rows, where: str) -> Iterator[Finding]:

@@ -10,7 +10,8 @@ from mboxlist.kv import Env, transact
 from mboxlist.names import MailboxName
 from store.check import check
 from store.errors import Problem, StoreError
-from store.expunge import FORGET, expunges, purge, remove, waiting
+from store.expunge import FORGET, drop_lost, expunges, purge, remove, waiting
+from store.lost import take_in
 from store.partition import FORMAT, META, META_KEY
 from store.recount import recount
 from store.refs import sum_of_marks
@@ -229,3 +230,34 @@ def test_a_store_of_the_version_before_is_used_and_one_of_a_version_to_come_refu
     with pytest.raises(StoreError) as refused:
         Store(root, SMALL)
     assert refused.value.problem is Problem.UNAVAILABLE and str(FORMAT + 1) in refused.value.public
+
+
+JUNK = [b"\1", b"\xff\xff\1", struct.pack("<H", 0) + b"x" * 50, struct.pack("<H", 9) + b"\xff\xfe",
+        struct.pack("<H?I", 0xFFFF, True, 1 << 31)]
+
+
+@pytest.mark.parametrize("junk", JUNK)
+def test_what_cannot_be_read_stops_nobody_and_reconstruct_lets_go_of_it(store, inbox, junk):
+    partition = store.partitions["primary"]
+    remove(store, inbox, [2])
+    item, = partition.removed.all()
+    transact(partition.env, lambda txn: partition.env.table("removed.db").put(_KEY.pack(1, inbox.id, 2), junk, txn))
+    assert [finding.what for finding in check(store)] == ["what was expunged cannot be read"]
+    assert [each.key for each in partition.removed.all()] == [item.key] and drop_lost(partition) == 0
+    assert [message.uid for message in deleted_messages(store, inbox)] == [2]
+    assert [correction.where for correction in recount(store, partition)] == ["removed.db of primary"]
+    assert recount(store, partition) == [] == check(store)
+    assert let_go(store, late(store)) == 1 and purge(partition, late(store)) == 1
+
+
+def test_references_of_what_cannot_be_read_are_corrected_and_its_file_stays(store, inbox):
+    """It may be all that is left of the message."""
+    partition = store.partitions["primary"]
+    remove(store, inbox, [1, 2])
+    item, = partition.removed.all()
+    transact(partition.env, lambda txn: partition.env.table("removed.db").put(item.key, b"junk", txn))
+    assert purge(partition, late(store)) == 0
+    recount(store, partition)
+    assert counted(store)[b"Subject: 0"] == marks(inbox, 4)
+    assert purge(partition, late(store)) == 0 and files(store) == 3
+    assert take_in(store, partition).corrections and check(store) == []
