@@ -20,7 +20,7 @@ from mboxlist.kv import transact
 from store.index import Rows, take
 from store.mailbox import MailboxState
 from store.partition import Partition
-from store.refs import FOREVER, MessageRecord
+from store.refs import FOREVER, STORED, serial_of, since, waits_since
 from store.txn import WriteTxn, places, sorted_uids
 from store.values import Flag
 
@@ -36,7 +36,7 @@ FORGOTTEN = 256             # and their records leave in transactions of so many
 FORGET = 1000               # records that are forgotten in one transaction, if they were not expunged in one;
 LARGE = 5000                # of one with more than these, not all at once: a delivery may wait for their rows
 
-Due = tuple[int, bytes]     # a message file on the purge list: when its last reference went, and the digest
+Due = tuple[bytes, bytes]   # a message file that waits for the purge: the key of the list that it is in, and the digest
 
 
 def expunge(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32] | None = None
@@ -105,7 +105,7 @@ class Purged:
 
 @frozen
 class Batch:
-    """Message files that are due, those that are removed together: when the last reference went, and the digest."""
+    """Message files that are due, those that are removed together."""
 
     files: tuple[Due, ...]
 
@@ -157,10 +157,22 @@ def due(partition: Partition, now: float | None = None, most: int = BATCH) -> It
     for some in expunges(partition, until):
         forget(partition, some)
     partition.flush()           # nothing can bring them back any more, also after a crash: now their files may go
-    last: Due = (0, b"")
-    while files := tuple(itertools.islice(partition.refs.waiting(until, last), most)):
-        last = files[-1]
-        yield Batch(files)
+    last = b""
+    while files := _listed(partition, until, last, most):
+        last = files[-1][0]
+        for at in range(0, len(files), most):
+            yield Batch(tuple(files[at:at + most]))
+
+
+def _listed(partition: Partition, until: int, after: bytes, most: int) -> list[Due]:
+    """What is in the next lists, until it is so many. No cursor is open any more when the caller has its turn."""
+    files: list[Due] = []
+    with closing(partition.refs.lists(until, after)) as lists:
+        for key, mids in lists:
+            files += [(key, mid) for mid in mids]
+            if len(files) >= most:
+                break
+    return files
 
 
 def last_due(partition: Partition, now: float) -> int:
@@ -228,65 +240,76 @@ def purge_batch(partition: Partition, files: Sequence[Due]) -> Purged:
     which nothing is known. In between, and when the purge is cut off, a record without references and without a file
     is left, which `deliver` knows how to read, and which is still on the purge list. No lock is held during the sync.
     """
-    gone: dict[bytes, MessageRecord] = {}           # whose files are removed, also by a transaction that met a deadlock
-    failed: dict[bytes, OSError] = {}
-    files = sorted(files, key=itemgetter(1))        # in order of digest, as they lie in tables and folders
+    gone: dict[bytes, bytes] = {}                   # the records, as they are stored, of those whose files are removed,
+    failed: dict[bytes, OSError] = {}               # also by a transaction that met a deadlock
+    in_order = sorted(files, key=itemgetter(1))     # of digest, as they lie in tables and folders
     staged = Staging(int(time.time()), partition.files.staged())
     at = 0
-    while at < len(files):
+    while at < len(in_order):
         at += transact(partition.env, lambda txn, at=at: _unlink(       # type: ignore[misc]
-            partition, files[at:at + LOCKED], staged, gone, failed, txn))
+            partition, in_order[at:at + LOCKED], staged, gone, failed, txn))
     if gone:
         partition.files.sync_removed(gone)
-    # In order of arrival now, as cache records lie: of all tables theirs is by far the largest.
-    kept = sorted([each for each in files if each[1] not in failed],
-                  key=lambda each: gone[each[1]].serial if each[1] in gone else 0)
-    for at in range(0, len(kept), FORGOTTEN):
-        transact(partition.env, lambda txn, some=kept[at:at + FORGOTTEN]: _forget(  # type: ignore[misc]
-            partition, some, gone, txn))
-    purged = Purged(len(gone), sum(record.size for record in gone.values()), failed)
+    for some in _together([each for each in files if each[1] not in failed], gone):
+        transact(partition.env, lambda txn, some=some: _forget(partition, some, gone, txn))    # type: ignore[misc]
+    octets = int(np.frombuffer(b"".join(gone.values()), STORED)["size"].sum())
     if gone:
-        log.info("purged %d message files, %d octets", purged.files, purged.octets)
+        log.info("purged %d message files, %d octets", len(gone), octets)
     if log.isEnabledFor(logging.DEBUG):
         for mid in gone:
             log.debug("purged message %s", mid.hex())
-    return purged
+    return Purged(len(gone), octets, failed)
 
 
-def _unlink(partition: Partition, some: Sequence[Due], staged: Staging, gone: dict[bytes, MessageRecord],
+def _unlink(partition: Partition, some: Sequence[Due], staged: Staging, gone: dict[bytes, bytes],
             failed: dict[bytes, OSError], txn: Txn) -> int:
     """Remove files that nothing refers to; how many of all have been dealt with when it has taken long enough."""
     deadline = time.monotonic() + HELD
-    records = partition.refs.records_to_change([mid for _, mid in some], txn)
-    for done, ((released, mid), record) in enumerate(zip(some, records, strict=True), 1):
-        if record is not None and not record.references and record.released == released:
+    records = partition.refs.stored_to_change([mid for _, mid in some], txn)
+    for done, ((key, mid), stored) in enumerate(zip(some, records, strict=True), 1):
+        if stored is not None and waits_since(stored) == (released := since(key)):
+            serial = serial_of(stored)
             try:
-                partition.files.remove(mid, record.serial if staged.may_have(record.serial, released) else None)
+                partition.files.remove(mid, serial if staged.may_have(serial, released) else None)
             except OSError as error:
                 failed[mid] = error
             else:
-                gone[mid] = record
+                gone[mid] = stored
             if time.monotonic() > deadline:
                 return done
     return len(some)
 
 
-def _forget(partition: Partition, some: Sequence[Due], gone: Mapping[bytes, MessageRecord], txn: Txn) -> None:
+def _together(files: Iterable[Due], gone: Mapping[bytes, bytes]) -> Iterator[list[Due]]:
+    """So many that leave in one transaction, and their lists in order of arrival, as cache records lie: of all tables
+    theirs is by far the largest."""
+    lists = [list(each) for _, each in itertools.groupby(files, itemgetter(0))]
+    lists.sort(key=lambda each: serial_of(gone[each[0][1]]) if each[0][1] in gone else 0)
+    some: list[Due] = []
+    for each in lists:
+        if len(some) + len(each) > FORGOTTEN and some:
+            yield some
+            some = []
+        some += each
+    if some:
+        yield some
+
+
+def _forget(partition: Partition, some: Sequence[Due], gone: Mapping[bytes, bytes], txn: Txn) -> None:
     """Their names have left the disk: so do their records, unless a message has come again meanwhile."""
-    over = []
+    over: dict[bytes, set[bytes]] = {key: set() for key, _ in some}
     some = sorted(some, key=itemgetter(1))
-    waiting = iter(some)
+    keys = iter([key for key, _ in some])
 
-    def is_over(mid: bytes, now: MessageRecord | None) -> bool:
-        (released, _), record = next(waiting), gone.get(mid)
-        there = now is not None and not now.references and now.released == released
-        if there and (record is None or now is not None and now.serial != record.serial):
+    def is_over(mid: bytes, stored: bytes | None) -> bool:
+        key, as_before = next(keys), stored is not None and stored == gone.get(mid)
+        if stored is not None and not as_before and waits_since(stored) == since(key):
             return False                # it came, and went again: it is on the list for itself
-        over.append((released, mid))
-        return there
+        over[key].add(mid)
+        return as_before
 
-    partition.refs.forget_records([mid for _, mid in some], is_over, txn)
-    for serial in sorted(gone[mid].serial for _, mid in some if mid in gone):
+    partition.refs.forget([mid for _, mid in some], is_over, txn)
+    for serial in sorted(serial_of(gone[mid]) for _, mid in some if mid in gone):
         partition.forget_cached(serial, txn)
-    for released, mid in sorted(over):
-        partition.refs.forget(released, mid, False, txn)
+    for key in sorted(over):
+        partition.refs.strike(key, over[key], txn)

@@ -222,12 +222,14 @@ class MessageFiles:
     def sync_removed(self, mids: Collection[bytes]) -> None:
         """Return when the names that `remove` has taken away are not on disk any more. (A staged one may be, but when
         nothing is known of its serial the next start sweeps it.) For a thread. Raises OSError."""
-        folders = {os.path.dirname(self.path(mid)) for mid in mids}
-        if len(folders) > FEW_FOLDERS:
-            sync_file_system(self.folder)
-        else:
-            for folder in sorted(folders):
-                sync_folder(Path(folder))
+        folders: dict[str, None] = {}
+        for mid in mids:
+            folders[os.path.dirname(self.path(mid))] = None
+            if len(folders) > FEW_FOLDERS:
+                sync_file_system(self.folder)
+                return
+        for folder in folders:
+            sync_folder(Path(folder))
 
     def settle(self) -> int:
         """Put the names that `place` gave on disk and take the staged ones away; how many. For a thread: it syncs."""

@@ -3,14 +3,18 @@ files wait to be purged.
 
 `messages.db`: digest -> arrival serial, references, octets of the file, octets of the trace header at its head, when a
 reference last went, and a check value: the sum of a mark of each reference. A reference that is given back twice, or
-was never counted, leaves a sum that is not 0 when the count is: then the file stays. `purge.db`: (time, digest), in
-order of time.
+was never counted, leaves a sum that is not 0 when the count is: then the file stays. `purge.db`, in order of time:
+(Unix time, digest) -> digests. Files whose last references went together, and that arrived about together, are in one
+list, with the key of the first of them: they are purged together, too, and a row for each would cost as much as its
+record.
 """
 
+import itertools
 import logging
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +40,8 @@ _UNKNOWN = bytes(_RECORD.size)
 _NOTHING = 0, 0, 0, 0, 0, 0
 FOREVER = (1 << 32) - 2     # Unix time after everything on the purge list
 _DUE = struct.Struct(">I")
+_MID = 32                   # octets of a digest
+LISTED = 256                # digests in a list, at most, unless two lists have become one
 _MASK = (1 << 64) - 1
 HELD = 2000                 # records that are held one by one at a time: of more, each would be fresh memory
 FEW = 8                     # below that many references numpy is slower
@@ -127,10 +133,9 @@ class References:
             return None
         return MessageRecord.from_bytes(data) if raw else self._record(mid, data)
 
-    def records_to_change(self, mids: Sequence[bytes], txn: "Txn") -> list[MessageRecord | None]:
-        """The same of many, in order of digest, as they are stored."""
-        return [None if data is None else MessageRecord.from_bytes(data)
-                for data in self.messages.pick_to_change(mids, txn)]
+    def stored_to_change(self, mids: Sequence[bytes], txn: "Txn") -> list[bytes | None]:
+        """The records of many files, in order of digest, as they are stored, locked to the end of the transaction."""
+        return self.messages.pick_to_change(mids, txn)
 
     def write(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """Set the record."""
@@ -159,8 +164,8 @@ class References:
         A file with fewer references than are given back, or whose check value does not come out, is reported and left
         alone: a wrong count must never delete mail, nor keep the rest of a mailbox from being expunged.
         """
-        unpack, pack, due = _RECORD.unpack, _RECORD.pack, _DUE.pack(when)
-        waiting = []
+        unpack, pack = _RECORD.unpack, _RECORD.pack
+        waiting: list[tuple[int, int, bytes]] = []
         given = iter(tallies)
 
         def less(mid: bytes, data: bytes | None) -> bytes | None:
@@ -174,50 +179,69 @@ class References:
                 log.error("message %s: what was released is not what used it; its file stays", mid.hex())
                 released = 0
             elif not left:
-                waiting.append((due if released == when else _DUE.pack(released)) + mid)
+                waiting.append((released, serial, mid))
             return pack(serial, left, size, trace, released, after)
 
         self.messages.revise([mid for mid, _, _ in tallies], less, txn)
-        put = self._purge.put       # behind all others, as the purge locks them
-        for key in waiting:
-            put(key, b"", txn)
+        waiting.sort()              # these rows come behind all others, as the purge locks them
+        for released, together in itertools.groupby(waiting, itemgetter(0)):
+            mids = [mid for _, _, mid in together]
+            for at in range(0, len(mids), LISTED):
+                self._list(released, mids[at:at + LISTED], txn)
+
+    def _list(self, released: int, mids: Sequence[bytes], txn: "Txn") -> None:
+        """These wait for the purge, as of that Unix time. A list with that key may be there, of the same second."""
+        key = _DUE.pack(released) + mids[0]
+        there = self._purge.get_to_change(key, txn)
+        if there is not None:
+            mids = list(dict.fromkeys([*_listed(key, there), *mids]))
+        self._purge.put(key, b"".join(mids), txn)
 
     def park(self, mid: bytes, record: MessageRecord, txn: "Txn") -> None:
         """A file that nothing uses (yet): it waits for the purge, as of `record.released`."""
-        self._purge.put(_DUE.pack(record.released) + mid, b"", txn)
+        self._list(record.released, [mid], txn)
         self.write(mid, record, txn)
 
     def exchange(self, mid: bytes, old: int, new: int, txn: "Txn") -> None:
         """References whose marks sum to `old` become as many whose marks sum to `new`. Raises StoreError CORRUPT."""
         self.add(mid, 0, new - old, txn)
 
-    def waiting(self, until: int, after: tuple[int, bytes] = (0, b""), txn: "Txn" = None
-                ) -> Iterator[tuple[int, bytes]]:
-        """What lost its last reference up to that Unix time: when, and the digest; in order, from behind `after`."""
-        for key, _ in self._purge.scan(_DUE.pack(after[0]) + after[1] + b"\0", _DUE.pack(until + 1), txn,
-                                        hold=txn is not None):
-            yield _DUE.unpack(key[:4])[0], key[4:]
+    def lists(self, until: int, after: bytes = b"", txn: "Txn" = None
+              ) -> Generator[tuple[bytes, list[bytes]], None, None]:
+        """What lost its last reference up to that Unix time, and was listed together: the key of the list (see
+        `since`), and the digests; in order of time, from behind `after`, a key."""
+        for key, mids in self._purge.scan(after + b"\0" if after else b"", _DUE.pack(until + 1), txn,
+                                          hold=txn is not None):
+            yield key, _listed(key, mids)
+
+    def waiting(self, until: int, txn: "Txn" = None) -> Iterator[tuple[int, bytes]]:
+        """The same one by one: when, and the digest."""
+        for key, mids in self.lists(until, txn=txn):
+            released = since(key)
+            for mid in mids:
+                yield released, mid
 
     def list_for_purge(self, mid: bytes, txn: "Txn") -> None:
         """Have a file that was released on the purge list."""
         record = self.find_to_change(mid, txn, raw=True)
         if record is not None and record.released and not record.references:
-            self._purge.put(_DUE.pack(record.released) + mid, b"", txn)
+            self._list(record.released, [mid], txn)
 
-    def forget_records(self, mids: Iterable[bytes], are_over: Callable[[bytes, MessageRecord | None], bool],
-                       txn: "Txn") -> None:
+    def forget(self, mids: Iterable[bytes], is_over: Callable[[bytes, bytes | None], bool], txn: "Txn") -> None:
         """Of these message files, in order of digest, those are no more of which that is said, with the records that
         are there, as they are stored."""
-        def new(mid: bytes, data: bytes | None) -> bytes | None:
-            return None if are_over(mid, MessageRecord.from_bytes(data) if data else None) else data
+        self.messages.revise(mids, lambda mid, data: None if is_over(mid, data) else data, txn)
 
-        self.messages.revise(mids, new, txn)
-
-    def forget(self, released: int, mid: bytes, record: bool, txn: "Txn") -> None:
-        """Take an entry off the purge list, and with `record` the message's record as well."""
-        self._purge.delete(_DUE.pack(released) + mid, txn)
-        if record:
-            self.messages.delete(mid, txn)
+    def strike(self, key: bytes, mids: Collection[bytes], txn: "Txn") -> None:
+        """Take these off a list of those that wait for the purge."""
+        there = self._purge.get_to_change(key, txn)
+        if there is None:
+            return
+        left = [mid for mid in _listed(key, there) if mid not in mids]
+        if left:
+            self._purge.put(key, b"".join(left), txn)
+        else:
+            self._purge.delete(key, txn)
 
     def all_figures(self, most: int, txn: "Txn" = None) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
         """The digests of all message files that are known, in order, so many at a time, and their records as they are
@@ -231,6 +255,27 @@ class References:
         within a transaction they stay as they are. `raw`: as they are stored."""
         for mid, data in self.messages.scan(start, end, txn, hold=txn is not None):
             yield mid, MessageRecord.from_bytes(data) if raw else self._record(mid, data)
+
+
+def serial_of(stored: bytes) -> int:
+    """The arrival serial in a record as it is stored."""
+    return int(_RECORD.unpack(stored)[0])
+
+
+def waits_since(stored: bytes) -> int:
+    """When the last reference to a message file went, by its record as it is stored; -1: it has one."""
+    _, references, _, _, released, _ = _RECORD.unpack(stored)
+    return -1 if references else released
+
+
+def since(key: bytes) -> int:
+    """Since which Unix time those wait for the purge that are in the list with this key."""
+    return int(_DUE.unpack_from(key)[0])
+
+
+def _listed(key: bytes, mids: bytes) -> list[bytes]:
+    """The digests in a list: before format 4 it had one, and its value nothing."""
+    return [mids[at:at + _MID] for at in range(0, len(mids), _MID)] or [key[_DUE.size:]]
 
 
 def in_order(digests: NDArray[np.void]) -> NDArray[np.intp]:

@@ -15,7 +15,7 @@ from store.expunge import remove
 from store.repair import Correction
 from store.store import Store
 from store.values import InternalDate
-from tests.support.stores import SMALL, deliver, let_go
+from tests.support.stores import SMALL, deliver, let_go, unlist
 
 TRACE = (b"Return-Path: <eve@example.net>\r\nReceived: from a by b with LMTP;\r\n"
          b"\tTue, 2 Jan 2024 03:04:05 +0200\r\n")
@@ -89,7 +89,7 @@ def test_a_record_without_references_that_does_not_wait(store):
     remove(store, inbox, [1])
     let_go(store)
     record = partition.refs.find(mid)
-    partition.transact(lambda txn: txn.refs.forget(record.released, mid, False, txn.handle))
+    unlist(partition, mid)
     partition.transact(lambda txn: txn.refs.write(mid, evolve(record, released=0), txn.handle))
     assert [correction.where for correction in lost.take_in(store, partition).corrections] == [f"message {mid.hex()}"]
     assert texts(store) == [BODY]

@@ -19,7 +19,7 @@ from store.removal import deleted_messages, undelete_messages
 from store.returning import bring_back
 from store.values import InternalDate
 from tests.store.test_exchange import move
-from tests.support.stores import deliver
+from tests.support.stores import deliver, unlist
 
 BODY = b"Subject: one\r\n\r\n" + b"text " * 300
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -114,7 +114,8 @@ def test_what_was_expunged_and_has_no_file_does_not_keep_a_user_from_moving(two)
     assert octets(two, ALICE) == [BODY + b"2"] and undelete_messages(two, two.entry(ALICE)) == []
     harm_done = two.partitions["primary"].refs.find(MID)        # what is left waits for its purge
     assert harm_done is not None and not harm_done.references
-    two.partitions["primary"].transact(lambda txn: txn.refs.forget(harm_done.released, MID, True, txn.handle))
+    unlist(two.partitions["primary"], MID)
+    two.partitions["primary"].transact(lambda txn: txn.refs.forget([MID], lambda *_: True, txn.handle))
 
 
 @pytest.mark.parametrize(("trace", "files", "cut"), [(TRACE, 1, True), (LONGER, 2, False)])

@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from mboxlist.kv import transact
 from mboxlist.names import MailboxName
-from store import expunge, messagefiles
+from store import expunge, messagefiles, refs
 from store.expunge import due, purge, purge_batch, remove
 from tests.support.stores import deliver, let_go
 
@@ -184,7 +185,9 @@ def test_so_many_at_a_time(store):
     partition, late = store.partitions["primary"], many(store, 7)
     batches = list(due(partition, late, 3))
     assert [len(batch.files) for batch in batches] == [3, 3, 1]
-    assert [each for batch in batches for each in batch.files] == list(partition.refs.waiting(1 << 31))
+    assert [mid for batch in batches for _, mid in batch.files] == [mid for _, mid in partition.refs.waiting(1 << 31)]
+    assert [purge_batch(partition, batch.files).files for batch in batches] == [3, 3, 1]
+    assert list(partition.refs.waiting(1 << 31)) == []
 
 
 def test_what_two_purges_remove_at_the_same_time(store, monkeypatch):
@@ -216,3 +219,70 @@ def test_names_that_may_still_be_on_disk_keep_their_records(store, monkeypatch):
     monkeypatch.undo()
     assert len(list(partition.refs.all())) == 20
     assert purge(partition, late) == 20 and list(partition.refs.all()) == []
+
+
+def test_one_that_cannot_be_removed_stays_on_its_list(store, monkeypatch):
+    partition, late = store.partitions["primary"], many(store, 5)
+    let_go(store)
+    [(_, mids)] = partition.refs.lists(1 << 31)
+    assert len(mids) == 5
+    real = partition.files.remove
+
+    def remove(mid, serial):
+        if mid == mids[0]:
+            raise PermissionError(1, os.strerror(1))
+        real(mid, serial)
+
+    monkeypatch.setattr(partition.files, "remove", remove)
+    with pytest.raises(PermissionError):
+        purge(partition, late)
+    assert [mid for _, mid in partition.refs.waiting(1 << 31)] == mids[:1] and len(files(store)) == 1
+    monkeypatch.undo()
+    assert purge(partition, late) == 1 and not files(store)
+    assert list(partition.refs.waiting(1 << 31)) == []
+
+
+def test_two_lists_with_one_key(store, monkeypatch):
+    """The one that arrived first comes again, and goes with another, all within a second: no file is forgotten."""
+    partition, now = store.partitions["primary"], time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    late = many(store, 5)
+    let_go(store)
+    [(key, mids)] = partition.refs.lists(1 << 31)
+    with open(partition.files.path(mids[0]), "rb") as file:
+        deliver(store, file.read(), "user/bob/INBOX")
+    deliver(store, BODY, "user/bob/INBOX")
+    expunge_all(store, "bob")
+    let_go(store)
+    [(again, more)] = partition.refs.lists(1 << 31)
+    assert again == key and more[:5] == mids and len(more) == 6
+    assert purge(partition, late) == 6 and not files(store)
+    assert list(partition.refs.waiting(1 << 31)) == list(partition.refs.all()) == []
+
+
+def test_a_list_of_an_older_version(store):
+    """Its one digest is in its key, and there is no value (format 3)."""
+    partition, late = store.partitions["primary"], many(store, 3)
+    let_go(store)
+    [(key, mids)] = partition.refs.lists(1 << 31)
+
+    def older(txn):
+        partition.refs.strike(key, mids, txn)
+        for mid in mids:
+            partition.refs._purge.put(key[:4] + mid, b"", txn)
+
+    transact(partition.env, older)
+    assert sorted(mid for _, mid in partition.refs.waiting(1 << 31)) == sorted(mids)
+    assert purge(partition, late) == 3 and not files(store)
+    assert list(partition.refs.waiting(1 << 31)) == list(partition.refs.all()) == []
+
+
+def test_lists_are_no_longer_than_they_should_be_and_lie_as_messages_came(store, monkeypatch):
+    partition = store.partitions["primary"]
+    monkeypatch.setattr(refs, "LISTED", 3)
+    late = many(store, 7)
+    let_go(store)
+    lists = [[partition.refs.find(mid).serial for mid in mids] for _, mids in partition.refs.lists(1 << 31)]
+    assert sorted(map(len, lists)) == [1, 3, 3]
+    assert [serial for some in sorted(lists) for serial in some] == sorted(serial for some in lists for serial in some)
+    assert purge(partition, late, most=3) == 3 and purge(partition, late) == 4

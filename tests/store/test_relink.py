@@ -6,7 +6,7 @@ from pathlib import Path
 from mboxlist.names import MailboxName
 from store import partitions, relink
 from store.expunge import remove
-from tests.support.stores import HASH, deliver, let_go, make_store
+from tests.support.stores import HASH, deliver, let_go, make_store, unlist
 
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from a by b;\r\n\tMon, 1 Jan 2024 00:00:00 +0000\r\n"
 BODY = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
@@ -61,9 +61,10 @@ def test_one_name_goes_and_the_other_stays(store):
     remove(store, store.entry(MailboxName("bob", "INBOX")), [found.uid])
     let_go(store)
     partition = store.partitions["primary"]
-    for released, mid in list(partition.refs.waiting(2**32 - 2)):
+    for _, mid in list(partition.refs.waiting(2**32 - 2)):
         partition.files.remove(mid, partition.refs.find(mid).serial)
-        partition.transact(lambda txn, mid=mid, released=released: txn.refs.forget(released, mid, True, txn.handle))
+        unlist(partition, mid)
+        partition.transact(lambda txn, mid=mid: txn.refs.forget([mid], lambda *_: True, txn.handle))
     assert len(files(store)) == 1 and texts(store, "alice") == [TRACE + BODY]
 
 

@@ -5,11 +5,14 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from mboxlist.kv import transact
 from mboxlist.names import MailboxName
 from store.accounts.passwords import hash_password
 from store.deliver import Outcome, Target
 from store.expunge import expunges, forget
 from store.net import offload
+from store.partition import Partition
+from store.refs import FOREVER
 from store.settings import Settings
 from store.store import Store
 from store.values import Flags, InternalDate, Secret
@@ -49,6 +52,13 @@ def let_go(store: Store, until: float | None = None) -> int:
     """What was expunged up to that Unix time, or now, can be brought back no more; how many expunges."""
     last = int(time.time() if until is None else until)
     return sum(forget(partition, some) for partition in store.partitions.values() for some in expunges(partition, last))
+
+
+def unlist(partition: Partition, mid: bytes) -> None:
+    """A message file waits for the purge no more."""
+    for key, mids in list(partition.refs.lists(FOREVER)):
+        if mid in mids:
+            transact(partition.env, lambda txn, key=key: partition.refs.strike(key, [mid], txn))    # type: ignore[misc]
 
 
 def reopen_after_crash(store: Store) -> Store:
