@@ -30,7 +30,7 @@ from store.errors import Problem, StoreError
 from store.exclusive import exclusive
 from store.index import ROW, Rows, chunk_key, chunk_of_key, decode, take
 from store.landing import NotCarried, SideBySide, one_by_one, usable, write_chunks
-from store.mailbox import MailboxState
+from store.mailbox import MOVING, MailboxState
 from store.partition import Partition
 from store.problems import problems
 from store.removed import Expunged
@@ -100,8 +100,16 @@ def _entries(store: "Store", owner: str) -> list[MailboxEntry]:
     return [*store.names(owner), *deleted]
 
 
+def complete(store: "Store", owner: str) -> None:
+    """Clear up after a move that failed: the mailboxes are where the list says. Raises StoreError BUSY when somebody
+    moves mailboxes now."""
+    with alone(store):
+        store.mailboxes.env.flush()
+        _complete(store, owner)
+
+
 def _complete(store: "Store", owner: str) -> None:
-    """Clear up after a move that failed: nobody else moves anything now."""
+    """The same, for who is alone and has the list on disk."""
     for entry in _entries(store, owner):
         for partition in store.partitions.values():
             data = partition.states.get(state_key(entry.id))
@@ -109,7 +117,7 @@ def _complete(store: "Store", owner: str) -> None:
                 continue
             if partition.name != entry.partition:
                 removal.destroy(partition, entry.id, int(time.time()))
-            elif MailboxState.from_bytes(data, partition.epoch).moving:
+            elif MailboxState.from_bytes(data, partition.epoch).moving == MOVING:
                 partition.transact(lambda txn, entry=entry: moves_no_more(txn, entry.id))   # type: ignore[misc]
 
 

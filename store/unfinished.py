@@ -1,5 +1,5 @@
 """What a full or failing disk has stopped between the list of mailboxes and a partition: a mailbox that was being made,
-brought back, deleted, renamed or purged. Housekeeping finishes it, in a store in use, as the next start would
+brought back, deleted, renamed, purged or moved. Housekeeping finishes it, in a store in use, as the next start would
 (`agreeing`): the list decides, once it is on disk.
 
 The list is looked at while the mailbox's figures are locked. Whoever is slow, and has not been stopped, comes to the
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import transact
 from mboxlist.moves import Phase
-from store import quotaroots, removal
+from store import moving, quotaroots, removal
 from store.agreeing import all_are_there
+from store.errors import Problem, StoreError
 from store.mailbox import UNLISTED, MailboxState
 from store.partition import Partition
 from store.txn import WriteTxn, state_key
@@ -45,11 +46,24 @@ def finish(store: "Store", item: tuple[MailboxId, int]) -> int:
         store.mailboxes.env.flush()             # which may be what failed
         for partition in wrong:
             _finish(store, partition, mailbox, row)
+        if row[0] is not None and not all(_agrees(partition, mailbox, row) for partition in wrong):
+            _end_move(store, row[0].name.owner)
         return 1
     for partition in store.partitions.values():
         partition.flush()
     transact(store.mailboxes.env, lambda txn: store.mailboxes.pending.forget(mailbox, since, txn))
     return 1
+
+
+def _end_move(store: "Store", owner: str) -> None:
+    """What was stopped on its way to another partition is where the list says; unless somebody moves mailboxes now, or
+    the user moves to another back end."""
+    if store.mailboxes.moves.find(owner) is None:
+        try:
+            moving.complete(store, owner)
+        except StoreError as refusal:
+            if refusal.problem is not Problem.BUSY:
+                raise
 
 
 def _row(store: "Store", mailbox: MailboxId) -> tuple[MailboxEntry | None, int]:
@@ -73,7 +87,7 @@ def _agrees(partition: Partition, mailbox: MailboxId, row: tuple[MailboxEntry | 
 
 
 def _finish(store: "Store", partition: Partition, mailbox: MailboxId, row: tuple[MailboxEntry | None, int]) -> None:
-    """The row is on disk. What moves to another partition, or back end, is not finished here."""
+    """The row is on disk. What moves to another partition is not finished here."""
     def work(txn: WriteTxn) -> str:
         state = txn.any_state(mailbox)
         entry, deleted = _row(store, mailbox)

@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from attrs import evolve
 
-from mboxlist.kv import Env
+from mboxlist.kv import Env, transact
 from mboxlist.names import MailboxName
-from store import across, removal, unfinished
+from store import across, moving, partitions, removal, unfinished
 from store.check import check
 from store.deliver import Delivered
 from store.errors import Problem, StoreError
 from store.filling import Nursery, Wanted
+from store.mailbox import MOVING
 from store.partition import Partition
 from store.removal import undelete_mailbox
 from store.store import Store
@@ -52,8 +54,10 @@ def mailboxes_on(store: Store) -> list[int]:
 def fail(patch: pytest.MonkeyPatch, store: Store, what: str, *, after: int = 0) -> None:
     """From the call of that number on, the list's log, the partition's, or its transactions fail."""
     primary, calls = store.partitions["primary"], iter(range(after))
+    second = store.partitions.get("second", primary)
     owner, name = {"list": (store.mailboxes.env, "flush"), "partition": (primary.env, "flush"),
-                   "transaction": (primary, "transact")}[what]
+                   "transaction": (primary, "transact"), "second partition": (second.env, "flush"),
+                   "second's transaction": (second, "transact")}[what]
     real = getattr(owner, name)
 
     def failing(*arguments: object, **options: object) -> object:
@@ -158,6 +162,37 @@ def test_purge(store: Store, what: str, after: int) -> None:
     assert check(store) == []
     record, = (record for _, record in store.partitions["primary"].refs.all())
     assert record.references == 0
+
+
+@pytest.mark.parametrize(("what", "after"), [("transaction", 1), ("transaction", 2), ("list", 1), ("list", 2),
+                                             ("second partition", 3), ("second's transaction", 1)])
+def test_move_to_another_partition(store: Store, what: str, after: int) -> None:
+    """Wherever it is stopped, mail comes, without a restart and without another move."""
+    partitions.add(store, "second")
+    with pytest.MonkeyPatch.context() as patch:
+        fail(patch, store, what, after=after)
+        try:
+            moving.move_owner(store, "alice", "second")
+        except StoreError as refusal:
+            assert refusal.problem is Problem.DISK_FULL
+    keep_house(store)
+    assert check(store) == []
+    outcome, = deliver(store, MAIL, str(ARCHIVE))
+    assert isinstance(outcome, Delivered)
+    assert store.status(store.entry(ARCHIVE)).messages == store.quota("alice").messages == 2
+
+
+def test_what_somebody_moves_just_now_is_not_let_go(store: Store) -> None:
+    partition, entry = store.partitions["primary"], store.entry(ARCHIVE)
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.pending.note([entry.id], txn))
+    partition.transact(lambda txn: txn.set_state(entry.id, None, evolve(txn.any_state(entry.id), moving=MOVING)))
+    with moving.alone(store):
+        keep_house(store)
+        refusal, = deliver(store, MAIL, str(ARCHIVE))
+        assert isinstance(refusal, StoreError) and refusal.problem is Problem.BUSY
+    keep_house(store)
+    outcome, = deliver(store, MAIL, str(ARCHIVE))
+    assert isinstance(outcome, Delivered)
 
 
 # Housekeeping comes in the middle of what is slow
