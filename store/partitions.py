@@ -18,7 +18,7 @@ from attrs import frozen
 from mboxlist.disk import sync_folder
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
-from store.exclusive import in_turn
+from store.exclusive import exclusive, in_turn
 from store.partition import Partition
 from store.settings import LEAST_USED
 from store.userarea import EPOCH
@@ -56,6 +56,9 @@ def open_all(store: "Store", *, recover: bool) -> dict[str, Partition]:
     missing = [name for name in names if (folder / name / REBUILD).is_dir() or not any(
         (folder / name / part).is_dir() for part in _PARTS)]
     for name in missing:
+        if _is_in_hand(folder / name):
+            log.info("partition %s is being made anew", name)
+            continue
         log.error("partition %s is not there (%s), or has no databases: its mailboxes cannot be used until the store "
                   "is opened anew, or onecopy reconstruct --partition %s has made them", name,
                   os.path.realpath(folder / name), name)
@@ -63,6 +66,17 @@ def open_all(store: "Store", *, recover: bool) -> dict[str, Partition]:
     if recover:
         _write_list(store.root, list(found))
     return found
+
+
+def _is_in_hand(folder: Path) -> bool:
+    """Whether somebody makes the partition's databases anew just now (`reinstate`)."""
+    try:
+        with exclusive(folder, Problem.STORE_IN_USE, "It is made anew", folder=True):
+            return False
+    except StoreError:
+        return True
+    except OSError:
+        return False
 
 
 def is_whole(folder: Path) -> bool:

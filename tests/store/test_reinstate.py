@@ -108,6 +108,15 @@ def test_until_then_it_is_refused_for_now(root):
     assert not (root / "partitions/primary/index").exists()
 
 
+def test_only_a_partition_that_nobody_makes_anew_is_reported(root, caplog):
+    again(root, force=True)
+    assert "is not there" not in caplog.text
+    lose(root)
+    (root / "partitions/primary" / partitions.REBUILD).mkdir()          # left by one that was killed
+    Store(root, SMALL).close()
+    assert caplog.text.count("partition primary is not there") == 1
+
+
 def test_databases_that_were_deleted_are_not_made_empty(root):
     """Or else every mailbox on it would be taken for one without messages."""
     for path in (root / "partitions/primary/index").iterdir():

@@ -78,8 +78,8 @@ def connections(invocation: Invocation) -> int:
     if arguments.json:
         print_json({"ended": ended})
     else:
-        print(f"{len(ended)} connections are ended" + (
-            f"; {len(rows) - len(ended)} had ended before" if len(rows) > len(ended) else ""))
+        print(f"ended: {len(ended)}" + (
+            f"; had ended before: {len(rows) - len(ended)}" if len(rows) > len(ended) else ""))
     return 0
 
 

@@ -397,7 +397,7 @@ def _print(result: Result, invocation: Invocation) -> None:
     for what, items in (("corrections", result.corrections), ("findings", [*result.left, *result.findings])):
         if len(items) > SHOWN:
             print(f"... {len(items)} {what} in all: --json has them")
-    figures = f"{result.mailboxes} mailboxes"
+    figures = f"{result.mailboxes} mailboxes; " if result.mailboxes else ""
     if result.records or result.messages:
-        figures += f", {result.records} records, {result.messages} messages"
-    print(f"{figures}; {len(result.corrections)} corrections; {len(result.left) + len(result.findings)} left")
+        figures = f"{result.mailboxes} mailboxes, {result.records} records, {result.messages} messages; "
+    print(f"{figures}{len(result.corrections)} corrections; {len(result.left) + len(result.findings)} left")
