@@ -150,7 +150,10 @@ def _bury(store: "Store", partition: Partition, mailbox: MailboxId) -> None:
     else:
         log.info("mailbox %d is not, or no longer, on partition %s: its records there are removed", mailbox,
                  partition.name)
-        removal.destroy(partition, mailbox, int(time.time()))
+        if deleted is None and store.mailboxes.find_id(mailbox) is None:
+            removal.destroy(partition, mailbox, int(time.time()))
+        else:                       # what was expunged is where the mailbox is
+            removal.destroy_wholly(partition, [mailbox])
 
 
 def _is_worth_keeping(partition: Partition, mailbox: MailboxId) -> bool:

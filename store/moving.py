@@ -110,14 +110,14 @@ def complete(store: "Store", owner: str) -> None:
 
 def _complete(store: "Store", owner: str) -> None:
     """The same, for who is alone and has the list on disk."""
-    for entry in _entries(store, owner):
-        for partition in store.partitions.values():
-            data = partition.states.get(state_key(entry.id))
-            if data is None:
-                continue
-            if partition.name != entry.partition:
-                removal.destroy(partition, entry.id, int(time.time()))
-            elif MailboxState.from_bytes(data, partition.epoch).moving == MOVING:
+    entries = _entries(store, owner)
+    for partition in store.partitions.values():
+        there = {entry.id: data for entry in entries if (data := partition.states.get(state_key(entry.id))) is not None}
+        removal.destroy_wholly(partition, [entry.id for entry in entries
+                                           if entry.id in there and entry.partition != partition.name])
+        for entry in entries:
+            if entry.partition == partition.name and entry.id in there and MailboxState.from_bytes(
+                    there[entry.id], partition.epoch).moving == MOVING:
                 partition.transact(lambda txn, entry=entry: moves_no_more(txn, entry.id))   # type: ignore[misc]
 
 
@@ -311,9 +311,9 @@ class _Move:
     def _give_up(self) -> None:
         for mailbox in self._held:
             self.source.transact(lambda txn, mailbox=mailbox: moves_no_more(txn, mailbox))      # type: ignore[misc]
+        self._forget_expunged(self.target)
         for mailbox in self._sent:
             removal.destroy(self.target, mailbox, int(time.time()))
-        self._forget_expunged(self.target)
 
     # After that
 
@@ -333,12 +333,13 @@ class _Move:
         self.store.news.tell(sorted(named))
 
     def _leave(self, entries: list[tuple[MailboxEntry, int]]) -> None:
-        """The source forgets them. Its files wait for the purge: somebody may be reading."""
+        """The source forgets them. Its files wait for the purge: somebody may be reading. What was expunged goes first:
+        a mailbox of which there are figures is one with which there is still something to do."""
         roots = self._roots({})
+        self._forget_expunged(self.source)
         for entry, _ in entries:
             removal.destroy(self.source, entry.id, int(time.time()))
             portable.note(self.store, entry)                # its store.idx has to go
-        self._forget_expunged(self.source)
 
         def work(txn: WriteTxn) -> None:
             for root in sorted(roots):

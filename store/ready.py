@@ -1,33 +1,83 @@
 """Folders and message files of a store that has lost its databases, made ready for new ones."""
 
+import contextlib
+import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mboxlist.disk import sync_folder
 from store.errors import Problem, StoreError
+from store.exclusive import exclusive
+from store.halfmade import IN_PLACE, SCRATCH, is_half_made
 from store.messagefiles import sync_file_system
 from store.partition import Partition
 
+Adopted = dict[str, list[list[Path]]]           # by partition, for each file that was in `staging/` the names it got
 
-def prepare(root: Path, target: Path, names: Sequence[str]) -> dict[str, list[list[Path]]]:
-    """The folders of a store without databases; every message file has its name in `messages/`: see `adopt`.
+
+def nobody_else(root: Path) -> contextlib.AbstractContextManager[None]:
+    """No other process makes all databases of a store anew. Raises StoreError STORE_IN_USE."""
+    return exclusive(root / "partitions", Problem.STORE_IN_USE, "Another process makes the databases anew", folder=True)
+
+
+def prepare(root: Path, target: Path, names: Sequence[str]) -> Adopted:
+    """The folders of a store without databases; every message file has its name in `messages/`: see `adopt`. From here
+    on until it is `finished` the store cannot be opened: what is cut off begins anew, and not with half of it.
 
     Raises StoreError STORE_IN_USE when there are databases, OSError.
     """
-    refuse_databases([target / "mboxlist", *(target / "partitions" / name / "index" for name in names)])
-    adopted = {}
+    note = target / SCRATCH / IN_PLACE
+    adopted: Adopted = {}
+    if is_half_made(target):
+        if note.exists() and (octets := note.read_bytes()):
+            adopted = {name: [list(map(Path, each)) for each in every] for name, every in json.loads(octets).items()}
+        discard(target, names)
+    else:
+        refuse_databases([target / "mboxlist", *(target / "partitions" / name / "index" for name in names)])
+    note.parent.mkdir(mode=0o700, exist_ok=True)
+    _write(note, adopted)
     for name in names:
         old, folder = root / "partitions" / name, target / "partitions" / name
         make_folders(folder)
         if target != root:
             for path in (old / "messages").glob("?/??/*"):
                 _link(path, folder / path.relative_to(old))
-        adopted[name] = adopt(old / "staging", folder / "messages")
+        adopted[name] = [*adopted.get(name, []), *adopt(old / "staging", folder / "messages")]
         sync_file_system(folder)
+    _write(note, adopted)
     for each in ("run", "mboxlist"):
         (target / each).mkdir(mode=0o700, exist_ok=True)
     return adopted
+
+
+def _write(note: Path, adopted: Adopted) -> None:
+    new = note.with_suffix(".new")
+    with new.open("wb") as file:
+        file.write(json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()}
+                              ).encode())
+        os.fsync(file.fileno())
+    new.replace(note)
+    for folder in (note.parent, note.parent.parent):
+        sync_folder(folder)
+
+
+def discard(target: Path, names: Iterable[str]) -> None:
+    """Remove databases that were being made anew when that was cut off. Raises OSError."""
+    for folder in (target / "mboxlist", target / SCRATCH / "mboxlist",
+                   *(target / "partitions" / name / "index" for name in names)):
+        shutil.rmtree(folder, ignore_errors=True)
+    for name in names:
+        sync_folder(target / "partitions" / name)
+    sync_folder(target)
+
+
+def finished(target: Path) -> None:
+    """All databases are there, and on disk: the store can be opened. Raises OSError."""
+    (target / SCRATCH / IN_PLACE).unlink()
+    sync_folder(target / SCRATCH)
+    shutil.rmtree(target / SCRATCH)
 
 
 def refuse_databases(environments: Iterable[Path]) -> None:

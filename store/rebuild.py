@@ -39,7 +39,7 @@ from store.messagefiles import disk_problem
 from store.partition import SERIALS, Partition
 from store.quota import DOMAIN
 from store.quotaroots import root_for
-from store.ready import drop_names, prepare
+from store.ready import drop_names, finished, nobody_else, prepare
 from store.refs import MessageRecord, tally
 from store.remains import Source, choose, content, sources
 from store.settings import Settings
@@ -80,7 +80,8 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
     """Make the databases of the store in `root` anew, or those of a new store `into` which message files are linked or
     copied. No process may have the store open. `users` are rows for the built-in directory.
 
-    Whatever cannot be read becomes a finding. Raises StoreError NO_STORE when there is nothing to begin with,
+    Whatever cannot be read becomes a finding. What is cut off leaves a store that cannot be opened, and is done again
+    from the beginning. Raises StoreError NO_STORE when there is nothing to begin with,
     STORE_IN_USE when there are databases, DISK_FULL, UNAVAILABLE.
     """
     target, done = into or root, Rebuilt()
@@ -91,15 +92,18 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
     if not names:
         raise StoreError(Problem.NO_STORE, f"There are no messages in {root}")
     try:
-        adopted = prepare(root, target, names)
-        found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
-        store = Store(target, settings, anew=True)
-        try:
-            Rebuilding(store, choose(found, done.findings), adopted, done, progress).run(list(users))
-            if target == root:
-                remove_old_files(store, found)
-        finally:
-            store.close()
+        (target / "partitions").mkdir(mode=0o700, parents=True, exist_ok=True)
+        with nobody_else(target):
+            adopted = prepare(root, target, names)
+            found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
+            store = Store(target, settings, anew=True)
+            try:
+                Rebuilding(store, choose(found, done.findings), adopted, done, progress).run(list(users))
+                if target == root:
+                    remove_old_files(store, found)
+            finally:
+                store.close()
+            finished(target)
     except OSError as error:
         raise disk_problem(error) from error
     return done

@@ -1,6 +1,7 @@
 """The store: the list of mailboxes and the partitions they lie on."""
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from store.agreeing import agree
 from store.changes import News
 from store.domains import Domains
 from store.errors import Problem, StoreError
+from store.halfmade import SCRATCH, is_half_made
 from store.index import Rows
 from store.journal import Journal
 from store.mailbox import UNLISTED, Mailbox, MailboxState
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PRIMARY = "primary"
-SCRATCH = "reconstruct"     # the folder in the store where the databases are that a plan is loaded into
 T = TypeVar("T")
 
 TRIES = 10                  # to find a mailbox that moves again and again
@@ -61,11 +62,6 @@ LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mail
 def is_there(root: Path) -> bool:
     """Whether there is a store in that folder, or what is left of one."""
     return (root / "mboxlist").is_dir() or any(read_epoch(place) for place in (root / "partitions").glob("*"))
-
-
-def is_half_made(root: Path) -> bool:
-    """Whether the plan of a rebuild is being loaded (`tools.spark.apply`), or that was cut off."""
-    return (root / SCRATCH).is_dir() and not any((root / "mboxlist").glob("*.db"))
 
 
 class Store:
@@ -92,15 +88,16 @@ class Store:
         self._broken = broken
         if (root / RESTORING).exists():
             raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: onecopy snapshot restore finishes it")
-        if is_half_made(root):
-            raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: onecopy reconstruct finishes it; or remove "
-                                                  f"{root / SCRATCH}, and a start makes the databases anew")
+        if is_half_made(root) and not anew:
+            raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: onecopy reconstruct --all finishes it")
         if not is_there(root):
             raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
         self._presence = Presence(root / "run", who)
         self.gate: Gate | None = None
         try:
             recover = self._presence.alone
+            if recover and not anew:
+                shutil.rmtree(root / SCRATCH, ignore_errors=True)       # left by one who was killed at the very end
             self.gate = Gate(root / "run" / "gate")
             self.recovery = self._recovery() if recover and not anew else None
             self.mailboxes = self._opened("mboxlist", lambda: MailboxList(

@@ -337,6 +337,8 @@ def test_a_move_that_is_cut_off_loses_nothing_and_can_be_done_again(two, monkeyp
 def test_a_crash_leaves_the_mailboxes_where_the_list_says(two, monkeypatch, step):
     for body in BODIES[:3]:
         deliver(two, body, "user/alice/INBOX", trace=TRACE)
+    remove(two, two.entry(name()), [2])
+    two.partitions["primary"].flush()
     before = contents(two)
 
     def crash(self, *arguments):
@@ -354,9 +356,11 @@ def test_a_crash_leaves_the_mailboxes_where_the_list_says(two, monkeypatch, step
     assert two.entry(name()).partition == ("second" if step in ("_let_go", "_leave", "end") else "primary")
     assert check(two) == []
     assert contents(two) == before
+    holding = [partition.name for partition in two.partitions.values() for _ in partition.removed.all()]
+    assert holding == [two.entry(name()).partition]         # what was expunged is nowhere else any more
     deliver(two, BODIES[4], "user/alice/INBOX")
     moving.move_owner(two, "alice", "second")
-    assert len(contents(two)) == 4
+    assert len(contents(two)) == 3
 
 
 def test_a_message_that_cannot_be_read_keeps_its_user_where_it_is(two):

@@ -197,3 +197,18 @@ def test_reconstruct(broken, tmp_path, form):
     folder.mkdir()
     kill_and_repeat(broken, folder, *words, look=everything, kills=2 if "part" in form else 1, statuses=(0, 1),
                     seed=len(form))
+
+
+def test_reconstruct_of_everything_between_transactions(broken, tmp_path):
+    """What is half made is not taken for a store, neither by the command when it is repeated nor by who opens it."""
+    words, damage = FORMS["everything"]
+    damage(broken)
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    batches = {"store.rebuild.PIECE": 2, "store.rebuild.CHUNKS": 1}
+    done = kill_and_repeat(broken, folder, *words, look=everything, kills=4, seed=2, batches=batches)
+    assert all("5 mailboxes, 26 records" in each.again.out for each in done[:3])
+    with killing.copied(broken, folder) as here:
+        killing.run(here, words, at=done[1].moment, batches=batches)
+        other = killing.run(here, ["mailbox", "list"])
+        assert other.status == 1 and "onecopy reconstruct --all finishes it" in other.error

@@ -10,6 +10,7 @@ import attrs
 
 from store.errors import Problem, StoreError
 from store.findings import RECONSTRUCT, Finding
+from store.halfmade import is_down
 from tools.commands import Invocation, Parsers, account, rebuilding
 from tools.commands.rebuilding import Result
 from tools.errors import Failure
@@ -86,7 +87,7 @@ def reconstruct(invocation: Invocation) -> int:
         raise Failure("--cache, --quota and --rights need no plan, and are not for the list")
     if arguments.apply and (arguments.plan or arguments.engine or arguments.partition):
         raise Failure("a plan that is applied is as it is: --plan, --engine and --partition are for making one")
-    down = not any((root / "mboxlist").glob("*.db"))
+    down = is_down(root)
     if down and not (root / "partitions").is_dir():
         raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
     if down and (arguments.what or parts or arguments.partition and not arguments.plan):

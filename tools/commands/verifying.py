@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from store.errors import Problem, StoreError
+from store.halfmade import is_down
 from tools.commands import Invocation
 from tools.errors import Failure
 from tools.output import print_json
@@ -55,7 +56,7 @@ def verify_store(invocation: Invocation) -> int:
     from tools.spark.plan import BadPlan, Plan
     from tools.spark.verify import verify
     arguments, root = invocation.arguments, invocation.config.root
-    down = not any((root / "mboxlist").glob("*.db"))
+    down = is_down(root)
     if down and not (root / "partitions").is_dir():
         raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
     if down and arguments.apply:

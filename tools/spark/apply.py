@@ -23,16 +23,15 @@ from numpy.typing import NDArray
 from mboxlist.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.kv import transact
-from store import portable
+from store import halfmade, portable
 from store.accounts.builtin import User
-from store.errors import Problem
-from store.exclusive import exclusive
+from store.halfmade import IN_PLACE, SCRATCH
 from store.heads import renumbered
 from store.idxfile import OWN, UIDLS, uidls_of
 from store.loading import Known, Loaded, load_mailboxes, load_messages, never_again
 from store.messagefiles import sync_file_system
 from store.partition import SERIALS, Partition
-from store.ready import adopt, drop_names, make_folders, refuse_databases
+from store.ready import adopt, discard, drop_names, finished, make_folders, nobody_else, refuse_databases
 from store.rebuild import (
     Rebuilt,
     acl_of,
@@ -45,7 +44,7 @@ from store.rebuild import (
 )
 from store.remains import Source
 from store.settings import Settings
-from store.store import SCRATCH, Store
+from store.store import Store
 from store.uidls import of_rows
 from store.userarea import mark_behind, read_epoch
 from tools.spark import planning
@@ -60,7 +59,7 @@ Progress = Callable[[str, int, int], None]      # what is loaded, how much of it
 
 def is_down(root: Path) -> bool:
     """Whether the store in `root` has no list of mailboxes, and message files that one could be made from."""
-    return not any((root / "mboxlist").glob("*.db")) and (root / "partitions").is_dir()
+    return halfmade.is_down(root) and (root / "partitions").is_dir()
 
 
 def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[User] = (),
@@ -71,7 +70,10 @@ def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[Us
     """
     manifest = plan.read_manifest()
     loading = _Loading(root.absolute(), plan, manifest, progress, Rebuilt(findings=plan.findings()))
-    with _nobody_else(root):
+    with nobody_else(root):
+        if (loading.scratch / IN_PLACE).exists():       # a rebuild without a plan was cut off
+            discard(root, manifest.partitions)
+            finished(root)
         loading.look()
         loading.prepare()
         store = Store(loading.scratch, evolve(settings, sync="none"), anew=True)
@@ -93,11 +95,6 @@ def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[Us
     finally:
         store.close()
     return loading.done
-
-
-def _nobody_else(root: Path) -> contextlib.AbstractContextManager[None]:
-    """No other process does the same. Raises StoreError STORE_IN_USE."""
-    return exclusive(root / "partitions", Problem.STORE_IN_USE, "Another process makes the databases anew", folder=True)
 
 
 @define(eq=False)
