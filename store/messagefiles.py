@@ -17,6 +17,8 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,13 +50,11 @@ class MessageFiles:
         self._names = -1                # an open descriptor of `staging/`
 
     def make_folders(self) -> None:
-        """All 16 x 256 folders, so that no delivery makes, and must sync, one."""
-        self.staging.mkdir(mode=0o700)
-        self.folder.mkdir(mode=0o700)
-        for first in "0123456789abcdef":
-            os.mkdir(f"{self._folder}/{first}", 0o700)
-        for path in self.folders():
-            os.mkdir(path, 0o700)
+        """All 16 x 256 folders, so that no delivery makes, and must sync, one. Some may be there."""
+        outer = [self._staging, self._folder, *(f"{self._folder}/{first}" for first in "0123456789abcdef")]
+        for path in chain(outer, self.folders()):
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
 
     def folders(self) -> Iterator[str]:
         """Where all the folders are, or should be."""

@@ -106,9 +106,9 @@ class Partition:
 
     @staticmethod
     def make(folder: Path) -> None:
-        """The folders of a new partition, on disk when this returns."""
-        (folder / "index").mkdir(parents=True, mode=0o700)
-        (folder / "users").mkdir(mode=0o700)
+        """The folders of a new partition, on disk when this returns. Some may be there."""
+        (folder / "index").mkdir(parents=True, mode=0o700, exist_ok=True)
+        (folder / "users").mkdir(mode=0o700, exist_ok=True)
         MessageFiles(folder).make_folders()
         for made in (*(folder / "messages").iterdir(), folder / "messages", folder, folder.parent):
             sync_folder(made)

@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 from mboxlist.btree import Txn
 from mboxlist.kv import transact
 from store.errors import Problem, StoreError
-from store.findings import Finding
+from store.findings import RECONSTRUCT, RESTORE, Finding
 from store.messagefiles import MID_OCTETS
 from store.partition import Partition
 from store.refs import MessageRecord
@@ -97,8 +97,14 @@ def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -
     records = dict(partition.refs.all(start=start, end=end))
     findings = [found for mid, record in records.items() if (found := reader.examine(mid, record)) is not None]
     name = f"{number:03x}"
-    with os.scandir(partition.files.folder / name[0] / name[1:]) as entries:
-        strange = sorted(entry.path for entry in entries if _digest(entry.name) not in records)
+    place, strange = partition.files.folder / name[0] / name[1:], []
+    try:
+        with os.scandir(place) as entries:
+            strange = sorted(entry.path for entry in entries if _digest(entry.name) not in records)
+    except FileNotFoundError:
+        findings.append(Finding("the folder is missing", str(place), RECONSTRUCT))
+    except OSError as error:
+        findings.append(Finding(f"the folder cannot be read: {error.strerror}", str(place), RESTORE))
     findings += [found for path in strange if (found := _unknown(partition, path, sweep)) is not None]
     return Folder(number, len(records), findings)
 

@@ -184,9 +184,13 @@ class Store:
 
     @staticmethod
     def make(root: Path) -> None:
-        """Make an empty store with one partition. Raises StoreError STORE_IN_USE when there is one already."""
+        """Make an empty store with one partition; or go on where that was cut off, as long as there are only folders.
+        Raises StoreError STORE_IN_USE when there is one already."""
         if (root / "mboxlist").exists() or (root / RESTORING).exists():
             raise StoreError(Problem.STORE_IN_USE, f"There is a store in {root} already")
+        if any(path.is_file() for path in (root / "partitions").rglob("*")):
+            raise StoreError(Problem.STORE_IN_USE, f"There is mail in {root / 'partitions'}, and no list of mailboxes: "
+                                                   "onecopy reconstruct --all makes one")
         root.mkdir(parents=True, exist_ok=True)
         (root / "run").mkdir(mode=0o700, exist_ok=True)
         Partition.make(root / "partitions" / PRIMARY)

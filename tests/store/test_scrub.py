@@ -36,6 +36,16 @@ def test_nothing_wrong(store, body):
     assert not any(folder.findings for folder in folders)
 
 
+def test_a_folder_that_is_missing(tmp_path):
+    """It is named, with what was in it, and the others are looked at."""
+    store = make_store(tmp_path / "store")
+    path = message(store)
+    store.partitions["primary"].files.settle()
+    os.unlink(path)
+    os.rmdir(os.path.dirname(path))
+    assert sorted(finding.what for finding in findings(store)) == ["its file is missing", "the folder is missing"]
+
+
 def overwrite(path, at, octets):
     with open(path, "r+b") as file:
         file.seek(at)

@@ -124,6 +124,21 @@ def test_commands(start, tmp_path, name):
     kill_and_repeat(start, tmp_path, *words, **{"look": everything, "kills": 1, "seed": len(name), **rest})
 
 
+def test_init(tmp_path):
+    """A store that is not whole yet is made whole."""
+    (tmp_path / "start").mkdir()
+    kill_and_repeat(tmp_path / "start", tmp_path, "init", kills=3, statuses=(0, 2), look=everything)
+
+
+def test_restore_of_everything(start, tmp_path):
+    with killing.copied(start, tmp_path) as here:
+        assert killing.run(here, ["backup", "--to", killing.HERE + "/backup.tar"]).status == 0
+        shutil.rmtree(here / "store")
+        folder = tmp_path / "copies"
+        folder.mkdir()
+        kill_and_repeat(here, folder, "restore", killing.HERE + "/backup.tar", look=gone, kills=4)
+
+
 def test_user_purge(start, tmp_path):
     """Of a user who was removed, and whose delay is over."""
     with killing.copied(start, tmp_path) as here:
