@@ -281,15 +281,15 @@ class _Stream(io.FileIO):
 
 def _opening_a_stream(seen: Recorder) -> Callable[..., Any]:
     def call(file: Any, mode: str = "r", buffering: int = -1, encoding: str | None = None, errors: str | None = None,
-             newline: str | None = None, **options: Any) -> Any:
+             newline: str | None = None, closefd: bool = True,
+             opener: Callable[[str, int], int] = lambda path, flags: os.open(path, flags, 0o666)) -> Any:
         if isinstance(file, int) or seen.place(file) is None:
-            return _io_open(file, mode, buffering, encoding, errors, newline, **options)
+            return _io_open(file, mode, buffering, encoding, errors, newline, closefd,
+                            None if isinstance(file, int) else opener)
         if set(mode) <= set("rbt"):
             seen.about("open", seen.place(file), changes=False)
-            return _io_open(file, mode, buffering, encoding, errors, newline, **options)
-        assert not options, "a way to open that was not needed yet"
-        raw = _Stream(file, mode.replace("t", "").replace("b", ""),
-                      opener=lambda path, flags: os.open(path, flags, 0o666))
+            return _io_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
+        raw = _Stream(file, mode.replace("t", "").replace("b", ""), opener=opener)
         if buffering == 0:
             return raw
         stream = (io.BufferedRandom if "+" in mode else io.BufferedWriter)(raw)     # type: ignore[arg-type]
