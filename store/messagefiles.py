@@ -176,6 +176,10 @@ class MessageFiles:
         staged, final = self.staged_path(serial), self.path(mid)
         try:
             os.link(staged, final)
+        except FileNotFoundError:
+            if not self._make_folder(final):
+                raise
+            os.link(staged, final)
         except FileExistsError:
             if not os.path.samefile(staged, final):     # left by a crash; what was committed now is this one
                 spare = staged + SPARE
@@ -183,6 +187,17 @@ class MessageFiles:
                 os.link(staged, spare)
                 os.replace(spare, final)
         self._settling.append(serial)
+
+    def _make_folder(self, final: str) -> bool:
+        """Make the folder of a message file if it is missing, whether it was: not every program that copies a store
+        copies folders without files."""
+        folder = os.path.dirname(final)
+        if os.path.isdir(folder):
+            return False
+        for each in (os.path.dirname(folder), folder):
+            with suppress(FileExistsError):
+                os.mkdir(each, 0o700)
+        return True
 
     def is_whole(self, mid: bytes, serial: int, octets: int) -> bool:
         """Whether the file that a reader would open is there, and has so many octets."""
@@ -201,6 +216,9 @@ class MessageFiles:
         try:
             remove_name(staged + SPARE)
             os.link(staged, staged + SPARE)
+            if self._make_folder(final):
+                sync_folder(self.folder)
+                sync_folder(Path(final).parents[1])
             os.replace(staged + SPARE, final)
             sync_folder(Path(final).parent)
             if lost != serial:
@@ -229,7 +247,8 @@ class MessageFiles:
                 sync_file_system(self.folder)
                 return
         for folder in folders:
-            sync_folder(Path(folder))
+            with suppress(FileNotFoundError):       # somebody has removed it, with all that was in it
+                sync_folder(Path(folder))
 
     def settle(self) -> int:
         """Put the names that `place` gave on disk and take the staged ones away; how many. For a thread: it syncs."""

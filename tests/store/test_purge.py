@@ -1,14 +1,19 @@
 """The purge: a file goes when its last reference has been gone for the purge delay, and never before."""
 
+import hashlib
 import os
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 
 from mboxlist.kv import transact
 from mboxlist.names import MailboxName
 from store import expunge, messagefiles, refs
+from store.check import check
 from store.expunge import due, purge, purge_batch, remove
+from store.ready import make_folders
 from tests.support.stores import deliver, let_go
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"
@@ -55,6 +60,23 @@ def test_a_purge_cut_off_before_its_commit_loses_nothing_that_comes_later(store)
     entry = store.entry(MailboxName("bob", "INBOX"))
     with store.open_message(entry, store.open_mailbox(entry).rows[0]) as file:
         assert file.read(0, file.size) == BODY
+
+
+@pytest.mark.parametrize("above", [False, True])
+def test_a_message_whose_folder_is_missing(store, above):
+    """As after a copy by a program that leaves out empty folders: it is made; nobody is refused, and a start starts."""
+    partition = store.partitions["primary"]
+    where = Path(partition.files.path(hashlib.blake2b(BODY, digest_size=32).digest()))
+    lost = where.parents[1] if above else where.parent
+    shutil.rmtree(lost)
+    deliver(store, BODY, "user/alice/INBOX")
+    assert where.exists() and {finding.what for finding in check(store)} <= {"the folder is missing"}
+    partition.files.settle()
+    expunge_all(store)
+    shutil.rmtree(lost)
+    assert purge(partition, time.time() + partition.settings.purge_delay + 10) == 1
+    assert list(partition.refs.all()) == []
+    make_folders(partition.folder)
 
 
 def many(store, count=20):
