@@ -139,6 +139,53 @@ def test_restore_of_everything(start, tmp_path):
         kill_and_repeat(here, folder, "restore", killing.HERE + "/backup.tar", look=gone, kills=4)
 
 
+HERE = killing.HERE
+BACKUP = ["backup", "--to", HERE + "/backup.tar"]
+ADD = ["user", "add", "carol", "--password-file", HERE + "/password"]
+#: What was done before, the command, and how it is judged. A new user's mail may need folders that the store lacks.
+PREPARED = {
+    "restore over": ([BACKUP, ["mailbox", "delete", "alice", "Archive", "--yes"]],
+                     ["restore", "--user", "alice", "--over", HERE + "/backup.tar"], {}),
+    "import mbox": ([["export", "--format", "mbox", "--to", HERE + "/mbox", "alice"], ADD],
+                    ["import", "mbox", "carol", HERE + "/mbox"], {"tolerated": ("the folder is missing",)}),
+    "snapshot restore": ([["snapshot", "create"], ["user", "move", "alice", "--to", "second"]],
+                         ["snapshot", "restore", "--yes"], {}),
+    "import maildir": ([["export", "--format", "maildir", "--to", HERE + "/maildir", "alice"], ADD],
+                       ["import", "maildir", "carol", HERE + "/maildir"], {"tolerated": ("the folder is missing",)}),
+    "restore into": ([BACKUP], ["restore", "--user", "alice", "--into", "Back", HERE + "/backup.tar"], {}),
+    "restore messages": ([BACKUP], ["restore", "--user", "alice", "--mailbox", "INBOX", "--into", "Few", HERE
+                                    + "/backup.tar", "--message", "1", "2", "3"], {}),
+    "partition drain": ([], ["partition", "drain", "primary", "--to", "second", "--store-default-partition", "second"],
+                        {}),
+    "backup": ([], BACKUP, {}),
+    "export": ([], ["export", "--format", "maildir", "--to", HERE + "/maildir", "alice"], {}),
+    "recover": ([], ["recover"], {}),
+    "undelete": ([], ["undelete", "alice", "INBOX"], {"statuses": (0, 1)}),
+    "mailbox undelete": ([["mailbox", "delete", "alice", "Archive", "--yes"]],
+                         ["mailbox", "undelete", "alice", "Archive"], {"statuses": DONE}),
+}
+
+
+def shown(store, here):
+    """Each message by its mailbox, with flags and date, as often as it is there; who there is, and what they use."""
+    texts = {name: sorted((flags, received, text) for _, flags, _, received, _, text in box[-1])
+             for name, box in everything(store)[0].items()}
+    exported = sorted((path.parent.name, path.read_bytes()) for path in (here / "maildir").rglob("cur/*"))
+    return texts, exported, {account.user: store.quota(account.user) for account in store.directory.all()}
+
+
+@pytest.mark.parametrize("name", list(PREPARED)[:None if killing.KILLS else 3])
+def test_commands_that_need_something(start, tmp_path, name):
+    before, words, rest = PREPARED[name]
+    with killing.copied(start, tmp_path) as here:
+        (here / "password").write_text("secret")
+        for each in before:
+            assert killing.run(here, each).status == 0
+        folder = tmp_path / "copies"
+        folder.mkdir()
+        kill_and_repeat(here, folder, *words, **{"look": shown, "kills": 1, "seed": len(name), **rest})
+
+
 def test_user_purge(start, tmp_path):
     """Of a user who was removed, and whose delay is over."""
     with killing.copied(start, tmp_path) as here:
