@@ -76,11 +76,12 @@ class Load:
         self._leave()
         try:
             told = json.loads(data)
-        except ValueError:                          # it has died: for want of room perhaps
-            figures = os.statvfs(self.file.parent)
-            full = figures.f_bavail * figures.f_frsize < LEAST
-            told = {"code": errno.ENOSPC if full else errno.EIO, "error": "who made it has died"}
+        except ValueError:
+            told = {"code": errno.EIO, "error": "who made it has died"}
         if "error" in told:
+            figures = os.statvfs(self.file.parent)
+            if told["code"] == errno.EIO and figures.f_bavail * figures.f_frsize < LEAST:
+                told["code"] = errno.ENOSPC         # as where Berkeley DB cannot write a page to have another in memory
             self.file.unlink(missing_ok=True)
             raise OSError(told["code"], f"a table could not be made: {told['error']}", str(self.file))
         return int(told["rows"])

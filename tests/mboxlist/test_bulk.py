@@ -9,10 +9,12 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from berkeleydb import db
 
-from mboxlist import btree, kv, traces
+from mboxlist import btree, bulk, kv, traces
 from mboxlist.bulk import Load
 from mboxlist.kv import Env, transact
 from mboxlist.pages import bad_pages
@@ -134,6 +136,23 @@ def test_no_room(tmp_path):
             env.exchange(a, load.file)
         assert dict(a.scan()) == ROWS
         env.close()
+
+
+@pytest.mark.parametrize(("free", "code"), [(bulk.LEAST - 1, errno.ENOSPC), (bulk.LEAST, errno.EIO)])
+def test_what_fails_where_there_is_hardly_any_room_fails_for_want_of_it(tmp_path, monkeypatch, free, code):
+    """Berkeley DB that cannot write a page to have another in memory says that it is memory what it lacks."""
+    (tmp_path / "env").mkdir()
+    env, _, _ = opened(tmp_path / "env")
+
+    def rows(stream):
+        raise db.DBNoMemoryError(errno.ENOMEM, "unable to allocate space from the buffer cache")
+        yield
+
+    monkeypatch.setattr(os, "statvfs", lambda folder: SimpleNamespace(f_bavail=free, f_frsize=1))
+    with Load.begin(env.folder / "a.db", rows) as load, pytest.raises(OSError, match="buffer cache") as found:
+        load.end()
+    assert found.value.errno == code and not load.file.exists()
+    env.close()
 
 
 def test_it_ends_with_the_process_that_began_it(tmp_path):
