@@ -158,13 +158,13 @@ def due(partition: Partition, now: float | None = None, most: int = BATCH) -> It
         forget(partition, some)
     partition.flush()           # nothing can bring them back any more, also after a crash: now their files may go
     last = b""
-    while files := _listed(partition, until, last, most):
+    while files := _next_lists(partition, until, last, most):
         last = files[-1][0]
         for at in range(0, len(files), most):
             yield Batch(tuple(files[at:at + most]))
 
 
-def _listed(partition: Partition, until: int, after: bytes, most: int) -> list[Due]:
+def _next_lists(partition: Partition, until: int, after: bytes, most: int) -> list[Due]:
     """What is in the next lists, until it is so many. No cursor is open any more when the caller has its turn."""
     files: list[Due] = []
     with closing(partition.refs.lists(until, after)) as lists:

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-# The folder in the store that is there while all databases are made anew; in it are those into which a plan is loaded,
-SCRATCH = "reconstruct"
-IN_PLACE = "in-place.json"      # or this file: they are made where they belong
+SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are made anew; in it is
+IN_PLACE = "in-place.json"      # this file where they are made in their places, or `mboxlist` with the list of a plan
 
 
 def is_down(root: Path) -> bool:

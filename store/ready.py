@@ -67,7 +67,8 @@ def discard(target: Path, names: Iterable[str]) -> None:
     """Remove databases that were being made anew when that was cut off. Raises OSError."""
     for folder in (target / "mboxlist", target / SCRATCH / "mboxlist",
                    *(target / "partitions" / name / "index" for name in names)):
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(folder)
     for name in names:
         sync_folder(target / "partitions" / name)
     sync_folder(target)
