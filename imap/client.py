@@ -8,11 +8,11 @@ from imap.settings import Settings
 from imap.states import Farewell
 from imap.wire import responses
 from imap.wire.commands import State
-from store import hosting
 from store.accounts.base import Account
-from store.net.entrance import Caller, Entrance
+from store.net.authentication import Authenticator, Caller
 from store.net.stream import Clock, Stream
 from store.store import Store
+from store.users import hosting
 
 log = logging.getLogger(__name__)
 
@@ -53,20 +53,20 @@ class Client:
         return self.rev2 or b"UTF8=ACCEPT" in self.enabled
 
     @property
-    def entrance(self) -> Entrance:
+    def authenticator(self) -> Authenticator:
         """The way in."""
-        return Entrance.of(self.store)
+        return Authenticator.of(self.store)
 
     @property
     def caller(self) -> Caller:
         """Who wants in; passwords may be sent under TLS, from this host, or when settings say so."""
-        private = self.settings.plaintext_login or self.entrance.is_private(self.stream)
+        private = self.settings.plaintext_login or self.authenticator.is_private(self.stream)
         return Caller(self.stream, "imap", private)
 
     @property
     def may_log_in(self) -> bool:
         """Whether passwords are taken on this connection as it is."""
-        return self.entrance.takes_passwords(self.caller)
+        return self.authenticator.takes_passwords(self.caller)
 
     @property
     def refers(self) -> bool:
@@ -89,7 +89,7 @@ class Client:
             logged_in=self.account is not None, can_start_tls=self.stream.can_start_tls, may_log_in=self.may_log_in,
             append_limit=self.store.settings.message_limit, administrator=self.administrator,
             refers=self.refers_logins,
-            mechanisms=() if self.account is not None else self.entrance.mechanisms(self.caller)))
+            mechanisms=() if self.account is not None else self.authenticator.mechanisms(self.caller)))
 
     def log_in(self, account: Account) -> None:
         """The client has proved who it is."""

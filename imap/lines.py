@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from imap.wire.dates import MONTHS
 from imap.wire.flags import format_flags
-from store.index import Rows
+from store.tables.index import Rows
 
 Mask = NDArray[np.bool_]
 Positions = NDArray[np.intp]        # 0-based places in a session's numbering, ascending

@@ -4,15 +4,15 @@ from imap.session import Listener, Session
 from imap.settings import Settings
 from imap.verbs.append import receive
 from imap.verbs.table import VERBS
-from store.net.doors import Door
+from store.net.admission import AdmissionControl
 from store.net.stream import Clock, StreamFactory
 from store.store import Store
 
 
 def factory(store: Store, settings: Settings, clock: Clock, tls: object | None = None, *, implicit_tls: bool = False,
-            door: Door | None = None) -> StreamFactory:
+            admission: AdmissionControl | None = None) -> StreamFactory:
     """A factory whose connections speak IMAP. `clock` is the reactor; `tls` the context for STARTTLS, or of the port;
-    `door` that of several listeners together."""
+    `admission` that of several listeners together."""
     listener = Listener(store, settings, clock, VERBS, receive)
     return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls,
-                         door or Door.from_settings("imap", settings))
+                         admission or AdmissionControl.from_settings("imap", settings))

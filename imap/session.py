@@ -17,8 +17,8 @@ from imap.lines import Positions
 from imap.referrals import NOT_HERE, to_mailbox
 from imap.refusals import BROKEN, OUR_FAULT, code
 from imap.settings import Settings
+from imap.snapshotnames import RIGHTS, Travel, is_there
 from imap.states import Farewell, Refused, Reply, why_not
-from imap.travel import RIGHTS, Travel, is_there
 from imap.view import Belief, View
 from imap.wire import responses
 from imap.wire.commands import BadCommand, Head, State, parse_head
@@ -27,12 +27,12 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
-from store import rights
-from store.errors import Problem, StandsStill, StoreError
+from store.errors import Problem, StoreError, WritesFrozen
+from store.mailboxes import authorization as rights
 from store.net import offload
-from store.net.lines import ConnectionLost, LimitReached, Stopping, TimedOut
+from store.net.linestates import ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Clock, Stream
-from store.pictures import MANY
+from store.partition.views import MANY
 from store.progress import Abandoned, Progress
 from store.readable import Readable
 from store.store import Store
@@ -100,7 +100,7 @@ class Session(Client):
         except TimedOut:
             self.stream.write(responses.bye("Idle for too long"))
         except LimitReached as limit:
-            self.entrance.turned.at_the_door("imap", self.stream.peer, self.user or limit.user, limit.public)
+            self.authenticator.turned.at_admission("imap", self.stream.peer, self.user or limit.user, limit.public)
             self.stream.write(responses.bye(limit.public, b"LIMIT"))
         except Farewell as last:
             log.info("%s: %s is sent away: %s", self.stream.id, self.user or "a client", last.public)
@@ -264,12 +264,12 @@ class Session(Client):
     def rights(self) -> str:
         """The user's rights on the selected mailbox as they are now (RFC 4314 §2.1)."""
         entry = self.selected().mailbox.entry
-        return RIGHTS if self.travel.past is not None else rights.rights(self.store, self.user, entry)
+        return RIGHTS if self.travel.snapshot is not None else rights.rights(self.store, self.user, entry)
 
     @property
     def source(self) -> Readable:
         """What the selected mailbox is read from: the store, or a snapshot."""
-        return self.travel.past or self.store
+        return self.travel.snapshot or self.store
 
     def target(self, text: str) -> MailboxEntry:
         """The mailbox that is to receive messages. Raises Refused, with TRYCREATE when it is not there."""
@@ -327,8 +327,8 @@ class Session(Client):
         """The selected mailbox's view. Raises Farewell when the user may not read the mailbox any more."""
         if self.view is None:
             raise Refused("No mailbox is selected", status=BAD)
-        if self.travel.past is not None:
-            self.travel.require(self.travel.past)
+        if self.travel.snapshot is not None:
+            self.travel.require(self.travel.snapshot)
             return self.view
         entry = self.view.mailbox.entry
         if entry.acl or entry.name.owner != self.user or self._heard_of:
@@ -349,7 +349,7 @@ class Session(Client):
     def writable(self, needed: str = "") -> View:
         """The same, for a command that changes it and needs these rights. Raises Refused after EXAMINE, or for them."""
         view = self.selected()
-        if self.travel.past is not None:
+        if self.travel.snapshot is not None:
             raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
         if view.read_only:
             raise Refused("The mailbox was opened read-only")
@@ -383,7 +383,7 @@ class Session(Client):
         view = self.selected()
         self._woken = False
         self._told = expunges
-        if self.travel.past is not None:        # nothing changes there
+        if self.travel.snapshot is not None:        # nothing changes there
             return
         self.stream.write(view.other_rights())
         much = len(view.rows) >= MANY and max(0 if always is None else len(always),
@@ -444,7 +444,7 @@ class Session(Client):
             return await self.patiently(offload.run(self.store, "changes", work))
         try:
             return work()
-        except StandsStill:
+        except WritesFrozen:
             return await self.patiently(offload.change(self.store, work))
 
     async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:

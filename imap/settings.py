@@ -4,11 +4,11 @@ from attrs import evolve, field, frozen
 from attrs.validators import ge
 
 from imap.wire.limits import STRICT, Limits
-from store.net.doors import LoginDoorSettings
+from store.net.admission import LoginAdmissionSettings
 
 
 @frozen
-class Settings(LoginDoorSettings):
+class Settings(LoginAdmissionSettings):
     """Settings of the IMAP server; sizes in octets, times in seconds."""
 
     plaintext_login: bool = field(default=False, metadata={

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from imap.lines import Mask, Positions, expunged, flags_changed, modseqs_changed
 from imap.wire import responses
 from imap.wire.numbers import STAR, NumberSet, format_numbers
-from store.flags import MAX_KEYWORDS
-from store.index import CHUNK, MAX_UID, Rows, joined, put, spans, take
-from store.mailbox import Mailbox
+from store.mailboxes.flagchanges import MAX_KEYWORDS
+from store.tables.index import CHUNK, MAX_UID, Rows, joined, put, spans, take
+from store.tables.state import Mailbox
 from store.values import Flag
 
 FEW = 4                     # messages, one in so many, are looked at one by one
@@ -54,7 +54,7 @@ class Told:
 
 @define(eq=False)
 class View:
-    """One session's numbering of its selected mailbox. `mailbox` is the newest picture that was merged."""
+    """One session's numbering of its selected mailbox. `mailbox` is the newest view that was merged."""
 
     mailbox: Mailbox
     read_only: bool
@@ -142,7 +142,7 @@ class View:
 
     def merge(self, new: Mailbox, *, expunges: bool, always: Positions | None = None, belief: Belief | None = None
               ) -> Told:
-        """Take over a newer picture and say what the client must hear of it.
+        """Take over a newer view and say what the client must hear of it.
 
         `expunges`: vanished messages may be told, and lose their numbers. Otherwise they keep them until a later merge.
         `always` are messages whose flags are told even if they are as before. Positions are those before this merge.

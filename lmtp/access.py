@@ -5,7 +5,7 @@ from enum import Enum
 from attrs import field, frozen
 
 from lmtp.settings import Settings
-from store.net.networks import Networks
+from store.accounts.networks import Networks
 
 
 class Standing(Enum):

@@ -6,10 +6,10 @@ import logging
 from lmtp import replies
 from lmtp.replies import Reply
 from lmtp.wire import Auth
-from store.accounts.sasl import Malformed
+from store.accounts.sasl.mechanisms import Malformed
 from store.errors import Problem, StoreError
-from store.net.entrance import Caller, Entrance, NotOffered
-from store.net.lines import LineTooLong
+from store.net.authentication import Authenticator, Caller, NotOffered
+from store.net.linestates import LineTooLong
 from store.net.stream import Stream
 from store.store import Store
 from store.values import Secret
@@ -29,7 +29,7 @@ class _GivenUp(Exception):
 
 def mechanisms(stream: Stream, store: Store) -> tuple[str, ...]:
     """What a relay can log in by, on this connection, which is private enough."""
-    return Entrance.of(store).mechanisms(Caller(stream, "lmtp", passwords=True, anywhere=True))
+    return Authenticator.of(store).mechanisms(Caller(stream, "lmtp", passwords=True, anywhere=True))
 
 
 async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[str], time: float) -> tuple[str, Reply]:
@@ -53,7 +53,7 @@ async def log_in(stream: Stream, store: Store, command: Auth, users: frozenset[s
             said = initial.reveal()
             initial = Secret(b"") if said == b"=" else _decoded(said)
         caller = Caller(stream, "lmtp", passwords=True, anywhere=True)
-        admitted = await Entrance.of(store).authenticate(caller, command.mechanism, initial, talk)
+        admitted = await Authenticator.of(store).authenticate(caller, command.mechanism, initial, talk)
     except NotOffered:
         return "", replies.UNKNOWN_MECHANISM
     except Malformed:

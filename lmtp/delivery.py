@@ -22,7 +22,7 @@ from lmtp.replies import Reply
 from lmtp.settings import Settings
 from lmtp.wire import Mail, Rcpt
 from mboxlist.entry import MailboxEntry, MailboxId
-from store.deliver import Delivered, Outcome, Target
+from store.delivery.commit import Delivered, Outcome, Target
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.store import Store
@@ -74,7 +74,7 @@ class Delivery:
         return replies.RECIPIENT_OK
 
     def _noted(self, rcpt: Rcpt, reply: Reply, reason: str) -> Reply:
-        noting.recipient(self.store.journal, self.peer, self.mail.sender, rcpt.recipient, reply, reason)
+        noting.recipient(self.store.delivery_log, self.peer, self.mail.sender, rcpt.recipient, reply, reason)
         return reply
 
     def _target(self, entry: MailboxEntry, rcpt: Rcpt, ignore_quota: bool) -> Target:
@@ -118,13 +118,13 @@ class Delivery:
             return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
         if log.isEnabledFor(logging.INFO):
             log.info("message %s from <%s>, %d octets, %s: %s", self._id, self.mail.sender or "", staged.size,
-                     staged.mid.hex(), self._told(outcomes))
+                     staged.digest.hex(), self._told(outcomes))
         taken, known = replies.taken(self._id), replies.known(self._id)
         answers = {mailbox: refusal(outcome) if isinstance(outcome, StoreError) else
                    taken if isinstance(outcome, Delivered) else known
                    for mailbox, outcome in zip(self._targets, outcomes, strict=True)}
         found = [answers[mailbox] for mailbox in self._accepted]
-        noting.message(self.store.journal, self._envelope, staged, self._accepted, self._addresses, found,
+        noting.message(self.store.delivery_log, self._envelope, staged, self._accepted, self._addresses, found,
                        dict(zip(self._targets, outcomes, strict=True)))
         return found
 
@@ -133,7 +133,7 @@ class Delivery:
         return noting.Envelope(self._id, self.peer, self.mail.sender)
 
     def _all_refused(self, reply: Reply, reason: str) -> list[Reply]:
-        noting.refused(self.store.journal, self._envelope, tuple(self._addresses), reply, reason)
+        noting.refused(self.store.delivery_log, self._envelope, tuple(self._addresses), reply, reason)
         return [reply] * len(self._accepted)
 
     def _told(self, outcomes: Sequence[Outcome]) -> str:

@@ -9,10 +9,10 @@ from attrs import frozen
 from lmtp.paths import Address
 from lmtp.replies import Reply
 from mboxlist.entry import MailboxId
-from store.deliver import Delivered, Duplicate, Outcome
+from store.delivery.commit import Delivered, Duplicate, Outcome
+from store.deliverylog import DeliveryLog, short
 from store.errors import StoreError
-from store.journal import Journal, short
-from store.staged import Staged
+from store.partition.staged import Staged
 
 
 @frozen
@@ -31,59 +31,61 @@ def why(error: Exception) -> str:
     return f"{error.public}: {error.detail}" if error.detail else error.public
 
 
-def recipient(journal: Journal, peer: str, sender: Address | None, address: Address, reply: Reply, reason: str) -> None:
+def recipient(delivery_log: DeliveryLog, peer: str, sender: Address | None, address: Address, reply: Reply,
+              reason: str) -> None:
     """A RCPT is refused."""
-    journal.note("recipient", partial(_recipient, journal, peer, sender, address, reply, reason))
+    delivery_log.note("recipient", partial(_recipient, delivery_log, peer, sender, address, reply, reason))
 
 
-def refused(journal: Journal, envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str) -> None:
+def refused(delivery_log: DeliveryLog, envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str) -> None:
     """A message is refused for all who it is for."""
-    journal.note("refused", partial(_refused, journal, envelope, tuple(addresses), reply, reason))
+    delivery_log.note("refused", partial(_refused, delivery_log, envelope, tuple(addresses), reply, reason))
 
 
-def message(journal: Journal, envelope: Envelope, staged: Staged, mailboxes: Sequence[MailboxId],
+def message(delivery_log: DeliveryLog, envelope: Envelope, staged: Staged, mailboxes: Sequence[MailboxId],
             addresses: Sequence[str], replies: Sequence[Reply], outcomes: Mapping[MailboxId, Outcome]) -> None:
     """A message has been delivered, or not, to each of its recipients: three of these have a place for each. None of
     them is changed afterwards."""
-    journal.note("message", partial(_message, journal, envelope, staged.message_id, staged.mid, staged.size, mailboxes,
+    delivery_log.note("message", partial(_message, delivery_log, envelope, staged.message_id, staged.digest,
+                                         staged.size, mailboxes,
                                     addresses, replies, outcomes))
 
 
 # The rest runs when the journal is written: what it costs, no delivery waits for.
 
-def _recipient(journal: Journal, peer: str, sender: Address | None, address: Address, reply: Reply, reason: str
+def _recipient(delivery_log: DeliveryLog, peer: str, sender: Address | None, address: Address, reply: Reply, reason: str
                ) -> dict[str, Any]:
-    return {"peer": peer, "from": short(str(sender or "")), "to": [_refusal(journal, str(address), reply, reason)]}
+    return {"peer": peer, "from": short(str(sender or "")), "to": [_refusal(delivery_log, str(address), reply, reason)]}
 
 
-def _refused(journal: Journal, envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str
+def _refused(delivery_log: DeliveryLog, envelope: Envelope, addresses: Sequence[str], reply: Reply, reason: str
              ) -> dict[str, Any]:
     return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),
-            "to": [_refusal(journal, address, reply, reason) for address in addresses or ("",)]}
+            "to": [_refusal(delivery_log, address, reply, reason) for address in addresses or ("",)]}
 
 
-def _refusal(journal: Journal, address: str, reply: Reply, reason: str) -> dict[str, Any]:
-    journal.counted["refused for good" if reply.code >= 500 else "refused for now"] += 1
+def _refusal(delivery_log: DeliveryLog, address: str, reply: Reply, reason: str) -> dict[str, Any]:
+    delivery_log.counted["refused for good" if reply.code >= 500 else "refused for now"] += 1
     return {"recipient": short(address), "reply": str(reply), "why": short(reason)}
 
 
-def _message(journal: Journal, envelope: Envelope, message_id: bytes, mid: bytes, size: int,
+def _message(delivery_log: DeliveryLog, envelope: Envelope, message_id: bytes, digest: bytes, size: int,
              mailboxes: Sequence[MailboxId], addresses: Sequence[str], replies: Sequence[Reply],
              outcomes: Mapping[MailboxId, Outcome]) -> dict[str, Any]:
     to = []
-    journal.counted["messages"] += 1
+    delivery_log.counted["messages"] += 1
     for mailbox, address, reply in zip(mailboxes, addresses, replies, strict=True):
         outcome = outcomes[mailbox]
         if isinstance(outcome, StoreError):
-            to.append(_refusal(journal, address, reply, why(outcome)))
+            to.append(_refusal(delivery_log, address, reply, why(outcome)))
         elif isinstance(outcome, Delivered):
-            journal.counted["delivered"] += 1
+            delivery_log.counted["delivered"] += 1
             to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
                        "mailbox_id": mailbox, "uid": outcome.uid})
         else:
             assert isinstance(outcome, Duplicate)
-            journal.counted["duplicates"] += 1
+            delivery_log.counted["duplicates"] += 1
             to.append({"recipient": short(address), "reply": str(reply), "mailbox": str(outcome.entry.name),
                        "mailbox_id": mailbox, "why": "it had come before (lmtp.duplicate_window)"})
     return {"id": envelope.id, "peer": envelope.peer, "from": short(str(envelope.sender or "")),
-            "message_id": short(message_id.decode("utf-8", "replace")), "mid": mid.hex(), "size": size, "to": to}
+            "message_id": short(message_id.decode("utf-8", "replace")), "mid": digest.hex(), "size": size, "to": to}

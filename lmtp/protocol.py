@@ -7,25 +7,26 @@ from lmtp.access import Access
 from lmtp.session import Listener, Session
 from lmtp.settings import Settings
 from lmtp.verification import Verification
-from store.net.doors import Door
+from store.net.admission import AdmissionControl
 from store.net.stream import Clock, StreamFactory
 from store.store import Store
 
 
 def factory(store: Store, settings: Settings, clock: Clock, tls: object | None = None, *, implicit_tls: bool = False,
-            guaranteed: bool = False, door: Door | None = None, now: Callable[[], float] = time.time
+            guaranteed: bool = False, admission: AdmissionControl | None = None, now: Callable[[], float] = time.time
             ) -> StreamFactory:
     """A factory whose connections speak LMTP. `clock` is the reactor; `tls` the context for STARTTLS.
 
-    `guaranteed`: what comes here ignores quota. `door` is that of several listeners together.
+    `guaranteed`: what comes here ignores quota. `admission` is that of several listeners together.
     """
     listener = Listener(store, settings, Access.from_settings(settings), clock.seconds, now, guaranteed)
     return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls,
-                         door or Door.from_settings("lmtp", settings))
+                         admission or AdmissionControl.from_settings("lmtp", settings))
 
 
-def verification_factory(store: Store, settings: Settings, clock: Clock, door: Door | None = None) -> StreamFactory:
+def verification_factory(store: Store, settings: Settings, clock: Clock,
+                         admission: AdmissionControl | None = None) -> StreamFactory:
     """A factory whose connections answer what relays ask about recipients."""
     listener = Listener(store, settings, Access.from_settings(settings), clock.seconds, time.time)
     return StreamFactory(lambda stream: Verification(stream, listener), clock,
-                         door=door or Door.from_settings("verification", settings))
+                         admission=admission or AdmissionControl.from_settings("verification", settings))

@@ -15,9 +15,9 @@ from lmtp.settings import Settings
 from store.errors import StoreError
 from store.net import offload
 from store.net.dots import DotReader
-from store.net.lines import TimedOut
+from store.net.linestates import TimedOut
 from store.net.stream import Stream
-from store.staged import Staged
+from store.partition.staged import Staged
 from store.store import Store
 
 CHUNK = 64 * 1024       # octets of a message taken at a time

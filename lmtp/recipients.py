@@ -9,12 +9,13 @@ from lmtp.paths import Address
 from lmtp.settings import Settings
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
-from store import quotaroots, rights
 from store.accounts.addresses import canonical
 from store.accounts.base import Account, delivery_problem
 from store.errors import Problem, StoreError
+from store.mailboxes import authorization
 from store.net import offload
-from store.partition import Partition
+from store.partition.partition import Partition
+from store.quota import roots
 from store.store import Store
 
 
@@ -62,7 +63,7 @@ class Recipients:
             await self._admit(partition, partition.quota_root(entry.id), octets)
 
     async def _admit(self, partition: Partition, root: str, octets: int) -> None:
-        await offload.change(self.store, lambda: quotaroots.admit(self.store, partition, root, max(octets, 1)))
+        await offload.change(self.store, lambda: roots.admit(self.store, partition, root, max(octets, 1)))
 
     async def check(self, address: Address, octets: int) -> None:
         """Whether a message of that size (0: not known) to that address would be taken. Raises StoreError."""
@@ -105,7 +106,7 @@ class Recipients:
         if entry is None or not entry.acl:
             return entry
         sender = await self._sending_user()
-        return entry if sender == account.user or rights.may(self.store, sender, entry, "p") else None
+        return entry if sender == account.user or authorization.may(self.store, sender, entry, "p") else None
 
     def _create(self, account: Account, path: str) -> MailboxEntry | None:
         """The mailbox, made; None when that cannot be, and the mail is for INBOX."""
@@ -139,9 +140,9 @@ class Recipients:
         entry = self._find_path("", path)
         if entry is None:
             raise StoreError(Problem.NO_USER)
-        if rights.may(self.store, sender, entry, "p"):
+        if authorization.may(self.store, sender, entry, "p"):
             return entry
-        known = sender and rights.may(self.store, sender, entry, "l")
+        known = sender and authorization.may(self.store, sender, entry, "l")
         raise StoreError(Problem.NO_PERMISSION if known else Problem.NO_USER)
 
     async def _sending_user(self) -> str:

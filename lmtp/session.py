@@ -36,9 +36,9 @@ from lmtp.wire import (
     verb,
 )
 from store.errors import StoreError
-from store.net.entrance import Entrance
+from store.net.authentication import Authenticator
 from store.net.limits import is_this_host
-from store.net.lines import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.store import Store
 
@@ -99,8 +99,8 @@ class Session:
                 await self._command()
                 await self._stream.breathe()
         except LimitReached as limit:
-            turned = Entrance.of(self._listener.store).turned
-            turned.at_the_door("lmtp", self._stream.peer, self._user or limit.user, limit.public)
+            turned = Authenticator.of(self._listener.store).turned
+            turned.at_admission("lmtp", self._stream.peer, self._user or limit.user, limit.public)
             self._say(replies.limit_reached(limit.public))
         except TimedOut:
             self._say(replies.TOO_SLOW)
@@ -122,7 +122,8 @@ class Session:
         lost = self._stream.secure and self._standing is Standing.STRANGER and not self._listener.access.auth_users
         if lost or self._standing is Standing.REFUSED:
             log.warning("%s: %s may not deliver and is turned away", self._stream.id, self._peer)
-            noting.refused(self._listener.store.journal, noting.Envelope("", self._peer, None), (), replies.REFUSED,
+            noting.refused(self._listener.store.delivery_log, noting.Envelope("", self._peer, None), (),
+                           replies.REFUSED,
                            "the client may not deliver here: lmtp.networks")
             self._say(replies.REFUSED)
             self._open = False
@@ -221,7 +222,7 @@ class Session:
             return
         if command.size > self._listener.store.settings.message_limit:
             envelope = noting.Envelope("", self._peer, command.sender)
-            noting.refused(self._listener.store.journal, envelope, (), replies.TOO_BIG,
+            noting.refused(self._listener.store.delivery_log, envelope, (), replies.TOO_BIG,
                            f"{command.size} octets are announced, store.message_limit is "
                            f"{self._listener.store.settings.message_limit}")
             self._say(replies.TOO_BIG)          # RFC 1870 §6.1

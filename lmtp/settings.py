@@ -6,7 +6,7 @@ from pathlib import Path
 from attrs import Attribute, field, frozen
 from attrs.validators import ge, in_
 
-from store.net.doors import DoorSettings, are_networks
+from store.net.admission import AdmissionSettings, are_networks
 
 _SEPARATOR = re.compile(r"[!#$%&'*+/=?^_`{|}~-]?")      # what may stand in a local part without quotes
 
@@ -20,7 +20,7 @@ CREATE = ("no", "yes", "subscribed")
 
 
 @frozen
-class Settings(DoorSettings):
+class Settings(AdmissionSettings):
     """Settings of the LMTP server; sizes in octets, times in seconds."""
 
     hostname: str = field(default="localhost", metadata={"help": "the server's name in greetings and in Received"})

@@ -5,7 +5,7 @@ from email.utils import format_datetime
 from functools import lru_cache
 
 from lmtp.paths import Address, literal
-from store.verified import summed
+from store.partition.verified import summed
 
 
 def protocol(*, utf8: bool, secure: bool, authenticated: bool) -> str:

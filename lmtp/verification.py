@@ -23,7 +23,7 @@ from lmtp.refusals import refusal
 from lmtp.replies import Reply
 from lmtp.session import Listener
 from store.errors import StoreError
-from store.net.lines import LineTooLong, Stopping
+from store.net.linestates import LineTooLong, Stopping
 from store.net.stream import Stream
 
 log = logging.getLogger(__name__)

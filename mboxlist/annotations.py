@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from mboxlist.entry import MailboxId
 
 if TYPE_CHECKING:                   # who only wants to know the limits needs no database
-    from mboxlist.btree import Table, Txn
+    from mboxlist.engine.btree import Table, Txn
 
 SHARED = "/shared/"
 PRIVATE = "/private/"

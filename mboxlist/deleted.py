@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Iterator
 
-from mboxlist.btree import Table, Txn
+from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 

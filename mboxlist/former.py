@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 if TYPE_CHECKING:
-    from mboxlist.btree import Table, Txn
+    from mboxlist.engine.btree import Table, Txn
 
 _VALIDITY = struct.Struct(">I")
 

@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator
 
-from mboxlist.btree import Table, Txn
+from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxId
 
 _SINCE = struct.Struct(">I")

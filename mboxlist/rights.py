@@ -7,7 +7,7 @@ transaction that writes the row of the mailbox (`MailboxList.write`).
 from collections.abc import Iterable, Iterator
 
 from mboxlist.acl import NEGATIVE
-from mboxlist.btree import Table, Txn
+from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mboxlist.btree import Table, Txn
+from mboxlist.engine.btree import Table, Txn
 from mboxlist.names import OTHERS, SEPARATOR
 
 _MARK = b"\x01"

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import cast
 
 from mboxlist.annotations import Annotations
-from mboxlist.btree import Txn
 from mboxlist.deleted import DeletedMailboxes
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.freezegate import WriteFreeze
+from mboxlist.engine.kv import Env, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.former import Former
-from mboxlist.gate import Gate
-from mboxlist.kv import Env, transact
-from mboxlist.moves import Moves
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
 from mboxlist.pending import Pending
 from mboxlist.rights import Granted
 from mboxlist.subscriptions import Subscriptions
+from mboxlist.usermoves import Moves
 
 _COUNTERS = struct.Struct(">II")        # last mailbox id, last UIDVALIDITY
 _COUNTERS_KEY = b"\x00counters"
@@ -67,8 +67,9 @@ class MailboxList(MailboxNames):
     """
 
     def __init__(self, folder: Path, *, cache: int, recover: bool, broken: Callable[[], None] = lambda: None,
-                 gate: Gate | None = None) -> None:
-        super().__init__(Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken, gate=gate))
+                 write_freeze: WriteFreeze | None = None) -> None:
+        super().__init__(Env(folder, cache=cache, locks=20_000, recover=recover, broken=broken,
+                             write_freeze=write_freeze))
         self.forgotten = self.env.table("forgotten.db", page=4096)     # users who can be had back
         self.deleted = DeletedMailboxes(self.env.table("deleted.db", page=4096))
         self.subscriptions = Subscriptions(self.env.table("subscriptions.db", page=4096))

@@ -16,10 +16,10 @@ from pop3.replies import IN_USE, refused
 from pop3.settings import DATE, EXCLUSIVE, Settings
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
-from store.index import Rows, take
-from store.mailbox import Mailbox
 from store.net import offload
 from store.store import Store
+from store.tables.index import Rows, take
+from store.tables.state import Mailbox
 
 log = logging.getLogger(__name__)
 

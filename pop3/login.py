@@ -12,10 +12,10 @@ from pop3.settings import Settings
 from pop3.states import Farewell
 from pop3.wire import Auth, Pass, SyntaxProblem, User, response
 from store.accounts.base import Account
-from store.accounts.sasl import Malformed
+from store.accounts.sasl.mechanisms import Malformed
 from store.errors import StoreError
-from store.net.entrance import Admitted, Caller, Entrance, NotOffered
-from store.net.lines import LineTooLong
+from store.net.authentication import Admitted, Authenticator, Caller, NotOffered
+from store.net.linestates import LineTooLong
 from store.net.stream import Stream
 from store.store import Store
 from store.values import Secret
@@ -50,19 +50,19 @@ class Login:
     @property
     def caller(self) -> Caller:
         """Who wants in; passwords may be sent under TLS, from this host, or where that is allowed to everybody."""
-        private = self._settings.plaintext_login or Entrance.of(self._store).is_private(self._stream)
+        private = self._settings.plaintext_login or Authenticator.of(self._store).is_private(self._stream)
         return Caller(self._stream, "pop", private)
 
     def capabilities(self) -> list[str]:
         """What CAPA says of it (RFC 2449 §6.3, RFC 5034 §3)."""
-        entrance, caller = Entrance.of(self._store), self.caller
-        mechanisms = entrance.mechanisms(caller)
-        return [*(["USER"] if entrance.takes_passwords(caller) else []),
+        authenticator, caller = Authenticator.of(self._store), self.caller
+        mechanisms = authenticator.mechanisms(caller)
+        return [*(["USER"] if authenticator.takes_passwords(caller) else []),
                 *([" ".join(("SASL", *mechanisms))] if mechanisms else [])]
 
     async def user(self, command: User) -> None:
         """A name, for the password that comes next."""
-        if not Entrance.of(self._store).takes_passwords(self.caller):
+        if not Authenticator.of(self._store).takes_passwords(self.caller):
             self._refuse(replies.NEEDS_TLS)
             return
         self.name = command.name                # who is there, and who not, is not told
@@ -74,16 +74,16 @@ class Login:
         if name is None:                        # RFC 1939 §7: only right after USER
             self._refuse(refused("USER comes first"))
             return
-        await self._log_in(name, Entrance.of(self._store).password(self.caller, name, command.password))
+        await self._log_in(name, Authenticator.of(self._store).password(self.caller, name, command.password))
 
     async def auth(self, command: Auth) -> None:
         """A SASL exchange."""
-        entrance, caller = Entrance.of(self._store), self.caller
+        authenticator, caller = Authenticator.of(self._store), self.caller
         if not command.mechanism:               # no RFC has it, clients ask it
-            self._say(replies.several("mechanisms", entrance.mechanisms(caller)))
+            self._say(replies.several("mechanisms", authenticator.mechanisms(caller)))
             return
         try:
-            await self._log_in("", entrance.authenticate(caller, command.mechanism, command.initial, self._talk))
+            await self._log_in("", authenticator.authenticate(caller, command.mechanism, command.initial, self._talk))
         except NotOffered:
             self._refuse(refused("unknown mechanism") if caller.passwords else replies.NEEDS_TLS)
         except Malformed as problem:

@@ -12,8 +12,8 @@ from typing import Any
 from mboxlist.entry import MailboxId
 from pop3.uidl import UniqueIds
 from store.errors import Problem, StoreError
-from store.index import Rows
-from store.mailbox import Mailbox
+from store.tables.index import Rows
+from store.tables.state import Mailbox
 from store.values import Flag
 
 LINES = 1000            # lines of a listing that are made, and sent, at a time
@@ -24,7 +24,7 @@ class NoMessage(Exception):
 
 
 class Maildrop:
-    """Messages by number (RFC 1939 §5), from one immutable picture of INBOX: what other sessions do changes nothing.
+    """Messages by number (RFC 1939 §5), from one immutable view of INBOX: what other sessions do changes nothing.
 
     Sizes are RFC822.SIZE: the octets of the message as it is stored. RETR adds a CRLF to a message that does not end
     with one, or its last line would have no end; these two octets, like doubled dots, belong to the transfer.

@@ -6,7 +6,7 @@ from pop3.replies import END
 from pop3.surrogate import File
 from pop3.wire import TopLines
 from store.net.dots import DotWriter
-from store.net.lines import TimedOut
+from store.net.linestates import TimedOut
 from store.net.stream import Stream
 
 PIECE = 64 * 1024           # octets of a message that are read, and sent, at a time
@@ -16,7 +16,7 @@ HELD_BACK = 32 * 1024       # octets of replies to pipelined commands that may w
 class Output:
     """The sending side of a connection. What is said leaves when the session waits for input, or is too much to hold.
 
-    While `unfinished`, in the middle of an answer of several lines, only the end of the connection can tell the client
+    While `interrupted`, in the middle of an answer of several lines, only the end of the connection can tell the client
     that something went wrong: a refusal would be taken for the next line.
     """
 

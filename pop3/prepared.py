@@ -1,6 +1,6 @@
 """Names and passwords as USER and PASS bring them: UTF-8, prepared with SASLprep (RFC 6856 §2.2, RFC 4013)."""
 
-from store.accounts.saslprep import saslprep
+from store.accounts.sasl.saslprep import saslprep
 
 
 def prepared(octets: bytes) -> str:

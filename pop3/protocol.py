@@ -5,17 +5,17 @@ from pop3.logins import Logins
 from pop3.maildrop import MaildropLocks
 from pop3.session import Listener, Session
 from pop3.settings import Settings
-from store.net.doors import Door
+from store.net.admission import AdmissionControl
 from store.net.stream import Clock, StreamFactory
 from store.store import Store
 
 
 def factory(store: Store, settings: Settings, clock: Clock, tls: object | None = None, *, implicit_tls: bool = False,
-            door: Door | None = None) -> StreamFactory:
+            admission: AdmissionControl | None = None) -> StreamFactory:
     """A factory whose connections speak POP3. `clock` is the reactor; `tls` the context for STLS, or of the port;
-    `door` that of several listeners together."""
+    `admission` that of several listeners together."""
     run = store.root / "run"
-    admission = Admission(store, settings, MaildropLocks(run / "pop3.lock"), Logins(run / "pop3.logins"), clock.seconds)
-    listener = Listener(store, settings, admission, clock.seconds)
+    maildrops = Admission(store, settings, MaildropLocks(run / "pop3.lock"), Logins(run / "pop3.logins"), clock.seconds)
+    listener = Listener(store, settings, maildrops, clock.seconds)
     return StreamFactory(lambda stream: Session(stream, listener), clock, tls, implicit_tls,
-                         door or Door.from_settings("pop3", settings))
+                         admission or AdmissionControl.from_settings("pop3", settings))

@@ -40,15 +40,15 @@ from pop3.wire import (
     Utf8,
     keyword,
 )
-from store import hosting
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
-from store.messagefiles import MessageFile
-from store.net.entrance import Entrance
-from store.net.lines import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.authentication import Authenticator
+from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
+from store.partition.messagefiles import MessageFile
+from store.partition.verified import verified
 from store.store import Store
-from store.verified import verified
+from store.users import hosting
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +107,8 @@ class Session:
             own = self._stream.farewell
             self._say(refused(own, "SYS/TEMP") if own else replies.STOPPING)
         except LimitReached as limit:
-            turned = Entrance.of(self._listener.store).turned
-            turned.at_the_door("pop", self._stream.peer, self._user or limit.user, limit.public)
+            turned = Authenticator.of(self._listener.store).turned
+            turned.at_admission("pop", self._stream.peer, self._user or limit.user, limit.public)
             self._say(replies.limit_reached(limit.public))
         except Farewell as last:
             log.info("%s: turned away: %s", self._stream.id, last.reply.decode("ascii").rstrip())
@@ -288,7 +288,7 @@ class Session:
             if error.problem is Problem.CORRUPT and store.refresh(mailbox).row(int(row["uid"])) is None:
                 raise StoreError(Problem.GONE) from None
             raise
-        return verified(file, bytes(row["mid"])) if store.settings.verify_reads else file
+        return verified(file, bytes(row["digest"])) if store.settings.verify_reads else file
 
     def _shown(self, file: MessageFile, number: int, first: bytes) -> File:
         """The message as this client may have it; `first` is how it begins. Raises NeedsUtf8, StoreError."""
@@ -296,7 +296,7 @@ class Session:
             return file
         rows = self._drop.rows(number)
         cached, = self._listener.store.cached(self._drop.mailbox.entry, rows)
-        changes = changes_of(file, cached, len(file.head) + cached.trace - int(rows["skip"][0]), first)
+        changes = changes_of(file, cached, len(file.head) + cached.trace - int(rows["header_length"][0]), first)
         if changes and self._settings.utf8 == REFUSE:
             raise NeedsUtf8
         return Surrogate.of(file, changes) if changes else file

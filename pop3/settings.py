@@ -5,7 +5,7 @@ from attrs.validators import ge, in_
 
 from pop3 import uidl
 from pop3.policy import DAY, PerUser
-from store.net.doors import LoginDoorSettings
+from store.net.admission import LoginAdmissionSettings
 
 EXCLUSIVE, SHARED = "exclusive", "shared"
 ARRIVAL, DATE = "arrival", "date"
@@ -31,7 +31,7 @@ def _days(settings: object, attribute: "Attribute[int]", value: int) -> None:
 
 
 @frozen
-class Settings(LoginDoorSettings):
+class Settings(LoginAdmissionSettings):
     """Settings of the POP3 server; sizes in octets, times in seconds."""
 
     plaintext_login: bool = field(default=False, metadata={

@@ -15,7 +15,7 @@ from urllib.parse import quote_from_bytes
 
 from attrs import field, frozen
 
-from store.cache import CachedMessage
+from store.message.cacherecord import CachedMessage
 
 EXAMINED = 1 << 20          # octets of headers of one message that are looked at
 CHANGED = 24 << 10          # octets of headers that are written anew

@@ -5,8 +5,8 @@ import logging
 from pop3.maildrop import Maildrop, counted
 from pop3.settings import Settings
 from store.errors import StoreError
-from store.expunge import remove
-from store.flags import change_flags
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
 from store.store import Store
 from store.values import Flag, FlagAction, Flags

@@ -44,7 +44,7 @@ class StoreError(Exception):
         super().__init__(f"{self.public} ({detail})" if detail else self.public)
 
 
-class StandsStill(StoreError):
+class WritesFrozen(StoreError):
     """The store is held still, and nothing has been done: `offload.change` does it when the store goes on."""
 
     def __init__(self) -> None:

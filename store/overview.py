@@ -12,18 +12,18 @@ from typing import Protocol
 
 from attrs import frozen
 
-from mboxlist import traces
+from mboxlist.engine import damagemarks
+from mboxlist.engine.kv import AtRest, Env, Failure, NeedsRecovery
 from mboxlist.entry import MailboxEntry
-from mboxlist.kv import AtRest, Env, Failure, NeedsRecovery
 from mboxlist.table import MailboxNames
-from store import quotaroots
 from store.accounts.base import Directory
 from store.accounts.builtin import BuiltinDirectory
-from store.domains import Domains
-from store.presence import Presence
-from store.quota import QuotaTable, QuotaUse
+from store.partition.processes import ProcessRegistry
+from store.quota import roots
+from store.quota.domains import Domains
+from store.quota.sums import REBUILD, UNDER_WAY
 from store.settings import Settings
-from store.sums import REBUILD, UNDER_WAY
+from store.tables.quotatable import QuotaTable, QuotaUse
 
 _CACHE, _LOCKS = 1 << 20, 1000          # who joins gets what the first process asked for
 
@@ -77,14 +77,14 @@ class Glimpse:
     Raises Failure, NeedsRecovery, OSError where that cannot be had.
     """
 
-    def __init__(self, root: Path, settings: Settings, presence: Presence) -> None:
+    def __init__(self, root: Path, settings: Settings, process_registry: ProcessRegistry) -> None:
         self.settings = settings
-        self._presence = presence
+        self._processes = process_registry
         self._envs: list[Env] = []
         try:
-            alone = presence.alone
+            alone = process_registry.alone
             if not alone:
-                presence.settled()
+                process_registry.settled()
             names = _at_rest(root) if alone else (root / "run" / "partitions").read_text().split()
             if not names or any((root / "partitions" / name / REBUILD).exists() for name in names):
                 raise FileNotFoundError(f"not all of {root} can be read")
@@ -98,7 +98,7 @@ class Glimpse:
             raise
 
     def _env(self, folder: Path) -> Env:
-        env = AtRest(folder) if self._presence.alone else Env(
+        env = AtRest(folder) if self._processes.alone else Env(
             folder, cache=_CACHE, locks=_LOCKS, recover=False, broken=lambda: None)
         self._envs.append(env)
         return env
@@ -109,13 +109,13 @@ class Glimpse:
 
     def quota(self, root: str) -> QuotaUse:
         """Use and limits of a quota root, or of a domain. Raises StoreError BAD_NAME."""
-        return quotaroots.quota(self, root)
+        return roots.quota(self, root)
 
     def close(self) -> None:
         """Let the store go."""
         for env in self._envs:
             env.close()
-        self._presence.leave()
+        self._processes.leave()
 
 
 def look(root: Path, settings: Settings, who: str) -> Glimpse | None:
@@ -125,9 +125,9 @@ def look(root: Path, settings: Settings, who: str) -> Glimpse | None:
     """
     if any((root / name).exists() for name in UNDER_WAY) or not (root / "run").is_dir():
         return None
-    presence = Presence(root / "run", who)
+    process_registry = ProcessRegistry(root / "run", who)
     with suppress(Failure, NeedsRecovery, OSError):         # who opens the store finds out what is wrong, and says it
-        return Glimpse(root, settings, presence)
+        return Glimpse(root, settings, process_registry)
     return None
 
 
@@ -135,7 +135,7 @@ def _at_rest(root: Path) -> list[str]:
     """The partitions; none if not everything was left clean."""
     folders = [path for path in (root / "partitions").iterdir() if not path.name.startswith(".")]
     environments = [root / "mboxlist", *(folder / "index" for folder in folders)]
-    if any((index / "unclean").exists() or traces.marks(index) or not traces.is_untouched(index)
+    if any((index / "unclean").exists() or damagemarks.marks(index) or not damagemarks.is_untouched(index)
            for index in environments):
         return []
     return sorted(folder.name for folder in folders)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from mboxlist.disk import is_disk_full
-from mboxlist.kv import Deadlock, Failure
+from mboxlist.engine.disk import is_disk_full
+from mboxlist.engine.kv import Deadlock, Failure
 from store.errors import Problem, StoreError
-from store.messagefiles import disk_problem
+from store.partition.messagefiles import disk_problem
 
 NOT_NOW = frozenset({Problem.BUSY, Problem.DISK_FULL, Problem.UNAVAILABLE})
 

@@ -1,4 +1,4 @@
-"""What is asked of whatever mailboxes are read from: the store as it is, or as it was (`store.past`)."""
+"""What is asked of whatever mailboxes are read from: the store as it is, or as it was (`store.snapshot`)."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -6,13 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
-from store.cache import CachedMessage
-from store.heads import Heads
-from store.index import Rows
-from store.messagefiles import MessageFile, MessageFiles
+from store.message.cacherecord import CachedMessage
+from store.partition.messagefiles import MessageFile, MessageFiles
+from store.tables.index import Rows
+from store.tables.privateheaders import PrivateHeaders
 
 if TYPE_CHECKING:
-    from store.columns import Columns
+    from store.search.columns import Columns
 
 
 class Place(Protocol):
@@ -23,7 +23,7 @@ class Place(Protocol):
         """The message files."""
 
     @property
-    def heads(self) -> Heads:
+    def private_headers(self) -> PrivateHeaders:
         """Header fields that some messages have in one mailbox alone."""
 
 

@@ -14,41 +14,45 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
-from mboxlist.btree import Txn
-from mboxlist.disk import sync_folder
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.damagemarks import mark_clean
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.freezegate import WriteFreeze
+from mboxlist.engine.kv import Failure, NeedsRecovery, transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.gate import Gate
-from mboxlist.kv import Failure, NeedsRecovery, transact
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
-from mboxlist.traces import mark_clean
-from store import firstuse, hosting, partitions, portable, quotaroots, rights
 from store.accounts.base import Account, Directory
 from store.accounts.builtin import BuiltinDirectory
-from store.agreeing import agree
 from store.changes import News
-from store.domains import Domains
+from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
-from store.halfmade import SCRATCH, is_half_made
-from store.index import Rows
-from store.journal import Journal
-from store.mailbox import UNLISTED, Mailbox, MailboxState
-from store.messagefiles import MessageFile, disk_problem
-from store.partition import Partition
-from store.presence import Presence
+from store.mailboxes import authorization, firstuse
+from store.partition import volumes
+from store.partition.messagefiles import MessageFile, disk_problem
+from store.partition.partition import Partition
+from store.partition.processes import ProcessRegistry
+from store.partition.staged import Staged
+from store.partition.transactions import WriteTxn
 from store.problems import problems
-from store.quota import QuotaUse
+from store.quota import roots
+from store.quota.domains import Domains
+from store.recovery.reconciliation import agree
+from store.recovery.unfinishedrebuild import SCRATCH, is_half_made
 from store.settings import Settings
-from store.staged import Staged
-from store.txn import WriteTxn
-from store.userarea import RESTORING, read_epoch
+from store.tables.index import Rows
+from store.tables.quotatable import QuotaUse
+from store.tables.state import UNLISTED, Mailbox, MailboxState
+from store.userarea import writing
+from store.userarea.paths import RESTORING, read_epoch
+from store.users import hosting
 from store.values import Flag
 
 if TYPE_CHECKING:
-    from store.cache import CachedMessage
-    from store.columns import Columns
-    from store.past import Pasts
-    from store.recovery import Recovery
+    from store.message.cacherecord import CachedMessage
+    from store.recovery.environments import Recovery
+    from store.search.columns import Columns
+    from store.snapshots.snapshotreader import SnapshotReaders
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +85,9 @@ class Store:
         self.settings = settings or Settings()
         self.news = News()
         self.durability: object | None = None       # set by net.offload
-        self.entrance: object | None = None         # set by net.entrance
-        self.journal = Journal()                    # says nothing, until there is another
-        self.refusals = Journal()                   # the same, of logins
+        self.authenticator: object | None = None         # set by net.authenticator
+        self.delivery_log = DeliveryLog()                    # says nothing, until there is another
+        self.refusals = DeliveryLog()                   # the same, of logins
         self.joining = threading.Lock()             # of a partition that another process has added
         self._broken = broken
         if (root / RESTORING).exists():
@@ -92,20 +96,20 @@ class Store:
             raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: onecopy reconstruct --all finishes it")
         if not is_there(root):
             raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
-        self._presence = Presence(root / "run", who)
-        self.gate: Gate | None = None
+        self._processes = ProcessRegistry(root / "run", who)
+        self.write_freeze: WriteFreeze | None = None
         try:
-            recover = self._presence.alone
+            recover = self._processes.alone
             if recover and not anew:
                 shutil.rmtree(root / SCRATCH, ignore_errors=True)       # left by one who was killed at the very end
-            self.gate = Gate(root / "run" / "gate")
+            self.write_freeze = WriteFreeze(root / "run" / "gate")
             self.recovery = self._recovery() if recover and not anew else None
             self.mailboxes = self._opened("mboxlist", lambda: MailboxList(
-                root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken, gate=self.gate))
-            self.mailboxes.noticed = lambda entry: portable.note(self, entry)
+                root / "mboxlist", cache=LIST_CACHE, recover=recover, broken=broken, write_freeze=self.write_freeze))
+            self.mailboxes.noticed = lambda entry: writing.note(self, entry)
             if self.settings.host:
                 self.mailboxes.guard = lambda owner, txn: hosting.require_here(self, owner, txn)
-            self.partitions = partitions.open_all(self, recover=recover)
+            self.partitions = volumes.open_all(self, recover=recover)
             self.domains = Domains(lambda: [each.quotas for each in self.partitions.values()], self.settings)
             for partition in self.partitions.values():
                 partition.domains = self.domains
@@ -130,34 +134,34 @@ class Store:
         except BaseException:
             self._be_out()
             raise
-        self._presence.settled()
+        self._processes.settled()
 
     def open_partition(self, folder: Path, *, recover: bool) -> Partition:
         """Open a partition of this store; see `partitions`. Raises NeedsRecovery, OSError, StoreError."""
         return self._opened(f"partitions/{folder.name}/index", lambda: Partition(
-            folder, self.settings, self.news, recover=recover, broken=self._broken, gate=self.gate))
+            folder, self.settings, self.news, recover=recover, broken=self._broken, write_freeze=self.write_freeze))
 
     @cached_property
     def columns(self) -> "Columns":
         """What searching and sorting has read of messages."""
-        from store.columns import Columns  # here: most commands search nothing
+        from store.search.columns import Columns  # here: most commands search nothing
         return Columns()
 
     @cached_property
-    def pasts(self) -> "Pasts":
+    def snapshot_readers(self) -> "SnapshotReaders":
         """Snapshots that users look into."""
-        from store.past import Pasts  # here: most commands look into none
-        return Pasts(self)
+        from store.snapshots.snapshotreader import SnapshotReaders  # here: most commands look into none
+        return SnapshotReaders(self)
 
     def _recovery(self) -> "Recovery":
-        from store.recovery import Recovery  # here: who is not alone in the store needs none
+        from store.recovery.environments import Recovery  # here: who is not alone in the store needs none
         return Recovery(self.root, self.settings)
 
     def _remade(self) -> bool:
         """Make anew what the environments lack that have not come back; whether there was one."""
         if self.recovery is None or not self.recovery.events:
             return False
-        from store.remake import remake  # here: it is rarely needed
+        from store.recovery.startrebuild import remake  # here: it is rarely needed
         return remake(self, self.recovery)
 
     def _opened(self, environment: str, open: Callable[[], T]) -> T:
@@ -165,7 +169,7 @@ class Store:
 
     def follow(self, settings: Settings) -> None:
         """Have these settings from now on, where they differ in no more than what can change in an open store: see
-        RELOADED of tools/reloadable.py."""
+        RELOADED of tools/server/reloadable.py."""
         self.settings = settings
         self.domains.follow(settings)
         for partition in self.partitions.values():
@@ -176,11 +180,11 @@ class Store:
     def alone(self) -> Iterator[None]:
         """Nobody else is in the store, and nobody comes in meanwhile. Raises StoreError STORE_IN_USE."""
         try:
-            if not self._presence.leaving():
+            if not self._processes.leaving():
                 raise StoreError(Problem.STORE_IN_USE, "Other processes are in the store: stop the server first")
             yield
         finally:
-            self._presence.settled()
+            self._processes.settled()
 
     @staticmethod
     def make(root: Path) -> None:
@@ -201,11 +205,11 @@ class Store:
         """Leave the store; the last one out leaves it clean. `within`: seconds after which no more `store.idx` is begun
         with; the next to keep house writes the others."""
         if "pasts" in vars(self):
-            self.pasts.close()
-        if self.gate is not None:
-            self.gate.never_waits(never=False)
-        portable.write_what_is_left(self, within)
-        last = self._presence.leaving()
+            self.snapshot_readers.close()
+        if self.write_freeze is not None:
+            self.write_freeze.never_waits(never=False)
+        writing.write_what_is_left(self, within)
+        last = self._processes.leaving()
         for partition in self.partitions.values():
             partition.close(clean=last)
         self.mailboxes.env.flush()
@@ -219,9 +223,9 @@ class Store:
         self._be_out()
 
     def _be_out(self) -> None:
-        self._presence.leave()
-        if self.gate is not None:
-            self.gate.close()
+        self._processes.leave()
+        if self.write_freeze is not None:
+            self.write_freeze.close()
 
     # Mailboxes by name
 
@@ -238,7 +242,7 @@ class Store:
 
     def may(self, user: str, entry: MailboxEntry, right: str) -> bool:
         """Whether the user has the right (a letter of RFC 4314 §2.1) on the mailbox."""
-        return rights.may(self, user, entry, right)
+        return authorization.may(self, user, entry, right)
 
     def inbox(self, account: Account) -> MailboxEntry:
         """The account's INBOX, made at its first use; see `firstuse.inbox`."""
@@ -262,7 +266,7 @@ class Store:
             raise StoreError(Problem.NO_USER)
         if len(self.names(name.owner)) >= self.settings.mailbox_limit:
             raise StoreError(Problem.LIMIT, "There are too many mailboxes")
-        place = account.partition if account else partitions.for_new_mail(self)
+        place = account.partition if account else volumes.for_new_mail(self)
         return self.insert(name, place, special_use, acl=acl)
 
     def insert(self, name: MailboxName, partition: str, special_use: str | None, *, replace: bool = False,
@@ -272,7 +276,7 @@ class Store:
         place = self.partition(partition)
         mailbox, validity = transact(self.mailboxes.env, self.mailboxes.next_identity)
         self.mailboxes.env.flush()              # an id or UIDVALIDITY that was used must never come again
-        new = MailboxState.new(validity, place.epoch, quotaroots.root_for(place, name), UNLISTED)
+        new = MailboxState.new(validity, place.epoch, roots.root_for(place, name), UNLISTED)
         created = int(time.time())
 
         def insert(txn: Txn) -> MailboxEntry:
@@ -281,7 +285,7 @@ class Store:
                 if not replace:
                     raise StoreError(Problem.MAILBOX_EXISTS)
                 self.mailboxes.annotations.forget(old.id, txn)
-            like = old or rights.parent(self, name, txn)        # a mailbox is shared as the one above it is
+            like = old or authorization.parent(self, name, txn)        # a mailbox is shared as the one above it is
             held = acl if acl is not None else like.acl if like else {}
             entry = MailboxEntry(mailbox, name, partition, validity, created, special_use, dict(held))
             self.mailboxes.write(entry, txn)
@@ -292,14 +296,14 @@ class Store:
             place.flush()
             entry = transact(self.mailboxes.env, insert)
         except (StoreError, OSError, Failure):
-            from store import removal  # here: it is rare
+            from store.mailboxes import deletion  # here: it is rare
             with suppress(StoreError):          # then housekeeping does it
-                removal.destroy(place, mailbox, created)
+                deletion.destroy(place, mailbox, created)
             raise
         self.mailboxes.env.flush()
         place.transact(lambda txn: txn.make_writable(mailbox, self.mailboxes, new))
-        if new.quota_root != quotaroots.root_for(place, name):      # changed while the mailbox was not in the list yet
-            quotaroots.settle(self, name.owner)
+        if new.quota_root != roots.root_for(place, name):      # changed while the mailbox was not in the list yet
+            roots.settle(self, name.owner)
         return entry
 
     @problems()
@@ -311,11 +315,11 @@ class Store:
         if old.owner != new.owner:
             raise StoreError(Problem.NO_PERMISSION, "A mailbox cannot be given to another user")
         if old.is_inbox():
-            from store import across  # here: it loads all that brings messages to another partition
+            from store.mailboxes import crosspartition  # here: it loads all that brings messages to another partition
             inbox = self.entry(old)
             target = self.create_mailbox(new, acl=inbox.acl)
             try:
-                across.copy(self, inbox, target, self.open_mailbox(inbox).rows["uid"], remove=True)
+                crosspartition.copy(self, inbox, target, self.open_mailbox(inbox).rows["uid"], remove=True)
             except StoreError:
                 if not self.status(target).messages:
                     self.delete_mailbox(new)
@@ -340,15 +344,15 @@ class Store:
                     raise StoreError(Problem.MAILBOX_EXISTS)
                 self.mailboxes.write(_renamed(entry, name), txn)
 
-        quotaroots.check_rename(self, old, new)
+        roots.check_rename(self, old, new)
         transact(self.mailboxes.env, work)
         self.mailboxes.env.flush()
-        quotaroots.settle_renamed(self, new.owner)
+        roots.settle_renamed(self, new.owner)
 
     def delete_mailbox(self, name: MailboxName, *, even_inbox: bool = False) -> None:
-        """See `removal.delete_mailbox`."""
-        from store import removal  # here: as above
-        removal.delete_mailbox(self, name, even_inbox=even_inbox)
+        """See `deletion.delete_mailbox`."""
+        from store.mailboxes import deletion  # here: as above
+        deletion.delete_mailbox(self, name, even_inbox=even_inbox)
 
     @problems()
     def subscribe(self, user: str, name: str) -> None:
@@ -363,7 +367,7 @@ class Store:
 
         transact(self.mailboxes.env, add)
         self.mailboxes.env.flush()
-        portable.note_user(self, user)
+        writing.note_user(self, user)
 
     @problems()
     def unsubscribe(self, user: str, name: str) -> bool:
@@ -374,7 +378,7 @@ class Store:
 
         removed = transact(self.mailboxes.env, remove)
         self.mailboxes.env.flush()
-        portable.note_user(self, user)
+        writing.note_user(self, user)
         return removed
 
     def subscriptions(self, user: str) -> list[str]:
@@ -385,17 +389,17 @@ class Store:
 
     def partition(self, name: str) -> Partition:
         """The partition of that name. Raises StoreError UNAVAILABLE."""
-        return self.partitions.get(name) or partitions.join(self, name)
+        return self.partitions.get(name) or volumes.join(self, name)
 
     def whereabouts(self, entry: MailboxEntry) -> tuple[MailboxEntry, Partition]:
         """The mailbox's row, a newer one if it has moved since this one was read, and the partition on which it lies.
 
-        Records are those of the partition that the entry of their picture names: the same message has other figures on
+        Records are those of the partition that the entry of their view names: the same message has other figures on
         another. Raises StoreError UNAVAILABLE.
         """
         partition = self.partitions.get(entry.partition)
         if partition is None or not partition.has(entry.id):
-            found = portable.whereabouts(self, entry.id)
+            found = writing.whereabouts(self, entry.id)
             if found is not None and found[0].partition != entry.partition:
                 entry, partition = found[0], None
         return entry, partition or self.partition(entry.partition)
@@ -435,7 +439,7 @@ class Store:
         return self.at(entry, lambda now, partition: partition.state(now.id))
 
     def open_mailbox(self, entry: MailboxEntry, reader: str = "") -> Mailbox:
-        """A picture of the mailbox as it is now, with the reader's own flags. Raises StoreError NO_MAILBOX, CORRUPT."""
+        """A view of the mailbox as it is now, with the reader's own flags. Raises StoreError NO_MAILBOX, CORRUPT."""
         return cast(Mailbox, self._open(entry, reader, at_once=False))
 
     def open_at_once(self, entry: MailboxEntry, reader: str = "") -> Mailbox | None:
@@ -444,7 +448,7 @@ class Store:
 
     def _open(self, entry: MailboxEntry, reader: str, *, at_once: bool) -> Mailbox | None:
         own = reader if self.private_bits(entry, reader) else ""
-        return self.at(entry, lambda now, partition: partition.pictures.read(now, own, at_once=at_once))
+        return self.at(entry, lambda now, partition: partition.views.read(now, own, at_once=at_once))
 
     def vanished(self, entry: MailboxEntry, since: int) -> NDArray[np.uint32] | None:
         """The UIDs, ascending, that were expunged after that MODSEQ; None when that is no longer known (RFC 7162
@@ -457,7 +461,7 @@ class Store:
         return self.at(entry, lambda now, partition: partition.uidls.of(now.id))
 
     def refresh(self, mailbox: Mailbox) -> Mailbox:
-        """A picture as it is now; the same object when nothing changed. Raises StoreError NO_MAILBOX, CORRUPT."""
+        """A view as it is now; the same object when nothing changed. Raises StoreError NO_MAILBOX, CORRUPT."""
         return cast(Mailbox, self._refresh(mailbox, at_once=False))
 
     def refresh_at_once(self, mailbox: Mailbox) -> Mailbox | None:
@@ -467,8 +471,8 @@ class Store:
     def _refresh(self, mailbox: Mailbox, *, at_once: bool) -> Mailbox | None:
         def work(entry: MailboxEntry, partition: Partition) -> Mailbox | None:
             if entry is mailbox.entry:
-                return partition.pictures.refresh(mailbox, at_once=at_once)
-            return partition.pictures.read(entry, mailbox.reader, at_once=at_once)
+                return partition.views.refresh(mailbox, at_once=at_once)
+            return partition.views.read(entry, mailbox.reader, at_once=at_once)
 
         return self.at(mailbox.entry, work)
 
@@ -481,7 +485,7 @@ class Store:
         return self.transact(entry, lambda txn: _claim(txn, entry.id))
 
     def open_message(self, entry: MailboxEntry, row: np.void) -> MessageFile:
-        """The message of an index record, for reading; `entry` is that of the record's picture.
+        """The message of an index record, for reading; `entry` is that of the record's view.
 
         Raises StoreError CORRUPT.
         """
@@ -490,13 +494,13 @@ class Store:
     def cached(self, entry: MailboxEntry, rows: Rows) -> "list[CachedMessage]":
         """The cache records of index records, in their order; one that is lost is made anew from the message file.
 
-        `entry` is that of the records' picture. Raises StoreError CORRUPT when the file is missing too.
+        `entry` is that of the records' view. Raises StoreError CORRUPT when the file is missing too.
         """
         partition = self.partition(entry.partition)
-        found = zip(partition.cached(rows["serial"].tolist()), rows["mid"].tolist(), strict=True)
+        found = zip(partition.cached(rows["serial"].tolist()), rows["digest"].tolist(), strict=True)
         # A record that is left of a vanished message may come from another partition, where serials mean other files.
-        return [cached if cached is not None and cached.mid == mid else partition.rebuild_cached(rows[at])
-                for at, (cached, mid) in enumerate(found)]
+        return [cached if cached is not None and cached.digest == digest else partition.rebuild_cached(rows[at])
+                for at, (cached, digest) in enumerate(found)]
 
     def stage(self, entry: MailboxEntry, trace: bytes = b"") -> Staged:
         """A message to be received into the partition of that mailbox. Raises StoreError DISK_FULL."""
@@ -504,23 +508,23 @@ class Store:
 
     def quota(self, root: str) -> QuotaUse:
         """Use and limits of a quota root, or of a domain ("@example.org"), on whichever partitions it has mailboxes."""
-        return quotaroots.quota(self, root)
+        return roots.quota(self, root)
 
     def over_quota(self, entry: MailboxEntry, octets: int = 0) -> bool:
         """Whether one more message, of at least that size, would not fit."""
-        return not quotaroots.has_room(self, entry, octets)
+        return not roots.has_room(self, entry, octets)
 
-    def quota_warning(self, entry: MailboxEntry) -> quotaroots.Warned | None:
+    def quota_warning(self, entry: MailboxEntry) -> roots.Warned | None:
         """What the mailbox's owner is to be told when its quota root is nearly full (setting `quota_warn`)."""
-        return quotaroots.warning(self, entry)
+        return roots.warning(self, entry)
 
     def set_quota(self, root: str, octets: int | None = None, messages: int | None = None) -> None:
-        """See `quotaroots.set_quota`."""
-        quotaroots.set_quota(self, root, octets, messages)
+        """See `roots.set_quota`."""
+        roots.set_quota(self, root, octets, messages)
 
     def remove_quota_root(self, root: str) -> None:
-        """See `quotaroots.remove_quota_root`."""
-        quotaroots.remove_quota_root(self, root)
+        """See `roots.remove_quota_root`."""
+        roots.remove_quota_root(self, root)
 
     @problems()
     def remove_user(self, user: str) -> None:

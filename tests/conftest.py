@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import small
+from tests.support.stores import small
 
 settings.register_profile("onecopy", deadline=None, suppress_health_check=[HealthCheck.too_slow])   # no test is timed
 settings.load_profile("onecopy")
@@ -22,7 +22,7 @@ MEMORY = Path("/dev/shm")
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """What each of several processes gets, in place of what --dist says."""
-    from tests.support.scheduling import Scheduling
+    from tests.support.processes.scheduling import Scheduling
     return Scheduling(config, log)
 
 

@@ -10,13 +10,13 @@ from store.accounts.passwords import hash_password
 from store.errors import StoreError
 from store.store import Store
 from store.values import Secret
-from tools import cli
-from tools.commands import directory
-from tools.commands.users import add_user
-from tools.config import Config
-from tools.errors import Failure
-from tools.opening import init, is_store, open_store
-from tools.serve import serve
+from tools.cli import program
+from tools.cli.exits import Failure
+from tools.cli.invocation import directory
+from tools.cli.options import Config
+from tools.cli.storeaccess import init, is_store, open_store
+from tools.commands.user import add_user
+from tools.server.start import serve
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 VAR = REPOSITORY / "var"
@@ -86,7 +86,7 @@ def run(words: list[str]) -> int:
     """Serve until a signal says stop. Raises Failure."""
     socket = VAR / "run" / "lmtp"
     fits = len(os.fsencode(socket)) <= LONGEST_SOCKET
-    invocation = cli.parse(["serve", *words], {**DEFAULTS, **({"lmtp.socket": str(socket)} if fits else {})})
+    invocation = program.parse(["serve", *words], {**DEFAULTS, **({"lmtp.socket": str(socket)} if fits else {})})
     config: Config = invocation.config
     VAR.mkdir(exist_ok=True)
     socket.parent.mkdir(exist_ok=True)
@@ -109,4 +109,4 @@ def run(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(cli.guarded(lambda: run(sys.argv[1:])))
+    sys.exit(program.guarded(lambda: run(sys.argv[1:])))

@@ -6,7 +6,7 @@ any identifier can be in a list, so that nobody finds out who has an account her
 
 from imap.session import Session
 from imap.states import Reply
-from imap.verbs import travelling
+from imap.verbs import snapshots
 from imap.wire.acl import (
     DeleteAcl,
     GetAcl,
@@ -19,8 +19,8 @@ from imap.wire.acl import (
 )
 from mboxlist import acl
 from mboxlist.entry import MailboxEntry
-from store import rights
 from store.errors import Problem, StoreError
+from store.mailboxes import authorization
 from store.net import offload
 
 
@@ -42,7 +42,7 @@ async def delete_acl(session: Session, command: DeleteAcl) -> Reply:
 
 async def _change(session: Session, entry: MailboxEntry, identifier: str, modification: str) -> None:
     await offload.run(session.store, "names",
-                      lambda: rights.set_acl(session.store, entry.name, identifier, modification, any_name=True))
+                      lambda: authorization.set_acl(session.store, entry.name, identifier, modification, any_name=True))
 
 
 async def get_acl(session: Session, command: GetAcl) -> Reply:
@@ -68,11 +68,11 @@ async def list_rights(session: Session, command: ListRights) -> Reply:
 async def my_rights(session: Session, command: MyRights) -> Reply:
     """The user's own rights on a mailbox, for whoever has any that tells of it."""
     if session.travel.concerns(command.mailbox):
-        return await travelling.my_rights(session, command)
+        return await snapshots.my_rights(session, command)
     entry = session.store.entry(session.name(command.mailbox))
-    if not rights.knows(session.store, session.user, entry):
+    if not authorization.knows(session.store, session.user, entry):
         raise StoreError(Problem.NO_MAILBOX)
-    held = rights.rights(session.store, session.user, entry)
+    held = authorization.rights(session.store, session.user, entry)
     session.stream.write(format_myrights(entry.name.to_client(session.user), held, utf8=session.utf8))
     return Reply("MYRIGHTS completed")
 

@@ -15,11 +15,11 @@ from imap.wire.commands import BadCommand, parse_head
 from imap.wire.framer import CONTINUE, Message, Step
 from imap.wire.grammar import SyntaxProblem
 from mboxlist.entry import MailboxEntry
-from store.deliver import Delivered, Target
+from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
+from store.mailboxes.authorization import changeable
 from store.net import offload
-from store.rights import changeable
-from store.staged import Staged
+from store.partition.staged import Staged
 from store.values import Flags
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,8 @@ def _note(session: Session, arriving: Arriving | None, error: StoreError) -> Non
     """For those who will ask why."""
     if arriving is not None:
         known = arriving.messages[-1].message_id if arriving.messages else b""
-        noting.refused(session.store.journal, "APPEND", session.stream.peer, session.user, arriving.entry, error, known)
+        noting.refused(session.store.delivery_log, "APPEND", session.stream.peer, session.user, arriving.entry, error,
+                       known)
 
 
 async def _make_room(session: Session, arriving: Arriving) -> None:

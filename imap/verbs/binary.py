@@ -11,10 +11,10 @@ from attrs import frozen
 from imap.session import Session
 from imap.wire.fetch import Binary
 from imap.wire.writer import literal_head
-from store.cache import CachedMessage, PartSpan
 from store.errors import StoreError
-from store.messagefiles import MessageFile
-from store.text import ENCODINGS, WINDOW, body_octets
+from store.message.cacherecord import CachedMessage, PartSpan
+from store.message.text import ENCODINGS, WINDOW, body_octets
+from store.partition.messagefiles import MessageFile
 
 SHORT = 256 << 10           # octets, decoded, that are kept from the first time
 
@@ -40,7 +40,7 @@ class _Measured:
     kept: list[bytes] | None            # all of it, if it is short
 
 
-def pieces_of(one: Binary, file: MessageFile, cached: CachedMessage | None, skip: int) -> Pieces | None:
+def pieces_of(one: Binary, file: MessageFile, cached: CachedMessage | None, header_length: int) -> Pieces | None:
     """What makes the decoded octets of the part; None if the message has no such part. Raises UnknownEncoding.
 
     The message itself has no encoding: the header says what that of its body is.
@@ -53,7 +53,7 @@ def pieces_of(one: Binary, file: MessageFile, cached: CachedMessage | None, skip
     if part.encoding not in ENCODINGS:
         raise UnknownEncoding
     # As in `store.sections`: where the trace header, or one of the message's own, belongs to what is read.
-    shift = len(file.head) + cached.trace - skip
+    shift = len(file.head) + cached.trace - header_length
     return lambda: body_octets(file.read, part, shift)
 
 

@@ -12,7 +12,7 @@ from imap.wire import responses
 from imap.wire.commands import State
 from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, Unauthenticate, is_done
 from imap.wire.responses import BAD
-from store.net.lines import LineTooLong
+from store.net.linestates import LineTooLong
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ async def identify(session: Session, command: Id) -> Reply:
     whom they connect."""
     said = {name.lower(): value for name, value in command.pairs}
     session.client = " ".join(_shown(value) for value in (said.get(b"name"), said.get(b"version")) if value)
-    if session.state is State.NOT_AUTHENTICATED and session.entrance.believes(session.stream):
+    if session.state is State.NOT_AUTHENTICATED and session.authenticator.believes(session.stream):
         _believe(session, command)
     session.stream.write(responses.server_id(_IDENTITY))
     return Reply("ID completed")

@@ -27,18 +27,18 @@ async def copy(session: Session, command: Copy) -> Reply:
     if not len(uids):
         return Reply(f"{name} completed, there was nothing to do")
 
-    progress, past = session.progress(), session.travel.past is not None
+    progress, snapshot = session.progress(), session.travel.snapshot is not None
     try:
-        copying = session.travel.copy(view.mailbox, target, uids, progress) if past else offload.copy(
+        copying = session.travel.copy(view.mailbox, target, uids, progress) if snapshot else offload.copy(
             session.store, source, target, uids, remove=command.remove, reader=session.user,
             at_once=len(uids) <= QUICK, progress=progress)
         new = await session.patiently(copying, progress)
     except StoreError as error:
         if error.problem is Problem.NO_MAILBOX:
-            if not past:
+            if not snapshot:
                 session.store.status(source)        # raises the same, if it is this one that is gone
             raise Refused("There is no such mailbox", responses.TRYCREATE) from error
-        noting.refused(session.store.journal, name, session.stream.peer, session.user, target, error)
+        noting.refused(session.store.delivery_log, name, session.stream.peer, session.user, target, error)
         raise
     code = await offload.run(session.store, "changes", responses.copyuid, target.uidvalidity, uids, new) if (
         len(uids) > QUICK) else responses.copyuid(target.uidvalidity, uids, new)

@@ -25,17 +25,17 @@ from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
 from imap.wire.fetch import Binary, Fetch, Item, Part, Section
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
-from store.cache import CachedMessage
 from store.errors import Problem, StoreError
-from store.fields import header_fields
-from store.flags import update_flags
-from store.index import Rows, take
-from store.messagefiles import MessageFile
+from store.mailboxes.flagchanges import update_flags
+from store.message.cacherecord import CachedMessage
+from store.message.fields import header_fields
+from store.message.sections import section
 from store.net import offload
-from store.net.lines import ConnectionLost
-from store.sections import section
+from store.net.linestates import ConnectionLost
+from store.partition.messagefiles import MessageFile
+from store.partition.verified import verified
+from store.tables.index import Rows, take
 from store.values import Flag, FlagAction, Flags
-from store.verified import verified
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class _Fetching:
     async def _records(self, rows: Rows) -> _Records:
         """The same as `_cached`; those of a snapshot in a thread, since what is lost there is lost at each reading."""
         session = self.session
-        if session.travel.past is None:
+        if session.travel.snapshot is None:
             return self._cached(rows)
         return await session.patiently(offload.run(session.store, "past", self._cached, rows))
 
@@ -290,7 +290,7 @@ class _Fetching:
     async def _send_binary(self, start: bytes, one: Binary, file: MessageFile, row: Any, cached: CachedMessage | None
                            ) -> None:
         try:
-            pieces = binary.pieces_of(one, file, cached, int(row["skip"]))
+            pieces = binary.pieces_of(one, file, cached, int(row["header_length"]))
         except binary.UnknownEncoding:
             self.undecodable = True
             pieces = None
@@ -300,10 +300,10 @@ class _Fetching:
         file = self.session.source.open_message(self.view.mailbox.entry, row)
         if os.fstat(file.fileno).st_size < file.end:        # to be known before a literal is announced
             file.close()
-            raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['mid']).hex()} is too short")
+            raise StoreError(Problem.CORRUPT, detail=f"message file {bytes(row['digest']).hex()} is too short")
         if not self.session.store.settings.verify_reads or self._quick is not None and self._quick.headers_only:
             return file
-        return verified(file, bytes(row["mid"]))
+        return verified(file, bytes(row["digest"]))
 
     def _span(self, one: Section, file: MessageFile, row: Any, cached: CachedMessage | None) -> Span | None:
         """Where the section is in the message; None if it has no such section, or nobody knows."""
@@ -316,7 +316,7 @@ class _Fetching:
             cached, = self._cached(np.array([row]))
         if cached is None:
             return None
-        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["skip"]), len(file.head))
+        return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["header_length"]), len(file.head))
 
     async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
                             cached: CachedMessage | None) -> None:

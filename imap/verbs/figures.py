@@ -10,8 +10,8 @@ from imap.session import Session
 from imap.wire import responses
 from imap.wire.listing import StatusItem
 from mboxlist.entry import MailboxEntry
-from store.index import Rows
-from store.mailbox import MailboxState
+from store.tables.index import Rows
+from store.tables.state import MailboxState
 from store.values import Flag
 
 _STORED: dict[StatusItem, Callable[[MailboxState], int]] = {

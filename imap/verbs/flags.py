@@ -14,9 +14,9 @@ from imap.wire import responses
 from imap.wire.flags import StoreFlags
 from imap.wire.responses import NO
 from store.errors import Problem
-from store.flags import Known, keyword_bits, update_flags
-from store.index import take
+from store.mailboxes.flagchanges import Known, keyword_bits, update_flags
 from store.net import offload
+from store.tables.index import take
 from store.values import FlagAction
 
 

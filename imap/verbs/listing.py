@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from imap.session import Session
+from imap.snapshotnames import PREFIX
 from imap.states import Reply
-from imap.travel import PREFIX
-from imap.verbs import travelling
+from imap.verbs import snapshots
 from imap.verbs.figures import Figures
 from imap.verbs.names import children, for_levels, in_order, joined, matching, parents
 from imap.wire import responses
@@ -17,11 +17,11 @@ from imap.wire.grammar import MAX_NUMBER
 from imap.wire.listing import List, ListOption, Lsub, Status, StatusItem
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import OTHERS, PUBLIC
-from store import rights
 from store.errors import Problem, StoreError
-from store.mailbox import MailboxState
+from store.mailboxes import authorization
+from store.mailboxes.uidskip import unsettled
 from store.net import offload
-from store.settled import unsettled
+from store.tables.state import MailboxState
 
 FEW = 300                   # mailboxes, or subscriptions, that are gone through without a thread
 
@@ -43,13 +43,13 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
         return map(names.line, in_order(names.wanted()))
 
     await _write(session, lines)
-    await travelling.list_snapshots(session, command)
+    await snapshots.list_snapshots(session, command)
     return Reply("LIST completed")
 
 
 async def _settle_all(session: Session) -> None:
     """UIDNEXT of any mailbox that the user may know of can be shown."""
-    if rights.sees_many(session.store, session.user, FEW):
+    if authorization.sees_many(session.store, session.user, FEW):
         found = await offload.run(session.store, "search", lambda: unsettled(session.store, _visible(session)))
     else:
         found = unsettled(session.store, _visible(session))
@@ -59,7 +59,7 @@ async def _settle_all(session: Session) -> None:
 async def _write(session: Session, lines: Callable[[], Iterator[bytes]]) -> None:
     """Write all these lines, which are made in a thread where the user has many mailboxes: sets of all their names, and
     what is sorted, cannot be had in small pieces. Meanwhile the session does nothing else, so they may ask it."""
-    if not rights.sees_many(session.store, session.user, FEW):
+    if not authorization.sees_many(session.store, session.user, FEW):
         for line in lines():
             session.stream.write(line)
             await session.stream.breathe()
@@ -126,7 +126,8 @@ class _Names:
                 except StoreError as error:             # then it is left out (RFC 5819 §2)
                     readable = error.problem is not Problem.NO_MAILBOX
             if ListOption.MYRIGHTS in give:
-                after += format_myrights(name, rights.rights(session.store, session.user, entry), utf8=session.utf8)
+                after += format_myrights(name, authorization.rights(session.store, session.user, entry),
+                                         utf8=session.utf8)
         childinfo = [option.value for option in self._criteria] if name in self._with_selected else []
         attributes = self._attributes(name, entry, readable=readable)
         return responses.listed(attributes, name, childinfo=childinfo, utf8=session.utf8) + after
@@ -172,7 +173,7 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
 async def status(session: Session, command: Status) -> Reply:
     """The figures of a mailbox, without selecting it."""
     if session.travel.concerns(command.mailbox):
-        return await travelling.status(session, command)
+        return await snapshots.status(session, command)
     entry = session.entry(command.mailbox, "r")
     if StatusItem.UIDNEXT in command.items:
         await offload.settled(session.store, [entry])
@@ -202,7 +203,7 @@ def _recent(session: Session, entry: MailboxEntry, state: MailboxState) -> int:
 def _visible(session: Session) -> Iterable[MailboxEntry]:
     """The user's own mailboxes, and those of others and the public ones that the user may look up."""
     yield from session.store.names(session.user)
-    yield from rights.visible(session.store, session.user)
+    yield from authorization.visible(session.store, session.user)
 
 
 def _subscriptions(session: Session) -> list[str]:
@@ -210,7 +211,7 @@ def _subscriptions(session: Session) -> list[str]:
     names above that."""
     subscribed = session.store.subscriptions(session.user)
     if any(map(_is_foreign, subscribed)):
-        known = {entry.name.to_client(session.user) for entry in rights.visible(session.store, session.user)}
+        known = {entry.name.to_client(session.user) for entry in authorization.visible(session.store, session.user)}
         known |= parents(known)
         return [name for name in subscribed if name in known or not _is_foreign(name)]
     return subscribed

@@ -11,11 +11,11 @@ from imap.wire.commands import State
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.login import Authenticate, Login, challenge, sasl_response
 from imap.wire.responses import BAD
-from store.accounts.sasl import MECHANISMS, Malformed
+from store.accounts.sasl.mechanisms import MECHANISMS, Malformed
 from store.errors import Problem, StoreError
 from store.net import offload
-from store.net.entrance import Elsewhere, NotOffered
-from store.net.lines import LineTooLong
+from store.net.authentication import Elsewhere, NotOffered
+from store.net.linestates import LineTooLong
 from store.values import Secret
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ async def login(session: Session, command: Login) -> Reply:
     if not session.may_log_in:
         raise _needs_privacy()
     try:
-        admitted = await session.entrance.password(session.caller, command.user, command.password)
+        admitted = await session.authenticator.password(session.caller, command.user, command.password)
         await offload.inbox(session.store, admitted.account)
     except StoreError as error:
         return _failed(session, error)
@@ -49,7 +49,7 @@ async def authenticate(session: Session, command: Authenticate) -> Reply:
         return response
 
     try:
-        admitted = await session.entrance.authenticate(session.caller, mechanism, command.initial, talk)
+        admitted = await session.authenticator.authenticate(session.caller, mechanism, command.initial, talk)
         await offload.inbox(session.store, admitted.account)
     except NotOffered:
         if mechanism in MECHANISMS and not session.caller.passwords:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from imap.session import Session
+from imap.snapshotnames import PREFIX
 from imap.states import Refused, Reply
-from imap.travel import PREFIX
 from imap.wire import responses
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
-from store import rights
 from store.errors import Problem, StoreError
+from store.mailboxes import authorization
 from store.net import offload
 from store.settings import SPECIAL_USES
 
@@ -105,13 +105,13 @@ def _is_known(session: Session, name: MailboxName) -> bool:
     """Whether there is a mailbox of that name, or below it, that the user may know of."""
     own = name.owner == session.user
     return (own and session.store.mailboxes.find(name) is not None) or _has_below(session, name) or (
-        not own and any(entry.name == name for entry in rights.visible(session.store, session.user)))
+        not own and any(entry.name == name for entry in authorization.visible(session.store, session.user)))
 
 
 def _has_below(session: Session, name: MailboxName) -> bool:
     """Whether the user may know of mailboxes below that name. It takes no longer for those that it may not know of."""
     if name.owner != session.user:
-        return any(entry.name.is_below(name) for entry in rights.visible(session.store, session.user))
+        return any(entry.name.is_below(name) for entry in authorization.visible(session.store, session.user))
     with closing(session.store.mailboxes.below(name.owner, name.path)) as below:       # type: ignore[type-var]
         return next(below, None) is not None
 
@@ -122,7 +122,7 @@ def _may_create(session: Session, name: MailboxName) -> None:
     Nor can a user's own mailbox be named like another name space: what is below it would be taken for others'.
     Raises StoreError NO_PERMISSION, BAD_NAME.
     """
-    if not rights.may_create(session.store, session.user, name):
+    if not authorization.may_create(session.store, session.user, name):
         raise StoreError(Problem.NO_PERMISSION)
     if name.owner and name.path.partition(SEPARATOR)[0] + SEPARATOR in (OTHERS, PUBLIC, PREFIX):
         raise StoreError(Problem.BAD_NAME, "That is the name of a name space")

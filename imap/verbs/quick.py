@@ -11,11 +11,11 @@ from attrs import frozen
 
 from imap.wire.fetch import Binary, Part, Section
 from imap.wire.writer import literal_head
-from store.cache import CachedMessage
-from store.fields import LISTED, header_fields, lister, picker
-from store.index import Rows
-from store.messagefiles import MessageFiles
-from store.verified import LARGEST, agrees
+from store.message.cacherecord import CachedMessage
+from store.message.fields import LISTED, header_fields, lister, picker
+from store.partition.messagefiles import MessageFiles
+from store.partition.verified import LARGEST, agrees
+from store.tables.index import Rows
 
 BEGINNING = 8 << 10         # octets in which nearly every header ends
 
@@ -48,22 +48,23 @@ class Quick:
 
     def answers(self, files: MessageFiles, rows: Rows, *, verified: bool) -> Iterator[bytes | None]:
         """The sections of each message, joined; None where this is the wrong way, or what is `verified` is damaged."""
-        ends = rows["skip"].astype(np.int64) + rows["size"].astype(np.int64)
+        ends = rows["header_length"].astype(np.int64) + rows["size"].astype(np.int64)
         fits = (rows["head"] == 0) & (rows["size"] > 0)
         if self.headers_only:
-            ends = np.minimum(ends, rows["skip"].astype(np.int64) + BEGINNING)
+            ends = np.minimum(ends, rows["header_length"].astype(np.int64) + BEGINNING)
         else:
             fits &= ends <= LARGEST
-        found = files.beginnings(rows["mid"][fits].tolist(), rows["serial"][fits].tolist(), ends[fits].tolist())
+        found = files.beginnings(rows["digest"][fits].tolist(), rows["serial"][fits].tolist(), ends[fits].tolist())
         only, bound = self.renders[0] if len(self.renders) == 1 else None, self.to_end_of_header
         verified &= not self.headers_only
-        for fit, skip, mid in zip(fits.tolist(), rows["skip"].tolist(), rows["mid"].tolist(), strict=True):
+        for fit, header_length, digest in zip(fits.tolist(), rows["header_length"].tolist(), rows["digest"].tolist(),
+                                              strict=True):
             message = next(found) if fit else None
-            if message is None or verified and not agrees(message, mid):
+            if message is None or verified and not agrees(message, digest):
                 yield None
                 continue
-            if skip:
-                message = message[skip:]
+            if header_length:
+                message = message[header_length:]
             end = header_end(message) if bound else 0
             if end is None:
                 yield None

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 from imap.session import Session
 from imap.states import Refused, Reply
-from imap.verbs import travelling
+from imap.verbs import snapshots
 from imap.wire.grammar import MAX_NUMBER64
 from imap.wire.quota import GetQuota, GetQuotaRoot, SetQuota, format_quota, format_quotaroot
 from mboxlist.names import PUBLIC, MailboxName
-from store import rights
 from store.errors import Problem, StoreError
+from store.mailboxes import authorization
 from store.net import offload
-from store.quota import DOMAIN, UNLIMITED
-from store.quotaroots import root_of
+from store.quota.roots import root_of
+from store.tables.quotatable import DOMAIN, UNLIMITED
 
 UNIT = 1024         # octets in a unit of STORAGE (§5.1)
 RESOURCES = (b"STORAGE", b"MESSAGE")
@@ -34,7 +34,7 @@ async def get_quota(session: Session, command: GetQuota) -> Reply:
 async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
     """The quota root of a mailbox, which need not be there if it would be the user's own, with its use and limits."""
     if session.travel.concerns(command.mailbox):
-        return await travelling.get_quota_root(session, command)
+        return await snapshots.get_quota_root(session, command)
     name = session.name(command.mailbox)
     root = _root(session, name, command.mailbox)
     roots = [root] if _is_own(session, root) or root.startswith(PUBLIC) else []
@@ -103,7 +103,7 @@ def _may_see(session: Session, root: str) -> bool:
         return True
     if root.startswith(PUBLIC):
         return any(session.store.may(session.user, entry, "r") and session.store.status(entry).quota_root == root
-                   for entry in rights.visible(session.store, session.user) if not entry.name.owner)
+                   for entry in authorization.visible(session.store, session.user) if not entry.name.owner)
     return root == session.user or root in _own_roots(session)
 
 

@@ -16,10 +16,9 @@ from imap.wire.numbers import SAVED, NumberSet, set_pieces
 from imap.wire.responses import BAD, NO
 from imap.wire.search import CHARSETS, Result, Results, Search
 from imap.wire.sorting import Sort, Thread
-from store.mailbox import Mailbox
 from store.net import offload
 from store.progress import Progress
-from store.search import (
+from store.search.search import (
     Among,
     And,
     Body,
@@ -43,7 +42,8 @@ from store.search import (
     Within,
     Younger,
 )
-from store.search import search as find
+from store.search.search import search as find
+from store.tables.state import Mailbox
 from store.values import Flag
 
 _READS = (Body, Envelope, Header, SentBefore, SentOn, SentSince, Text)     # keys that look into messages

@@ -8,7 +8,7 @@ from imap.view import View
 from imap.wire import responses
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
 from mboxlist.entry import MailboxEntry
-from store.expunge import expunge as expunge_messages
+from store.mailboxes.expunge import expunge as expunge_messages
 from store.net import offload
 from store.values import Flag
 

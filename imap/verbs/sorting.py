@@ -6,10 +6,10 @@ from imap.states import Reply
 from imap.verbs.search import extended, highest_modseq, matching, numbers_of, write_pieces
 from imap.wire import responses
 from imap.wire.sorting import Algorithm, Sort, Thread, thread_data
-from store.mailbox import Mailbox
 from store.progress import Progress
-from store.sort import sort as sorted_places
-from store.thread import ordered_subject, references
+from store.search.sort import sort as sorted_places
+from store.search.thread import ordered_subject, references
+from store.tables.state import Mailbox
 
 _ALGORITHMS = {Algorithm.ORDEREDSUBJECT: ordered_subject, Algorithm.REFERENCES: references}
 

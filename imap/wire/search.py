@@ -14,7 +14,8 @@ from imap.wire.grammar import ATOM, SyntaxProblem
 from imap.wire.modseq import mod_sequence
 from imap.wire.numbers import number_set
 from imap.wire.scanner import Scanner
-from store.search import (
+from store.message.text import codec
+from store.search.search import (
     All,
     And,
     Before,
@@ -43,7 +44,6 @@ from store.search import (
     Uids,
     Within,
 )
-from store.text import codec
 from store.values import Flag
 
 # Those we promise; codec() knows more.

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from attrs import frozen
 
-from store.net.networks import LOCAL, Networks
+from store.accounts.networks import LOCAL, Networks
 
 LONGEST = 4000              # characters; a user's row is read at each login
 

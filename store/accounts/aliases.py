@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from mboxlist.btree import Table, Txn
+from mboxlist.engine.btree import Table, Txn
 from mboxlist.names import is_visible
 from store.errors import Problem, StoreError
 

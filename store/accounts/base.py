@@ -9,7 +9,7 @@ from store.errors import Problem
 from store.values import Secret
 
 if TYPE_CHECKING:
-    from store.accounts.scram import Keys
+    from store.accounts.sasl.scram import Keys
 
 
 class Status(Enum):

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
-from mboxlist.btree import Txn
-from mboxlist.kv import transact
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.table import MailboxNames
 from store.accounts.addresses import canonical, canonical_domain
 from store.accounts.aliases import Aliases, legal_aliases
 from store.accounts.base import NO_USER_ID, Account, Known, Status
-from store.accounts.cache import VerifiedPasswords
-from store.accounts.domains import DomainRules
+from store.accounts.domainrows import DomainRules
+from store.accounts.passwordcache import VerifiedPasswords
 from store.accounts.passwords import NOBODY, scram_keys, verify_password
-from store.accounts.remembered import Remembered
+from store.accounts.sharedcache import Remembered
 from store.errors import Problem, StoreError
 from store.problems import problems
 from store.values import Secret
 
 if TYPE_CHECKING:
-    from store.accounts.scram import Keys
+    from store.accounts.sasl.scram import Keys
 
 
 @frozen
@@ -149,7 +149,7 @@ class BuiltinDirectory:
 
     def find_keys(self, login: str, mechanism: str) -> "tuple[Keys, Account | None]":
         """The user's keys of SCRAM; see Directory."""
-        from store.accounts.scram import Keys  # here: who checks no password does without
+        from store.accounts.sasl.scram import Keys  # here: who checks no password does without
         name = self.user_id(login)
         found, nobody = self.user(name), Keys.of_nobody(mechanism, name, self.domains.secret())
         keys = scram_keys(mechanism, found.password) if found is not None else None

@@ -7,9 +7,9 @@ from attrs import Attribute, field, frozen
 from attrs.validators import ge
 
 from store.accounts.access import Rules
-from store.accounts.sasl import MECHANISMS, Wanted
+from store.accounts.networks import Networks
+from store.accounts.sasl.mechanisms import MECHANISMS, Wanted
 from store.accounts.slowdown import Scale
-from store.net.networks import Networks
 
 
 def _rules(_settings: object, _attribute: "Attribute[str]", value: str) -> None:

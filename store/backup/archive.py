@@ -22,8 +22,8 @@ from typing import IO, Any
 
 from attrs import asdict, define, evolve, field, fields, frozen
 
-from store.backup.frames import Read, pieces
-from store.backup.members import Cut, Lost, Member, MemberReader
+from store.backup.compression import Read, pieces
+from store.backup.tarmembers import Cut, Lost, Member, MemberReader
 from store.errors import Problem, StoreError
 
 FORMAT = 1
@@ -296,9 +296,9 @@ def _first(file: IO[bytes], at: int, name: str, form: Callable[[bytes], Any]) ->
     return None
 
 
-def message_name(partition: str, mid: bytes) -> str:
+def message_name(partition: str, digest: bytes) -> str:
     """The name of a message file in an archive."""
-    name = mid.hex()
+    name = digest.hex()
     return f"{PARTITIONS}{partition}/messages/{name[0]}/{name[1:3]}/{name}"
 
 
@@ -312,10 +312,10 @@ def parse_name(name: str) -> tuple[str, str, bytes] | None:
     if kind == "users" and rest.endswith("/store.idx"):
         return partition, kind, b""
     try:
-        mid = bytes.fromhex(rest.rpartition("/")[2])
+        digest = bytes.fromhex(rest.rpartition("/")[2])
     except ValueError:
         return None
-    return (partition, kind, mid) if kind == "messages" and len(mid) == 32 else None
+    return (partition, kind, digest) if kind == "messages" and len(digest) == 32 else None
 
 
 @contextlib.contextmanager

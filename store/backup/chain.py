@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
-from store import idxfile
 from store.backup.archive import Archive, Catalogue
-from store.backup.members import Member
+from store.backup.tarmembers import Member
+from store.userarea import idxfile
 
 
 @define(eq=False)

@@ -16,12 +16,12 @@ from typing import Any
 
 from attrs import asdict, define, evolve, field, fields, frozen
 
-from mboxlist.disk import sync_folder
+from mboxlist.engine.disk import sync_folder
 from store.backup.archive import Archive, Catalogue
-from store.backup.frames import GZIP, NONE, ZSTD
-from store.backup.making import Form, Making
+from store.backup.compression import GZIP, NONE, ZSTD
+from store.backup.creation import Form, Making
 from store.errors import Problem, StoreError
-from store.messagefiles import disk_problem
+from store.partition.messagefiles import disk_problem
 
 NAME = "catalogue.json"
 PART = ".part"              # ends the name of a file that is not whole yet

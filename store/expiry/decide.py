@@ -7,7 +7,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from store.expiry.rules import Action, How, Rule
-from store.index import Rows
+from store.tables.index import Rows
 
 DAY = 86400
 Mask = NDArray[np.bool_]

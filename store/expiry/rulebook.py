@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 from attrs import define, field, frozen
 
 from mboxlist.annotations import MAX_VALUE
-from mboxlist.disk import sync_folder
+from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, SEPARATOR, MailboxName, NameProblem
 from store.errors import Problem, StoreError
 from store.expiry.decide import DAY
 from store.expiry.rules import MAX_FILE, Fault, Rule, parse
-from store.rights import annotate
+from store.mailboxes.authorization import annotate
 
 if TYPE_CHECKING:
-    from store.partition import Partition
+    from store.partition.partition import Partition
     from store.store import Store
 
 ANNOTATION = "/shared/vendor/onecopy/expire"        # of a mailbox: its rules (RFC 5464 §3.2)

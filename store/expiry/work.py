@@ -1,6 +1,6 @@
 """What rules decide is done to a mailbox, in transactions of a bounded number of messages.
 
-A decision is about a picture of the mailbox. Each transaction first looks whether anything but arrivals has happened to
+A decision is about a view of the mailbox. Each transaction first looks whether anything but arrivals has happened to
 the mailbox since; then it does nothing, and the decision is made anew. So no message goes that a client has flagged or
 expunged something beside in the meantime, and none that has just arrived; and done again, after a crash or beside
 another process, the work takes no message twice.
@@ -14,22 +14,22 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxEntry
-from store import across
-from store.collation import casemap
-from store.column import readable
-from store.copying import copy_messages
 from store.errors import Problem, StoreError
 from store.expiry.decide import Having, Mask, Places, decide
 from store.expiry.rulebook import Applied, Rulebook, target_of
 from store.expiry.rules import Action
-from store.expunge import take_out
-from store.fields import LISTED, lister
-from store.index import Rows, take
-from store.mailbox import Mailbox, MailboxState
-from store.matching import find, has_field
+from store.mailboxes import crosspartition
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import take_out
+from store.message.collation import casemap
+from store.message.fields import LISTED, lister
+from store.partition.transactions import WriteTxn
 from store.progress import Progress
-from store.searchkeys import Header
-from store.txn import WriteTxn
+from store.search.matching import find, has_field
+from store.search.projection import readable
+from store.search.searchkeys import Header
+from store.tables.index import Rows, take
+from store.tables.state import Mailbox, MailboxState
 
 if TYPE_CHECKING:
     from store.store import Store
@@ -205,7 +205,7 @@ def _file(store: "Store", mailbox: Mailbox, one: Applied, rows: Rows, expected: 
             expected.settle()
         else:
             expected.look(store.status(entry))
-            across.copy(store, entry, target, rows["uid"], remove=True)
+            crosspartition.copy(store, entry, target, rows["uid"], remove=True)
             store.partition_of(target).flush()
             expected.state = store.status(entry)
     except StoreError as error:

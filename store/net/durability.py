@@ -10,10 +10,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from store.net.locked import LockedMailboxes
+from store.net.lockedmailboxes import LockedMailboxes
 from store.net.threads import Threads
-from store.partition import READY, Partition
-from store.staged import Staged
+from store.partition.partition import READY, Partition
+from store.partition.staged import Staged
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -68,9 +68,10 @@ class Durability:
 
     def __init__(self, store: Store, threads: Threads) -> None:
         self.threads = threads
-        self._gate = store.gate
+        self._gate = store.write_freeze
         self.locked = LockedMailboxes(store.settings, threads)
-        self.gate = _Shared(threads, lambda batch: store.gate.wait() if store.gate is not None else None, kind="held")
+        self.write_freeze = _Shared(
+            threads, lambda batch: store.write_freeze.wait() if store.write_freeze else None, kind="held")
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
         self._logs: dict[str, _Shared] = {}
@@ -116,4 +117,4 @@ def place_all(batch: list[Staged | None]) -> None:
         try:
             staged.place()
         except OSError:
-            log.exception("message %s keeps its name in staging", staged.mid.hex())
+            log.exception("message %s keeps its name in staging", staged.digest.hex())

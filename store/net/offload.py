@@ -17,19 +17,20 @@ from twisted.internet.defer import DeferredList, ensureDeferred
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName
-from store import across, hosting
-from store import settled as settling
 from store.accounts.base import Account
-from store.copying import copy_messages
-from store.deliver import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
-from store.errors import Problem, StandsStill, StoreError
+from store.delivery.commit import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
+from store.errors import Problem, StoreError, WritesFrozen
+from store.mailboxes import crosspartition
+from store.mailboxes import uidskip as settling
+from store.mailboxes.copymessages import copy_messages
 from store.net.durability import Durability, place_all
 from store.net.threads import Inline, Threads
-from store.partition import Partition
+from store.partition.partition import Partition
+from store.partition.staged import Staged
 from store.progress import Progress
 from store.settings import SYNC_LEVELS
-from store.staged import Staged
 from store.store import Store
+from store.users import hosting
 from store.values import InternalDate, Secret
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,8 @@ FEW = 50                    # messages that are delivered together on the event 
 def attach(store: Store, threads: Threads) -> None:
     """Have the store's long work done by `threads`. Until then it is done at once. For the thread of the event loop."""
     store.durability = Durability(store, threads)
-    if store.gate is not None and threads.real:
-        store.gate.never_waits()
+    if store.write_freeze is not None and threads.real:
+        store.write_freeze.never_waits()
 
 
 def _durability(store: Store) -> Durability:
@@ -73,8 +74,8 @@ async def change(store: Store, work: Callable[[], T]) -> T:
     while True:
         try:
             return work()
-        except StandsStill:
-            await _durability(store).gate.ask()
+        except WritesFrozen:
+            await _durability(store).write_freeze.ask()
 
 
 async def settled(store: Store, entries: Iterable[MailboxEntry]) -> None:
@@ -88,7 +89,7 @@ def sometime(store: Store, work: Callable[[], object]) -> None:
     """The same for work that nobody waits for: what it raises later goes to the log."""
     try:
         work()
-    except StandsStill:
+    except WritesFrozen:
         later = ensureDeferred(change(store, work))
         later.addErrback(lambda failure: log.warning("after the store was held still: %s", failure.value))
 
@@ -110,7 +111,7 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     else:
         staged.finish()
     received = received or InternalDate(int(time.time()))
-    deadline = time.monotonic() + across.PATIENCE
+    deadline = time.monotonic() + crosspartition.PATIENCE
     outcomes: dict[int, Outcome] = {}
     left = dict(enumerate(targets))
     try:
@@ -122,7 +123,7 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
             if not left or time.monotonic() > deadline:
                 return [_or_elsewhere(store, targets[at].entry, outcomes[at]) for at in range(len(targets))]
             if any(left[at].entry.partition == tried[at].entry.partition for at in left):
-                await _durability(store).threads.pause(across.PAUSE)
+                await _durability(store).threads.pause(crosspartition.PAUSE)
     finally:
         if not staged.committed:
             staged.abort()
@@ -131,12 +132,12 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
 async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, InternalDate | None]]) -> list[int]:
     """Deliver received messages to one mailbox, all or none; their UIDs. When this returns they are on disk.
 
-    It is tried again while the mailbox is being moved to another partition, up to `across.PATIENCE`. The staged
+    It is tried again while the mailbox is being moved to another partition, up to `crosspartition.PATIENCE`. The staged
     messages are used up, also when this raises. Raises StoreError.
     """
     now = InternalDate(int(time.time()))
     arrived = [(staged, target, received or now) for staged, target, received in messages]
-    deadline = time.monotonic() + across.PATIENCE
+    deadline = time.monotonic() + crosspartition.PATIENCE
     try:
         while True:
             before = arrived[0][1].entry
@@ -152,7 +153,7 @@ async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, Int
                 if time.monotonic() > deadline:
                     raise StoreError(Problem.BUSY, "The mailbox is being moved") from refusal
             if entry.partition == before.partition:
-                await _durability(store).threads.pause(across.PAUSE)
+                await _durability(store).threads.pause(crosspartition.PAUSE)
             arrived = [(staged, evolve(target, entry=entry), received) for staged, target, received in arrived]
     finally:
         for staged, _, _ in messages:
@@ -230,7 +231,7 @@ async def _commit_all(store: Store, partition: Partition, messages: Sequence[tup
         except StoreError as refusal:
             if refusal.problem is not Problem.BUSY:
                 raise
-    return await run(store, "changes", lambda: commit_all(partition, messages, seconds=across.PATIENCE))
+    return await run(store, "changes", lambda: commit_all(partition, messages, seconds=crosspartition.PATIENCE))
 
 
 async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], received: InternalDate
@@ -345,7 +346,7 @@ async def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: N
                 raise
     if new is None:
         side_by_side = _durability(store).threads.side_by_side
-        new = await run(store, "changes", lambda: across.copy(
+        new = await run(store, "changes", lambda: crosspartition.copy(
             store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side, progress=progress))
     written = (target, source) if remove else (target,)
     for entry in {store.partition_of(entry).name: entry for entry in written}.values():

@@ -19,9 +19,9 @@ from twisted.internet.protocol import Factory, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from store.net.counted import TOO_MUCH_BEFORE_LOGIN
-from store.net.doors import Door
-from store.net.lines import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.admission import AdmissionControl
+from store.net.countedconnection import TOO_MUCH_BEFORE_LOGIN
+from store.net.linestates import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.running import INPUT, Running
 from store.net.waits import TURN, Waits
 
@@ -65,7 +65,7 @@ class Stream(Waits):
     """One connection. See the module's text."""
 
     def __init__(self, factory: "StreamFactory", number: int) -> None:
-        super().__init__(factory.door, factory.clock, number, stopping=factory.stopping)
+        super().__init__(factory.admission, factory.clock, number, stopping=factory.stopping)
         self._factory = factory
         self._input = bytearray()
         self._output: list[bytes] = []
@@ -350,18 +350,18 @@ class StreamFactory(Factory):
     """Makes a `Stream` of each accepted connection, and a session of each stream.
 
     `tls` is the context factory for STARTTLS (None: not offered); `implicit_tls`: connections arrive under TLS.
-    `door` is what all listeners of the server share.
+    `admission` is what all listeners of the server share.
     """
 
     noisy = False
 
     def __init__(self, start: Callable[[Stream], Session], clock: Clock, tls: object | None = None,
-                 implicit_tls: bool = False, door: Door | None = None) -> None:
+                 implicit_tls: bool = False, admission: AdmissionControl | None = None) -> None:
         self.start = start
         self.clock = clock
         self.tls = tls
         self.implicit_tls = implicit_tls
-        self.door = door or Door.open_to_all()
+        self.admission = admission or AdmissionControl.open_to_all()
         self.streams: set[Stream] = set()
         self.stopping = False
 
@@ -376,7 +376,7 @@ class StreamFactory(Factory):
 
     def drain(self) -> None:
         """Let nobody new in. Sessions in which somebody has logged in go on; all others are told as at a stop."""
-        self.door.draining = self.stopping = True
+        self.admission.draining = self.stopping = True
         for stream in tuple(self.streams):
             if not stream.entered:
                 stream.stop()

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 
-from store.net.counted import Counted
-from store.net.doors import Door
-from store.net.lines import ConnectionLost, Stopping, TimedOut
+from store.net.admission import AdmissionControl
+from store.net.countedconnection import Counted
+from store.net.linestates import ConnectionLost, Stopping, TimedOut
 from store.net.running import Running
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ TURN = 0.01                 # seconds of work after which a busy session lets ot
 class Waits(Counted):
     """The waits of a `Stream`; the rest of it reads and writes."""
 
-    def __init__(self, door: Door, clock: "Clock", number: int, *, stopping: bool) -> None:
-        super().__init__(door, clock, number, stopping=stopping)
+    def __init__(self, admission: AdmissionControl, clock: "Clock", number: int, *, stopping: bool) -> None:
+        super().__init__(admission, clock, number, stopping=stopping)
         self._running: Running                          # from `connectionMade` on
         self._waiting = False                           # the session waits for input
         self._room: Deferred[None] | None = None        # the session waits until the peer has taken some

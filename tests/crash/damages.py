@@ -28,19 +28,22 @@ from typing import Any
 
 from attrs import asdict, define, field
 
-from mboxlist.kv import transact
-from store import moving, partitions, recovery, snapshots
-from store.reconcile import reconcile
+from mboxlist.engine.kv import transact
+from store.mailboxes import partitionmove
+from store.partition import volumes
+from store.recovery import environments
+from store.recovery.userareacheck import reconcile
 from store.settings import Settings
+from store.snapshots import taking
 from store.store import Store
 from tests.conftest import MEMORY
 from tests.crash import harm
 from tests.crash.harm import SECOND, Way
-from tests.support import command, wait
-from tests.support.imap import Imap
-from tests.support.server import GREETINGS, Server, _greets
-from tests.support.stores import HASH
-from tests.support.volume import Volume
+from tests.support.clients.imap import Imap
+from tests.support.faults.volume import Volume
+from tests.support.processes import command, wait
+from tests.support.servers.server import GREETINGS, Server, _greets
+from tests.support.stores.stores import HASH
 
 USERS = 3
 LIMIT = 60.0                # seconds until it serves
@@ -116,7 +119,7 @@ def records(root: Path) -> Records:
     for entry in store.mailboxes.all():
         rows = store.open_mailbox(entry).rows
         digest = hashlib.blake2b(digest_size=16)
-        for column in ("uid", "flags", "keywords", "received", "zone", "size", "skip", "mid"):
+        for column in ("uid", "flags", "keywords", "received", "zone", "size", "header_length", "digest"):
             digest.update(rows[column].tobytes())
         found[str(entry.name)] = digest.hexdigest()
     store.close()
@@ -130,9 +133,9 @@ def places(root: Path, shown: dict[str, Shown]) -> dict[str, list[tuple[str, str
     for user, there in shown.items():
         for entry in [entry for entry in store.mailboxes.all() if entry.name.to_client(user) in there]:
             rows = store.open_mailbox(entry).rows
-            for uid, mid in zip(rows["uid"].tolist(), rows["mid"].tolist(), strict=True):
+            for uid, digest in zip(rows["uid"].tolist(), rows["digest"].tolist(), strict=True):
                 if uid in there[entry.name.to_client(user)]:
-                    found.setdefault(mid.hex(), []).append((user, entry.name.to_client(user), uid))
+                    found.setdefault(digest.hex(), []).append((user, entry.name.to_client(user), uid))
     store.close()
     return found
 
@@ -199,10 +202,10 @@ def prepare(whole: Path) -> list[str]:
     for user in users:
         store.directory.change(user, password_hash=HASH)                    # type: ignore[attr-defined]
     if SECOND not in store.partitions:
-        partitions.add(store, SECOND)
-        moving.move_owner(store, users[-1], SECOND)
-    if not snapshots.listed(snapshots.folder(whole, SETTINGS)):
-        snapshots.create(store)
+        volumes.add(store, SECOND)
+        partitionmove.move_owner(store, users[-1], SECOND)
+    if not taking.listed(taking.folder(whole, SETTINGS)):
+        taking.create(store)
     reconcile(store)            # or a store.idx that is missing would be one that is still to be written
     for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):
         transact(env, lambda txn: None)
@@ -331,8 +334,8 @@ def compare(server: Large, known: Known, said: dict[str, list[str]], spoilt: lis
         there, expected = _without(spoilt, user, there, known), _without(spoilt, user, expected, known)
         tried.wrong += [f"{user}: {name} " + _unlike(there.get(name, {}), expected.get(name, {}))
                         for name in there.keys() | expected.keys() if there.get(name) != expected.get(name)]
-        for mid in spoilt:
-            for owner, name, uid in known.places[mid]:
+        for digest in spoilt:
+            for owner, name, uid in known.places[digest]:
                 if owner == user and now is not None and uid in now.get(name, {}):
                     tried.unlike += now[name][uid] not in ("", known.shown[user][name][uid])
     if tried.unlike:
@@ -348,7 +351,7 @@ def compare(server: Large, known: Known, said: dict[str, list[str]], spoilt: lis
             harm.let_go(server.root)
     tried.wrong += [f"records of {name}" for name in known.records.keys() | after.keys()
                     if known.records.get(name) != after.get(name)]
-    reports = [report for _, report in recovery.reports(server.root)]
+    reports = [report for _, report in environments.reports(server.root)]
     events = [event for report in reports for event in report["environments"]]
     tried.sources = [re.sub(r"2\d{7}T\d{6}Z", "of that day", event["source"]) for event in events]
     tried.missing = [what for event in events for what in event["missing"]][:10]
@@ -365,7 +368,7 @@ def _seen(server: Large, user: str, tried: Tried) -> Shown | None:
         try:
             return seen(server.imap, user)
         except (OSError, AssertionError) as error:
-            if any("inactive" in what for _, report in recovery.reports(server.root)
+            if any("inactive" in what for _, report in environments.reports(server.root)
                    for event in report["environments"] for what in event["missing"]):
                 return None
             last, begun = error, time.monotonic()
@@ -375,7 +378,7 @@ def _seen(server: Large, user: str, tried: Tried) -> Shown | None:
 
 
 def _without(spoilt: list[str], user: str, shown: Shown, known: Known) -> Shown:
-    gone = {(name, uid) for mid in spoilt for owner, name, uid in known.places[mid] if owner == user}
+    gone = {(name, uid) for digest in spoilt for owner, name, uid in known.places[digest] if owner == user}
     return {name: {uid: what for uid, what in there.items() if (name, uid) not in gone}
             for name, there in shown.items()}
 

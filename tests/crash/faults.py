@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from attrs import define, evolve, frozen
 
-from store import across, portable, unfinished
 from store.errors import Problem, StoreError
+from store.housekeeping import interrupted
+from store.mailboxes import crosspartition
 from store.problems import NOT_NOW
 from store.store import Store
+from store.userarea import writing as portable
 from tests.crash.harness import (
     Answered,
     Recording,
@@ -28,10 +30,10 @@ from tests.crash.harness import (
     small_stores,
 )
 from tests.crash.operations import OPERATIONS, Operation
-from tests.crash.pictures import Picture, picture
 from tests.crash.places import ALICE, BOB, PROBES, deliver
-from tests.support.disk import Image
-from tests.support.recorder import Call, Recorder
+from tests.crash.views import Picture, view
+from tests.support.faults.disk import Image
+from tests.support.faults.recorder import Call, Recorder
 
 PROBE = PROBES[1]
 #: What calls can have which error. File systems on a disk find out that there is no space when they are written to.
@@ -193,15 +195,15 @@ def _meet(root: Path, recording: Recording, fault: Fault | None) -> _Outcome:
 def _goes_on_here(place: SeenPlace, operation: Operation, recording: Recording, outcome: _Outcome) -> None:
     """The fault is gone: the same open store takes a delivery, and is whole. A mailbox of which it was not said that it
     is there may be one that takes no mail yet."""
-    told = recording.pictures[outcome.answers]
+    told = recording.views[outcome.answers]
     try:
-        found = picture(place.store)
+        found = view(place.store)
         outcome.wrong += as_answered(operation, recording, found, outcome.answers, again=True)
         for name in (ALICE, BOB):
             if str(name) in found and not outcome.probes:
                 try:
                     with pytest.MonkeyPatch.context() as patch:
-                        patch.setattr(across, "PATIENCE", 0.0)
+                        patch.setattr(crosspartition, "PATIENCE", 0.0)
                         deliver(place.store, PROBE, name, ignore_quota=True)
                     outcome.probes += 1
                 except StoreError as refusal:
@@ -220,7 +222,7 @@ def _goes_on_here(place: SeenPlace, operation: Operation, recording: Recording, 
 def _keep_house(store: Store) -> None:
     """What was stopped between the list and a partition is finished, a minute after that."""
     for item in list(store.mailboxes.pending.all()):
-        unfinished.finish(store, item)
+        interrupted.finish(store, item)
 
 
 def _opened_again(root: Path, operation: Operation, recording: Recording, outcome: _Outcome, *, after_loss: bool
@@ -231,14 +233,14 @@ def _opened_again(root: Path, operation: Operation, recording: Recording, outcom
     except BaseException:
         return [f"{how}: it does not open: {traceback.format_exc(limit=-4)}"]
     try:
-        found, probes = _without_probe(picture(store))
+        found, probes = _without_probe(view(store))
         wrong = findings(store, operation)
         if probes != outcome.probes:
             wrong.append(f"{probes} messages instead of {outcome.probes} of those that were delivered after the fault")
         wrong += as_answered(operation, recording, found, outcome.answers, again=True)
         if not after_loss:
-            wrong += goes_on(store, operation, picture(store))
-        wrong += operation.finish(store, recording.pictures[-1])
+            wrong += goes_on(store, operation, view(store))
+        wrong += operation.finish(store, recording.views[-1])
     except BaseException:
         wrong = [f"it does not work: {traceback.format_exc(limit=-4)}"]
     finally:

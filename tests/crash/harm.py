@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from mboxlist import kv, regions, traces
-from mboxlist.kv import Failure
-from store import presence, recovery
+from mboxlist.engine import damagemarks, kv, regions
+from mboxlist.engine.kv import Failure
 from store.errors import StoreError
-from store.messagefiles import MessageFiles
+from store.partition import processes
+from store.partition.messagefiles import MessageFiles
+from store.recovery import environments as recovery
 from store.store import Store
 
 BROKEN = (Failure, StoreError)
@@ -70,7 +71,7 @@ def image(store: Store, copy: Path, *, from_first_log: bool) -> None:
 def let_go(root: Path) -> None:
     """Whoever died in the store is forgotten, as the supervisor does it."""
     shutil.rmtree(root / "run" / "inside", ignore_errors=True)
-    assert presence.look(root / "run") == ([], [])
+    assert processes.look(root / "run") == ([], [])
 
 
 def copy(source: str, target: str) -> None:
@@ -106,8 +107,8 @@ def small() -> Iterator[None]:
 
 def _path(path: Callable[[MessageFiles, bytes], str]) -> Callable[[MessageFiles, bytes], str]:
     """Folders are made when they are needed."""
-    def made(files: MessageFiles, mid: bytes) -> str:
-        found = path(files, mid)
+    def made(files: MessageFiles, digest: bytes) -> str:
+        found = path(files, digest)
         Path(found).parent.mkdir(parents=True, exist_ok=True)
         return found
 
@@ -155,22 +156,22 @@ def _empty(folder: Path, random: Random) -> None:
 
 
 def _drop_logs(folder: Path, random: Random) -> None:
-    for path in traces.logs(folder):
+    for path in damagemarks.logs(folder):
         path.unlink()
 
 
 def _cut_log(folder: Path, random: Random) -> None:
-    log = traces.logs(folder)[-1]
+    log = damagemarks.logs(folder)[-1]
     os.truncate(log, 0)
 
 
 def _flip_log(folder: Path, random: Random) -> None:
-    _flip(traces.logs(folder)[-1], random, 50)
+    _flip(damagemarks.logs(folder)[-1], random, 50)
 
 
 def _flip_end(folder: Path, random: Random) -> None:
     """A bit in the last record, which had been flushed."""
-    log = traces.logs(folder)[-1]
+    log = damagemarks.logs(folder)[-1]
     _flip_at(log, len(log.read_bytes().rstrip(b"\0")) - random.randrange(2, 12))
 
 
@@ -285,13 +286,13 @@ Spoiling = Callable[[Path, Random, list[str]], dict[str, list[str]]]
 
 def _spoil(harm: Callable[[Path, Random], None], folders: Iterable[str] = ()) -> Spoiling:
     """Harms these message files, and takes folders away besides."""
-    def way(root: Path, random: Random, mids: list[str]) -> dict[str, list[str]]:
-        for mid in mids:
-            for path in root.glob(f"partitions/*/messages/{mid[0]}/{mid[1:3]}/{mid}"):
+    def way(root: Path, random: Random, digests: list[str]) -> dict[str, list[str]]:
+        for digest in digests:
+            for path in root.glob(f"partitions/*/messages/{digest[0]}/{digest[1:3]}/{digest}"):
                 harm(path, random)
         for folder in folders:
             shutil.rmtree(root / folder)
-        return {CHECKED: mids, **{folder: [] for folder in folders}}
+        return {CHECKED: digests, **{folder: [] for folder in folders}}
 
     return way
 

@@ -18,18 +18,18 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from mboxlist import kv, regions
+from mboxlist.engine import kv, regions
 from mboxlist.names import MailboxName
-from store import removal
-from store.check import check
-from store.messagefiles import MessageFiles
+from store.check.wholecheck import check
+from store.mailboxes import deletion
+from store.partition.messagefiles import MessageFiles
 from store.store import Store
 from tests.conftest import MEMORY
 from tests.crash.operations import OPERATIONS, Operation
-from tests.crash.pictures import Picture, differences, picture, retold
 from tests.crash.places import CONTENTS, NEW, PROBES, TRACE, Place, deliver
-from tests.support.disk import Disk, Event, Image
-from tests.support.recorder import Call, Recorder
+from tests.crash.views import Picture, differences, retold, view
+from tests.support.faults.disk import Disk, Event, Image
+from tests.support.faults.recorder import Call, Recorder
 
 SEEDS = 2                       # of states in which a random part of what was not synced is on the disk
 LOG_FILE, LOG_BUFFER = 256 << 10, 32 << 10      # small ones: copied often, and the next log file comes soon
@@ -48,32 +48,32 @@ class Answered:
 class Seen:
     """A note among the events: what all could see after a transaction."""
 
-    picture: Picture
+    view: Picture
 
 
 @frozen
 class Moment:
-    """A state of the disk was possible here: how many changes of the disk, answers and pictures had been."""
+    """A state of the disk was possible here: how many changes of the disk, answers and views had been."""
 
     how: str                    # which state it is: what stays of the changes that were not synced
     changes: int
     last: str
     answers: int
-    pictures: int
+    views: int
 
 
 @define
 class Recording:
-    """An operation from its beginning to its end. `pictures` are those of the answers, the first one from before."""
+    """An operation from its beginning to its end. `views` are those of the answers, the first one from before."""
 
     name: str
     title: str
     start: Image                # the closed store
     base: Disk                  # as the operation begins
     events: list[Event]
-    pictures: list[Picture]
+    views: list[Picture]
     seen: list[Picture] = field(factory=list)
-    first: tuple[int, int] = (0, 0)     # answers and pictures there were as the events begin
+    first: tuple[int, int] = (0, 0)     # answers and views there were as the events begin
 
     @property
     def points(self) -> int:
@@ -132,7 +132,7 @@ class SeenPlace(Place):
     def __init__(self, root: Path, operation: Operation, recorder: Recorder) -> None:
         super().__init__(root, operation.settings)
         self.recorder = recorder
-        self.pictures: list[Picture] = []
+        self.views: list[Picture] = []
         self.look = True                # else what is seen is left out
         self._last: Picture = {}
 
@@ -154,12 +154,12 @@ class SeenPlace(Place):
 
     def answered(self) -> None:
         """The operation gives an answer."""
-        self.pictures.append(self._look())
-        self.recorder.note(Answered(len(self.pictures) - 1))
+        self.views.append(self._look())
+        self.recorder.note(Answered(len(self.views) - 1))
 
     def _look(self) -> Picture:
         if self.look and self._store is not None:
-            self._last = picture(self._store)
+            self._last = view(self._store)
         return self._last
 
 
@@ -174,11 +174,11 @@ def record(name: str) -> Recording:
         with recorder:
             if operation.alone:
                 before = Store(root, operation.settings)
-                place.pictures.append(picture(before))
+                place.views.append(view(before))
                 before.close()
             else:
                 place.open()
-                place.pictures.append(picture(place.store))
+                place.views.append(view(place.store))
             begin = len(recorder.events)
             operation.run(place, place.answered)
             end = len(recorder.events)
@@ -195,29 +195,29 @@ def record(name: str) -> Recording:
                        if replayed.get(path, b"-") != real.get(path, b"-"))
         assert not wrong, f"{name}: {wrong} changed in a way that the recorder does not see"
         events = recorder.events[begin:end]
-        return Recording(name, name, start, base, events, place.pictures,
-                         [event.note.picture for event in events if isinstance(event.note, Seen)])
+        return Recording(name, name, start, base, events, place.views,
+                         [event.note.view for event in events if isinstance(event.note, Seen)])
 
 
 def states(recording: Recording, seeds: Iterable[int], *, torn: bool = False) -> dict[Any, tuple[Image, list[Moment]]]:
     """Every state that a crash can leave, once, with the moments at which it can."""
     found: dict[Any, tuple[Image, list[Moment]]] = {}
     disk = recording.base.copy()
-    changes, (answers, pictures), seeds = 0, recording.first, tuple(seeds)
+    changes, (answers, views), seeds = 0, recording.first, tuple(seeds)
 
     def add(last: str) -> None:
         images = {"stopped": disk.stopped(), "lost": disk.lost()}
         for seed in seeds if not disk.settled else ():
             images[f"mixed {seed}"] = disk.mixed(Random(f"{recording.title}/{changes}/{seed}"), torn=torn)
         for how, image in images.items():
-            found.setdefault(image.key, (image, []))[1].append(Moment(how, changes, last, answers, pictures))
+            found.setdefault(image.key, (image, []))[1].append(Moment(how, changes, last, answers, views))
 
     add("the beginning")
     for event in recording.events:
         if isinstance(event.note, Answered):
             answers += 1
         elif isinstance(event.note, Seen):
-            pictures += 1
+            views += 1
         else:
             disk.apply(event)
             changes += 1
@@ -248,17 +248,17 @@ def _judged(root: Path, operation: Operation, recording: Recording, moments: lis
     except BaseException:
         return [f"it does not open: {traceback.format_exc(limit=-4)}"]
     try:
-        found = picture(store)
+        found = view(store)
         wrong = findings(store, operation)
         left = [str(path) for path in root.glob("partitions/*/staging/*")]
         wrong += [f"there is {', '.join(left)}"] if left else []
-        for context in sorted({(moment.answers, moment.pictures) for moment in moments}):
+        for context in sorted({(moment.answers, moment.views) for moment in moments}):
             wrong += as_answered(operation, recording, found, context[0], again=again)
             wrong += operation.inspect(store, context[0])
             for each in recording.seen[:context[1]]:
                 wrong += retold(each, found)
         wrong += goes_on(store, operation, found)
-        wrong += operation.finish(store, recording.pictures[-1])
+        wrong += operation.finish(store, recording.views[-1])
         wrong += [f"done again, {finding}" for finding in findings(store, operation)]
     except BaseException:
         return [f"it does not work: {traceback.format_exc(limit=-4)}"]
@@ -280,12 +280,12 @@ def as_answered(operation: Operation, recording: Recording, found: Picture, answ
 
     `again`: it was not what was recorded; a mailbox that was made or brought back then has another UIDVALIDITY.
     """
-    before = recording.pictures[answers]
-    after = recording.pictures[min(answers + 1, len(recording.pictures) - 1)]
+    before = recording.views[answers]
+    after = recording.views[min(answers + 1, len(recording.views) - 1)]
     allowed = [before, after, *operation.between(before, after)]
-    first = recording.pictures[0]
+    first = recording.views[0]
     known = found if not again else {name for name, box in first.items() if all(
-        each[name].uidvalidity == box.uidvalidity for each in recording.pictures if name in each)}
+        each[name].uidvalidity == box.uidvalidity for each in recording.views if name in each)}
     told = [differences(found, each, known) for each in allowed]
     return [] if [] in told else [f"it is neither as answered ({'; '.join(told[0])}) nor as it would have been "
                                   f"({'; '.join(told[1])})"]
@@ -298,9 +298,9 @@ def goes_on(store: Store, operation: Operation, found: Picture) -> list[str]:
         deliver(store, PROBES[0], *names, trace=TRACE, ignore_quota=True)
         deliver(store, NEW[0], *names, ignore_quota=True)
         for name in names:
-            removal.undelete_messages(store, store.entry(name))
+            deletion.undelete_messages(store, store.entry(name))
     wrong = [f"after going on, {finding}" for finding in findings(store, operation)]
-    after = picture(store)
+    after = view(store)
     for name, box in found.items():
         here = after[name].messages
         if here[:len(box.messages)] != box.messages:
@@ -316,7 +316,7 @@ def goes_on(store: Store, operation: Operation, found: Picture) -> list[str]:
 def recordings_of_recovery(recording: Recording, some: Iterable[tuple[Image, list[Moment]]]) -> Iterator[Recording]:
     """The store being opened in these states of the disk: what comes of another crash while it recovers from the first.
 
-    Nothing more may get lost, so each has the answers and pictures of its moment.
+    Nothing more may get lost, so each has the answers and views of its moment.
     """
     operation = OPERATIONS[recording.name]
     for image, moments in some:
@@ -327,7 +327,7 @@ def recordings_of_recovery(recording: Recording, some: Iterable[tuple[Image, lis
             with recorder, small_stores():
                 Store(root, operation.settings).close()
         yield evolve(recording, base=recorder.base, events=recorder.events,
-                     first=(moment.answers, moment.pictures), title=f"recovery from {moment.how} after change "
+                     first=(moment.answers, moment.views), title=f"recovery from {moment.how} after change "
                      f"{moment.changes} ({moment.last}) of {recording.name}")
 
 
@@ -338,13 +338,13 @@ def kill_at(recording: Recording, change: int, *, before: bool) -> list[str]:
     operation = OPERATIONS[recording.name]
     with folder() as root, small_stores():
         recording.start.write(root)
-        answers, pictures = _killed(root, operation, change, before)
-        wrong = _judged(root, operation, recording, [Moment("killed", change, "", answers, pictures)], again=True)
+        answers, views = _killed(root, operation, change, before)
+        wrong = _judged(root, operation, recording, [Moment("killed", change, "", answers, views)], again=True)
     return [f"{recording.name}: killed {'before' if before else 'after'} change {change}: {what}" for what in wrong]
 
 
 def _killed(root: Path, operation: Operation, change: int, before: bool) -> tuple[int, int]:
-    """Answers and pictures that there were at the end of the process."""
+    """Answers and views that there were at the end of the process."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -389,7 +389,7 @@ def _until_killed(root: Path, operation: Operation, change: int, before: bool, t
             Store(root, operation.settings).close()
         else:
             place.open()
-        place.pictures.append({})
+        place.views.append({})
         count = 0
         operation.run(place, place.answered)
 

@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Sequence
 
-from tests.support import messages, trace
+from tests.support.readers import trace
+from tests.support.stores import messages
 
 
 class Ledger:

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 from tests.crash.ledger import Ledger
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp, Reply
-from tests.support.server import PASSWORD, Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp, Reply
+from tests.support.servers.server import PASSWORD, Server
 
 CONNECTIONS = 8
 READERS = 2

@@ -12,19 +12,19 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from mboxlist.kv import Failure
+from mboxlist.engine.kv import Failure
 from mboxlist.names import MailboxName
-from store import messagefiles, removal
-from store.copying import copy_messages
 from store.errors import Problem, StoreError
-from store.expunge import expunge, purge, remove
-from store.flags import change_flags
+from store.mailboxes import deletion
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import expunge, purge, remove
+from store.mailboxes.flagchanges import change_flags
+from store.partition import messagefiles
 from store.settings import Settings
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.crash import operations_restore as restore
 from tests.crash import operations_wide as wide
-from tests.crash.pictures import Box, Picture
 from tests.crash.places import (
     ALICE,
     ARCHIVE,
@@ -40,6 +40,7 @@ from tests.crash.places import (
     Place,
     fill,
 )
+from tests.crash.views import Box, Picture
 
 
 @frozen
@@ -212,11 +213,11 @@ def _purge_many(place: Place, answered: Answered) -> None:
     partition = place.store.partitions["primary"]
     sync, again = partition.files.sync_removed, [OLD[3]]
 
-    def meanwhile(mids: Collection[bytes]) -> None:
+    def meanwhile(digests: Collection[bytes]) -> None:
         while again:
             place.deliver(again.pop(), BOB, trace=TRACE)
             answered()
-        sync(mids)
+        sync(digests)
 
     folders = messagefiles.FEW_FOLDERS
     try:
@@ -272,17 +273,17 @@ def _delete_and_create(place: Place, answered: Answered) -> None:
 def _undelete_mailbox(place: Place, answered: Answered) -> None:
     place.store.delete_mailbox(ARCHIVE)
     answered()
-    removal.undelete_mailbox(place.store, ARCHIVE)
+    deletion.undelete_mailbox(place.store, ARCHIVE)
     answered()
 
 
 def _undelete_messages(place: Place, answered: Answered) -> None:
-    removal.undelete_messages(place.store, place.entry(ALICE))
+    deletion.undelete_messages(place.store, place.entry(ALICE))
     answered()
 
 
 def _purge_mailbox(place: Place, answered: Answered) -> None:
-    removal.purge_mailboxes(place.store, time.time() + LATER)
+    deletion.purge_mailboxes(place.store, time.time() + LATER)
     answered()
 
 

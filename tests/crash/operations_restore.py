@@ -17,19 +17,21 @@ from pathlib import Path
 
 import pytest
 
-from store import bringing, filling, quotaroots, rights
-from store.backup import restoring
+from store.backup import restore
 from store.backup.archive import Archive, Scope
-from store.backup.making import Making
-from store.backup.restoring import Choice, Restoring
+from store.backup.creation import Making
+from store.backup.restore import Choice, Restoring
 from store.errors import Problem, StoreError
-from store.expunge import purge, remove
-from store.flags import change_flags
+from store.mailboxes import authorization
+from store.mailboxes.expunge import purge, remove
+from store.mailboxes.flagchanges import change_flags
+from store.migration import messageimport, publish
+from store.quota import roots
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
-from tests.crash.pictures import Box, Picture, picture
 from tests.crash.places import ALICE, BOB, LATER, NEW, OLD, PROBES, SETTINGS, TRACE, WORK, Answered, Place, deliver
-from tests.support.stores import HASH
+from tests.crash.views import Box, Picture, view
+from tests.support.stores.stores import HASH
 
 ARCHIVE = "archive"             # the file, in the store's folder
 ALL = Choice()
@@ -56,7 +58,7 @@ def prepare_empty(store: Store) -> None:
         _fill(other)
         other.set_quota("alice", LIMIT)
         other.subscribe("alice", "Work")
-        rights.set_acl(other, WORK, "bob", "lrs")
+        authorization.set_acl(other, WORK, "bob", "lrs")
         change_flags(other, other.entry(WORK), [1], FlagAction.ADD, Flags(Flag.SEEN), "bob")
         _back_up(other, store.root)
         other.close()
@@ -106,9 +108,9 @@ def prepare_lost(store: Store) -> None:
 def _few_together() -> Iterator[None]:
     """Message files, records and mailboxes are put on disk a few at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bringing, "TOGETHER", 2)
-        patch.setattr(restoring, "TOGETHER", 1)
-        patch.setattr(filling, "PIECE", 2)
+        patch.setattr(messageimport, "TOGETHER", 2)
+        patch.setattr(restore, "TOGETHER", 1)
+        patch.setattr(publish, "PIECE", 2)
         yield
 
 
@@ -116,7 +118,7 @@ def _restored(store: Store, choice: Choice = ALL, *, cut: int = 0) -> None:
     """Restore what is chosen; or as far as to the member of that number. Raises StoreError, _CutOff."""
     count = itertools.count(1)
 
-    def told(so_far: restoring.Restored) -> None:
+    def told(so_far: restore.Restored) -> None:
         if next(count) == cut:
             raise _CutOff
 
@@ -180,7 +182,7 @@ def accounts_are_there(store: Store, answers: int) -> list[str]:
         found = store.directory.user("alice")               # type: ignore[attr-defined]
         wrong += [] if found is not None and found.password == HASH else [f"alice's account is {found}"]
         wrong += [] if list(store.subscriptions("alice")) == ["Work"] else ["alice has no subscriptions"]
-        limit = quotaroots.quota(store, "alice").octet_limit
+        limit = roots.quota(store, "alice").octet_limit
         wrong += [] if limit == LIMIT else [f"alice's limit is {limit}"]
         wrong += [] if store.entry(WORK).acl == {"bob": "lrs"} else ["alice's mailbox is not shared"]
         seen = store.open_mailbox(store.entry(WORK), "bob").rows["flags"][0] & Flag.SEEN
@@ -204,11 +206,11 @@ def _files(store: Store, contents: list[bytes], *, all_of_them: bool) -> list[st
     wanted, more = ({hashlib.blake2b(content, digest_size=32).digest() for content in some}
                     for some in (contents, (NEW[0], *PROBES)))
     there = {bytes.fromhex(path.name) for path in partition.files.folder.glob("?/??/*")}
-    wrong = [f"there is a message file {mid.hex()}" for mid in sorted(there - wanted - more)]
-    for mid in sorted(wanted) if all_of_them else ():
-        record = partition.refs.find(mid)
-        if record is None or not partition.files.is_whole(mid, record.serial, record.size):
-            wrong.append(f"there is no message file {mid.hex()}")
+    wrong = [f"there is a message file {digest.hex()}" for digest in sorted(there - wanted - more)]
+    for digest in sorted(wanted) if all_of_them else ():
+        record = partition.refs.find(digest)
+        if record is None or not partition.files.is_whole(digest, record.serial, record.size):
+            wrong.append(f"there is no message file {digest.hex()}")
     return wrong
 
 
@@ -230,7 +232,7 @@ def _once_more(store: Store, choice: Choice, after: Picture) -> list[str]:
     """What is wrong when the archive has been restored to what a crash has left: mailboxes have each message of
     `after` as often as they had it then."""
     _restored(store, choice)
-    found = picture(store)
+    found = view(store)
     wrong = []
     for name, box in after.items():
         wanted, here = _messages(box), _messages(found[name]) if name in found else Counter()

@@ -1,12 +1,14 @@
 """Operations of the table beside it: on files of the user area, several partitions, users, and rights."""
 
 from mboxlist.names import MailboxName
-from store import across, idxfile, moving, partitions, portable, rights, userarea, users
 from store.errors import StoreError
-from store.flags import change_flags
+from store.mailboxes import authorization, crosspartition, partitionmove
+from store.mailboxes.flagchanges import change_flags
+from store.partition import volumes
 from store.store import Store
+from store.userarea import idxfile, paths, writing
+from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
-from tests.crash.pictures import Picture
 from tests.crash.places import (
     ALICE,
     ARCHIVE,
@@ -19,19 +21,20 @@ from tests.crash.places import (
     Place,
     deliver,
 )
-from tests.support.stores import HASH
+from tests.crash.views import Picture
+from tests.support.stores.stores import HASH
 
 # Files of the user area
 
 def write_idx(place: Place, answered: Answered) -> None:
     place.deliver(NEW[0], ALICE, BOB, WORK, trace=TRACE)
     answered()
-    portable.write_changed(place.store, hurry=True)
+    writing.write_changed(place.store, hurry=True)
     answered()
     change_flags(place.store, place.entry(BOB), [1], FlagAction.ADD, Flags(Flag.SEEN))
     place.flushed(BOB)
     answered()
-    portable.write_changed(place.store, hurry=True)
+    writing.write_changed(place.store, hurry=True)
     answered()
 
 
@@ -39,18 +42,18 @@ def write_one_idx(place: Place, answered: Answered) -> None:
     change_flags(place.store, place.entry(WORK), [1], FlagAction.ADD, Flags(Flag.SEEN))
     place.flushed(WORK)
     answered()
-    portable.write_changed(place.store, hurry=True)
+    writing.write_changed(place.store, hurry=True)
     answered()
 
 
 def idx_of_renamed(place: Place, answered: Answered) -> None:
     place.store.rename_mailbox(ARCHIVE, MailboxName("alice", "Old/Mail"))
     answered()
-    portable.write_changed(place.store, hurry=True)
+    writing.write_changed(place.store, hurry=True)
     answered()
     place.store.delete_mailbox(WORK)
     answered()
-    portable.write_changed(place.store, hurry=True)
+    writing.write_changed(place.store, hurry=True)
     answered()
 
 
@@ -61,7 +64,7 @@ def files_agree(store: Store, answers: int) -> list[str]:
     """
     wrong = []
     for entry in store.mailboxes.all():
-        path = userarea.place(store.partition_of(entry), entry.name)
+        path = paths.place(store.partition_of(entry), entry.name)
         if not path.exists() and answers < 2:
             continue
         try:
@@ -81,7 +84,7 @@ CAROL = MailboxName("carol", "INBOX")
 
 
 def prepare_second(store: Store) -> None:
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     store.inbox(store.directory.add("carol", HASH, partition="second"))     # type: ignore[attr-defined]
     deliver(store, OLD[0], CAROL, ALICE, trace=TRACE)
 
@@ -98,13 +101,13 @@ def some_partitions(before: Picture, after: Picture) -> list[Picture]:
 
 
 def copy_across(place: Place, answered: Answered) -> None:
-    across.copy(place.store, place.entry(ALICE), place.entry(CAROL), place.uids(ALICE))
+    crosspartition.copy(place.store, place.entry(ALICE), place.entry(CAROL), place.uids(ALICE))
     place.flushed(CAROL)
     answered()
 
 
 def move_user(place: Place, answered: Answered) -> None:
-    moving.move_owner(place.store, "alice", "second")
+    partitionmove.move_owner(place.store, "alice", "second")
     answered()
     place.deliver(NEW[0], ALICE, CAROL, BOB, trace=TRACE)
     answered()
@@ -116,17 +119,17 @@ def bob_or_others(before: Picture, after: Picture) -> list[Picture]:
 
 
 def rename_user(place: Place, answered: Answered) -> None:
-    users.rename_user(place.store, "alice", "alicia")
+    lifecycle.rename_user(place.store, "alice", "alicia")
     answered()
 
 
 def grant_rights(place: Place, answered: Answered) -> None:
-    rights.set_acl(place.store, ARCHIVE, "bob", "lrs")
+    authorization.set_acl(place.store, ARCHIVE, "bob", "lrs")
     answered()
     change_flags(place.store, place.entry(ARCHIVE), [1], FlagAction.ADD, Flags(Flag.SEEN | Flag.FLAGGED), "bob")
     place.flushed(ARCHIVE)
     answered()
-    rights.set_acl(place.store, ARCHIVE, "bob", "")
+    authorization.set_acl(place.store, ARCHIVE, "bob", "")
     answered()
 
 

@@ -7,17 +7,17 @@ from attrs import evolve
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
-from store.check import check
-from store.deliver import Target
+from store.check.wholecheck import check
+from store.delivery.commit import Target
 from store.errors import StoreError
-from store.expunge import expunge
-from store.flags import change_flags
+from store.mailboxes.expunge import expunge
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
 from store.settings import Settings
 from store.store import Store
 from store.values import Flag, FlagAction, Flags, InternalDate
-from tests.support import messages
-from tests.support.stores import HASH, SMALL
+from tests.support.stores import messages
+from tests.support.stores.stores import HASH, SMALL
 
 SETTINGS = evolve(SMALL, database_locks=2000)
 USERS = ("alice", "bob")

@@ -18,28 +18,34 @@ from random import Random
 import pytest
 from berkeleydb import db
 
-from mboxlist import damage
-from mboxlist.kv import Failure
+from mboxlist.engine import damage
+from mboxlist.engine.kv import Failure
+from mboxlist.engine.pages import bad_pages
 from mboxlist.names import MailboxName
-from mboxlist.pages import bad_pages
-from store import knownfiles, moving, partitions, portable, recovery, scrub, snapshots
-from store.check import check
+from store.check import scrub
+from store.check.wholecheck import check
 from store.errors import StoreError
-from store.expunge import expunge, purge
-from store.flags import change_flags
-from store.recovery import Recovery
-from store.refill import Refill
-from store.refs import FOREVER, UNSEEN_TRACE
+from store.mailboxes import partitionmove
+from store.mailboxes.expunge import expunge, purge
+from store.mailboxes.flagchanges import change_flags
+from store.partition import volumes
+from store.reconstruct import knownfiles
+from store.reconstruct.partitionfill import Refill
+from store.recovery import environments
+from store.recovery.environments import Recovery
+from store.snapshots import taking
 from store.store import Store
+from store.tables.references import FOREVER, UNSEEN_TRACE
+from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
 from tests.conftest import MEMORY
 from tests.crash import damages, harm
 from tests.crash.harm import WAYS, Ledger, ledger
-from tests.support import wait
-from tests.support.imap import Imap
-from tests.support.server import Server
-from tests.support.stores import SMALL, deliver, let_go, make_store
-from tests.support.volume import Volume
+from tests.support.clients.imap import Imap
+from tests.support.faults.volume import Volume
+from tests.support.processes import wait
+from tests.support.servers.server import Server
+from tests.support.stores.stores import SMALL, deliver, let_go, make_store
 
 MAILBOXES = ("user/alice/INBOX", "user/bob/INBOX", "user/alice/Archive")
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
@@ -59,11 +65,11 @@ def make(root: Path, stage: str) -> None:
     for env in (store.mailboxes.env, store.partitions["primary"].env):
         env.checkpoint()
     if stage == "snapshot":
-        snapshots.create(store)
-    portable.write_changed(store, hurry=True)
+        taking.create(store)
+    writing.write_changed(store, hurry=True)
     for number in range(40, 50):
         deliver(store, b"Subject: %d\r\n\r\nnew %d\r\n" % (number, number), *MAILBOXES[:1 + number % 3], trace=TRACE)
-    portable.write_changed(store, hurry=True)
+    writing.write_changed(store, hurry=True)
     for env in (store.mailboxes.env, store.partitions["primary"].env):
         if stage != "young":
             env.checkpoint()
@@ -169,7 +175,7 @@ def test_a_start_that_is_cut_off_while_it_mends_begins_that_anew(
     store = Store(root, SMALL)
     told = [json.loads(path.read_text()) for path in (root / "recovered").glob("*.json")]
     assert harm.differences(before, ledger(store)) == [] and harm.named(told, said)
-    assert "its tables" in str(told) and "nothing" not in str(told) and not (root / recovery.MENDING).exists()
+    assert "its tables" in str(told) and "nothing" not in str(told) and not (root / environments.MENDING).exists()
     for item in list(knownfiles.uncached(store)):
         knownfiles.cache_one(store, item)
     assert check(store) == []
@@ -226,10 +232,10 @@ def test_files_of_expunged_messages_wait_for_the_purge_when_the_tables_about_fil
 
 def test_of_two_partitions_only_the_harmed_one_is_made_anew(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    partitions.add(store, harm.SECOND)
+    volumes.add(store, harm.SECOND)
     for number in range(3):
         deliver(store, b"Subject: %d\r\n\r\n" % number, "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
-    moving.move_owner(store, "bob", harm.SECOND)
+    partitionmove.move_owner(store, "bob", harm.SECOND)
     before = ledger(store)
     store.close()
     shutil.rmtree(tmp_path / "store/partitions/second/index")
@@ -244,15 +250,15 @@ def test_of_two_partitions_only_the_harmed_one_is_made_anew(tmp_path: Path) -> N
 @pytest.mark.parametrize("way", harm.SPOILING)
 def test_message_files_that_are_harmed_are_told_and_nothing_else_is_lost(way: str, tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    partitions.add(store, harm.SECOND)
+    volumes.add(store, harm.SECOND)
     for number in range(3):
         deliver(store, b"Subject: %d\r\n\r\n%s\r\n" % (number, b"x" * 400), "user/alice/INBOX", trace=TRACE)
     entry = store.entry(MailboxName("alice", "INBOX"))
     row = store.open_mailbox(entry).rows[1]
     before = ledger(store)["user/alice/INBOX"]
     store.close()
-    mid = bytes(row["mid"]).hex()
-    said = harm.SPOILING[way](tmp_path / "store", Random(3), [mid])
+    digest = bytes(row["digest"]).hex()
+    said = harm.SPOILING[way](tmp_path / "store", Random(3), [digest])
     store = Store(tmp_path / "store", SMALL)
     mailbox = store.open_mailbox(entry)
     assert mailbox.rows["uid"].tolist() == [1, 2, 3]
@@ -265,8 +271,8 @@ def test_message_files_that_are_harmed_are_told_and_nothing_else_is_lost(way: st
         knownfiles.cache_one(store, item)
     told = [json.loads(path.read_text()) for path in (tmp_path / "store/recovered").glob("*.json")]
     assert harm.named(told, {name: files for name, files in said.items() if name != harm.CHECKED})
-    folder = next(scrub.scrub(store.partitions["primary"], scrub.Pace(), first=int(mid[:3], 16)))
-    assert mid in str(folder.findings)
+    folder = next(scrub.scrub(store.partitions["primary"], scrub.Pace(), first=int(digest[:3], 16)))
+    assert digest in str(folder.findings)
     store.close()
 
 
@@ -283,7 +289,7 @@ def test_store_idx_that_is_harmed_beside_sound_databases_is_told_by_check(tmp_pa
         assert all(path in found for path in said[harm.CHECKED])
         for name in before:
             deliver(store, b"Subject: again\r\n\r\n", name)
-        portable.write_changed(store, hurry=True)       # a change writes the whole file
+        writing.write_changed(store, hurry=True)       # a change writes the whole file
         assert check(store) == []
         before = ledger(store)
         store.close()
@@ -362,14 +368,14 @@ def test_a_page_that_goes_bad_in_use_is_mended_by_the_next_start(tmp_path: Path)
         server.stop()
         harm.WAYS[f"a bit of {harm.INDEX}/index.db is flipped"](server.root, Random(1))
         for _ in range(2):              # the first time the server goes away, and comes back mended
-            server.start() if not recovery.reports(server.root) and server._process is None else server.answers()
+            server.start() if not environments.reports(server.root) and server._process is None else server.answers()
             with suppress(OSError, AssertionError), Imap(server.imap, "alice") as imap:
                 imap.ok("SELECT INBOX")
                 found = imap.ok("UID FETCH 1:* (UID BODY.PEEK[])").untagged
                 break
-            wait.until(lambda: bool(recovery.reports(server.root)), "the report", pid=server.pid, limit=60)
+            wait.until(lambda: bool(environments.reports(server.root)), "the report", pid=server.pid, limit=60)
         assert [response.literals[0] for response in found if response.literals] == bodies
-        (_, report), = recovery.reports(server.root)
+        (_, report), = environments.reports(server.root)
         assert "index.db" in str(report) and server.stop() == 0
     server.check()
     assert "own log" in server.command("recover", "--list")

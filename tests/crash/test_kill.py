@@ -12,8 +12,9 @@ from random import Random
 
 from tests.crash.ledger import Ledger
 from tests.crash.load import USERS, inspect, load_until_killed
-from tests.support import messages, wait
-from tests.support.server import Server
+from tests.support.processes import wait
+from tests.support.servers.server import Server
+from tests.support.stores import messages
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "12"))   # kills with deliveries under way
 EARLY = 6                           # kills in the middle of a start

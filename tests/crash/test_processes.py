@@ -15,13 +15,14 @@ from random import Random
 
 import pytest
 
-from store import presence
+from store.partition import processes
 from tests.crash.ledger import Ledger
 from tests.crash.load import USERS, inspect, load_until_killed
-from tests.support import messages, wait
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.server import PASSWORD, PROGRAM, Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.processes import wait
+from tests.support.servers.server import PASSWORD, PROGRAM, Server
+from tests.support.stores import messages
 
 LIMIT = 30                  # seconds until all is well again: far more than it takes
 ANSWER = 5                  # seconds for one reply
@@ -32,7 +33,7 @@ THREE = {"workers.imap": "1", "workers.pop3": "1", "workers.lmtp": "1"}
 
 def inside(server: Server, name: str = NAME, *user: str) -> "subprocess.Popen[bytes]":
     """A tool that is in the store, and holds a lock on the INBOX of that user."""
-    tool = subprocess.Popen([sys.executable, "-m", "tests.support.inside", str(server.root), name, *user],
+    tool = subprocess.Popen([sys.executable, "-m", "tests.support.faults.inside", str(server.root), name, *user],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert tool.stdout is not None and tool.stdout.readline() == b"inside\n"
     return tool
@@ -111,7 +112,7 @@ def test_each_process_is_killed(disk_path: Path) -> None:
 
 def inside_now(server: Server) -> str:
     """Who has the store open."""
-    return ", ".join(map(str, presence.look(server.root / "run")[0]))
+    return ", ".join(map(str, processes.look(server.root / "run")[0]))
 
 
 def test_other_tools_are_ended_and_those_that_come_wait(tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from store.check import check
-from store.removal import purge_mailboxes
+from store.check.wholecheck import check
+from store.mailboxes.deletion import purge_mailboxes
 from store.settings import Settings
 from store.store import Store
-from tests.support.scripts import Place
-from tests.support.stores import HASH
+from tests.support.conversations.scripts import Place
+from tests.support.stores.stores import HASH
 
 MEMORY = Path("/dev/shm")       # a store has thousands of folders
 

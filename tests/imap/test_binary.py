@@ -8,7 +8,7 @@ import re
 import pytest
 
 from imap.verbs import binary
-from store import text
+from store.message import text
 
 LITERAL = re.compile(rb"\* 1 FETCH \(BINARY\[1\](?:<\d+>)? (~?)\{(\d+)\}\r\n")
 

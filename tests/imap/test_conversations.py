@@ -6,7 +6,7 @@ import pytest
 
 from imap.refusals import CODES
 from imap.wire.commands import COMMANDS
-from tests.support.scripts import SCRIPTS, Player
+from tests.support.conversations.scripts import SCRIPTS, Player
 
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.txt"))
 _COMMAND = re.compile(r"^C(\d?)~?: (\S+) ((?:UID )?[A-Z-]+)", re.MULTILINE | re.IGNORECASE)

@@ -5,7 +5,7 @@ import time
 
 from store.expiry.rulebook import Rulebook, set_mailbox
 from store.expiry.work import Plan, expire
-from tests.support.scripts import content
+from tests.support.conversations.scripts import content
 
 
 def run(place, rules):

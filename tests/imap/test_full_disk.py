@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from mboxlist.kv import Deadlock, Env, Failure
-from store import unfinished
+from mboxlist.engine.kv import Deadlock, Env, Failure
+from store.housekeeping import interrupted
 
 COMMANDS = {
     b"CREATE New": b"LIST \"\" New",
@@ -78,7 +78,7 @@ def test_the_log_cannot_be_written(place, wire, monkeypatch, command, code):
         assert said(wire, b"NOOP") == b"a OK NOOP completed\r\n"
     assert said(wire, command).startswith((b"a OK ", b"a NO [ALREADYEXISTS] ", b"a NO [NONEXISTENT] "))
     for item in list(place.store.mailboxes.pending.all()):
-        unfinished.finish(place.store, item)
+        interrupted.finish(place.store, item)
 
 
 def test_a_mailbox_whose_id_could_not_be_kept_is_made_when_there_is_room(place, wire, monkeypatch):

@@ -5,10 +5,10 @@ from base64 import b64encode
 
 import pytest
 
-from mboxlist.kv import transact
-from store.accounts import domains as domains_module
-from tests.support.held import holding
-from tests.support.scripts import content
+from mboxlist.engine.kv import transact
+from store.accounts import domainrows as domains_module
+from tests.support.conversations.scripts import content
+from tests.support.faults.held import holding
 
 MESSAGE = content("new")
 

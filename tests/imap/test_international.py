@@ -5,9 +5,9 @@ from base64 import b64encode
 import pytest
 
 from imap.wire.utf7 import encode
-from store.rights import set_acl
-from tests.support.scripts import Player
-from tests.support.stores import HASH
+from store.mailboxes.authorization import set_acl
+from tests.support.conversations.scripts import Player
+from tests.support.stores.stores import HASH
 
 MESSAGE = b"Subject: x\r\n\r\nx\r\n"
 

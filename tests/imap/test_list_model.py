@@ -54,8 +54,8 @@ class Session:
 
 @pytest.fixture(autouse=True)
 def nobody_shares(monkeypatch):
-    monkeypatch.setattr(listing.rights, "visible", lambda *_: iter(()))
-    monkeypatch.setattr(listing.rights, "sees_many", lambda *_: False)
+    monkeypatch.setattr(listing.authorization, "visible", lambda *_: iter(()))
+    monkeypatch.setattr(listing.authorization, "sees_many", lambda *_: False)
 
 
 def below(name):

@@ -9,11 +9,11 @@ import pytest
 from imap.verbs import listing, names, search, sorting
 from imap.wire import numbers, responses
 from imap.wire.numbers import format_numbers
-from store import across
+from store.mailboxes import crosspartition
 from store.net import offload
 from store.net.stream import Stream
 from tests.imap.test_conversations import NAMES
-from tests.support.scripts import SCRIPTS, Player, content
+from tests.support.conversations.scripts import SCRIPTS, Player, content
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "list" in name or "lsub" in name])
@@ -44,8 +44,8 @@ def logged_in(place, messages=3):
 @pytest.mark.parametrize(("command", "where", "what"), [
     (b"SEARCH TEXT this", search, "find"), (b"UID SEARCH RETURN (COUNT) HEADER SUBJECT 1", search, "find"),
     (b"SORT (SUBJECT) UTF-8 ALL", sorting, "sorted_places"), (b"SORT (DATE) UTF-8 TEXT this", search, "find"),
-    (b"THREAD REFERENCES UTF-8 BODY this", search, "find"), (b"COPY 1:* Sent", across, "copy"),
-    (b"MOVE 1:* Sent", across, "copy"), (b'LIST "" *', listing, "joined"),
+    (b"THREAD REFERENCES UTF-8 BODY this", search, "find"), (b"COPY 1:* Sent", crosspartition, "copy"),
+    (b"MOVE 1:* Sent", crosspartition, "copy"), (b'LIST "" *', listing, "joined"),
 ])
 def test_a_command_ends_with_its_connection(place, monkeypatch, caplog, command, where, what):
     """The client goes away while the work is being done in a thread. It is left off: it does not come to its end."""
@@ -108,7 +108,7 @@ def test_a_fetch_ends_with_its_connection(place, monkeypatch, command):
 
 def test_how_far_a_search_is(place, monkeypatch):
     wire = logged_in(place, 4)
-    monkeypatch.setattr("store.matching.PAGE", 1)
+    monkeypatch.setattr("store.search.matching.PAGE", 1)
     real = search.find
 
     def find(*args, progress):

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.support.scripts import SCRIPTS
+from tests.support.conversations.scripts import SCRIPTS
 
 IN_MEMORY_ONLY = re.compile(r"^(time|slow):|^with:.* peer=", re.MULTILINE)
 NAMES = sorted(path.stem for path in SCRIPTS.glob("*.txt") if not IN_MEMORY_ONLY.search(path.read_text()))
@@ -21,7 +21,8 @@ LIMIT = 600                 # seconds for all of them, which takes some 20
 def outcomes(request):
     """What went wrong, by the names of the scripts that are wanted."""
     wanted = [item.callspec.params["name"] for item in request.session.items if item.module is request.module]
-    done = subprocess.run([sys.executable, "-m", "tests.support.over_tls", *wanted], capture_output=True, timeout=LIMIT,
+    done = subprocess.run([sys.executable, "-m", "tests.support.conversations.over_tls", *wanted], capture_output=True,
+                          timeout=LIMIT,
                           check=False, text=True, cwd=request.config.rootpath)
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(json.loads(line) for line in done.stdout.splitlines())

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from store.deliver import Delivered, Target
+from store.delivery.commit import Delivered, Target
 from store.net import offload
 from store.values import InternalDate
-from tests.support.scripts import Player, content
+from tests.support.conversations.scripts import Player, content
 
 TO = b"Delivered-To: alice@example.org\r\n"
 ONE = content("one")
@@ -97,7 +97,7 @@ def test_a_message_that_is_not_all_there_is_told_before_a_literal(place):
     """Its file is shorter than it was, by no more than the fields are long."""
     deliver(place, b"", TO, text=b"Subject: nobody else has this\r\n\r\nand so nobody else is harmed\r\n")
     row = place.store.open_mailbox(place.entry("INBOX")).rows[0]
-    path = place.store.partition_of(place.entry("INBOX")).files.locate(bytes(row["mid"]), int(row["serial"]))
+    path = place.store.partition_of(place.entry("INBOX")).files.locate(bytes(row["digest"]), int(row["serial"]))
     whole = path.read_bytes()
     os.truncate(path, len(whole) - 1)
     Player(place).play(r"""

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imap.verbs import fetch, quick
-from store.fields import header_fields, picker
-from store.messagefiles import MessageFiles
-from tests.support.scripts import content
-from tests.support.stores import deliver
+from store.message.fields import header_fields, picker
+from store.partition.messagefiles import MessageFiles
+from tests.support.conversations.scripts import content
+from tests.support.stores.stores import deliver
 
 LINES = st.sampled_from([b"From: a", b"from : b", b"FROM\t:c", b"From", b"Fromage: d", b"Subject: e", b" folded",
                          b"\tFrom: f", b"To: From: g", b"X-To: h", b": i", b"no colon", b"From\0: j", b"Cc:", b"\r",
@@ -111,8 +111,8 @@ def test_many_headers_are_read_at_once(place, monkeypatch):
     for at in range(120):
         place.deliver("INBOX", content(str(at)))
     calls, beginnings = [], MessageFiles.beginnings
-    monkeypatch.setattr(MessageFiles, "beginnings", lambda files, mids, *rest: (
-        calls.append(len(mids)), beginnings(files, mids, *rest))[1])
+    monkeypatch.setattr(MessageFiles, "beginnings", lambda files, digests, *rest: (
+        calls.append(len(digests)), beginnings(files, digests, *rest))[1])
     monkeypatch.setattr(fetch._Fetching, "_send_message", None)
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")

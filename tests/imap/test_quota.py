@@ -3,7 +3,7 @@
 import pytest
 from attrs import evolve
 
-from tests.support.scripts import Player, content
+from tests.support.conversations.scripts import Player, content
 
 
 def test_an_append_that_is_refused_when_it_has_come_begins_no_grace(place):

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from imap.verbs.resync import gaps, known_up_to
 from imap.wire.modseq import SequenceMatch
 from imap.wire.numbers import format_numbers, parse_number_set
-from store.copying import copy_messages
-from store.expunge import expunge
-from store.flags import change_flags
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import expunge
+from store.mailboxes.flagchanges import change_flags
 from store.values import Flag, FlagAction, Flags
-from tests.support.scripts import content
+from tests.support.conversations.scripts import content
 
 SETS = st.sets(st.integers(1, 30))
 
@@ -206,7 +206,7 @@ STEPS = st.lists(st.tuples(OTHERS, st.sampled_from(COMMANDS), st.integers(0, 9),
 
 @pytest.mark.parametrize("remembered", [1 << 18, 16, 0])
 def test_after_any_break_a_client_knows_as_much_as_a_new_one(place, remembered):
-    place.patch.setattr("store.vanished.LIMIT", remembered)
+    place.patch.setattr("store.tables.vanished.LIMIT", remembered)
     count = 0
 
     @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))

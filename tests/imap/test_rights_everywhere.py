@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from imap.wire.commands import COMMANDS
-from store.check import check
+from store.check.wholecheck import check
 from store.settings import Settings
 from store.store import Store
 from tests.imap.rights.combinations import combinations

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from imap.verbs.table import VERBS
 from imap.wire.commands import COMMANDS
-from tests.support.scripts import content
+from tests.support.conversations.scripts import content
 
 CONVERSATION = (
     b"a1 LOGIN alice {6+}\r\nsecret\r\n"
@@ -114,7 +114,7 @@ def test_a_message_is_never_whole_in_memory(place, monkeypatch):
         largest.append(len(data))
         write(staged, data)
 
-    monkeypatch.setattr("store.staged.Staged.write", watched)
+    monkeypatch.setattr("store.partition.staged.Staged.write", watched)
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb APPEND INBOX {90000}\r\n")
     for _ in range(90):

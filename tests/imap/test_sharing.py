@@ -2,8 +2,8 @@ r"""Shared mailboxes, where a conversation does not show it: what is not read, a
 
 import pytest
 
-from store.rights import set_acl
-from tests.support.scripts import Player
+from store.mailboxes.authorization import set_acl
+from tests.support.conversations.scripts import Player
 
 
 def play(place, script):

@@ -10,15 +10,17 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.imap.model.machine import Machine
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
-SMALL = {"store.pictures.LARGE": 0, "store.copies.LARGE": 0, "store.copies.ROOM": 3, "imap.view.FEW": 0,
-         "store.pictures.MANY": 0, "store.pictures.AT_ONCE": -1, "imap.session.MANY": 0, "imap.session.QUICK": 0}
+SMALL = {"store.partition.views.LARGE": 0, "store.partition.recordbuffers.LARGE": 0,
+         "store.partition.recordbuffers.ROOM": 3, "imap.view.FEW": 0,
+         "store.partition.views.MANY": 0, "store.partition.views.AT_ONCE": -1,
+         "imap.session.MANY": 0, "imap.session.QUICK": 0}
 
 
 @pytest.mark.parametrize("as_large", [False, True])
 @pytest.mark.parametrize("remembered", [1 << 18, 8])
 def test_three_clients_believe_the_truth(place, as_large, remembered):
     """`as_large`: with the means of a large mailbox. `remembered`: octets of UIDs that were expunged."""
-    place.patch.setattr("store.vanished.LIMIT", remembered)
+    place.patch.setattr("store.tables.vanished.LIMIT", remembered)
     for name, value in SMALL.items() if as_large else ():
         place.patch.setattr(name, value)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.flags import Known, update_flags
+from store.mailboxes.flagchanges import Known, update_flags
 from store.values import Flag, FlagAction, Flags
 
 SEEN, FLAGGED = Flags(Flag.SEEN), Flags(Flag.FLAGGED)

@@ -12,13 +12,13 @@ from imap import view as view_module
 from imap.view import Belief, View
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.numbers import parse_number_set
-from store.index import CHUNK, ROW
-from store.mailbox import Mailbox, MailboxState, Since
+from store.tables.index import CHUNK, ROW
+from store.tables.state import Mailbox, MailboxState, Since
 
 STATE = MailboxState.new(1, 0, "alice")
 
 
-def picture(messages, keywords=()):
+def mailbox_view(messages, keywords=()):
     """A mailbox of {uid: (flags, keyword bits)}."""
     rows = np.zeros(len(messages), ROW)
     rows["uid"] = sorted(messages)
@@ -29,7 +29,7 @@ def picture(messages, keywords=()):
 
 
 def after(old, new):
-    """The new picture, with what is new in it since the old one: no more chunks are named than must be."""
+    """The new view, with what is new in it since the old one: no more chunks are named than must be."""
     before, now = ({int(row["uid"]): row.tobytes() for row in mailbox.rows} for mailbox in (old, new))
     chunks = frozenset((uid - 1) // CHUNK for uid in before if now.get(uid) != before[uid])
     return evolve(new, since=Since(old.state, chunks))
@@ -80,7 +80,7 @@ def test_what_a_client_believes_is_so(looked_at, count, steps, apart):
     truth = {uid * apart: (0, 0) for uid in range(1, count + 1)}
     keywords = ()
     top = count * apart
-    view = View(picture(truth), read_only=False)
+    view = View(mailbox_view(truth), read_only=False)
     client = Client(truth)
     for what, at, flags, expunges in steps:
         uids = sorted(truth)
@@ -94,7 +94,7 @@ def test_what_a_client_believes_is_so(looked_at, count, steps, apart):
         elif what == "flag" and uids:
             truth[uids[at % len(uids)]] = (flags, at & (1 << len(keywords)) - 1)
         before = list(client.uids)
-        told = view.merge(after(view.mailbox, picture(truth, keywords)), expunges=expunges)
+        told = view.merge(after(view.mailbox, mailbox_view(truth, keywords)), expunges=expunges)
         client.hear(b"".join(view.responses(told, by_uid=False)), truth)
         assert client.uids == view.uids.tolist() == view.rows["uid"].tolist()
         if expunges:
@@ -107,22 +107,22 @@ def test_what_a_client_believes_is_so(looked_at, count, steps, apart):
 
 
 def test_expunges_are_told_from_the_last_to_the_first(looked_at):
-    view = View(picture({uid: (0, 0) for uid in range(1, 6)}), read_only=False)
-    told = view.merge(after(view.mailbox, picture({2: (0, 0), 4: (0, 0)})), expunges=True)
+    view = View(mailbox_view({uid: (0, 0) for uid in range(1, 6)}), read_only=False)
+    told = view.merge(after(view.mailbox, mailbox_view({2: (0, 0), 4: (0, 0)})), expunges=True)
     assert b"".join(view.responses(told, by_uid=False)) == b"* 5 EXPUNGE\r\n* 3 EXPUNGE\r\n* 1 EXPUNGE\r\n"
 
 
 def test_an_expunge_and_an_arrival_at_once_do_not_hide_each_other(looked_at):
-    view = View(picture({1: (0, 0), 2: (0, 0)}), read_only=False)
-    told = view.merge(after(view.mailbox, picture({2: (0, 0), 3: (0, 0)})), expunges=True)
+    view = View(mailbox_view({1: (0, 0), 2: (0, 0)}), read_only=False)
+    told = view.merge(after(view.mailbox, mailbox_view({2: (0, 0), 3: (0, 0)})), expunges=True)
     assert b"".join(view.responses(told, by_uid=False)) == b"* 1 EXPUNGE\r\n* 2 EXISTS\r\n* 0 RECENT\r\n"
     assert view.uids.tolist() == [2, 3]
 
 
 def test_a_belief_that_is_right_is_not_contradicted(looked_at):
-    view = View(picture({1: (0, 0), 2: (0, 0)}), read_only=False)
+    view = View(mailbox_view({1: (0, 0), 2: (0, 0)}), read_only=False)
     belief = Belief(np.array([0, 1]), np.array([1, 1], np.uint16), np.array([0, 0], np.uint64))
-    told = view.merge(after(view.mailbox, picture({1: (1, 0), 2: (5, 0)})), expunges=False, belief=belief)
+    told = view.merge(after(view.mailbox, mailbox_view({1: (1, 0), 2: (5, 0)})), expunges=False, belief=belief)
     assert b"".join(view.responses(told, by_uid=True)) == b"* 2 FETCH (UID 2 FLAGS (\\Seen \\Flagged))\r\n"
 
 
@@ -133,7 +133,7 @@ def test_a_belief_that_is_right_is_not_contradicted(looked_at):
     (b"100:*", True, [2]), (b"*", True, [2]), (b"1:*", True, [0, 1, 2]), (b"30,10", True, [0, 2]), (b"1:9", True, []),
 ])
 def test_sets_name_messages(octets, by_uid, wanted):
-    view = View(picture({10: (0, 0), 20: (0, 0), 30: (0, 0)}), read_only=False)
+    view = View(mailbox_view({10: (0, 0), 20: (0, 0), 30: (0, 0)}), read_only=False)
     if wanted is None:
         with pytest.raises(SyntaxProblem):
             view.positions(parse_number_set(octets, 10), by_uid=by_uid)
@@ -142,7 +142,7 @@ def test_sets_name_messages(octets, by_uid, wanted):
 
 
 def test_recent_messages_are_counted_and_found():
-    view = View(picture({uid: (0, 0) for uid in (1, 5, 6, 9)}), read_only=False)
+    view = View(mailbox_view({uid: (0, 0) for uid in (1, 5, 6, 9)}), read_only=False)
     view.add_recent(1, 2)
     view.add_recent(6, 7)
     view.add_recent(7, 10)
@@ -151,20 +151,20 @@ def test_recent_messages_are_counted_and_found():
 
 
 def test_the_first_unseen_message_is_found():
-    assert View(picture({1: (1, 0), 4: (3, 0), 7: (2, 0)}), read_only=False).first_unseen() == 3
-    assert View(picture({1: (1, 0)}), read_only=False).first_unseen() is None
-    assert View(picture({}), read_only=False).first_unseen() is None
+    assert View(mailbox_view({1: (1, 0), 4: (3, 0), 7: (2, 0)}), read_only=False).first_unseen() == 3
+    assert View(mailbox_view({1: (1, 0)}), read_only=False).first_unseen() is None
+    assert View(mailbox_view({}), read_only=False).first_unseen() is None
 
 
 def changed(mailbox, uid, modseq):
-    """A picture in which that message has another MODSEQ, as after a change of flags and back."""
+    """A view in which that message has another MODSEQ, as after a change of flags and back."""
     rows = mailbox.rows.copy()
     rows["modseq"][rows["uid"] == uid] = modseq
     return evolve(mailbox, rows=rows, state=evolve(mailbox.state, highestmodseq=modseq))
 
 
 def test_a_modseq_is_told_of_flags_that_the_client_knows(looked_at):
-    first = picture({1: (0, 0), 2: (0, 0), 3: (0, 0)})
+    first = mailbox_view({1: (0, 0), 2: (0, 0), 3: (0, 0)})
     view = View(first, read_only=False)
     belief = Belief(np.array([1]), np.array([0], np.uint16), np.array([0], np.uint64), np.array([0], np.uint64))
     told = view.merge(after(view.mailbox, changed(first, 2, 7)), expunges=False, belief=belief)
@@ -172,7 +172,7 @@ def test_a_modseq_is_told_of_flags_that_the_client_knows(looked_at):
 
 
 def test_a_modseq_that_the_client_knows_is_not_told(looked_at):
-    first = picture({1: (0, 0), 2: (0, 0), 3: (0, 0)})
+    first = mailbox_view({1: (0, 0), 2: (0, 0), 3: (0, 0)})
     view = View(first, read_only=False)
     belief = Belief(np.array([1]), np.array([0], np.uint16), np.array([0], np.uint64), np.array([7], np.uint64))
     told = view.merge(after(view.mailbox, changed(first, 2, 7)), expunges=False, belief=belief)
@@ -180,36 +180,36 @@ def test_a_modseq_that_the_client_knows_is_not_told(looked_at):
 
 
 def test_flags_come_with_uid_and_modseq_and_uids_in_vanished(looked_at):
-    view = View(picture({uid: (0, 0) for uid in range(1, 6)}), read_only=False)
-    told = view.merge(after(view.mailbox, changed(picture({2: (0, 0), 4: (1, 0)}), 4, 9)), expunges=True)
+    view = View(mailbox_view({uid: (0, 0) for uid in range(1, 6)}), read_only=False)
+    told = view.merge(after(view.mailbox, changed(mailbox_view({2: (0, 0), 4: (1, 0)}), 4, 9)), expunges=True)
     assert b"".join(view.responses(told, by_uid=False, enabled={b"CONDSTORE", b"QRESYNC"})) == (
         b"* VANISHED 1,3,5\r\n* 2 FETCH (UID 4 FLAGS (\\Seen) MODSEQ (9))\r\n")
 
 
 def test_a_view_knows_up_to_where_all_has_been_told(looked_at):
-    view = View(changed(picture({1: (0, 0), 2: (0, 0)}), 2, 5), read_only=False)
+    view = View(changed(mailbox_view({1: (0, 0), 2: (0, 0)}), 2, 5), read_only=False)
     assert view.modseq == 5
-    view.merge(after(view.mailbox, changed(picture({2: (1, 0)}), 2, 7)), expunges=False)
-    view.merge(after(view.mailbox, changed(picture({2: (0, 0)}), 2, 8)), expunges=False)
+    view.merge(after(view.mailbox, changed(mailbox_view({2: (1, 0)}), 2, 7)), expunges=False)
+    view.merge(after(view.mailbox, changed(mailbox_view({2: (0, 0)}), 2, 8)), expunges=False)
     assert view.modseq == 5
     view.merge(view.mailbox, expunges=True)
     assert view.modseq == 8
-    view.merge(after(view.mailbox, changed(picture({2: (1, 0)}), 2, 9)), expunges=False)
+    view.merge(after(view.mailbox, changed(mailbox_view({2: (1, 0)}), 2, 9)), expunges=False)
     assert view.modseq == 9
 
 
 def test_an_arrival_a_change_and_an_expunge_far_apart(looked_at):
     """200 messages in four chunks: each of the three is in another one."""
     first = {uid: (0, 0) for uid in range(1, 201)}
-    view = View(picture(first), read_only=False)
+    view = View(mailbox_view(first), read_only=False)
     now = {**first, 150: (4, 0), 201: (0, 0)}
     del now[20]
-    new = after(view.mailbox, picture(now))
+    new = after(view.mailbox, mailbox_view(now))
     assert new.since.chunks == {0, 2}
     told = view.merge(new, expunges=False)
     assert b"".join(view.responses(told, by_uid=False)) == (
         b"* 201 EXISTS\r\n* 0 RECENT\r\n* 150 FETCH (FLAGS (\\Flagged))\r\n")
-    again = after(view.mailbox, picture({**now, 151: (1, 0)}))
+    again = after(view.mailbox, mailbox_view({**now, 151: (1, 0)}))
     told = view.merge(again, expunges=True, always=np.array([10]))
     assert b"".join(view.responses(told, by_uid=False)) == (
         b"* 20 EXPUNGE\r\n* 11 FETCH (FLAGS ())\r\n* 150 FETCH (FLAGS (\\Seen))\r\n")
@@ -217,8 +217,8 @@ def test_an_arrival_a_change_and_an_expunge_far_apart(looked_at):
 
 def test_beliefs_and_what_is_always_told_beside_a_change_elsewhere(looked_at):
     first = {uid: (0, 0) for uid in range(1, 201)}
-    view = View(picture(first), read_only=False)
-    new = after(view.mailbox, picture({**first, 5: (1, 0), 100: (2, 0)}))
+    view = View(mailbox_view(first), read_only=False)
+    new = after(view.mailbox, mailbox_view({**first, 5: (1, 0), 100: (2, 0)}))
     belief = Belief(np.array([4, 150]), np.array([1, 8], np.uint16), np.array([0, 0], np.uint64))
     told = view.merge(new, expunges=False, belief=belief, always=np.array([60]))
     assert b"".join(view.responses(told, by_uid=False)) == (
@@ -226,19 +226,19 @@ def test_beliefs_and_what_is_always_told_beside_a_change_elsewhere(looked_at):
 
 
 def test_what_is_new_since_another_picture_is_not_believed(looked_at):
-    first = picture({uid: (0, 0) for uid in range(1, 201)})
+    first = mailbox_view({uid: (0, 0) for uid in range(1, 201)})
     view = View(first, read_only=False)
-    new = picture({**{uid: (0, 0) for uid in range(1, 201)}, 100: (1, 0)})
+    new = mailbox_view({**{uid: (0, 0) for uid in range(1, 201)}, 100: (1, 0)})
     told = view.merge(evolve(new, since=Since(evolve(first.state), frozenset())), expunges=False)
     assert b"".join(view.responses(told, by_uid=False)) == b"* 100 FETCH (FLAGS (\\Seen))\r\n"
 
 
 def test_what_has_vanished_untold_keeps_its_number_while_others_change(looked_at):
     first = {uid: (0, 0) for uid in range(1, 131)}
-    view = View(picture(first), read_only=False)
+    view = View(mailbox_view(first), read_only=False)
     now = {uid: flags for uid, flags in first.items() if uid != 2}
-    view.merge(after(view.mailbox, picture(now)), expunges=False)
-    told = view.merge(after(view.mailbox, picture({**now, 3: (1, 0), 130: (2, 0)})), expunges=False)
+    view.merge(after(view.mailbox, mailbox_view(now)), expunges=False)
+    told = view.merge(after(view.mailbox, mailbox_view({**now, 3: (1, 0), 130: (2, 0)})), expunges=False)
     assert b"".join(view.responses(told, by_uid=True)) == (
         b"* 3 FETCH (UID 3 FLAGS (\\Seen))\r\n* 130 FETCH (UID 130 FLAGS (\\Answered))\r\n")
     told = view.merge(view.mailbox, expunges=True)

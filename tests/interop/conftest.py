@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.conftest import MEMORY
-from tests.support.clients import Mail
+from tests.support.clients.clients import Mail
 
 ACCOUNTS = 24           # as many as the tests take: each costs the hash of a password
 

@@ -1,7 +1,7 @@
 """Clients that mean harm, all on loopback: crowds that say nothing, slow drips, storms of logins from many addresses.
 
 Nothing here is timed: what the good user must get is counted. With ATTACK=full the numbers are those of a real attack
-(5,000 silent connections, 200 addresses); tools/bench_doors.py measures what the good user waits meanwhile.
+(5,000 silent connections, 200 addresses); tools/benchmarks/stormwait.py measures what the good user waits meanwhile.
 """
 
 import os
@@ -15,10 +15,10 @@ from threading import Event
 
 import pytest
 
-from tests.support import wait
-from tests.support.doors import IMAP, KINDS, LMTP, POP3, Kind, Knock, ends_well, folder
-from tests.support.files import open_files
-from tests.support.server import Server
+from tests.support.clients.admission import IMAP, KINDS, LMTP, POP3, Kind, Knock, ends_well, folder
+from tests.support.processes import wait
+from tests.support.processes.files import open_files
+from tests.support.servers.server import Server
 
 FULL = os.environ.get("ATTACK") == "full"
 SILENT = 5000 if FULL else 500

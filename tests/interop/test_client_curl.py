@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import clients, messages
-from tests.support.clients import HOST, Account, Mail, Message
-from tests.support.server import PASSWORD
+from tests.support.clients import clients
+from tests.support.clients.clients import HOST, Account, Mail, Message
+from tests.support.servers.server import PASSWORD
+from tests.support.stores import messages
 
 LETTERS = [Message(b"Subject: first\r\nFrom: a@example.org\r\n\r\nshort\r\n", [r"\Flagged"]),
            Message(messages.make(5, 4, 3000)), Message(b"\r\nno header\r\n", ["work"]), clients.huge(1 << 20)]

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import clients, messages, wait
-from tests.support.clients import HOST, Account, Mail, Message
-from tests.support.server import PASSWORD
+from tests.support.clients import clients
+from tests.support.clients.clients import HOST, Account, Mail, Message
+from tests.support.processes import wait
+from tests.support.servers.server import PASSWORD
+from tests.support.stores import messages
 
 LIMIT = 60
 _IDLE = re.compile(rb"IMAP> A\d+ IDLE")

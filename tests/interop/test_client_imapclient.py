@@ -12,10 +12,10 @@ from attrs import evolve, field, frozen
 from imapclient import IMAPClient, imap_utf7
 from imapclient.exceptions import IMAPClientError, LoginError
 
-from tests.support import clients
-from tests.support.certificates import Authority
-from tests.support.clients import HOST, Account, Mail, Message
-from tests.support.server import PASSWORD
+from tests.support.clients import clients
+from tests.support.clients.clients import HOST, Account, Mail, Message
+from tests.support.servers.certificates import Authority
+from tests.support.servers.server import PASSWORD
 
 FLAGS = (r"\Seen", r"\Answered", r"\Flagged", r"\Deleted", r"\Draft", "$Forwarded", "work", "NonJunk")
 TIME = 30

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.support import messages
-from tests.support.clients import DATE, HOST, Account, Mail, Message
-from tests.support.server import PASSWORD
+from tests.support.clients.clients import DATE, HOST, Account, Mail, Message
+from tests.support.servers.server import PASSWORD
+from tests.support.stores import messages
 
 LETTERS = [Message(b"Subject: =?utf-8?B?R3LDvMOfZQ==?=\r\nFrom: a@example.org\r\n\r\none\r\n", [r"\Flagged"]),
            Message(messages.make(9, 5, 2000), ["work"]), Message(b"Subject: c\r\n\r\n" + b"\xe4" * 50 + b"\r\n")]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from attrs import evolve
 
-from tests.support import clients
-from tests.support.clients import Account, Boxes, Mail, Message
-from tests.support.maildir import Maildir
-from tests.support.server import PASSWORD
+from tests.support.clients import clients
+from tests.support.clients.clients import Account, Boxes, Mail, Message
+from tests.support.servers.server import PASSWORD
+from tests.support.stores.maildir import Maildir
 
 FLAGS = (r"\Seen", r"\Answered", r"\Flagged", r"\Draft", "$Forwarded")
 QUIET = {"STARTTLS", "CAPABILITY", "AUTHENTICATE", "NAMESPACE", "LIST", "SELECT", "UID FETCH", "CLOSE", "LOGOUT"}

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import clients, wait
-from tests.support.clients import HOST, Account, Mail, Message
-from tests.support.server import PASSWORD
-from tests.support.terminal import LIMIT, Terminal, is_possible
+from tests.support.clients import clients
+from tests.support.clients.clients import HOST, Account, Mail, Message
+from tests.support.clients.terminal import LIMIT, Terminal, is_possible
+from tests.support.processes import wait
+from tests.support.servers.server import PASSWORD
 
 pytestmark = pytest.mark.skipif(not is_possible() and "CI" not in os.environ,
                                 reason="the system gives out no terminals")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from attrs import evolve
 
-from tests.support import clients, messages
-from tests.support.clients import Account, Boxes, Mail, Message
-from tests.support.maildir import Maildir
-from tests.support.server import PASSWORD
+from tests.support.clients import clients
+from tests.support.clients.clients import Account, Boxes, Mail, Message
+from tests.support.servers.server import PASSWORD
+from tests.support.stores import messages
+from tests.support.stores.maildir import Maildir
 
 QUIET = {"OfflineIMAP", "Licensed", "imaplib2", "***", "Establishing", "Syncing", "Skipping", "Account"}
 NAMES = [name for name in clients.NAMES if not set(name) & set('"\\')]       # it quotes those wrongly

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from tests.support import clients, messages
-from tests.support.clients import HOST, Account, Mail, Message
-from tests.support.pop3 import Pop3
-from tests.support.server import PASSWORD
+from tests.support.clients import clients
+from tests.support.clients.clients import HOST, Account, Mail, Message
+from tests.support.clients.pop3 import Pop3
+from tests.support.servers.server import PASSWORD
+from tests.support.stores import messages
 
 LIMIT = 120         # seconds, far more than any of it takes
 

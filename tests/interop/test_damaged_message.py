@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.pop3 import Pop3
-from tests.support.server import Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.pop3 import Pop3
+from tests.support.servers.server import Server
 
 BODY = b"".join(b"line %d of the message\r\n" % number for number in range(60))
 MIME = b"MIME-Version: 1.0\r\nContent-Type: text/plain\r\nContent-Transfer-Encoding: 8bit\r\n\r\n"

@@ -9,13 +9,13 @@ import re
 from pathlib import Path
 
 from tests.store.accounts.ldap_support import OPTIONS
-from tests.support import wait
-from tests.support.false_ldap import BIND, BOUND, DONE, FalseLdap, entry, message, result, tlv
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp, stuffed
-from tests.support.pop3 import Pop3
-from tests.support.server import Server
-from tests.support.slapd import BASE, Slapd, person
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp, stuffed
+from tests.support.clients.pop3 import Pop3
+from tests.support.processes import wait
+from tests.support.servers.false_ldap import BIND, BOUND, DONE, FalseLdap, entry, message, result, tlv
+from tests.support.servers.server import Server
+from tests.support.servers.slapd import BASE, Slapd, person
 
 PEOPLE = f"ou=people,{BASE}"
 MAIL = b"Subject: hello\r\nMessage-ID: <%d@example.org>\r\n\r\nhello\r\n"

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import slapd
-from tests.support.imap import Imap, Refused
-from tests.support.lmtp import Lmtp
-from tests.support.server import Server
+from tests.support.clients.imap import Imap, Refused
+from tests.support.clients.lmtp import Lmtp
+from tests.support.servers import slapd
+from tests.support.servers.server import Server
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "ldap"
 BASE = slapd.BASE

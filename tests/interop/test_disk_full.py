@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages, trace
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.pop3 import Pop3
-from tests.support.server import PASSWORD, Server
-from tests.support.volume import Volume
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.pop3 import Pop3
+from tests.support.faults.volume import Volume
+from tests.support.readers import trace
+from tests.support.servers.server import PASSWORD, Server
+from tests.support.stores import messages
 
 SENDER = "sender@example.org"
 SIZE = 160 * 1024 * 1024

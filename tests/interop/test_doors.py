@@ -14,12 +14,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.support import messages, wait
-from tests.support.certificates import Authority, showing
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.ports import free_port
-from tests.support.server import PASSWORD, PROGRAM, Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.processes import wait
+from tests.support.processes.ports import free_port
+from tests.support.servers.certificates import Authority, showing
+from tests.support.servers.server import PASSWORD, PROGRAM, Server
+from tests.support.stores import messages
 
 TIME = 30
 PROXY, ELSEWHERE = "127.0.0.2", "127.0.0.3"     # this host as a proxy, and as one that may not deliver
@@ -62,22 +63,22 @@ def asking(authority: Authority) -> Iterator[Server]:
             assert server.stop() == 0
 
 
-class Door(Lmtp):
+class AdmissionControl(Lmtp):
     """A connection from `source` to one of the doors; what `header` holds comes before everything else."""
 
-    def __init__(self, server: Server, door: str, source: str = "127.0.0.1", header: bytes = b"",
+    def __init__(self, server: Server, admission: str, source: str = "127.0.0.1", header: bytes = b"",
                  context: ssl.SSLContext | None = None, session: ssl.SSLSession | None = None) -> None:
-        port = int(server.options["lmtp." + ("port" if door == "starttls" else door)])
+        port = int(server.options["lmtp." + ("port" if admission == "starttls" else admission)])
         self.socket = socket.create_connection(("127.0.0.1", port), TIME, (source, 0))
         self.socket.sendall(header)
         self._context = context or showing(None)
-        if door == "tls_port":
+        if admission == "tls_port":
             self.socket = self._context.wrap_socket(self.socket, session=session)
         self._file = self.socket.makefile("rb")
         self.greeting = self.reply()
         if self.greeting.code == 220:
             self.hello()
-            if door == "starttls":
+            if admission == "starttls":
                 assert self.command("STARTTLS").code == 220
                 self._file.close()
                 self.socket = self._context.wrap_socket(self.socket)
@@ -89,10 +90,10 @@ class Door(Lmtp):
         assert self.command("LHLO client.example.org").code == 250
 
 
-def delivered(server: Server, door: Lmtp, size: int = 2048, user: str = "alice") -> str:
+def delivered(server: Server, admission: Lmtp, size: int = 2048, user: str = "alice") -> str:
     """Where, and how, Received says that a message through this door came."""
     message = messages.make(7, next(NUMBERS), size)     # a new one: the file of a known one keeps its Received
-    replies = door.deliver("", [user], message)
+    replies = admission.deliver("", [user], message)
     assert [reply.code for reply in replies] == [250], replies
     with Imap(server.imap, user, PASSWORD) as imap:
         imap.select()
@@ -118,24 +119,24 @@ def two(source: str) -> bytes:
     return b"\r\n\r\n\0\r\nQUIT\n" + bytes([0x21, family]) + struct.pack(">H", len(block)) + block
 
 
-@pytest.mark.parametrize(("door", "protocol"), [("port", "LMTP"), ("starttls", "LMTPS"), ("tls_port", "LMTPS")])
+@pytest.mark.parametrize(("admission", "protocol"), [("port", "LMTP"), ("starttls", "LMTPS"), ("tls_port", "LMTPS")])
 @pytest.mark.parametrize("version", [one, two])
-def test_mail_through_a_proxy_comes_from_where_it_says(server: Server, version, door: str, protocol: str) -> None:
-    with Door(server, door, PROXY, version("192.0.2.1")) as relay:
+def test_mail_through_a_proxy_comes_from_where_it_says(server: Server, version, admission: str, protocol: str) -> None:
+    with AdmissionControl(server, admission, PROXY, version("192.0.2.1")) as relay:
         assert delivered(server, relay) == "192.0.2.1" + protocol
         assert delivered(server, relay, 3_000_000) == "192.0.2.1" + protocol     # more than is read ahead
         assert relay.command("QUIT").code == 221 and relay.at_end()
-    with Door(server, door, PROXY, version("2001:db8::1")) as relay:
+    with AdmissionControl(server, admission, PROXY, version("2001:db8::1")) as relay:
         assert delivered(server, relay) == "IPv6:2001:db8::1" + protocol
 
 
-@pytest.mark.parametrize("door", ["port", "tls_port", "guaranteed_port"])
+@pytest.mark.parametrize("admission", ["port", "tls_port", "guaranteed_port"])
 @pytest.mark.parametrize("version", [one, two])
-def test_who_may_not_deliver_may_not_through_a_proxy(server: Server, version, door: str) -> None:
+def test_who_may_not_deliver_may_not_through_a_proxy(server: Server, version, admission: str) -> None:
     for source in ("198.51.100.1", PROXY, ELSEWHERE):
-        with Door(server, door, PROXY, version(source)) as relay:
+        with AdmissionControl(server, admission, PROXY, version(source)) as relay:
             assert relay.greeting.code == 554 and relay.at_end()
-    with Door(server, door, ELSEWHERE) as relay:
+    with AdmissionControl(server, admission, ELSEWHERE) as relay:
         assert relay.greeting.code == 554 and relay.at_end()
 
 
@@ -197,14 +198,15 @@ def test_where_relays_ask(server: Server, where: str) -> None:
         assert file.readline().startswith(b"action=550 5.1.1") and file.readline() == b"\n"
 
 
-@pytest.mark.parametrize("door", ["starttls", "tls_port"])
+@pytest.mark.parametrize("admission", ["starttls", "tls_port"])
 @pytest.mark.parametrize("header", [b"", one("198.51.100.1"), two("198.51.100.1")], ids=["direct", "one", "two"])
-def test_a_certificate_admits_from_anywhere(asking: Server, authority: Authority, door: str, header: bytes) -> None:
+def test_a_certificate_admits_from_anywhere(asking: Server, authority: Authority, admission: str,
+                                            header: bytes) -> None:
     source = PROXY if header else ELSEWHERE
     for file in (authority.client(NAME), authority.client("any", NAME.upper())):
-        with Door(asking, door, source, header, showing(file)) as relay:
+        with AdmissionControl(asking, admission, source, header, showing(file)) as relay:
             delivered(asking, relay)
-    with Door(asking, "port", source, header) as relay:         # and nothing else does
+    with AdmissionControl(asking, "port", source, header) as relay:         # and nothing else does
         assert relay.greeting.code == 220 and relay.command("MAIL FROM:<>").code == 530
 
 
@@ -213,23 +215,24 @@ def test_a_certificate_admits_from_anywhere(asking: Server, authority: Authority
 def test_one_without_a_certificate_or_with_another_name(asking: Server, authority: Authority, which: str,
                                                         version: ssl.TLSVersion) -> None:
     context = showing(authority.client("other.example.org") if which == "wrong name" else None, version)
-    with Door(asking, "tls_port", ELSEWHERE, context=context) as relay:
+    with AdmissionControl(asking, "tls_port", ELSEWHERE, context=context) as relay:
         assert relay.greeting.code == 554 and relay.at_end()
-    with Door(asking, "starttls", ELSEWHERE, context=context) as relay:
+    with AdmissionControl(asking, "starttls", ELSEWHERE, context=context) as relay:
         assert relay.command("MAIL FROM:<>").code == 530
-    with Door(asking, "tls_port", context=context) as relay:    # from a network that may deliver anyway
+    with AdmissionControl(asking, "tls_port", context=context) as relay:    # from a network that may deliver anyway
         delivered(asking, relay)
 
 
-@pytest.mark.parametrize("door", ["starttls", "tls_port"])
+@pytest.mark.parametrize("admission", ["starttls", "tls_port"])
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("which", ["another authority", "expired"])
 def test_a_certificate_that_does_not_verify(asking: Server, authority: Authority, tmp_path: Path, which: str,
-                                            version: ssl.TLSVersion, door: str) -> None:
+                                            version: ssl.TLSVersion, admission: str) -> None:
     signer = authority if which == "expired" else Authority(tmp_path, "authority")
     before = asking.log.read_text().count("certificate verify failed")
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        Door(asking, door, ELSEWHERE, context=showing(signer.client(NAME, expired=which == "expired"), version))
+        AdmissionControl(asking, admission, ELSEWHERE, context=showing(signer.client(NAME, expired=which == "expired"),
+                                                                       version))
     wait.until(lambda: asking.log.read_text().count("certificate verify failed") == before + 1 or None, "it is told",
                pid=asking.pid, limit=TIME)
 
@@ -238,18 +241,18 @@ def test_a_certificate_that_does_not_verify(asking: Server, authority: Authority
 def test_a_session_that_is_taken_up_is_admitted_again(asking: Server, authority: Authority,
                                                       version: ssl.TLSVersion) -> None:
     context = showing(authority.client(NAME), version)
-    with Door(asking, "tls_port", ELSEWHERE, context=context) as relay:
+    with AdmissionControl(asking, "tls_port", ELSEWHERE, context=context) as relay:
         session = relay.socket.session
-    with Door(asking, "tls_port", ELSEWHERE, context=context, session=session) as relay:
+    with AdmissionControl(asking, "tls_port", ELSEWHERE, context=context, session=session) as relay:
         assert relay.socket.session_reused
         delivered(asking, relay)
 
 
-@pytest.mark.parametrize("door", ["starttls", "tls_port"])
-def test_openssl_is_admitted(asking: Server, authority: Authority, door: str) -> None:
+@pytest.mark.parametrize("admission", ["starttls", "tls_port"])
+def test_openssl_is_admitted(asking: Server, authority: Authority, admission: str) -> None:
     file = authority.client(NAME)
-    port = asking.lmtp if door == "starttls" else int(asking.options["lmtp.tls_port"])
-    starttls = ["-starttls", "lmtp", "-name", "client.example.org"] if door == "starttls" else []
+    port = asking.lmtp if admission == "starttls" else int(asking.options["lmtp.tls_port"])
+    starttls = ["-starttls", "lmtp", "-name", "client.example.org"] if admission == "starttls" else []
     said = subprocess.run(
         ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-bind", f"{ELSEWHERE}:0", "-cert", file, "-key", file,
          "-quiet", "-ign_eof", *starttls],
@@ -274,7 +277,7 @@ def test_authorities_are_read_again(asking: Server, authority: Authority, tmp_pa
         os.kill(asking.pid, signal.SIGHUP)
         wait.until(lambda before=before: asking.log.read_text().count("certificates read again") > before or None,
                    "the certificates are read again", pid=asking.pid, limit=TIME)
-        with Door(asking, "tls_port", ELSEWHERE, context=showing(signer.client(NAME))) as relay:
+        with AdmissionControl(asking, "tls_port", ELSEWHERE, context=showing(signer.client(NAME))) as relay:
             assert relay.greeting.code == 220
 
 

@@ -3,8 +3,8 @@
 import base64
 from pathlib import Path
 
-from tests.support.doors import IMAP, LMTP, POP3, Knock
-from tests.support.server import Server
+from tests.support.clients.admission import IMAP, LMTP, POP3, Knock
+from tests.support.servers.server import Server
 
 RIGHT = b"secret"                       # tests.support.server.PASSWORD
 WRONG = b"Wr0ngPassw0rd"
@@ -18,14 +18,14 @@ def encoded(*parts: bytes) -> bytes:
     return base64.b64encode(b"\0".join(parts))
 
 
-def imap(server: Server, door: str) -> None:
-    with Knock(server, IMAP, door=door) as client:
+def imap(server: Server, admission: str) -> None:
+    with Knock(server, IMAP, admission=admission) as client:
         client.ask(b"a LOGIN alice %b\r\n" % WRONG)
         client.ask(b"b LOGIN {5+}\r\nalice {%d+}\r\n%b\r\n" % (len(WRONG), WRONG))
         client.ask(b"c AUTHENTICATE PLAIN %b\r\n" % encoded(b"", b"alice", WRONG))
         client.ask(b"d LOGIN alice %b trailing\r\n" % WRONG)
         client.ask(b"e %b\r\n" % WRONG)                             # a password where a command should be
-    with Knock(server, IMAP, door=door) as client:
+    with Knock(server, IMAP, admission=admission) as client:
         assert client.ask(b"a AUTHENTICATE PLAIN %b\r\n" % encoded(b"", b"alice", RIGHT)).startswith(b"a OK")
         client.socket.sendall(b"b APPEND INBOX {%d+}\r\n%b\r\n" % (len(MESSAGE), MESSAGE))
         assert client.file.readline()
@@ -39,19 +39,19 @@ def imap(server: Server, door: str) -> None:
         assert client.ask(b"n NOOP\r\n")
 
 
-def pop3(server: Server, door: str) -> None:
-    with Knock(server, POP3, door=door) as client:
+def pop3(server: Server, admission: str) -> None:
+    with Knock(server, POP3, admission=admission) as client:
         client.ask(b"USER alice\r\n", b"PASS %b\r\n" % WRONG)
         client.ask(b"PASS %b\r\n" % WRONG, b"%b\r\n" % WRONG)
         client.ask(b"AUTH PLAIN %b\r\n" % encoded(b"", b"alice", WRONG))
-    with Knock(server, POP3, door=door) as client:
+    with Knock(server, POP3, admission=admission) as client:
         assert client.ask(b"USER alice\r\n", b"PASS %b\r\n" % RIGHT).startswith(b"+OK")
         client.socket.sendall(b"RETR 1\r\nTOP 1 10\r\nQUIT\r\n")
         assert TEXT in client.rest()
 
 
-def lmtp(server: Server, door: str) -> None:
-    with Knock(server, LMTP, door=door) as client:
+def lmtp(server: Server, admission: str) -> None:
+    with Knock(server, LMTP, admission=admission) as client:
         client.ask(b"LHLO client.example.org\r\n")
         client.ask(b"AUTH PLAIN %b\r\n" % encoded(b"", b"alice", WRONG))
         client.ask(b"AUTH PLAIN %b\r\n" % encoded(b"", b"alice", RIGHT))
@@ -75,10 +75,10 @@ def drain(server: Server) -> None:
 def test_the_log_tells_nothing_of_what_is_secret(tmp_path: Path) -> None:
     with Server(tmp_path, ["alice"], {"log.level": "debug", "lmtp.auth_users": "alice",
                                       "workers.drain_time": "100ms"}) as server:
-        for door in ("port", "starttls"):
-            lmtp(server, door)
-            imap(server, door)
-            pop3(server, door)
+        for admission in ("port", "starttls"):
+            lmtp(server, admission)
+            imap(server, admission)
+            pop3(server, admission)
         drain(server)
     said = server.log.read_bytes()
     assert b"alice" in said and b"DEBUG" in said                    # it does tell something

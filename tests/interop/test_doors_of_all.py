@@ -18,18 +18,18 @@ from threading import Event
 
 import pytest
 
-from tests.support import wait
-from tests.support.certificates import Authority, showing
-from tests.support.doors import IMAP, KINDS, POP3, Kind, Knock, all_serve, ends_well, folder
-from tests.support.ports import free_port
-from tests.support.server import PROGRAM, Server
-from tools.tls import CERTIFICATE, KEY, make_certificate
+from tests.support.clients.admission import IMAP, KINDS, POP3, Kind, Knock, all_serve, ends_well, folder
+from tests.support.processes import wait
+from tests.support.processes.ports import free_port
+from tests.support.servers.certificates import Authority, showing
+from tests.support.servers.server import PROGRAM, Server
+from tools.server.tls.contexts import CERTIFICATE, KEY, make_certificate
 
 TIME = 60
 HOST = "imap.example.org"
 SCLIENT = {"imap": ["-starttls", "imap"], "pop3": ["-starttls", "pop3"],
            "lmtp": ["-starttls", "lmtp", "-name", "client.example.org"]}
-DOORS = [(name, door) for name in KINDS for door in ("starttls", "tls")]
+DOORS = [(name, admission) for name in KINDS for admission in ("starttls", "tls")]
 EARLY = 4096
 FROM_ONE, IN_ALL, OF_USER = 20, 26, 12
 PROXY = "127.0.0.2"
@@ -87,43 +87,43 @@ def _drained_and_stopped(server: Server) -> None:
         assert imap.rest().startswith(IMAP.stops)
 
 
-def openssl(server: Server, name: str, door: str, *options: str) -> str:
+def openssl(server: Server, name: str, admission: str, *options: str) -> str:
     """What s_client says, which hangs up after the handshake."""
-    port = server.options[f"{name}.{'port' if door == 'starttls' else 'tls_port'}"]
-    how = SCLIENT[name] if door == "starttls" else []
+    port = server.options[f"{name}.{'port' if admission == 'starttls' else 'tls_port'}"]
+    how = SCLIENT[name] if admission == "starttls" else []
     done = subprocess.run(["openssl", "s_client", "-connect", f"127.0.0.1:{port}", *how, *options], input=b"Q\n",
                           capture_output=True, timeout=TIME, check=False)
     return done.stdout.decode(errors="replace") + done.stderr.decode(errors="replace")
 
 
-@pytest.mark.parametrize(("name", "door"), DOORS)
-def test_versions(server: Server, name: str, door: str) -> None:
+@pytest.mark.parametrize(("name", "admission"), DOORS)
+def test_versions(server: Server, name: str, admission: str) -> None:
     for version, spoken in (("-tls1_3", "TLSv1.3"), ("-tls1_2", "TLSv1.2")):
-        said = openssl(server, name, door, version)
+        said = openssl(server, name, admission, version)
         assert re.search(rf"New, {spoken}, Cipher is (TLS_|ECDHE-)", said), said
     for version in ("-tls1", "-tls1_1"):            # SECLEVEL=0, or it would not even ask
-        said = openssl(server, name, door, version, "-cipher", "ALL:@SECLEVEL=0")
+        said = openssl(server, name, admission, version, "-cipher", "ALL:@SECLEVEL=0")
         assert "Cipher is (NONE)" in said and "alert protocol version" in said, said
 
 
-@pytest.mark.parametrize(("name", "door"), DOORS)
-def test_weak_suites_compression_and_renegotiation(server: Server, name: str, door: str) -> None:
-    said = openssl(server, name, door, "-tls1_2", "-cipher", "AES128-SHA:ECDHE-ECDSA-AES128-SHA:NULL:@SECLEVEL=0")
+@pytest.mark.parametrize(("name", "admission"), DOORS)
+def test_weak_suites_compression_and_renegotiation(server: Server, name: str, admission: str) -> None:
+    said = openssl(server, name, admission, "-tls1_2", "-cipher", "AES128-SHA:ECDHE-ECDSA-AES128-SHA:NULL:@SECLEVEL=0")
     assert "Cipher is (NONE)" in said and "handshake failure" in said, said
-    said = openssl(server, name, door, "-tls1_2")
+    said = openssl(server, name, admission, "-tls1_2")
     assert "Compression: NONE" in said and "Secure Renegotiation IS supported" in said
 
 
-@pytest.mark.parametrize(("name", "door"), DOORS)
-def test_the_certificate_of_the_host(server: Server, name: str, door: str) -> None:
-    assert f"subject=CN = {HOST}" in openssl(server, name, door, "-servername", HOST)
+@pytest.mark.parametrize(("name", "admission"), DOORS)
+def test_the_certificate_of_the_host(server: Server, name: str, admission: str) -> None:
+    assert f"subject=CN = {HOST}" in openssl(server, name, admission, "-servername", HOST)
     for other in (["-servername", "other.example.org"], ["-noservername"]):
-        assert "subject=CN = " in (said := openssl(server, name, door, *other)) and HOST not in said
+        assert "subject=CN = " in (said := openssl(server, name, admission, *other)) and HOST not in said
 
 
-@pytest.mark.parametrize(("name", "door"), DOORS)
-def test_who_is_asked_for_a_certificate(server: Server, name: str, door: str) -> None:
-    said = openssl(server, name, door, "-servername", HOST)
+@pytest.mark.parametrize(("name", "admission"), DOORS)
+def test_who_is_asked_for_a_certificate(server: Server, name: str, admission: str) -> None:
+    said = openssl(server, name, admission, "-servername", HOST)
     assert ("Acceptable client certificate CA names" in said) is (name != "lmtp")
 
 
@@ -146,13 +146,13 @@ def test_sessions_are_taken_up_by_any_process(server: Server, tmp_path: Path, na
 def test_a_certificate_of_another_authority_ends_the_handshake(server: Server, tmp_path: Path, name: str) -> None:
     other = Authority(tmp_path, "authority").client("alice")
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        Knock(server, KINDS[name], door="tls", context=showing(other)).answers()
+        Knock(server, KINDS[name], admission="tls", context=showing(other)).answers()
 
 
 @pytest.mark.parametrize("name", ["imap", "pop3"])
 def test_one_of_the_authority_is_taken(server: Server, authority: Authority, name: str) -> None:
-    for door in ("tls", "starttls"):
-        with Knock(server, KINDS[name], door=door, context=showing(authority.client("alice"))) as client:
+    for admission in ("tls", "starttls"):
+        with Knock(server, KINDS[name], admission=admission, context=showing(authority.client("alice"))) as client:
             assert client.log_in().startswith((b"l OK", b"+OK"))
 
 
@@ -161,13 +161,14 @@ def test_a_reload_under_load_drops_nobody(server: Server) -> None:
     of five reloads. Whoever connects is shown the old one or the new one."""
     where = server.root.parent
     stop = Event()
-    staying = [Knock(server, kind, door=door, name=HOST) for kind in KINDS.values() for door in ("tls", "starttls")
+    staying = [Knock(server, kind, admission=admission, name=HOST) for kind in KINDS.values() for admission in ("tls",
+                                                                                                                "starttls")
                for _ in range(2)]
 
     def come_and_go(name: str) -> set[bytes]:
         shown = set()
         while not stop.is_set():
-            with Knock(server, KINDS[name], door="tls", name=HOST) as client:
+            with Knock(server, KINDS[name], admission="tls", name=HOST) as client:
                 shown.add(client.socket.getpeercert(binary_form=True))
                 assert client.greeting.startswith(KINDS[name].greeting)
                 assert client.log_in().startswith((b"l OK", b"+OK", b"-ERR [IN-USE]"))
@@ -184,7 +185,7 @@ def test_a_reload_under_load_drops_nobody(server: Server) -> None:
                 os.kill(server.pid, signal.SIGHUP)
                 wait.until(lambda before=before: server.log.read_text().count("certificates read again") >= before + 3
                            or None, "all have read them", pid=server.pid, limit=TIME)
-                with Knock(server, IMAP, door="tls", name=HOST) as client:
+                with Knock(server, IMAP, admission="tls", name=HOST) as client:
                     assert client.socket.getpeercert(binary_form=True) == made[-1]
         finally:
             stop.set()
@@ -281,14 +282,14 @@ def header(version: int, source: str) -> bytes:
             + (56324).to_bytes(2, "big") + (143).to_bytes(2, "big"))
 
 
-@pytest.mark.parametrize("door", ["port", "starttls", "tls"])
+@pytest.mark.parametrize("admission", ["port", "starttls", "tls"])
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("kind", [IMAP, POP3], ids=["imap", "pop3"])
-def test_behind_a_proxy(server: Server, kind: Kind, version: int, door: str) -> None:
+def test_behind_a_proxy(server: Server, kind: Kind, version: int, admission: str) -> None:
     """The log has the address of the client; and a password may come from there under TLS alone."""
-    source = f"192.0.2.{10 * version + len(door)}"
-    with Knock(server, kind, door=door, source=PROXY, header=header(version, source)) as client:
-        if door == "port":
+    source = f"192.0.2.{10 * version + len(admission)}"
+    with Knock(server, kind, admission=admission, source=PROXY, header=header(version, source)) as client:
+        if admission == "port":
             refused = client.ask(b"l LOGIN alice secret\r\n" if kind is IMAP else b"USER alice\r\n")
             assert refused.startswith((b"l NO [PRIVACYREQUIRED]", b"-ERR"))
             return

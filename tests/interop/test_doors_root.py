@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import MEMORY
-from tests.support import wait
-from tests.support.doors import IMAP, LMTP, Knock
-from tests.support.server import PROGRAM, Server
-from tools import privileges
-from tools.errors import Failure
-from tools.settings import Workers
+from tests.support.clients.admission import IMAP, LMTP, Knock
+from tests.support.processes import wait
+from tests.support.servers.server import PROGRAM, Server
+from tools.cli.exits import Failure
+from tools.server import privileges
+from tools.server.settings import Workers
 
 USER = "nobody"
 TIME = 60

@@ -4,11 +4,11 @@ is served, and what is written is answered when the store goes on."""
 import os
 import threading
 
-from mboxlist.gate import Gate
-from tests.support import command
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.pop3 import Pop3
+from mboxlist.engine.freezegate import WriteFreeze
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.pop3 import Pop3
+from tests.support.processes import command
 
 LIMIT = 60
 BODIES = [b"Subject: %d\r\n\r\nthe text %d\r\n" % (n, n) for n in range(3)]
@@ -31,9 +31,9 @@ class Freeze:
     def __enter__(self):
         self._thread.start()
         self._end = os.open(self._pipe, os.O_WRONLY)        # when the command reads
-        gate = Gate(self._server.root / "run" / "gate")
-        assert gate.shut
-        gate.close()
+        write_freeze = WriteFreeze(self._server.root / "run" / "gate")
+        assert write_freeze.shut
+        write_freeze.close()
         return self
 
     def end(self):

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages
-from tests.support.server import PASSWORD, Server
+from tests.support.servers.server import PASSWORD, Server
+from tests.support.stores import messages
 
 TIMEOUT = 30            # seconds
 

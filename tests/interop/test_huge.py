@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from tests.support import trace, wait
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.pop3 import Pop3
-from tests.support.server import PASSWORD, Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.pop3 import Pop3
+from tests.support.processes import wait
+from tests.support.readers import trace
+from tests.support.servers.server import PASSWORD, Server
 
 PIECE = 1024 * 1024
 HUGE = int(os.environ.get("HUGE_MESSAGE", "256")) * PIECE

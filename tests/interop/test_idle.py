@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages, wait
-from tests.support.lmtp import Lmtp
-from tests.support.server import Server
+from tests.support.clients.lmtp import Lmtp
+from tests.support.processes import wait
+from tests.support.servers.server import Server
+from tests.support.stores import messages
 
 CONNECTIONS = 1000
 EACH = 20 * 1024        # octets of memory

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages, wait
-from tests.support.files import open_files
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.server import Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.processes import wait
+from tests.support.processes.files import open_files
+from tests.support.servers.server import Server
+from tests.support.stores import messages
 
 CONNECTIONS = 2000
 EACH = 16 * 1024        # octets of memory

@@ -16,12 +16,12 @@ import pytest
 from attrs import evolve
 
 from tests.conftest import MEMORY
-from tests.support import clients
-from tests.support.between import Between
-from tests.support.clients import Account, Message
-from tests.support.maildir import Maildir
-from tests.support.oldservers import OWNER, Cyrus, Dovecot, account
-from tests.support.server import PASSWORD, PROGRAM, Server
+from tests.support.clients import clients
+from tests.support.clients.between import Between
+from tests.support.clients.clients import Account, Message
+from tests.support.servers.oldservers import OWNER, Cyrus, Dovecot, account
+from tests.support.servers.server import PASSWORD, PROGRAM, Server
+from tests.support.stores.maildir import Maildir
 
 FLAGS = (r"\Seen", r"\Answered", r"\Flagged", r"\Draft", "$Forwarded", "work", "Later")
 NAMES = ("Archive", "Archive/2024/&ZeVnLIqe-", "A &- B", "Sent")

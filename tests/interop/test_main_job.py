@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 import pytest
 from attrs import define, field
 
-from tests.support import messages, readers, trace
-from tests.support.postfix import DOMAIN, Postfix
-from tests.support.server import PASSWORD, Server
+from tests.support.readers import readers, trace
+from tests.support.servers.postfix import DOMAIN, Postfix
+from tests.support.servers.server import PASSWORD, Server
+from tests.support.stores import messages
 
 SEED = 20261120
 HOW_MANY = 500

@@ -1,7 +1,7 @@
 """Several messages in one APPEND over TCP: what was acknowledged outlives the server, what was not is not there."""
 
-from tests.support.imap import Imap
-from tests.support.server import Server
+from tests.support.clients.imap import Imap
+from tests.support.servers.server import Server
 
 COUNT = 500
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages, trace
-from tests.support.imap import Imap, Refused
-from tests.support.lmtp import Lmtp
-from tests.support.mailing import Mail
-from tests.support.pop3 import Pop3
-from tests.support.server import PASSWORD, Server
+from tests.support.clients.imap import Imap, Refused
+from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.mailing import Mail
+from tests.support.clients.pop3 import Pop3
+from tests.support.readers import trace
+from tests.support.servers.server import PASSWORD, Server
+from tests.support.stores import messages
 
 SENDER = "sender@example.org"
 MAILS = 30
@@ -38,7 +39,7 @@ def server(disk_path: Path):
         yield server
 
 
-def picture(server: Server, user: str) -> dict:
+def view(server: Server, user: str) -> dict:
     """Each mailbox of a user: UIDVALIDITY, and UID, flags, date and octets of each message."""
     found = {}
     with Imap(server.imap, user, PASSWORD) as imap:
@@ -68,14 +69,14 @@ def refused(server: Server) -> None:
 def test_while_others_get_mail(server: Server) -> None:
     """First by force, while the partition is in use: the processes begin anew once, by themselves. Then all that is
     left of it is the user area and the message files, and nothing begins anew."""
-    before = {user: picture(server, user) for user in ("bob", "carol")}
+    before = {user: view(server, user) for user in ("bob", "carol")}
     mail = Mail(server, "alice", part=8, size=2000)
     mail.start()
     server.command("reconstruct", "--partition", "second", "--check", "--force", status=1)
     server.command("reconstruct", "--partition", "second", "--force")
     mail.more(4)
     mail.end()
-    assert {user: picture(server, user) for user in ("bob", "carol")} == before
+    assert {user: view(server, user) for user in ("bob", "carol")} == before
     folder = server.root / "partitions" / "second"
     assert len(list(folder.glob("index.damaged-*"))) == 1
     assert server.stop() == 0
@@ -94,7 +95,7 @@ def test_while_others_get_mail(server: Server) -> None:
     mail.more(1)
     mail.end()
     assert not mail.refused and "died" not in server.log.read_text()[said:]
-    assert {user: picture(server, user) for user in ("bob", "carol")} == before
+    assert {user: view(server, user) for user in ("bob", "carol")} == before
     with Lmtp(server.lmtp) as lmtp:
         assert lmtp.deliver(SENDER, ["bob"], messages.make(9, 1, 1500))[0].code == 250
     with Imap(server.imap, "bob", PASSWORD) as imap:

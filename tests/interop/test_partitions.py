@@ -4,11 +4,13 @@ import subprocess
 from pathlib import Path
 from random import Random
 
-from tests.support import messages, trace, wait
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.mailing import Mail
-from tests.support.server import PASSWORD, PROGRAM, Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.mailing import Mail
+from tests.support.processes import wait
+from tests.support.readers import trace
+from tests.support.servers.server import PASSWORD, PROGRAM, Server
+from tests.support.stores import messages
 
 SENDER = "sender@example.org"
 OLD, KILLS = 100, 4

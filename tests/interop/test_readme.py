@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from store.settings import Settings
-from tests.support.server import PASSWORD, PROGRAM, Server
+from tests.support.servers.server import PASSWORD, PROGRAM, Server
 
 README = Path(__file__).parents[2] / "README.md"
 

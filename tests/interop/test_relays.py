@@ -15,10 +15,11 @@ from attrs import define, field
 from mboxlist.names import MailboxName
 from store.settings import Settings
 from store.store import Store
-from tests.support import messages, trace
-from tests.support.relay import DOMAIN, memory
-from tests.support.relays import RelayFor, exim, make_server, opensmtpd, postfix_with_policy
-from tests.support.server import Server
+from tests.support.readers import trace
+from tests.support.servers.relay import DOMAIN, memory
+from tests.support.servers.relays import RelayFor, exim, make_server, opensmtpd, postfix_with_policy
+from tests.support.servers.server import Server
+from tests.support.stores import messages
 
 RELAYS = [postfix_with_policy, exim, opensmtpd]
 EVERYBODY = [f"user{number:03d}" for number in range(200)]
@@ -34,7 +35,7 @@ class Job:
     server: Server
     read: dict[str, int] = field(factory=dict)
 
-    def arrivals(self) -> Iterator[tuple[str, list[bytes]]]:
+    def duplicates(self) -> Iterator[tuple[str, list[bytes]]]:
         """What has come into each user's INBOX since the last time."""
         store = Store(self.server.root, Settings())
         try:
@@ -100,7 +101,7 @@ def test_everything_arrives_as_it_was_sent_and_is_stored_once(job: Job, relay_fo
         relay.empty(limit=120)
     assert len(job.server.messages) - before == len(sent)
     handed_on: dict[int, bytes] = {}
-    for user, found in job.arrivals():
+    for user, found in job.duplicates():
         numbers = [messages.number_of(octets)[1] for octets in found]
         assert Counter(numbers) == Counter(number for number, crowd in crowds.items() if user in crowd), user
         for number, octets in zip(numbers, found, strict=True):

@@ -9,12 +9,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.support import messages, trace
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.relay import DOMAIN, memory
-from tests.support.relays import RelayFor, exim, make_server, opensmtpd, postfix_with_map, postfix_with_policy
-from tests.support.server import PASSWORD, Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.readers import trace
+from tests.support.servers.relay import DOMAIN, memory
+from tests.support.servers.relays import RelayFor, exim, make_server, opensmtpd, postfix_with_map, postfix_with_policy
+from tests.support.servers.server import PASSWORD, Server
+from tests.support.stores import messages
 
 SENDER = f"sender@{DOMAIN}"
 QUOTA = 100_000

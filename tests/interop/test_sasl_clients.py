@@ -29,10 +29,10 @@ from urllib.parse import parse_qs
 import pytest
 
 from tests.conftest import MEMORY
-from tests.support import clients
-from tests.support.certificates import Authority
-from tests.support.clients import HOST
-from tests.support.server import PASSWORD, Server
+from tests.support.clients import clients
+from tests.support.clients.clients import HOST
+from tests.support.servers.certificates import Authority
+from tests.support.servers.server import PASSWORD, Server
 
 TOKENS = {"alices-token": {"active": True, "username": "alice", "scope": "mail"},
           "another-scope": {"active": True, "username": "alice", "scope": "calendar"}}

@@ -1,7 +1,7 @@
 """Python's imaplib shares a mailbox, and looks at its quota: what it sends and expects is not of our making."""
 
-from tests.support.python_imap import login, ok
-from tests.support.server import Server
+from tests.support.clients.python_imap import login, ok
+from tests.support.servers.server import Server
 
 
 def test_acl_and_quota_by_imaplib(tmp_path):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages, wait
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.ports import free_port
-from tests.support.server import PASSWORD, PROGRAM, Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.processes import wait
+from tests.support.processes.ports import free_port
+from tests.support.servers.server import PASSWORD, PROGRAM, Server
+from tests.support.stores import messages
 
 TIME = 60
 PORTS = ["imap_port", "imap_tls_port", "pop3_port", "pop3_tls_port", "lmtp_port"]

@@ -4,8 +4,8 @@ import imaplib
 import json
 import re
 
-from tests.support.python_imap import login, ok
-from tests.support.server import Server
+from tests.support.clients.python_imap import login, ok
+from tests.support.servers.server import Server
 
 OPTIONS = {"imap.time_travel": "group:time", "workers.imap": "2", "store.purge_delay": "0s", "store.sync": "none",
            "store.disk_reserve": "1M"}

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.support.server import PASSWORD, Server
+from tests.support.servers.server import PASSWORD, Server
 
 TIME = 30
 

@@ -18,12 +18,15 @@ from typing import TypeVar
 import pytest
 
 from tests.conftest import MEMORY
-from tests.support import clients, command, messages, trace, wait
-from tests.support.relay import DOMAIN
-from tests.support.server import PASSWORD, Server
-from tests.support.slapd import BASE
-from tests.support.two_tiers import HOSTS, INSIDE, OUTSIDE, TwoTiers, user
-from tests.support.two_tiers_load import FOR_NOW, STRANGER, WAIT, Load, contents, fetchmail, mbsync
+from tests.support.clients import clients
+from tests.support.clients.two_tiers_load import FOR_NOW, STRANGER, WAIT, Load, contents, fetchmail, mbsync
+from tests.support.processes import command, wait
+from tests.support.readers import trace
+from tests.support.servers.relay import DOMAIN
+from tests.support.servers.server import PASSWORD, Server
+from tests.support.servers.slapd import BASE
+from tests.support.servers.two_tiers import HOSTS, INSIDE, OUTSIDE, TwoTiers, user
+from tests.support.stores import messages
 
 T = TypeVar("T")
 
@@ -141,14 +144,14 @@ def test_each_door(tiers: TwoTiers) -> None:
     """IMAP and POP3, with STARTTLS and under TLS: to the right back end, which hears where the client is."""
     before = [server.log.read_text() for server in tiers.back_ends]
     for who, at in (("ann", 0), ("ben", 1)):
-        for door in ("starttls", "tls"):
-            client = tiers.imap_client(door)
+        for admission in ("starttls", "tls"):
+            client = tiers.imap_client(admission)
             client.login(who, PASSWORD)
             client.append("INBOX", "", "", MESSAGE)
             client.select()
             assert client.fetch("*", "(BODY.PEEK[])")[1][0][1] == MESSAGE       # type: ignore[index]
             client.logout()
-            pop3 = tiers.pop3_client(door)
+            pop3 = tiers.pop3_client(admission)
             pop3.user(who)
             pop3.pass_(PASSWORD)
             assert pop3.retr(pop3.stat()[0])[1] == MESSAGE.split(b"\r\n")[:-1]

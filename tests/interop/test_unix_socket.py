@@ -3,10 +3,11 @@
 import tempfile
 from pathlib import Path
 
-from tests.support import messages, trace
-from tests.support.imap import Imap
-from tests.support.postfix import DOMAIN, Postfix
-from tests.support.server import PASSWORD, Server
+from tests.support.clients.imap import Imap
+from tests.support.readers import trace
+from tests.support.servers.postfix import DOMAIN, Postfix
+from tests.support.servers.server import PASSWORD, Server
+from tests.support.stores import messages
 
 
 def test_postfix_delivers_over_a_unix_socket(tmp_path: Path) -> None:

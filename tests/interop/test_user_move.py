@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from store.exchange.frames import encode, receive
-from tests.support import wait
-from tests.support.backends import HOSTS, MESSAGE_ID, Client, Relay, body, dump, two_servers
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.pop3 import Pop3
-from tests.support.server import PROGRAM, Server
+from store.usermove.messageformat import encode, receive
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.pop3 import Pop3
+from tests.support.processes import wait
+from tests.support.servers.backends import HOSTS, MESSAGE_ID, Client, Relay, body, dump, two_servers
+from tests.support.servers.server import PROGRAM, Server
 
 USERS = [f"u{number:03}" for number in range(int(os.environ.get("MOVED_USERS", "4")))]
 BIG = len(USERS) > 50

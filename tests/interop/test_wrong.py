@@ -6,11 +6,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.support import messages, trace, wait
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp, stuffed
-from tests.support.pop3 import Pop3
-from tests.support.server import PASSWORD, Server
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp, stuffed
+from tests.support.clients.pop3 import Pop3
+from tests.support.processes import wait
+from tests.support.readers import trace
+from tests.support.servers.server import PASSWORD, Server
+from tests.support.stores import messages
 
 SENDER = "sender@example.org"
 LIMIT = 1024 * 1024             # octets of a message

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store.check import check
+from store.check.wholecheck import check
 from store.settings import Settings
 from store.store import Store
 from tests.conftest import MEMORY

@@ -33,10 +33,10 @@ from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.accounts.passwords import hash_password
 from store.errors import Problem, StoreError
+from store.mailboxes.authorization import set_acl
 from store.net import offload
-from store.rights import set_acl
 from store.values import Secret
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "lmtp"
 SENDING = ("C", "C~", "octets", "letters", "repeat")
@@ -195,7 +195,7 @@ class Place:
         elif what == "stage":
             self.monkeypatch.setattr(self.store, "stage", fail)
         else:
-            self.monkeypatch.setattr("store.staged.Staged.write", fail)
+            self.monkeypatch.setattr("store.partition.staged.Staged.write", fail)
 
     def entry(self, text):
         """The mailbox "owner/path", or None."""

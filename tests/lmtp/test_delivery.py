@@ -3,7 +3,7 @@
 from email import message_from_bytes, policy
 
 from tests.lmtp.conversation import Step
-from tests.support.lmtp import stuffed
+from tests.support.clients.lmtp import stuffed
 
 MESSAGE = b"From: a@example.org\r\nSubject: to fifty\r\n\r\n" + b"0123456789.\r\n.\r\n" * 2000 + b"\xff\x00 no line end"
 

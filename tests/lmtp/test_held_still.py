@@ -3,7 +3,7 @@
 import pytest
 
 from tests.lmtp.conversation import Step
-from tests.support.held import holding
+from tests.support.faults.held import holding
 
 
 @pytest.fixture

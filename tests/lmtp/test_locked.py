@@ -1,13 +1,13 @@
-"""Mail for a mailbox that another transaction holds locked: store/net/locked.py, as relays see it."""
+"""Mail for a mailbox that another transaction holds locked: store/net/lockedmailboxes.py, as relays see it."""
 
 import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred
 
 from store.net import offload
-from store.net.locked import LockedMailboxes
+from store.net.lockedmailboxes import LockedMailboxes
 from store.net.threads import Inline
-from store.txn import state_key
+from store.partition.transactions import state_key
 from tests.lmtp.conversation import Step, named
 
 PAGE = 60           # mailboxes between two whose figures are not to be on one page of the database

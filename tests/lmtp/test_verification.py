@@ -15,7 +15,7 @@ from store.accounts.base import Status
 from store.errors import Problem, StoreError
 from store.net import offload
 from tests.lmtp.conversation import Step
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
 
 DUNNO = b"action=DUNNO\n\n"
 ANSWER = re.compile(rb"action=(?:DUNNO|[45][0-5][0-9] [45]\.\d{1,3}\.\d{1,3} [ -~]+)\n\n")

@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 from berkeleydb import db
 
-from mboxlist import btree, bulk, kv, traces
-from mboxlist.bulk import Load
-from mboxlist.kv import Env, transact
-from mboxlist.pages import bad_pages
-from tests.support.volume import Volume
+from mboxlist.engine import btree, bulk, damagemarks, kv
+from mboxlist.engine.bulk import Load
+from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.pages import bad_pages
+from tests.support.faults.volume import Volume
 
 ROWS = {b"%06d" % number: b"%d" % number * (number % 400) for number in range(4000)}
 
@@ -77,7 +77,7 @@ def test_a_table_that_is_taken_in_is_like_any_other(tmp_path, monkeypatch):
 
 def test_the_log_alone_does_not_count_as_all_there_was(tmp_path):
     """Where the names of the tables are lost as well, nothing else would tell."""
-    from mboxlist.damage import mend
+    from mboxlist.engine.damage import mend
     (tmp_path / "env").mkdir()
     env, a, _ = opened(tmp_path / "env")
     with Load.begin(env.folder / "a.db", rows_of) as load:
@@ -89,7 +89,7 @@ def test_the_log_alone_does_not_count_as_all_there_was(tmp_path):
     aside = tmp_path / "aside"
     (tmp_path / "env").rename(aside)
     (tmp_path / "env").mkdir()
-    (aside / traces.TABLES).unlink()
+    (aside / damagemarks.TABLES).unlink()
     (tmp_path / "env/b.db.loading").touch()
     assert "from the beginning" not in mend(tmp_path / "env", aside).source
     assert dict(btree.salvage(tmp_path / "env/a.db")) == ROWS
@@ -160,10 +160,10 @@ def test_it_ends_with_the_process_that_began_it(tmp_path):
     (tmp_path / "env").mkdir()
     env, _, _ = opened(tmp_path / "env")
     env.close()
-    program = ("import signal, sys; from pathlib import Path; from mboxlist.bulk import Load\n"
+    program = ("import signal, sys; from pathlib import Path; from mboxlist.engine.bulk import Load\n"
                "load = Load.begin(Path(sys.argv[1]), lambda stream: iter(signal.pause, None))\n"
                "print(load._pid, flush=True); sys.stdin.read()")
-    root = Path(kv.__file__).parents[1]
+    root = Path(kv.__file__).parents[2]
     with subprocess.Popen([sys.executable, "-P", "-c", program, tmp_path / "env/a.db"], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root)}) as parent:
         assert parent.stdout is not None

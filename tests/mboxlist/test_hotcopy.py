@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from mboxlist import hotcopy, kv
-from mboxlist.btree import salvage
-from mboxlist.hotcopy import Copying, add_logs, fill, log_name
-from mboxlist.kv import Env, transact
+from mboxlist.engine import hotcopy, kv
+from mboxlist.engine.btree import salvage
+from mboxlist.engine.hotcopy import Copying, add_logs, fill, log_name
+from mboxlist.engine.kv import Env, transact
 
 ROUNDS = int(os.environ.get("HOT_COPIES", "2"))
 

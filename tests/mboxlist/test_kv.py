@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from berkeleydb import db
 
-from mboxlist import kv
-from mboxlist.damage import look_through
-from mboxlist.kv import Deadlock, Env, Failure, transact
-from tests.support.volume import Volume
+from mboxlist.engine import kv
+from mboxlist.engine.damage import look_through
+from mboxlist.engine.kv import Deadlock, Env, Failure, transact
+from tests.support.faults.volume import Volume
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -220,7 +220,7 @@ FILL = """
 import os, sys
 from pathlib import Path
 from berkeleydb import db
-from mboxlist.kv import Env
+from mboxlist.engine.kv import Env
 folder, locks = Path(sys.argv[1]), int(sys.argv[2])
 env = Env(folder, cache=1 << 20, locks=locks, recover=True, broken=lambda: None)
 with (folder / "ballast").open("wb", 0) as ballast:

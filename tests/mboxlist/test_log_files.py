@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist import kv
-from mboxlist.kv import Env, transact
-from mboxlist.traces import SECTOR, was_cut
-from tests.support.recorder import Recorder
+from mboxlist.engine import kv
+from mboxlist.engine.damagemarks import SECTOR, was_cut
+from mboxlist.engine.kv import Env, transact
+from tests.support.faults.recorder import Recorder
 
 SIZE = 256 << 10
 HEAD = bytes([0x21, 0xFC, 3, 0])        # where the last record of the file before it is

@@ -6,9 +6,9 @@ import shutil
 import pytest
 from berkeleydb import db
 
-from mboxlist import regions
-from mboxlist.kv import Env, transact
-from mboxlist.traces import mark_clean
+from mboxlist.engine import regions
+from mboxlist.engine.damagemarks import mark_clean
+from mboxlist.engine.kv import Env, transact
 
 
 def opened(folder, cache=1 << 20):

@@ -5,8 +5,8 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry
-from mboxlist.kv import transact
 from mboxlist.names import MailboxName
 from mboxlist.table import MailboxList
 

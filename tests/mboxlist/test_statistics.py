@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.kv import Env, transact
-from mboxlist.statistics import Statistics
+from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.statistics import Statistics
 from tools.commands.stats import ENOUGH, UNIT, proposed
 
 

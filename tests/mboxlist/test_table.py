@@ -3,8 +3,8 @@
 import pytest
 from attrs import evolve
 
+from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry
-from mboxlist.kv import transact
 from mboxlist.names import MailboxName
 from mboxlist.table import MailboxList
 

@@ -14,18 +14,18 @@ from pop3 import admission, update
 from pop3.protocol import factory
 from pop3.settings import Settings
 from store.accounts import passwords
-from store.copying import copy_messages
-from store.deliver import Delivered, Target
+from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.flags import change_flags
-from store.messagefiles import MessageFile
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
+from store.partition.messagefiles import MessageFile
 from store.settings import Settings as StoreSettings
 from store.store import Store
-from store.uidls import bring
+from store.tables.uidls import bring
 from store.values import Flag, FlagAction, Flags, InternalDate, Secret
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
 
 PASSWORD = b"tanstaaf"                  # of RFC 1939 §10's day
 
@@ -85,7 +85,7 @@ class Place:
 
     def path(self, uid):
         row = self.store.open_mailbox(self.inbox).row(uid)
-        return self.store.partition_of(self.inbox).files.locate(bytes(row["mid"]), int(row["serial"]))
+        return self.store.partition_of(self.inbox).files.locate(bytes(row["digest"]), int(row["serial"]))
 
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "pop3"

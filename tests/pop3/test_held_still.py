@@ -4,7 +4,7 @@ import pytest
 
 from pop3.settings import Settings
 from tests.pop3.place import PASSWORD
-from tests.support.held import holding
+from tests.support.faults.held import holding
 
 
 @pytest.fixture

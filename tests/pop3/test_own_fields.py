@@ -1,6 +1,6 @@
 """A message with header fields of its own beside the message file: RETR and TOP show them first (RFC 1939 §5, §7)."""
 
-from store.deliver import Delivered, Target
+from store.delivery.commit import Delivered, Target
 from store.net import offload
 from store.values import InternalDate
 from tests.pop3.place import Player

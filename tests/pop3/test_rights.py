@@ -3,7 +3,7 @@
 import pytest
 
 from pop3.settings import Settings
-from store.rights import set_acl
+from store.mailboxes.authorization import set_acl
 
 MESSAGE = b"Subject: one\r\n\r\nx\r\n"
 

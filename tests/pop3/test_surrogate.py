@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop3.surrogate import CHANGED, EXAMINED, NeedsUtf8, Surrogate, changes_of, conventional, is_international
-from store.cache import render
-from store.mime import parse
+from store.message.cacherecord import render
+from store.message.mime import parse
 
 
 class Octets:

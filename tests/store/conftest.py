@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from store.check import check
+from store.check.wholecheck import check
 from store.store import Store
-from tests.support.exchange import two_back_ends
-from tests.support.stores import make_store
+from tests.support.stores.movepair import two_back_ends
+from tests.support.stores.stores import make_store
 
 
 @pytest.fixture

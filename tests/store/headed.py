@@ -3,7 +3,7 @@
 
 
 from mboxlist.names import MailboxName
-from store.index import chunk_key, encode
+from store.tables.index import chunk_key, encode
 
 BODY = b"From: a@example.org\r\nSubject: x\r\n\r\nhello\r\n"
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from relay\r\n"

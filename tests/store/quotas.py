@@ -3,12 +3,12 @@
 import pytest
 
 from mboxlist.names import MailboxName
-from store import quotaroots
-from store.deliver import Delivered
+from store.delivery.commit import Delivered
 from store.errors import StoreError
-from store.partition import Partition
+from store.partition.partition import Partition
+from store.quota import roots
 from store.store import Store
-from tests.support.stores import HASH, SMALL, deliver
+from tests.support.stores.stores import HASH, SMALL, deliver
 
 DAY = 86400
 NOW = 1_800_000_000
@@ -18,7 +18,7 @@ BODY = b"Subject: x\r\n\r\n".ljust(100, b"x")
 def admit(store, entry, octets):
     """What LMTP asks at RCPT."""
     partition = store.partition_of(entry)
-    quotaroots.admit(store, partition, partition.state(entry.id).quota_root, octets)
+    roots.admit(store, partition, partition.state(entry.id).quota_root, octets)
 
 
 def body(number, size=100):

@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from mboxlist.names import MailboxName
-from store.accounting import Share, fair_shares, sharing
-from store.copying import copy_messages
-from store.deliver import Delivered
-from store.expunge import purge, remove
-from tests.support.stores import deliver, make_store
+from store.delivery.commit import Delivered
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import purge, remove
+from store.quota.accounting import Share, fair_shares, sharing
+from tests.support.stores.stores import deliver, make_store
 
 TRACE = b"Return-Path: <a@example.org>\r\n"
 BODY = b"Subject: %d\r\n\r\n"

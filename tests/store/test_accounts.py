@@ -5,18 +5,18 @@ from attrs import evolve
 
 from store.accounts import builtin, passwords
 from store.accounts.base import Status, delivery_problem
-from store.accounts.cache import LIFETIME, MOST, VerifiedPasswords
+from store.accounts.passwordcache import LIFETIME, MOST, VerifiedPasswords
 from store.accounts.passwords import NOBODY, hash_password, scram_keys, verify_password
-from store.accounts.sasl import Plain
-from store.accounts.scram import Keys
-from store.check import check
-from store.deliver import Delivered
+from store.accounts.sasl.mechanisms import Plain
+from store.accounts.sasl.scram import Keys
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
 from store.store import Store
-from store.users import rename_user
+from store.users.lifecycle import rename_user
 from store.values import Secret
-from tests.support.small import FULL_COST
-from tests.support.stores import HASH, PASSWORD, SMALL, deliver, make_store
+from tests.support.stores.small import FULL_COST
+from tests.support.stores.stores import HASH, PASSWORD, SMALL, deliver, make_store
 
 
 @pytest.fixture

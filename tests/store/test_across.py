@@ -5,18 +5,19 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import across, moving, partitions
-from store.carrying import Carrier, carry_rows
+from store.delivery.batch import BatchStore, NotCopied
+from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
-from store.expunge import purge, remove
-from store.flags import change_flags
-from store.landing import Landing, NotCarried
+from store.mailboxes import crosspartition, partitionmove
+from store.mailboxes.expunge import purge, remove
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.quota import UNLIMITED
-from store.staged import Staged
+from store.partition import volumes
+from store.partition.staged import Staged
 from store.store import Store
+from store.tables.quotatable import UNLIMITED
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import deliver
+from tests.support.stores.stores import deliver
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -26,8 +27,8 @@ INBOX, THERE = MailboxName("alice", "INBOX"), MailboxName("bob", "INBOX")
 @pytest.fixture
 def two(store):
     """Alice's mailboxes are on one partition, bob's on another."""
-    partitions.add(store, "second")
-    moving.move_owner(store, "bob", "second")
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "bob", "second")
     return store
 
 
@@ -98,21 +99,21 @@ def test_all_or_none(two):
     assert copy(two, [1, 3], remove=True) == [1, 2]
     two.delete_mailbox(THERE, even_inbox=True)
     with pytest.raises(StoreError) as refused:
-        across.copy(two, two.entry(INBOX), two.mailboxes.deleted.find(2)[1], [1])
+        crosspartition.copy(two, two.entry(INBOX), two.mailboxes.deleted.find(2)[1], [1])
     assert refused.value.problem is Problem.GONE or refused.value.problem is Problem.NO_MAILBOX
 
 
 def test_flags_that_change_during_a_move_are_not_lost(two, monkeypatch):
     for body in BODIES[:2]:
         deliver(two, body, "user/alice/INBOX")
-    whole = across._arrive
+    whole = crosspartition._arrive
 
     def arrive(store, txn, target, *rest):
         new = whole(store, txn, target, *rest)
         change_flags(store, store.entry(INBOX), [2], FlagAction.ADD, Flags(Flag.SEEN, ("late",)))
         return new
 
-    monkeypatch.setattr(across, "_arrive", arrive)
+    monkeypatch.setattr(crosspartition, "_arrive", arrive)
     assert copy(two, [1, 2], remove=True) == [1, 2]
     assert [message[1:3] for message in contents(two, THERE).values()] == [(Flag(0), set()), (Flag.SEEN, {"late"})]
     assert contents(two, INBOX) == {}
@@ -124,7 +125,7 @@ def test_what_cannot_be_taken_out_is_not_left_in_both(two, monkeypatch):
     def refuse(*arguments):
         raise StoreError(Problem.UNAVAILABLE)
 
-    monkeypatch.setattr(across, "_take_out", refuse)
+    monkeypatch.setattr(crosspartition, "_take_out", refuse)
     with pytest.raises(StoreError):
         copy(two, [1], remove=True)
     assert list(contents(two, INBOX)) == [1] and contents(two, THERE) == {}
@@ -132,7 +133,7 @@ def test_what_cannot_be_taken_out_is_not_left_in_both(two, monkeypatch):
 
 def test_what_was_brought_and_is_purged_meanwhile_is_brought_again(two, monkeypatch):
     deliver(two, BODIES[1], "user/alice/INBOX")
-    whole, calls = across._arrive, []
+    whole, calls = crosspartition._arrive, []
 
     def arrive(store, txn, target, *rest):
         calls.append(1)
@@ -141,7 +142,7 @@ def test_what_was_brought_and_is_purged_meanwhile_is_brought_again(two, monkeypa
             assert known(store, "second") == []
         return whole(store, txn, target, *rest)
 
-    monkeypatch.setattr(across, "_arrive", arrive)
+    monkeypatch.setattr(crosspartition, "_arrive", arrive)
     assert copy(two, [1]) == [1]
     assert len(calls) == 2
     assert contents(two, THERE)[1][0] == BODIES[1]
@@ -149,15 +150,15 @@ def test_what_was_brought_and_is_purged_meanwhile_is_brought_again(two, monkeypa
 
 def test_what_another_brings_at_the_same_moment_is_there_once(two, monkeypatch):
     deliver(two, BODIES[1], "user/alice/INBOX", trace=TRACE)
-    whole = Landing.keep
+    whole = BatchStore.keep
 
     def keep(self):
         if self.batch:
-            monkeypatch.setattr(Landing, "keep", whole)
+            monkeypatch.setattr(BatchStore, "keep", whole)
             deliver(two, BODIES[1], "user/bob/INBOX", trace=b"Return-Path: <other@example.org>\r\n")
         whole(self)
 
-    monkeypatch.setattr(Landing, "keep", keep)
+    monkeypatch.setattr(BatchStore, "keep", keep)
     assert copy(two, [1]) == [2]
     assert contents(two, THERE)[2][0] == TRACE + BODIES[1]
     files = two.partitions["second"].files
@@ -168,14 +169,14 @@ def test_what_another_brings_at_the_same_moment_is_there_once(two, monkeypatch):
 def test_it_gives_up_when_that_never_ends(two, monkeypatch):
     deliver(two, BODIES[1], "user/alice/INBOX")
     rows = two.open_mailbox(two.entry(INBOX)).rows
-    carrier = Carrier(two.partitions["primary"], two.partitions["second"])
+    carrier = FileCopier(two.partitions["primary"], two.partitions["second"])
 
     def never(*arguments):
-        raise NotCarried
+        raise NotCopied
 
-    monkeypatch.setattr(Landing, "hold", never)
+    monkeypatch.setattr(BatchStore, "hold", never)
     with pytest.raises(StoreError) as refused:
-        carry_rows(carrier, [rows])
+        copy_rows(carrier, [rows])
     assert refused.value.problem is Problem.BUSY
 
 
@@ -185,7 +186,7 @@ def test_a_full_partition_takes_nothing_and_serves_on(two, monkeypatch):
     full = two.partitions["second"]
     monkeypatch.setattr(full, "_roomy_until", 0)
     monkeypatch.setattr(full.files, "volume", lambda: (1 << 30, 99 << 30))
-    assert partitions.is_full(full)
+    assert volumes.is_full(full)
     with pytest.raises(StoreError) as refused:
         copy(two, [2])
     assert refused.value.problem is Problem.DISK_FULL
@@ -195,14 +196,14 @@ def test_a_full_partition_takes_nothing_and_serves_on(two, monkeypatch):
         two.stage(two.entry(THERE))
     assert refused.value.problem is Problem.DISK_FULL
     with pytest.raises(StoreError) as refused:
-        moving.move_owner(two, "alice", "second")
+        partitionmove.move_owner(two, "alice", "second")
     assert refused.value.problem is Problem.DISK_FULL
-    assert partitions.roomiest(two).name == "primary"
+    assert volumes.roomiest(two).name == "primary"
     change_flags(two, two.entry(THERE), [1], FlagAction.ADD, Flags(Flag.SEEN))
     assert contents(two, THERE)[1][:2] == (BODIES[1], Flag.SEEN)
     assert remove(two, two.entry(THERE), [1]) == [1]
     monkeypatch.setattr(full.files, "volume", lambda: (1 << 30, 98 << 30))
-    assert not partitions.is_full(full)
+    assert not volumes.is_full(full)
 
 
 def test_inbox_is_renamed_to_where_new_mailboxes_go(two):
@@ -218,7 +219,7 @@ def test_inbox_is_renamed_to_where_new_mailboxes_go(two):
 def test_a_damaged_file_is_not_copied(two):
     deliver(two, BODIES[3], "user/alice/INBOX")
     row = two.open_mailbox(two.entry(INBOX)).rows[0]
-    path = two.partitions["primary"].files.locate(bytes(row["mid"]), int(row["serial"]))
+    path = two.partitions["primary"].files.locate(bytes(row["digest"]), int(row["serial"]))
     path.write_bytes(BODIES[3].replace(b"x", b"y"))
     with pytest.raises(StoreError) as refused:
         copy(two, [1])

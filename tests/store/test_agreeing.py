@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
-from store.check import check
+from store.check.wholecheck import check
 from store.store import Store
 from store.values import Flags
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 ARCHIVE = MailboxName("alice", "Archive")
 

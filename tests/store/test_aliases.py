@@ -6,18 +6,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
-from store import recount, users
+from mboxlist.engine.kv import transact
 from store.accounts.aliases import MOST
 from store.accounts.base import Account
 from store.accounts.builtin import User
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.rebuild import rebuild, salvage_users
-from store.rights import set_acl
+from store.mailboxes.authorization import set_acl
+from store.reconstruct import recount
+from store.reconstruct.wholestore import rebuild, salvage_users
 from store.store import Store
+from store.users import lifecycle
 from store.values import Secret
-from tests.support.stores import HASH, PASSWORD, SMALL, make_store, reopen_after_crash
+from tests.support.stores.stores import HASH, PASSWORD, SMALL, make_store, reopen_after_crash
 
 INFO, SALES = "info", "sales@elsewhere.example"
 
@@ -116,20 +117,20 @@ def test_there_is_a_limit(directory):
 
 def test_they_come_along_when_the_user_is_renamed(store, directory):
     directory.change("bob", aliases=["robert"])
-    refusal = refused(users.rename_user, store, "alice", "robert")
+    refusal = refused(lifecycle.rename_user, store, "alice", "robert")
     assert (refusal.problem, refusal.public) == (Problem.USER_EXISTS, "robert is an alias of bob")
-    users.rename_user(store, "alice", "anna")
+    lifecycle.rename_user(store, "alice", "anna")
     assert table(store) == [(INFO, "anna"), ("robert", "bob"), (SALES, "anna")]
     assert directory.look_up(SALES).user == "anna" and directory.find("anna").aliases == (INFO, SALES)
 
 
 def test_they_are_kept_until_a_removed_user_is_forgotten(store, directory):
-    users.remove_user(store, "alice")
+    lifecycle.remove_user(store, "alice")
     assert refused(directory.change, "bob", aliases=[INFO]).problem is Problem.USER_EXISTS
-    users.restore_user(store, "alice")
+    lifecycle.restore_user(store, "alice")
     assert directory.look_up(INFO).aliases == (INFO, SALES)
-    users.remove_user(store, "alice")
-    users.forget_user(store, "alice")
+    lifecycle.remove_user(store, "alice")
+    lifecycle.forget_user(store, "alice")
     assert table(store) == [] and directory.look_up(INFO) is None
     directory.change("bob", aliases=[INFO])
     assert directory.look_up(INFO).user == "bob"
@@ -246,7 +247,7 @@ def test_a_rebuild_brings_whole_rows_back(tmp_path):
     store = make_store(tmp_path / "store")
     store.directory.change("alice", aliases=[INFO], groups=["staff"])
     store.directory.change("bob", aliases=[SALES])
-    users.remove_user(store, "bob", now=1_000_000_000)
+    lifecycle.remove_user(store, "bob", now=1_000_000_000)
     before = [store.directory.user(user) for user in ("alice", "bob")]
     store.close()
     (tmp_path / "store" / "mboxlist").rename(tmp_path / "old")

@@ -7,20 +7,22 @@ import pytest
 from attrs import evolve
 from berkeleydb import db
 
-from mboxlist.kv import Deadlock
+from mboxlist.engine.kv import Deadlock
 from mboxlist.names import MailboxName
-from store import housekeeping, moving, partitions
-from store.arrivals import PIECE, arrival_key
-from store.check import check
-from store.deliver import Delivered, Duplicate, Locked, Target, commit
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered, Duplicate, Locked, Target, commit
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.housekeeping import Round
+from store.housekeeping import tasks
+from store.housekeeping.tasks import Round
+from store.mailboxes import partitionmove as moving
+from store.mailboxes.expunge import remove
 from store.net import offload
+from store.partition import volumes
+from store.partition.transactions import state_key
 from store.store import Store
-from store.txn import state_key
+from store.tables.duplicates import PIECE, arrival_key
 from store.values import InternalDate
-from tests.support.stores import SMALL, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 START = 1_900_000_000
@@ -56,14 +58,14 @@ def files(store):
 
 
 def rows(store):
-    return dict(store.partitions["primary"].arrivals._table.scan())
+    return dict(store.partitions["primary"].duplicates._table.scan())
 
 
 @pytest.fixture
 def clocked(store):
     """The store, whose arrivals have a clock of their own."""
     at = [START]
-    store.partitions["primary"].arrivals.clock = lambda: at[0]
+    store.partitions["primary"].duplicates.clock = lambda: at[0]
     store.later = lambda seconds: at.__setitem__(0, at[0] + seconds)
     return store
 
@@ -180,7 +182,7 @@ def test_it_is_known_after_a_crash_and_in_the_next_process(store):
 
 
 def test_two_partitions(store):
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     moving.move_owner(store, "bob", "second")
     assert send(store, ALICE, BOB) == ["new", "new"]
     assert send(store, ALICE, BOB) == ["again", "again"]
@@ -219,7 +221,7 @@ def test_a_locked_mailbox_is_named_before_any_key_is_locked(store):
     staged.sync()
     holder = partition.env.begin()
     partition.states.get_to_change(state_key(other.id), holder)
-    partition.arrivals.counts(arrival_key(staged.message_id, staged.sender, inbox.id), holder)
+    partition.duplicates.counts(arrival_key(staged.message_id, staged.sender, inbox.id), holder)
     try:
         with pytest.raises(Locked) as refused:
             commit(partition, staged, targets, InternalDate(0), seconds=0)
@@ -236,7 +238,7 @@ def test_a_locked_mailbox_is_named_before_any_key_is_locked(store):
 
 def clean(store):
     store.settings = evolve(store.settings, housekeeping_rate=0)
-    task, = [task for task in housekeeping.one_process(store) if task.name == "arrivals"]
+    task, = [task for task in tasks.one_process(store) if task.name == "arrivals"]
     assert task.limited
     round = Round(task, store)
     while round.step() is not None:
@@ -245,7 +247,7 @@ def clean(store):
 
 
 def fill(store, count, until):
-    table = store.partitions["primary"].arrivals._table
+    table = store.partitions["primary"].duplicates._table
 
     def work(txn):
         for number in range(count):
@@ -273,16 +275,16 @@ def test_one_that_comes_again_meanwhile_stays(clocked):
     assert send(clocked, ALICE) == ["new"]
     clocked.later(200)
     key, = rows(clocked)
-    assert partition.arrivals.over(b"") == [key]
+    assert partition.duplicates.over(b"") == [key]
     assert send(clocked, ALICE) == ["new"]
-    assert partition.transact(lambda txn: partition.arrivals.forget([key, b"\xff" * 16], txn.handle)) == 0
+    assert partition.transact(lambda txn: partition.duplicates.forget([key, b"\xff" * 16], txn.handle)) == 0
     assert list(rows(clocked)) == [key]
 
 
 def test_the_rate_is_kept_to(clocked):
     fill(clocked, PIECE, START - 1)
     clocked.settings = evolve(clocked.settings, housekeeping_rate=PIECE)
-    task, = [task for task in housekeeping.one_process(clocked) if task.name == "arrivals"]
+    task, = [task for task in tasks.one_process(clocked) if task.name == "arrivals"]
     assert 0.5 < Round(task, clocked).step() <= 1
 
 
@@ -293,10 +295,10 @@ def test_who_looks_makes_others_wait(store):
     key, impatient = bytes(16), partition.env._env.txn_begin(None, db.DB_TXN_NOWAIT)
 
     def work(txn):
-        assert not partition.arrivals.counts(key, txn.handle)
+        assert not partition.duplicates.counts(key, txn.handle)
         try:
             with pytest.raises(Deadlock):
-                partition.arrivals.counts(key, impatient)
+                partition.duplicates.counts(key, impatient)
         finally:
             impatient.abort()
 
@@ -320,8 +322,8 @@ def test_of_those_who_bring_it_at_the_same_moment_one_does(tmp_path):
     make_store(tmp_path / "store", users).close()
     together, pipes = _context.Barrier(3), [_context.Pipe() for _ in range(3)]
     names = [f"user/{user}/INBOX" for user in users]
-    orders = [names, names[::-1], [*names[1:], names[0]]]
-    processes = [_context.Process(target=post, args=(tmp_path / "store", together, pipes[at][1], orders[at]),
+    worker_config = [names, names[::-1], [*names[1:], names[0]]]
+    processes = [_context.Process(target=post, args=(tmp_path / "store", together, pipes[at][1], worker_config[at]),
                                   daemon=True) for at in range(3)]
     try:
         for process in processes:
@@ -334,7 +336,7 @@ def test_of_those_who_bring_it_at_the_same_moment_one_does(tmp_path):
             process.kill()
     for number in range(MANY):
         for name in names:
-            told = sorted(done[number][order.index(name)] for done, order in zip(found, orders, strict=True))
+            told = sorted(done[number][order.index(name)] for done, order in zip(found, worker_config, strict=True))
             assert told == ["again", "again", "new"]
     store = Store(tmp_path / "store", SMALL)
     assert [count(store, name) for name in names] == [MANY] * 3

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store.bringing import Contents, Known, add, lacking, new_rows
-from store.check import check
+from store.check.wholecheck import check
+from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
-from store.filling import Filling, Nursery, Wanted
-from store.landing import one_by_one
+from store.migration.messageimport import Contents, Known, add, lacking, new_rows
+from store.migration.publish import Filling, Nursery, Wanted
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores import deliver, reopen_after_crash
+from tests.support.stores.stores import deliver, reopen_after_crash
 
 INBOX, FOLDER = MailboxName("alice", "INBOX"), MailboxName("alice", "Old/2019")
 FIRST, SECOND, THIRD = (b"Subject: %d\r\n\r\nthe text %d\r\n" % (n, n) for n in (1, 2, 3))
@@ -36,7 +36,7 @@ def octets(store: Store, name: MailboxName) -> dict[int, bytes]:
 def contents(store: Store, *messages: bytes, trace: int = 0) -> Contents:
     brought = Contents(store.partitions["primary"], one_by_one)
     for message in messages:
-        brought.land([message[:9], message[9:]], mid=digest(message[trace:]), trace=trace)
+        brought.land([message[:9], message[9:]], digest=digest(message[trace:]), trace=trace)
     brought.keep()
     return brought
 
@@ -147,7 +147,7 @@ def test_content_with_another_trace_header_stays_what_it_is(store: Store) -> Non
 def test_what_is_not_what_its_digest_says_is_refused(store: Store) -> None:
     brought = Contents(store.partitions["primary"], one_by_one)
     with pytest.raises(StoreError) as refused:
-        brought.land([FIRST], mid=digest(SECOND))
+        brought.land([FIRST], digest=digest(SECOND))
     assert refused.value.problem is Problem.CORRUPT
     brought.keep()
     _, _, had = new_rows(brought, [known(SECOND, 1)])

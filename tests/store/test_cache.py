@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import cache
-from store.cache import CachedMessage, PartSpan, render
-from store.mime import Scanner
+from store.message import cacherecord
+from store.message.cacherecord import CachedMessage, PartSpan, render
+from store.message.mime import Scanner
 
 MID = bytes(range(32))
 
@@ -192,7 +192,7 @@ def test_record():
     assert data[:36] == MID + (77).to_bytes(4, "little")        # what other records are checked against comes first
     again = CachedMessage.from_bytes(data)
     assert again == found
-    assert (again.mid, again.trace) == (MID, 77)
+    assert (again.digest, again.trace) == (MID, 77)
     assert again.parts == found.parts
 
 
@@ -206,8 +206,8 @@ def test_a_record_that_is_cut_short(octets):
 
 def test_a_record_of_another_version(monkeypatch):
     data = cached(b"").to_bytes()
-    monkeypatch.setattr(cache, "VERSION", cache.VERSION + 1)
-    with pytest.raises(ValueError, match=f"version {cache.VERSION - 1}"):
+    monkeypatch.setattr(cacherecord, "VERSION", cacherecord.VERSION + 1)
+    with pytest.raises(ValueError, match=f"version {cacherecord.VERSION - 1}"):
         CachedMessage.from_bytes(data)
 
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.cache import render
-from store.fields import header_fields
-from store.mime import Scanner
-from store.sections import section
+from store.message.cacherecord import render
+from store.message.fields import header_fields
+from store.message.mime import Scanner
+from store.message.sections import section
 
 # The message that RFC 3501 §6.4.5 draws as an example of part specifiers.
 PIECES = {
@@ -106,10 +106,10 @@ def test_the_trace_header_belongs_to_the_header_of_the_message_that_has_it(name)
     words = name.split(".") if name else []
     path = tuple(int(word) for word in words if word.isdigit())
     what = words[-1] if words and not words[-1].isdigit() else None
-    start, end = section(record, path, what, skip=0)
+    start, end = section(record, path, what, header_length=0)
     with_trace = TRACE + SECTIONS[""]
     assert with_trace[start:end] == (TRACE if name in ("", "HEADER") else b"") + SECTIONS[name]
-    start, end = section(record, path, what, skip=len(TRACE))
+    start, end = section(record, path, what, header_length=len(TRACE))
     assert SECTIONS[""][start:end] == SECTIONS[name]
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store.copying import copy_messages
 from store.errors import Problem, StoreError
-from store.expunge import expunge, remove
-from store.flags import MAX_KEYWORDS, change_flags
-from store.removal import purge_mailboxes
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.deletion import purge_mailboxes
+from store.mailboxes.expunge import expunge, remove
+from store.mailboxes.flagchanges import MAX_KEYWORDS, change_flags
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import deliver, let_go
+from tests.support.stores.stores import deliver, let_go
 
 ONE, TWO = b"Subject: 1\r\n\r\none\r\n", b"Subject: 2\r\n\r\ntwo two\r\n"
 
@@ -88,10 +88,10 @@ def test_flags_dates_and_keywords_are_copied(store, boxes):
     change_flags(store, inbox, [2], FlagAction.ADD, Flags(Flag.FLAGGED | Flag.DELETED, ("b", "c")))
     copy_messages(store, inbox, archive, [2])       # the target has other bits for these keywords
     copy_messages(store, inbox, archive, [1])
-    picture = store.open_mailbox(archive)
-    assert [Flag(flags) for flags in picture.rows["flags"].tolist()] == [Flag.FLAGGED | Flag.DELETED, Flag.SEEN]
-    assert [set(picture.keyword_names(bits)) for bits in picture.rows["keywords"].tolist()] == [{"b", "c"}, {"a", "b"}]
-    assert picture.rows["received"].tolist() == store.open_mailbox(inbox).rows["received"][[1, 0]].tolist()
+    view = store.open_mailbox(archive)
+    assert [Flag(flags) for flags in view.rows["flags"].tolist()] == [Flag.FLAGGED | Flag.DELETED, Flag.SEEN]
+    assert [set(view.keyword_names(bits)) for bits in view.rows["keywords"].tolist()] == [{"b", "c"}, {"a", "b"}]
+    assert view.rows["received"].tolist() == store.open_mailbox(inbox).rows["received"][[1, 0]].tolist()
 
 
 def test_changing_flags_keeps_the_counts_and_names_what_is_gone(store, boxes):
@@ -124,8 +124,8 @@ def test_keywords_are_the_same_in_any_case_and_bounded(store, boxes):
     words = tuple(f"word{number}" for number in range(MAX_KEYWORDS))
     change_flags(store, inbox, [1], FlagAction.ADD, Flags(keywords=words))
     change_flags(store, inbox, [2], FlagAction.ADD, Flags(keywords=("WORD63",)))
-    picture = store.open_mailbox(inbox)
-    assert picture.keyword_names(int(picture.rows["keywords"][1])) == ("word63",)
+    view = store.open_mailbox(inbox)
+    assert view.keyword_names(int(view.rows["keywords"][1])) == ("word63",)
     refused(Problem.LIMIT, change_flags, store, inbox, [1], FlagAction.ADD, Flags(keywords=("one more",)))
     change_flags(store, inbox, [1], FlagAction.REMOVE, Flags(keywords=("unknown", "Word0")))
     assert "word0" not in store.open_mailbox(inbox).keyword_names(

@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import check as checking
-from store import idxfile, partitions, portable, presence
-from store.check import check
-from store.expunge import remove
-from store.index import chunk_key, encode
-from store.readers import OWN
-from store.txn import state_key
-from store.userarea import mark_behind
-from tests.support.stores import deliver, let_go, make_store
+from store.check import wholecheck as checking
+from store.check.wholecheck import check
+from store.mailboxes.expunge import remove
+from store.partition import processes, volumes
+from store.partition.transactions import state_key
+from store.tables.index import chunk_key, encode
+from store.tables.readerflags import OWN
+from store.userarea import idxfile, writing
+from store.userarea.paths import mark_behind
+from tests.support.stores.stores import deliver, let_go, make_store
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"
 OTHER = b"Subject: y\r\n\r\nhello\r\n"
@@ -38,7 +39,7 @@ def damaged(tmp_path):
     partition = store.partitions["primary"]
     partition.transact(lambda txn: txn.put_own(store.entry(MailboxName("alice", "INBOX")).id, 0, "bob", own_flags(1)))
     partition.files.settle()
-    portable.write_changed(store, hurry=True)
+    writing.write_changed(store, hurry=True)
     assert not partition.unwritten.changed
     assert check(store) == []
     yield store
@@ -83,9 +84,9 @@ def change_state(store, entry=None, **figures):
 
 def change_record(store, **figures):
     partition, _, rows = parts(store)
-    mid = bytes(rows["mid"][0])
-    record = evolve(partition.refs.find(mid), **figures)
-    write(store, lambda txn: partition.refs.write(mid, record, txn))
+    digest = bytes(rows["digest"][0])
+    record = evolve(partition.refs.find(digest), **figures)
+    write(store, lambda txn: partition.refs.write(digest, record, txn))
 
 
 def change_entry(store, **values):
@@ -102,12 +103,12 @@ def flip_a_bit(store):
 
 def forget_file(store):
     partition, _, rows = parts(store)
-    partition.files.remove(bytes(rows["mid"][0]), int(rows["serial"][0]))
+    partition.files.remove(bytes(rows["digest"][0]), int(rows["serial"][0]))
 
 
 def shorten_file(store):
     partition, _, rows = parts(store)
-    with open(partition.files.path(bytes(rows["mid"][0])), "r+b") as file:
+    with open(partition.files.path(bytes(rows["digest"][0])), "r+b") as file:
         file.truncate(5)
 
 
@@ -126,7 +127,7 @@ def exchange_cached(store):
 
 def forget_record(store):
     partition, _, rows = parts(store)
-    write(store, lambda txn: partition.refs.messages.delete(bytes(rows["mid"][0]), txn))
+    write(store, lambda txn: partition.refs.messages.delete(bytes(rows["digest"][0]), txn))
 
 
 def move_records(store):
@@ -173,7 +174,7 @@ def leave_over(store):
 
 def copy_of(store, name="INBOX"):
     partition = store.partitions["primary"]
-    return portable.right_place(partition, store.entry(MailboxName("alice", name)), 0)
+    return writing.right_place(partition, store.entry(MailboxName("alice", name)), 0)
 
 
 def change_copy(store, **head):
@@ -194,9 +195,9 @@ def spoil_copy(store):
         file.write(b"????")
 
 
-def purge_list(store, released, mid):
+def purge_list(store, released, digest):
     table = store.partitions["primary"].refs._purge
-    write(store, lambda txn: table.put(released.to_bytes(4, "big") + mid, b"", txn))
+    write(store, lambda txn: table.put(released.to_bytes(4, "big") + digest, b"", txn))
 
 
 def empty_purge_list(store):
@@ -247,7 +248,7 @@ DAMAGE = {
     "is not below UIDNEXT": (lambda store: change_rows(store, uid=5), INBOX),
     "is not what is known of its message": (lambda store: change_rows(store, serial=4242), INBOX),
     "UID 1 is not what is known": (lambda store: change_rows(store, size=9), INBOX),
-    "UID 1 is not": (lambda store: change_rows(store, skip=1, size=20), INBOX),
+    "UID 1 is not": (lambda store: change_rows(store, header_length=1, size=20), INBOX),
     "a keyword that has no name": (lambda store: change_rows(store, keywords=1), INBOX),
     "a flag that does not exist": (lambda store: change_rows(store, flags=0x4000), INBOX),
     "a MODSEQ is 0": (lambda store: change_rows(store, modseq=0), INBOX),
@@ -347,7 +348,7 @@ def test_damage_is_found(damaged, what):
 
 
 def test_a_mailbox_on_two_partitions(damaged):
-    partition = partitions.add(damaged, "second")
+    partition = volumes.add(damaged, "second")
     entry = damaged.entry(MailboxName("alice", "INBOX"))
     state = evolve(damaged.status(entry), messages=0, octets=0, unseen=0, logged=0)
     partition.transact(lambda txn: txn.set_state(entry.id, None, state))
@@ -372,8 +373,8 @@ def test_a_copy_that_is_behind_counts_only_when_nobody_else_writes(damaged, monk
     mark_behind(damaged.partitions["primary"].folder)       # as after a crash
     assert check(damaged) == []
     (damaged.partitions["primary"].folder / "index" / "behind").unlink()
-    others = presence.look(damaged.root / "run")[0] * 2
-    monkeypatch.setattr(checking.copies, "look_inside", lambda folder: (others, []))
+    others = processes.look(damaged.root / "run")[0] * 2
+    monkeypatch.setattr(checking.userareachecks, "look_inside", lambda folder: (others, []))
     assert check(damaged) == []
     change_copy(damaged, highestmodseq=60)
     assert [finding.what for finding in check(damaged)] == ["it is ahead of its mailbox"]
@@ -386,29 +387,29 @@ def test_what_is_to_be_written_does_not_count(damaged):
 
 def test_what_a_first_look_half_sees_is_looked_at_again(damaged, monkeypatch):
     """A message arrives after its mailbox was read, and before the messages are."""
-    look, arrived = checking.messages.look, []
+    look, arrived = checking.filecheck.look, []
 
     def late(store, *rest):
         if not arrived:
             arrived.append(deliver(damaged, BODY, INBOX))
             rest[1].records.clear()                     # so that the first look finds something
-            rest = (rest[0], checking.messages.Messages.of(rest[0], None), *rest[2:])
+            rest = (rest[0], checking.filecheck.Messages.of(rest[0], None), *rest[2:])
         return look(store, *rest)
 
-    monkeypatch.setattr(checking.messages, "look", late)
+    monkeypatch.setattr(checking.filecheck, "look", late)
     assert check(damaged) == []
     assert arrived
 
 
 def test_what_only_the_second_look_finds_is_a_change_under_way(damaged, monkeypatch):
     """It sees the rest of the store at another moment than the first."""
-    look = checking.messages.look
+    look = checking.filecheck.look
 
     def other(store, partition, messages, txn, suspects):
         yield from look(store, partition, messages, txn, suspects)
         if txn is not None:
             yield checking.Finding("half seen", "elsewhere", "nothing")
 
-    monkeypatch.setattr(checking.messages, "look", other)
+    monkeypatch.setattr(checking.filecheck, "look", other)
     forget_cached(damaged)
     assert [finding.what for finding in check(damaged)] == ["it has no cache record"]

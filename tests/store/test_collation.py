@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.collation import casemap, collation_key
+from store.message.collation import casemap, collation_key
 
 
 @pytest.mark.parametrize(("text", "folded"), [

@@ -1,4 +1,4 @@
-"""Large mailboxes in memory: few arrays that are changed where nobody looks, and pictures that stay what they were."""
+"""Large mailboxes in memory: few arrays that are changed where nobody looks, and views that stay what they were."""
 
 import gc
 
@@ -8,14 +8,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
-from store import copies, pictures, txn
-from store.expunge import remove
-from store.flags import change_flags
-from store.index import CHUNK, ROW, chunk_key
-from store.rights import set_acl
+from store.mailboxes.authorization import set_acl
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
+from store.partition import recordbuffers, views
+from store.partition import transactions as txn
 from store.store import Store
+from store.tables.index import CHUNK, ROW, chunk_key
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 KINDS = ["arrive", "flag", "flag many", "remove", "remove the last", "other flag", "other arrive", "other remove"]
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 400), st.lists(st.integers(0, 3), max_size=3)),
@@ -24,9 +25,9 @@ STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 400), st.lists
 
 @pytest.fixture(autouse=True)
 def _every_mailbox_is_large(monkeypatch):
-    monkeypatch.setattr(copies, "LARGE", 1)
-    monkeypatch.setattr(pictures, "LARGE", 1)
-    monkeypatch.setattr(copies, "ROOM", 16)
+    monkeypatch.setattr(recordbuffers, "LARGE", 1)
+    monkeypatch.setattr(views, "LARGE", 1)
+    monkeypatch.setattr(recordbuffers, "ROOM", 16)
 
 
 @pytest.fixture(scope="module")
@@ -75,18 +76,18 @@ def test_a_picture_is_the_truth_and_stays_as_it_was(place, steps):
     if store.status(entry).messages < 150:
         arrive(store, "alice", 200)
     sessions = [store.open_mailbox(entry) for _ in range(4)]
-    held = [(picture, truth(store, entry)) for picture in sessions]
+    held = [(view, truth(store, entry)) for view in sessions]
     for what, number, lookers in steps:
         act(store, other, entry, what, number)
         for who in lookers:
-            sessions[who] = picture = store.refresh(sessions[who])
-            held.append((picture, truth(store, entry)))
-            assert picture.state.to_bytes() == store.status(entry).to_bytes()
+            sessions[who] = view = store.refresh(sessions[who])
+            held.append((view, truth(store, entry)))
+            assert view.state.to_bytes() == store.status(entry).to_bytes()
         if number % 7 == 0:
             sessions[number % 4] = store.open_mailbox(entry)
-    for picture, octets in held[:-len(held) // 2:-1]:
-        assert picture.rows.tobytes() == octets
-        assert picture.uids.tolist() == picture.rows["uid"].tolist()
+    for view, octets in held[:-len(held) // 2:-1]:
+        assert view.rows.tobytes() == octets
+        assert view.uids.tolist() == view.rows["uid"].tolist()
     del held
     for at in range(4):
         sessions[at] = store.refresh(sessions[at])
@@ -128,9 +129,9 @@ UIDS = st.sets(st.integers(1, 6 * CHUNK), max_size=60)
 def test_chunks_take_the_place_of_theirs(old, new, numbers, own):
     """In its own memory or another's; chunks may grow, shrink, come and go. What has no room is left as it was."""
     rows = records(old, 1)
-    first = copies.Copy.with_room(None, len(old))
-    assert first.fill(None, copies.Records(None, rows, np.ascontiguousarray(rows["uid"])), ())
-    target = first if own else copies.Copy.with_room(None, len(old) + len(new))
+    first = recordbuffers.Copy.with_room(None, len(old))
+    assert first.fill(None, recordbuffers.Records(None, rows, np.ascontiguousarray(rows["uid"])), ())
+    target = first if own else recordbuffers.Copy.with_room(None, len(old) + len(new))
     pieces = [(number, records({uid for uid in new if (uid - 1) // CHUNK == number}, 2)) for number in sorted(numbers)]
     expected = {uid: 1 for uid in old if (uid - 1) // CHUNK not in numbers}
     expected |= {uid: 2 for uid in new if (uid - 1) // CHUNK in numbers}
@@ -149,8 +150,8 @@ def big(store, user="alice", count=300):
     return entry
 
 
-def address(picture):
-    return picture.rows.__array_interface__["data"][0]
+def address(view):
+    return view.rows.__array_interface__["data"][0]
 
 
 def test_a_change_is_not_a_copy(store, monkeypatch):
@@ -173,7 +174,7 @@ def test_a_change_is_not_a_copy(store, monkeypatch):
 
 
 def test_who_changes_every_message_leaves_the_records_in_memory(store, monkeypatch):
-    """The next look reads nothing; old pictures stay as they are. A change of one chunk's messages is none of all."""
+    """The next look reads nothing; old views stay as they are. A change of one chunk's messages is none of all."""
     entry = big(store)
     old = store.open_mailbox(entry)
     octets, reads = old.rows.tobytes(), []
@@ -191,30 +192,30 @@ def test_who_changes_every_message_leaves_the_records_in_memory(store, monkeypat
 
 def test_what_must_be_read_for_long_is_not_read_at_once(store, monkeypatch):
     """A first look, and one after changes that nobody remembers; then others find it in memory."""
-    monkeypatch.setattr("store.pictures.MANY", 300)
+    monkeypatch.setattr("store.partition.views.MANY", 300)
     entry = big(store)
     assert store.open_at_once(entry) is None
-    picture = store.open_mailbox(entry)
+    view = store.open_mailbox(entry)
     assert store.open_at_once(entry).rows.tobytes() == truth(store, entry)
     change_flags(store, entry, [7], FlagAction.ADD, Flags(Flag.FLAGGED))
-    assert store.refresh_at_once(picture).rows.tobytes() == truth(store, entry)
+    assert store.refresh_at_once(view).rows.tobytes() == truth(store, entry)
     with monkeypatch.context() as patch:
         patch.setattr(txn, "MAX_TOLD", 1)
         change_flags(store, entry, [5, 200], FlagAction.ADD, Flags(Flag.FLAGGED))
-    assert store.refresh_at_once(picture) is None and store.open_at_once(entry) is None
-    assert store.refresh(picture).rows.tobytes() == store.refresh_at_once(picture).rows.tobytes() == truth(store, entry)
+    assert store.refresh_at_once(view) is None and store.open_at_once(entry) is None
+    assert store.refresh(view).rows.tobytes() == store.refresh_at_once(view).rows.tobytes() == truth(store, entry)
 
 
 def test_a_change_of_many_chunks_is_told_though_nobody_names_them(store, monkeypatch):
     entry = big(store)
-    picture = store.open_mailbox(entry)
+    view = store.open_mailbox(entry)
     monkeypatch.setattr(txn, "MAX_TOLD", 1)
     change_flags(store, entry, [5, 200], FlagAction.ADD, Flags(Flag.FLAGGED))
-    new = store.refresh(picture)
+    new = store.refresh(view)
     assert new.since is None or {0, 3} <= new.since.chunks
     assert new.row(5)["flags"] & new.row(200)["flags"] & Flag.FLAGGED
     change_flags(store, entry, [6], FlagAction.ADD, Flags(Flag.FLAGGED))
-    assert store.refresh(new).rows.tobytes() == store.refresh(picture).rows.tobytes() == truth(store, entry)
+    assert store.refresh(new).rows.tobytes() == store.refresh(view).rows.tobytes() == truth(store, entry)
 
 
 def test_an_arrival_goes_to_the_end_of_the_array_that_all_look_at(store):
@@ -230,21 +231,21 @@ def test_an_arrival_goes_to_the_end_of_the_array_that_all_look_at(store):
 
 def test_there_is_more_room_when_it_is_used_up(store):
     entry = big(store)
-    old = picture = store.open_mailbox(entry)
+    old = view = store.open_mailbox(entry)
     for _ in range(100):
         arrive(store, "alice", 1)
-        picture = store.refresh(picture)
-    assert address(picture) != address(old)
-    assert picture.rows.tobytes() == truth(store, entry)
+        view = store.refresh(view)
+    assert address(view) != address(old)
+    assert view.rows.tobytes() == truth(store, entry)
 
 
 def test_what_nobody_holds_is_kept_for_the_next_as_far_as_there_is_room(store, monkeypatch):
     entries = [big(store, user, 200) for user in ("alice", "bob")]
-    shelf = store.partition_of(entries[0]).pictures._shelf
+    shelf = store.partition_of(entries[0]).views._shelf
     where = address(store.open_mailbox(entries[0]))
     gc.collect()
     assert address(store.open_mailbox(entries[0])) == where
-    monkeypatch.setattr(copies, "FREE", 1000)
+    monkeypatch.setattr(recordbuffers, "FREE", 1000)
     shelf._look_at = 0
     store.open_mailbox(entries[1])
     change_flags(store, entries[1], [1], FlagAction.ADD, Flags(Flag.FLAGGED))
@@ -265,9 +266,9 @@ def test_what_another_process_changed_is_found_and_remembered(place):
     flags = FlagAction.REMOVE if one.row(uid)["flags"] & Flag.DRAFT else FlagAction.ADD
     change_flags(other, entry, [uid], flags, Flags(Flag.DRAFT))
     one, two = store.refresh(one), store.refresh(two)
-    for picture in (one, two):
-        assert picture.since.chunks == {(uid - 1) // CHUNK}
-        assert picture.rows.tobytes() == truth(store, entry)
+    for view in (one, two):
+        assert view.since.chunks == {(uid - 1) // CHUNK}
+        assert view.rows.tobytes() == truth(store, entry)
 
 
 def test_a_reader_has_arrays_of_its_own(store):

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from mboxlist.names import MailboxName
-from store.deliver import Delivered, Target, commit
+from store.delivery.commit import Delivered, Target, commit
 from store.errors import Problem, StoreError
 from store.net import offload
-from store.partition import Partition
+from store.partition.partition import Partition
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores import HASH, SMALL, deliver, reopen_after_crash
+from tests.support.stores.stores import HASH, SMALL, deliver, reopen_after_crash
 
 BODY = b"From: a@example.org\r\nSubject: x\r\n\r\nhello\r\n"
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from relay\r\n"
@@ -54,7 +54,7 @@ def test_one_file_for_all_recipients_and_deliveries(store):
     assert files(store)[0].read_bytes() == TRACE + BODY
     assert read(store, "alice") == read(store, "bob") == TRACE + BODY
     row = store.open_mailbox(inbox(store)).rows[0]
-    assert (int(row["size"]), int(row["skip"])) == (len(TRACE + BODY), 0)
+    assert (int(row["size"]), int(row["header_length"])) == (len(TRACE + BODY), 0)
 
 
 def test_the_same_message_brings_a_lost_file_back(store):
@@ -87,7 +87,7 @@ def test_an_appended_message_has_no_trace_header(store):
     assert len(files(store)) == 1
     assert read(store, "bob") == BODY
     row = store.open_mailbox(inbox(store, "bob")).rows[0]
-    assert (int(row["size"]), int(row["skip"])) == (len(BODY), len(TRACE))
+    assert (int(row["size"]), int(row["header_length"])) == (len(BODY), len(TRACE))
 
 
 def test_another_senders_address_is_not_shown(store):
@@ -258,7 +258,7 @@ def test_a_clean_stop_skips_nothing(store):
 def test_a_name_that_comes_during_the_sync_stays(store, monkeypatch):
     files = store.partitions["primary"].files
     deliver(store, BODY, "user/alice/INBOX")
-    monkeypatch.setattr("store.messagefiles.sync_file_system",
+    monkeypatch.setattr("store.partition.messagefiles.sync_file_system",
                         lambda folder: deliver(store, BODY + b"late", "user/alice/INBOX"))
     assert files.settle() == 1
     assert len(staged_files(store)) == 1            # the late one's second name may not be on disk yet
@@ -283,4 +283,4 @@ def test_a_committed_message_keeps_the_name_that_is_on_disk_whoever_lets_go_of_i
     assert path.exists()
     staged.files.settle()               # now the other name is on disk
     assert not path.exists()
-    assert staged.files.locate(staged.mid, staged.serial)
+    assert staged.files.locate(staged.digest, staged.serial)

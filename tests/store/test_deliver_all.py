@@ -5,11 +5,11 @@ import os
 import pytest
 
 from mboxlist.names import MailboxName
-from store.deliver import Target
+from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores import deliver, reopen_after_crash
+from tests.support.stores.stores import deliver, reopen_after_crash
 
 BODY = b"From: a@example.org\r\nSubject: %d\r\n\r\nhello\r\n"
 MANY = offload.FEW + 10
@@ -97,7 +97,7 @@ def test_what_is_secured_before_takes_no_file_and_no_memory(store):
 
 
 def test_a_disk_that_is_full_leaves_nothing(store, monkeypatch):
-    from store.staged import Staged
+    from store.partition.staged import Staged
     real, left = Staged.sync, [2]
 
     def sync(staged):
@@ -114,8 +114,8 @@ def test_a_disk_that_is_full_leaves_nothing(store, monkeypatch):
 
 
 def test_they_outlive_a_crash_as_soon_as_they_are_acknowledged(tmp_path):
-    from store.check import check
-    from tests.support.stores import make_store
+    from store.check.wholecheck import check
+    from tests.support.stores.stores import make_store
     store = make_store(tmp_path / "store")
     bodies = [BODY % number for number in range(3)]
     deliver_all(store, bodies)

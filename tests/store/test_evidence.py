@@ -5,11 +5,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from store import evidence
-from store.evidence import Possible, solve
-from store.index import ROW, encode
-from store.records import sound
-from store.refs import mark
+from store.partition.records import sound
+from store.reconstruct import salvage
+from store.reconstruct.salvage import Possible, solve
+from store.tables.index import ROW, encode
+from store.tables.references import mark
 
 MASK = (1 << 64) - 1
 RANGES = [(1, 1, 65), (7, 129, 193), (1 << 31, 1, 10), (9, 5, 5)]
@@ -48,7 +48,7 @@ def test_what_records_themselves_claim_comes_first():
 def test_the_search_for_two_has_an_end():
     """However many messages lack two: what is past the limit stays open; one that lacks one is found all the same."""
     possible = Possible.of(RANGES)
-    assert possible.left == evidence.PAIRS
+    assert possible.left == salvage.PAIRS
     possible.left = 3 * len(EVERY)
     found = [solve(2, total(*EVERY[n:n + 2]), set(), possible) for n in range(5)]
     assert [each is not None for each in found] == [True] * 3 + [False] * 2

@@ -3,30 +3,31 @@
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import hosting, partitions
 from store.accounts.builtin import BuiltinDirectory
-from store.agreeing import hold, moves_no_more
-from store.check import check
-from store.copying import copy_messages
-from store.deliver import Target
+from store.check.wholecheck import check
+from store.delivery.commit import Target
 from store.errors import Problem, StoreError
-from store.exchange import leaving
-from store.exchange.departure import Departure
-from store.exchange.leaving import send
-from store.expunge import remove
-from store.flags import change_flags
-from store.moving import move_owner
+from store.mailboxes.authorization import annotate, set_acl
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
+from store.mailboxes.partitionmove import move_owner
 from store.net import offload
-from store.removal import deleted_messages, undelete_mailbox, undelete_messages
-from store.rights import annotate, set_acl
+from store.partition import volumes
+from store.recovery.reconciliation import hold, moves_no_more
 from store.store import Store
-from store.uidls import bring
-from store.users import forget_user
+from store.tables.uidls import bring
+from store.usermove import sourceside
+from store.usermove.sendmailboxes import Departure
+from store.usermove.sourceside import send
+from store.users import hosting
+from store.users.lifecycle import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate
-from tests.support.exchange import ONE, TWO, Line
-from tests.support.stores import deliver
+from tests.support.stores.movepair import ONE, TWO, Line
+from tests.support.stores.stores import deliver
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -151,7 +152,7 @@ def test_octets_stay_whatever_trace_header_the_content_has_there(ends, here, the
 
 def test_from_several_partitions_to_one(ends):
     one, two = ends
-    partitions.add(one, "second")
+    volumes.add(one, "second")
     deliver(one, BODIES[3], "user/alice/INBOX", trace=TRACE)
     move_owner(one, "bob", "second")
     transact(one.mailboxes.env, lambda txn: one.directory.place("alice", "second", txn))
@@ -228,7 +229,7 @@ def test_nobody_writes_at_the_end_and_everybody_may_read(ends, monkeypatch):
     one, two = ends
     deliver(one, BODIES[1], "user/alice/INBOX")
     describe, said = Departure._describe, []
-    monkeypatch.setattr("store.across.PATIENCE", 0)
+    monkeypatch.setattr("store.mailboxes.crosspartition.PATIENCE", 0)
 
     def write(self, snapshot):
         describe(self, snapshot)
@@ -272,15 +273,15 @@ def test_mail_on_its_way_to_who_has_gone_must_come_again(ends, held):
 
 def test_a_move_is_not_begun_while_another_is_not_finished(ends, monkeypatch):
     one, two = ends
-    monkeypatch.setattr(leaving, "clear", lambda store, move: (_ for _ in ()).throw(StoreError(Problem.DISK_FULL)))
-    monkeypatch.setattr(leaving, "TRIES", 0)
+    monkeypatch.setattr(sourceside, "clear", lambda store, move: (_ for _ in ()).throw(StoreError(Problem.DISK_FULL)))
+    monkeypatch.setattr(sourceside, "TRIES", 0)
     with pytest.raises(StoreError, match="do it again"):
         move("alice", one, two)
     monkeypatch.undo()
     with pytest.raises(StoreError) as refused:          # it has been told nothing of what the first one still has
         move("alice", two, one)
     assert refused.value.problem is Problem.BUSY
-    assert [each.user for each in leaving.unfinished(one)] == ["alice"]
+    assert [each.user for each in sourceside.unfinished(one)] == ["alice"]
     move("alice", one, two)
     move("alice", two, one)
     assert one.is_here(one.directory.find("alice"))
@@ -289,7 +290,7 @@ def test_a_move_is_not_begun_while_another_is_not_finished(ends, monkeypatch):
 def test_a_directory_that_cannot_be_told(ends, monkeypatch):
     """Nobody moves if that is known before; if not, the user is nowhere else until it can."""
     one, two = ends
-    monkeypatch.setattr(leaving, "TRIES", 0)
+    monkeypatch.setattr(sourceside, "TRIES", 0)
 
     def refuse(*arguments):
         raise StoreError(Problem.UNAVAILABLE, "The directory is closed")
@@ -344,7 +345,7 @@ def test_a_message_that_cannot_be_read_keeps_its_user_where_it_is(ends):
     one, two = ends
     deliver(one, BODIES[3], "user/alice/INBOX")
     row = one.open_mailbox(one.entry(name())).rows[0]
-    path = one.partitions["primary"].files.locate(bytes(row["mid"]), int(row["serial"]))
+    path = one.partitions["primary"].files.locate(bytes(row["digest"]), int(row["serial"]))
     good = path.read_bytes()
     path.write_bytes(good[:-1] + b"y")
     with pytest.raises(StoreError) as refused:

@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 from attrs import define, field
 
-from mboxlist.kv import Env
+from mboxlist.engine.kv import Env
 from mboxlist.names import MailboxName
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.exchange import arriving, leaving
-from store.exchange.frames import Wire
-from store.exchange.leaving import send
-from store.expunge import remove
-from store.flags import change_flags
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
 from store.store import Store
+from store.usermove import sourceside, targetside
+from store.usermove.messageformat import Wire
+from store.usermove.sourceside import send
 from store.values import Flag, FlagAction, Flags
 from tests.store.test_exchange import everything
-from tests.support.exchange import ONE, TWO, Killed, Line, make_two, two_back_ends
-from tests.support.stores import deliver, reopen_after_crash
+from tests.support.stores.movepair import ONE, TWO, Killed, Line, make_two, two_back_ends
+from tests.support.stores.stores import deliver, reopen_after_crash
 
 INBOX = MailboxName("alice", "INBOX")
 
@@ -92,7 +92,7 @@ def watched(death: Death, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(Env, "begin", begun)
         patch.setattr(Env, "flush", flushed)
-        patch.setattr(leaving, "TRIES", 0)
+        patch.setattr(sourceside, "TRIES", 0)
         yield
 
 
@@ -192,11 +192,11 @@ def test_when_the_other_one_has_lost_the_copy_ours_stays(tmp_path, monkeypatch):
         fill(one)
         wanted = everything(one)
         line = Line(two, ONE)
-        monkeypatch.setattr(leaving, "finish", lambda *arguments: None)
+        monkeypatch.setattr(sourceside, "finish", lambda *arguments: None)
         send(one, "alice", TWO, line.connect)
         line.ended()                            # or the other one may still be at it
         monkeypatch.undo()
-        arriving.drop(two, "alice", one.mailboxes.moves.find("alice").id, ONE)
+        targetside.drop(two, "alice", one.mailboxes.moves.find("alice").id, ONE)
         with pytest.raises(StoreError) as refused:
             send(one, "alice", TWO, line.connect)
         line.ended()

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mboxlist.moves import Move, Phase
-from store.check import check
+from mboxlist.usermoves import Move, Phase
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.exchange import frames, proof
-from store.exchange.arriving import Arrivals
-from store.exchange.frames import BadMessage, Ended, Message, encode, receive
-from store.exchange.peer import refusal_of, said_of
-from store.exchange.proof import Identity, NotProved
-from store.exchange.serving import Session
-from tests.support.exchange import LIMIT, ONE, TWO, Plain, make_back_end
+from store.usermove import messageformat, proof
+from store.usermove.messageformat import BadMessage, Ended, Message, encode, receive
+from store.usermove.peer import refusal_of, said_of
+from store.usermove.proof import Identity, NotProved
+from store.usermove.responder import Session
+from store.usermove.targetside import Arrivals
+from tests.support.stores.movepair import LIMIT, ONE, TWO, Plain, make_back_end
 
 SECRET = b"a secret of more than 24 octets"
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)
@@ -54,7 +54,7 @@ def test_what_ends_too_early_is_no_message(data):
 
 
 @pytest.mark.parametrize("data", [
-    struct.pack(">II", frames.FIELDS + 1, 0), struct.pack(">II", 0, frames.OCTETS + 1), b"\xff" * 8,
+    struct.pack(">II", messageformat.FIELDS + 1, 0), struct.pack(">II", 0, messageformat.OCTETS + 1), b"\xff" * 8,
     struct.pack(">II", 0, 0), struct.pack(">II", 2, 0) + b"[]", struct.pack(">II", 4, 0) + b"\xff\xfe{}",
     struct.pack(">II", 100_000, 0) + b"[" * 100_000, struct.pack(">II", 4, 0) + b"null"])
 def test_what_is_no_message(data):
@@ -83,9 +83,9 @@ def test_any_field_is_what_is_asked_for_or_refused(fields):
 
 def test_a_message_has_limits():
     with pytest.raises(ValueError, match="too long"):
-        encode({}, bytes(frames.OCTETS + 1))
+        encode({}, bytes(messageformat.OCTETS + 1))
     with pytest.raises(ValueError, match="too long"):
-        encode({"a": "x" * frames.FIELDS})
+        encode({"a": "x" * messageformat.FIELDS})
 
 
 def test_a_refusal_comes_as_it_was_said():
@@ -235,7 +235,7 @@ ROWS = {"op": "rows", "mailbox": 7, "partition": "primary", "chunks": [0], "coun
 FIGURES = {name: 1 for name in ("uidnext", "highestmodseq", "changed", "recent", "messages", "unseen", "deleted",
                                 "octets", "log_since", "logged", "removed")} | {"quota_root": "alice"}
 ROW = b'{"password":"x","partition":"p","status":"active"}'
-FILE = {"op": "file", "mid": "0" * 64, "trace": 0, "octets": 3, "whole": False}
+FILE = {"op": "file", "digest": "0" * 64, "trace": 0, "octets": 3, "whole": False}
 
 
 @pytest.mark.parametrize("said", [
@@ -247,7 +247,8 @@ FILE = {"op": "file", "mid": "0" * 64, "trace": 0, "octets": 3, "whole": False}
     BEGIN + EXPECT + encode({**ROWS, "chunks": [1]}, (1).to_bytes(4, "little") + bytes(92)),
     BEGIN + EXPECT + encode({**ROWS, "counts": [-1]}, bytes(96)),
     BEGIN + EXPECT + encode({**ROWS, "chunks": [0] * 64, "counts": [1] * 64}, bytes(96 * 64)),
-    BEGIN + encode({**FILE, "mid": "00"}), BEGIN + encode({**FILE, "trace": 9}), BEGIN + encode({**FILE, "whole": 1}),
+    BEGIN + encode({**FILE, "digest": "00"}), BEGIN + encode({**FILE, "trace": 9}), BEGIN + encode({**FILE,
+                                                                                                    "whole": 1}),
     BEGIN + encode(FILE) + encode({"op": "data"}, b"1234"), BEGIN + encode(FILE) + encode({"op": "ready"}),
     BEGIN + encode({"op": "user", "roots": []}, b"[]"), BEGIN + encode({"op": "user", "roots": []}, b'{"partition":1}'),
     BEGIN + encode({"op": "user", "roots": [["bob", 1, 1, 0, 0]]}, ROW),
@@ -286,14 +287,15 @@ def test_a_file_that_is_not_what_its_digest_says_is_refused(there):
 
 
 def test_nobody_comes_twice_at_the_same_time(there):
-    arrivals = Arrivals(there)
-    with arrivals.alone("alice"), arrivals.alone("carol"):
-        with pytest.raises(StoreError) as refused, arrivals.alone("alice"):
+    duplicates = Arrivals(there)
+    with duplicates.alone("alice"), duplicates.alone("carol"):
+        with pytest.raises(StoreError) as refused, duplicates.alone("alice"):
             pass
     assert refused.value.problem is Problem.BUSY
 
 
-@given(st.dictionaries(st.sampled_from(["user", "move", "partition", "mailbox", "mailboxes", "octets", "trace", "mid"]),
+@given(st.dictionaries(st.sampled_from(["user", "move", "partition", "mailbox", "mailboxes", "octets", "trace",
+                                        "digest"]),
                        VALUES),
        st.sampled_from(["look", "begin", "expect", "ask", "compare", "file", "head", "rows", "expunged", "purged",
                         "user", "subscriptions", "mailbox", "vanished", "own", "uidls", "ready", "activate", "confirm",

@@ -7,7 +7,7 @@ from threading import Event, Thread
 import pytest
 
 from store.errors import Problem, StoreError
-from store.exclusive import exclusive, in_turn
+from store.filelock import exclusive, in_turn
 
 
 @pytest.mark.parametrize("folder", [False, True])

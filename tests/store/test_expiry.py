@@ -9,19 +9,19 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import partitions
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.expiry import rounds, work
 from store.expiry.decide import DAY
 from store.expiry.rounds import Rounds
 from store.expiry.rulebook import Rulebook, domain_file, partition_file, set_file, set_mailbox
 from store.expiry.work import Counter, Plan, expire
-from store.flags import change_flags
-from store.housekeeping import Round, Task
-from store.removal import undelete_messages
+from store.housekeeping.tasks import Round, Task
+from store.mailboxes.deletion import undelete_messages
+from store.mailboxes.flagchanges import change_flags
+from store.partition import volumes
 from store.values import Flag, FlagAction, Flags, InternalDate
-from tests.support.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
 
 NOW = int(time.time())
 SEEN = Flags(Flag.SEEN)
@@ -120,7 +120,7 @@ def test_filed_into_a_mailbox_that_is_made(store):
 
 def test_filed_onto_another_partition(tmp_path):
     store = make_store(tmp_path / "store")
-    partitions.add(store, "archive")
+    volumes.add(store, "archive")
     store.insert(MailboxName("alice", "Old"), "archive", None)
     fill(store, "user/alice/INBOX", ages=(40, 3))
     rules(store, "messagedays: 30\naction: fileinto:Old\n")
@@ -255,7 +255,7 @@ def test_a_number_of_messages_that_others_expunge_meanwhile(store, monkeypatch):
     """Of ten, five are to stay: no more go because others went at the same moment."""
     fill(store, "user/alice/INBOX", ages=range(20, 10, -1))
     rules(store, "messagecount: 5\n")
-    from store.expunge import remove
+    from store.mailboxes.expunge import remove
     between(store, monkeypatch, lambda: remove(store, entry(store), [8, 9, 10]))
     assert run(store).messages == 2 and uids(store) == [3, 4, 5, 6, 7]
 

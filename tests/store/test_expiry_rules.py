@@ -11,8 +11,8 @@ from store.expiry.decide import DAY, decide
 from store.expiry.rounds import Record, following, is_due
 from store.expiry.rulebook import built_in
 from store.expiry.rules import Action, Fault, How, Rule, parse
-from store.index import ROW
 from store.settings import Settings, schedule
+from store.tables.index import ROW
 from store.values import Flag
 
 NOW = 1_700_000_000

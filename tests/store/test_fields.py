@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmtp import trace
-from store.cache import CachedMessage, render
-from store.fields import LISTED, MOST, header_fields, listed, lister
-from store.mime import Scanner
+from store.message.cacherecord import CachedMessage, render
+from store.message.fields import LISTED, MOST, header_fields, listed, lister
+from store.message.mime import Scanner
 
 LINES = st.sampled_from([b"From: a", b"from : b", b"FROM\t:c", b"From", b"Fromage: d", b"Subject: e", b" folded",
                          b"\tFrom: f", b"To: From: g", b"X-To: h", b": i", b"no colon", b"From\0: j", b"Cc:", b"\r",

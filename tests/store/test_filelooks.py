@@ -6,11 +6,13 @@ import os
 import numpy as np
 import pytest
 
-from store import anew, filelooks, partition, refs
-from store.filelooks import read_through, sizes
 from store.findings import Finding
-from store.refs import in_order
-from tests.support.stores import deliver
+from store.partition import filelooks, partition
+from store.partition.filelooks import read_through, sizes
+from store.reconstruct import cacherebuild
+from store.tables import references
+from store.tables.references import in_order
+from tests.support.stores.stores import deliver
 
 TRACE = b"Return-Path: <sender@example.org>\r\n"
 
@@ -26,10 +28,10 @@ def mail(store, monkeypatch):
     for number in range(5):
         deliver(store, b"Subject: %d\r\n\r\n" % number + b"x" * 20 * number, "user/alice/INBOX", trace=TRACE)
     partition.files.settle()
-    known = anew.known(partition, [mid for mid, _ in partition.refs.all()])
+    known = cacherebuild.known(partition, [digest for digest, _ in partition.refs.all()])
     known = known[np.argsort(known["size"])]
     monkeypatch.setattr(filelooks, "PIECE", int(known["size"][3]))
-    return partition, known, lambda at: partition.files.path(bytes(known["mid"][at]))
+    return partition, known, lambda at: partition.files.path(bytes(known["digest"][at]))
 
 
 def content(path):
@@ -43,7 +45,7 @@ def write(path, octets):
 
 
 def looked_at(partition, known, **how):
-    found = list(anew.look_at(partition, known, **how))
+    found = list(cacherebuild.look_at(partition, known, **how))
     assert all(isinstance(item, Finding) for item in found)
     return sorted((item.where.removeprefix("message "), next(text for text in TOLD if item.what.startswith(text)))
                   for item in found)
@@ -51,10 +53,10 @@ def looked_at(partition, known, **how):
 
 def test_files_as_they_should_be(mail):
     partition, known, path = mail
-    assert sizes(partition.files, known["mid"]).tolist() == known["size"].tolist() == [
+    assert sizes(partition.files, known["digest"]).tolist() == known["size"].tolist() == [
         os.stat(path(at)).st_size for at in range(5)]
     assert read_through(partition.files, known).tolist() == [True] * 5
-    assert len(sizes(partition.files, known["mid"][:0])) == len(read_through(partition.files, known[:0])) == 0
+    assert len(sizes(partition.files, known["digest"][:0])) == len(read_through(partition.files, known[:0])) == 0
     assert looked_at(partition, known) == looked_at(partition, known, deep=True) == []
 
 
@@ -74,9 +76,9 @@ def test_files_that_were_harmed(mail, at, harm, told):
     partition, known, path = mail
     octets = content(path(at))
     write(path(at), harm(octets))
-    assert sizes(partition.files, known["mid"])[at] == len(harm(octets))
+    assert sizes(partition.files, known["digest"])[at] == len(harm(octets))
     assert read_through(partition.files, known).tolist() == [other != at for other in range(5)]
-    expected = [(known["mid"][at].tobytes().hex(), told)]
+    expected = [(known["digest"][at].tobytes().hex(), told)]
     assert looked_at(partition, known, deep=True) == expected
     assert looked_at(partition, known) == (expected if told == "its file has" else [])
     write(path(at), octets)
@@ -96,12 +98,12 @@ def test_files_that_are_not_where_they_should_be(mail):
     os.unlink(path(1))
     os.unlink(path(2))
     os.mkdir(path(2))
-    assert sizes(partition.files, known["mid"]).tolist()[:2] == [-1, -1]
+    assert sizes(partition.files, known["digest"]).tolist()[:2] == [-1, -1]
     assert read_through(partition.files, known).tolist() == [False] * 3 + [True] * 2
     for deep in (False, True):
         found = dict(looked_at(partition, known, deep=deep))
-        assert found.keys() == {known["mid"][at].tobytes().hex() for at in (1, 2)}
-        assert found[known["mid"][1].tobytes().hex()] == "its file is missing"
+        assert found.keys() == {known["digest"][at].tobytes().hex() for at in (1, 2)}
+        assert found[known["digest"][1].tobytes().hex()] == "its file is missing"
     os.rmdir(path(2))
     for at in range(3):
         write(path(at), kept[at])
@@ -113,9 +115,9 @@ def test_digests_are_put_in_order_octet_by_octet():
         drawn += [octets.ljust(32, b"\0"), octets.rjust(32, b"\0"), octets.ljust(32, b"\xff"), octets.ljust(32, b"a")]
     drawn += drawn[:50]
     for some in (drawn, drawn[:200], drawn[:200] + drawn[-50:]):        # with the same beginnings, without, and twice
-        rows = np.zeros(len(some), [("uid", "<u4"), ("mid", "V32")])
-        rows["mid"] = np.frombuffer(b"".join(some), "V32")
-        for digests in (rows["mid"], rows["mid"].copy()):
+        rows = np.zeros(len(some), [("uid", "<u4"), ("digest", "V32")])
+        rows["digest"] = np.frombuffer(b"".join(some), "V32")
+        for digests in (rows["digest"], rows["digest"].copy()):
             assert [some[at] for at in in_order(digests)] == sorted(some)
     assert in_order(np.empty(0, "V32")).tolist() == []
 
@@ -130,18 +132,18 @@ def test_the_length_is_the_one_that_messages_db_says(mail):
 @pytest.mark.parametrize("held", [1, 2, 4, 5, 6])
 def test_what_is_known_of_messages_is_the_same_however_much_is_held_at_a_time(mail, monkeypatch, held):
     place, known, _ = mail
-    mids = known["mid"].tolist()
-    monkeypatch.setattr(refs, "HELD", held)
+    digests = known["digest"].tolist()
+    monkeypatch.setattr(references, "HELD", held)
     monkeypatch.setattr(partition, "HELD", held)
     unknown = [bytes(32), b"\xff" * 32]
-    found = place.refs.figures(np.frombuffer(b"".join([unknown[0], *mids, unknown[1]]), "V32"))
+    found = place.refs.figures(np.frombuffer(b"".join([unknown[0], *digests, unknown[1]]), "V32"))
     assert found["serial"].tolist() == [0, *known["serial"].tolist(), 0]
     assert found["size"].tolist() == [0, *known["size"].tolist(), 0]
-    assert place.are_cached(known["serial"], known["mid"], known["trace"]).tolist() == [True] * 5
+    assert place.are_cached(known["serial"], known["digest"], known["trace"]).tolist() == [True] * 5
     others = known["serial"].copy()
     others[3] = 10_000
-    assert place.are_cached(others, known["mid"], known["trace"]).tolist() == [True] * 3 + [False, True]
-    assert place.are_cached(known["serial"], known["mid"][::-1], known["trace"]).tolist() == [False] * 2 + [True] + [
+    assert place.are_cached(others, known["digest"], known["trace"]).tolist() == [True] * 3 + [False, True]
+    assert place.are_cached(known["serial"], known["digest"][::-1], known["trace"]).tolist() == [False] * 2 + [True] + [
         False] * 2
-    assert not len(place.are_cached(known["serial"][:0], known["mid"][:0], known["trace"][:0]))
-    assert not len(place.refs.figures(known["mid"][:0]))
+    assert not len(place.are_cached(known["serial"][:0], known["digest"][:0], known["trace"][:0]))
+    assert not len(place.refs.figures(known["digest"][:0]))

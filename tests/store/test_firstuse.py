@@ -6,8 +6,8 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import firstuse
 from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
 from store.settings import Settings, special_names
 from store.store import Store
 

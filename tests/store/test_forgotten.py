@@ -5,17 +5,17 @@ import time
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import forgotten, users
 from store.accounts.base import Status
 from store.accounts.passwords import hash_password
 from store.errors import Problem, StoreError
-from store.housekeeping import Round, one_process
-from store.removal import purge_mailboxes
-from store.rights import annotate
+from store.housekeeping.tasks import Round, one_process
+from store.mailboxes.authorization import annotate
+from store.mailboxes.deletion import purge_mailboxes
+from store.users import lifecycle, restorable
 from store.values import Secret
-from tests.support.stores import HASH, PASSWORD, deliver, reopen_after_crash
+from tests.support.stores.stores import HASH, PASSWORD, deliver, reopen_after_crash
 
 BODY = b"Subject: x\r\n\r\nx\r\n"
 
@@ -57,25 +57,25 @@ def look(store):
 def test_all_comes_back(store):
     furnish(store)
     before = look(store)
-    users.forget_user(store, "alice")
+    lifecycle.forget_user(store, "alice")
     assert store.names("alice") == [] and store.directory.find("alice") is None
     assert look(store)[3:5] == ([], {})
-    assert [record.user for record in forgotten.everyone(store)] == ["alice"]
-    could = forgotten.undelete_user(store, "alice", change=False)
+    assert [record.user for record in restorable.everyone(store)] == ["alice"]
+    could = restorable.undelete_user(store, "alice", change=False)
     assert (could.mailboxes, could.subscriptions, could.granted, could.problems) == (2, 2, 2, [])
     assert store.directory.find("alice") is None
-    assert forgotten.undelete_user(store, "alice") == could
+    assert restorable.undelete_user(store, "alice") == could
     assert look(store) == before
     assert store.directory.user("alice").account.status is Status.INACTIVE
-    assert forgotten.everyone(store) == []
+    assert restorable.everyone(store) == []
     assert [entry.name.path for _, entry in store.mailboxes.deleted.all()] == ["Old"]
 
 
 def test_one_who_is_only_removed(store):
     furnish(store)
     before = look(store)
-    users.remove_user(store, "alice")
-    back = forgotten.undelete_user(store, "alice")
+    lifecycle.remove_user(store, "alice")
+    back = restorable.undelete_user(store, "alice")
     assert (back.mailboxes, back.problems) == (2, []) and look(store) == before
 
 
@@ -83,35 +83,35 @@ def test_who_cannot_come_back(store):
     furnish(store)
     for user, problem in (("bob", Problem.USER_EXISTS), ("nobody", Problem.NO_USER)):
         with pytest.raises(StoreError) as refused:
-            forgotten.undelete_user(store, user)
+            restorable.undelete_user(store, user)
         assert refused.value.problem is problem
-    users.forget_user(store, "alice")
+    lifecycle.forget_user(store, "alice")
     store.directory.add("alice", hash_password(Secret(b"another")))         # somebody else
     with pytest.raises(StoreError) as refused:
-        forgotten.undelete_user(store, "alice")
+        restorable.undelete_user(store, "alice")
     assert refused.value.problem is Problem.USER_EXISTS
 
 
 def test_an_alias_that_is_taken_stays_taken(store):
     furnish(store)
-    users.forget_user(store, "alice")
+    lifecycle.forget_user(store, "alice")
     store.directory.change("bob", aliases=["ally"])
-    forgotten.undelete_user(store, "alice")
+    restorable.undelete_user(store, "alice")
     assert store.directory.look_up("ally").user == "bob" and store.directory.find("alice").aliases == ()
 
 
 def test_until_the_delay_has_passed(store):
     furnish(store)
-    users.forget_user(store, "alice")
+    lifecycle.forget_user(store, "alice")
     later = time.time() + store.settings.purge_delay + 5
-    assert forgotten.due(store) == [] and forgotten.due(store, later) == ["alice"]
+    assert restorable.due(store) == [] and restorable.due(store, later) == ["alice"]
     purge_mailboxes(store, later)
-    back = forgotten.undelete_user(store, "alice", change=False)
+    back = restorable.undelete_user(store, "alice", change=False)
     assert back.mailboxes == 0 and "purged" in back.problems[0]
     task = next(task for task in one_process(store) if task.name == "forgotten")
-    forgotten.transact(store.mailboxes.env, lambda txn: forgotten._write(
-        store, evolve(forgotten.find(store, "alice"), when=5), txn))
-    assert Round(task, store).step() is None and forgotten.everyone(store) == []
+    restorable.transact(store.mailboxes.env, lambda txn: restorable._write(
+        store, evolve(restorable.find(store, "alice"), when=5), txn))
+    assert Round(task, store).step() is None and restorable.everyone(store) == []
 
 
 class Cut(Exception):
@@ -124,12 +124,12 @@ STEPS = ["_put_back", "_limit", "undelete_mailbox", "_have_again", "restore_user
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("crash", [False, True])
 def test_cut_off_and_done_again(tmp_path, monkeypatch, step, crash):
-    from tests.support.stores import make_store
+    from tests.support.stores.stores import make_store
     store = make_store(tmp_path / "store")
     furnish(store)
     before = look(store)
-    users.forget_user(store, "alice")
-    real, calls = getattr(forgotten, step), []
+    lifecycle.forget_user(store, "alice")
+    real, calls = getattr(restorable, step), []
 
     def cut(*words, **options):
         calls.append(words)
@@ -137,14 +137,14 @@ def test_cut_off_and_done_again(tmp_path, monkeypatch, step, crash):
             raise Cut
         return real(*words, **options)
 
-    monkeypatch.setattr(forgotten, step, cut)
+    monkeypatch.setattr(restorable, step, cut)
     with pytest.raises(Cut):
-        forgotten.undelete_user(store, "alice")
-    monkeypatch.setattr(forgotten, step, real)
+        restorable.undelete_user(store, "alice")
+    monkeypatch.setattr(restorable, step, real)
     if crash:
         store = reopen_after_crash(store)
     if step != "drop":
-        forgotten.undelete_user(store, "alice")
+        restorable.undelete_user(store, "alice")
     assert look(store) == before
     assert store.directory.add("carol", HASH) and PASSWORD
     store.close()
@@ -154,11 +154,11 @@ def test_a_removal_that_was_cut_off(store, monkeypatch):
     """Half of it is gone: all comes back; and done again, it forgets what was kept when it began."""
     furnish(store)
     before = look(store)
-    monkeypatch.setattr(users, "rename_identifier", lambda *words: (_ for _ in ()).throw(Cut))
+    monkeypatch.setattr(lifecycle, "rename_identifier", lambda *words: (_ for _ in ()).throw(Cut))
     with pytest.raises(Cut):
-        users.forget_user(store, "alice")
+        lifecycle.forget_user(store, "alice")
     monkeypatch.undo()
     assert store.names("alice") == [] and store.directory.find("alice").status is Status.REMOVED
-    users.forget_user(store, "alice")
-    forgotten.undelete_user(store, "alice")
+    lifecycle.forget_user(store, "alice")
+    restorable.undelete_user(store, "alice")
     assert look(store) == before

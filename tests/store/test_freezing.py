@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.gate import Gate, HeldStill, ShutAlready
+from mboxlist.engine.freezegate import Quiesced, ShutAlready, WriteFreeze
 from mboxlist.names import MailboxName
-from store import freezing
-from store.check import check
-from store.errors import Problem, StandsStill, StoreError
-from store.freezing import frozen
+from store.check.wholecheck import check
+from store.errors import Problem, StoreError, WritesFrozen
+from store.snapshots import writefreeze
+from store.snapshots.writefreeze import frozen
 from store.store import Store
-from tests.support.stores import SMALL, deliver
+from tests.support.stores.stores import SMALL, deliver
 
 ALICE = "user/alice/INBOX"
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,8 +56,8 @@ def test_nothing_is_written_while_it_is_held_still(store):
 
 def test_the_databases_are_whole_without_their_logs(store, tmp_path):
     """Everything is in the pages: they need no recovery."""
-    from mboxlist.btree import salvage
-    from mboxlist.hotcopy import faults
+    from mboxlist.engine.btree import salvage
+    from mboxlist.engine.hotcopy import faults
     for number in range(30):
         deliver(store, b"Subject: %d\r\n\r\nx\r\n" % number, ALICE)
     folder = store.partitions["primary"].folder / "index"
@@ -81,7 +81,7 @@ def test_messages_that_were_committed_have_their_names(store):
 
 def test_one_who_waits_goes_on_when_who_held_it_dies(store):
     code = ("import sys, time\nfrom pathlib import Path\nfrom store.store import Store\n"
-            "from store.freezing import frozen\nfrom tests.support.stores import SMALL\n"
+            "from store.snapshots.writefreeze import frozen\nfrom tests.support.stores.stores import SMALL\n"
             "store = Store(Path(sys.argv[1]), SMALL)\n"
             "with frozen(store, 3600):\n    print('held', flush=True)\n    sys.stdin.read()\n")
     child = subprocess.Popen([sys.executable, "-c", code, str(store.root)], stdin=subprocess.PIPE,
@@ -93,7 +93,7 @@ def test_one_who_waits_goes_on_when_who_held_it_dies(store):
     done = threading.Event()
     thread = threading.Thread(target=lambda: (deliver(store, BODY, ALICE), done.set()))
     thread.start()
-    assert store.gate.shut
+    assert store.write_freeze.shut
     assert not done.is_set()
     os.kill(child.pid, signal.SIGKILL)
     child.wait()
@@ -106,20 +106,20 @@ def test_one_who_waits_goes_on_when_who_held_it_dies(store):
 
 
 def test_what_takes_too_long_is_not_waited_for(store, monkeypatch):
-    monkeypatch.setattr(freezing, "PATIENCE", 0.01)
+    monkeypatch.setattr(writefreeze, "PATIENCE", 0.01)
     txn = store.mailboxes.env.begin()
     with pytest.raises(StoreError) as refused, frozen(store, 60):
         pass
     assert refused.value.problem is Problem.BUSY
     txn.abort()
-    assert not store.gate.shut
+    assert not store.write_freeze.shut
     deliver(store, BODY, ALICE)
 
 
 def test_who_holds_it_for_too_long_is_told(store):
     """The store has gone on by itself: what was copied meanwhile may be torn."""
     with pytest.raises(StoreError) as refused, frozen(store, 60):
-        store.gate._shared[:] = struct.pack("<d", time.time() - 1)      # the time is over
+        store.write_freeze._shared[:] = struct.pack("<d", time.time() - 1)      # the time is over
         deliver(store, BODY, ALICE)
     assert refused.value.problem is Problem.BUSY and "has gone on" in refused.value.public
 
@@ -127,11 +127,11 @@ def test_who_holds_it_for_too_long_is_told(store):
 def test_an_event_loop_does_not_wait(store):
     inbox = store.entry(MailboxName.parse(ALICE))
     deliver(store, BODY, ALICE)
-    store.gate.never_waits()
+    store.write_freeze.never_waits()
     with frozen(store, 60):
-        with pytest.raises(StandsStill):
+        with pytest.raises(WritesFrozen):
             store.claim_recent(inbox)
-        with pytest.raises(HeldStill):
+        with pytest.raises(Quiesced):
             store.subscribe("alice", "INBOX")
         assert store.open_mailbox(inbox).state.messages == 1
         thread = threading.Thread(target=store.claim_recent, args=(inbox,))
@@ -143,7 +143,7 @@ def test_an_event_loop_does_not_wait(store):
 
 
 def test_a_gate(tmp_path):
-    one, other = Gate(tmp_path / "gate"), Gate(tmp_path / "gate")
+    one, other = WriteFreeze(tmp_path / "gate"), WriteFreeze(tmp_path / "gate")
     assert not one.shut
     with one.keep_shut(60):
         assert other.shut

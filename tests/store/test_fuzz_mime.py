@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from store import text
-from store.cache import PartSpan
+from store.message import text
+from store.message.cacherecord import PartSpan
 from tests.store.fuzz.growth import PATTERNS, PLACES
 from tests.store.fuzz.mime import examine, message_of
 from tests.support.fuzz.choices import Choices

@@ -19,19 +19,19 @@ from attrs import frozen
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
-from store.check import check
-from store.copying import copy_messages
-from store.deliver import Target
+from store.check.wholecheck import check
+from store.delivery.commit import Target
 from store.errors import Problem, StoreError
-from store.expunge import expunge, purge
-from store.flags import change_flags
-from store.mailbox import Mailbox
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import expunge, purge
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.partition import Partition
+from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
 from store.store import Store
-from store.txn import WriteTxn
+from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 WRITERS = 2
 OPERATIONS = 500            # of each writer
@@ -90,7 +90,7 @@ class Writer:
         self.random = random.Random(number)
         self.number = number
         self.done: list[Done] = []
-        self.pictures: dict[str, Mailbox] = {}
+        self.views: dict[str, Mailbox] = {}
         self.places: dict[int, tuple[int, bool]] = {}
         note_places(self.store.partitions["primary"], self.places)
 
@@ -117,9 +117,9 @@ class Writer:
             self.names[mailbox]: place for mailbox, place in self.places.items()}))
 
     def some(self, name: str) -> list[int]:
-        """Some UIDs of a picture brought up to date, which must be what there is, whoever of the two changed what."""
+        """Some UIDs of a view brought up to date, which must be what there is, whoever of the two changed what."""
         fresh = self.store.open_mailbox(self.entries[name])
-        kept = self.pictures[name] = self.store.refresh(self.pictures.get(name, fresh))
+        kept = self.views[name] = self.store.refresh(self.views.get(name, fresh))
         if kept.state.highestmodseq == fresh.state.highestmodseq:
             assert kept.rows.tobytes() == fresh.rows.tobytes(), "a refreshed picture is not what there is"
         uids = kept.rows["uid"].tolist()
@@ -163,20 +163,20 @@ class Writer:
 
 
 class Reader:
-    """Looks at the mailboxes, one picture after the other, each brought up to date from the last."""
+    """Looks at the mailboxes, one view after the other, each brought up to date from the last."""
 
     def __init__(self, root: Path) -> None:
         self.store = Store(root, SMALL)
         self.entries = entries_of(self.store)
-        self.pictures: dict[str, Mailbox] = {}
+        self.views: dict[str, Mailbox] = {}
         self.seen: dict[str, set[int]] = {name: set() for name in NAMES}
         self.looked = 0
 
     def look(self) -> None:
         for name, entry in self.entries.items():
-            old = self.pictures.get(name)
+            old = self.views.get(name)
             new = self.store.open_mailbox(entry) if old is None else self.store.refresh(old)
-            self.pictures[name] = new
+            self.views[name] = new
             uids = new.rows["uid"].astype(np.int64)
             assert (np.diff(uids) > 0).all(), "UIDs do not ascend"
             assert not len(uids) or uids[-1] < new.state.uidnext
@@ -192,9 +192,9 @@ class Reader:
             if len(new.rows):
                 self.read(entry, new)
 
-    def read(self, entry: MailboxEntry, picture: Mailbox) -> None:
+    def read(self, entry: MailboxEntry, view: Mailbox) -> None:
         """The newest message can be read, unless it is gone by now."""
-        row = picture.rows[-1]
+        row = view.rows[-1]
         try:
             with self.store.open_message(entry, row) as file:
                 assert file.read(0, file.size).startswith(b"Subject: ")
@@ -320,15 +320,15 @@ def test_all_that_was_done_is_as_if_done_in_turn(tmp_path):
 
     store = Store(root, SMALL)
     for name, entry in entries_of(store).items():
-        picture = store.open_mailbox(entry)
+        view = store.open_mailbox(entry)
         found = {}
-        for row in picture.rows:
+        for row in view.rows:
             with store.open_message(entry, row) as file:
                 found[int(row["uid"])] = (file.read(0, file.size), Flag(int(row["flags"])),
-                                          frozenset(picture.keyword_names(int(row["keywords"]))))
+                                          frozenset(view.keyword_names(int(row["keywords"]))))
         assert found == history.boxes[name]
-        assert {int(row["uid"]): int(row["modseq"]) for row in picture.rows} == {
+        assert {int(row["uid"]): int(row["modseq"]) for row in view.rows} == {
             uid: history.modseqs[name][uid] for uid in found}
-        assert (picture.state.uidnext, picture.state.highestmodseq) == (history.uidnext[name], history.highest[name])
+        assert (view.state.uidnext, view.state.highestmodseq) == (history.uidnext[name], history.highest[name])
     assert check(store) == []
     store.close()

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import headers
-from store.headers import GROUP_END, Address
+from store.message import headers
+from store.message.headers import GROUP_END, Address
 
 
 def person(name, mailbox, host, route=None):

@@ -7,21 +7,23 @@ import numpy as np
 import pytest
 from berkeleydb import db
 
-from mboxlist.kv import Deadlock
+from mboxlist.engine.kv import Deadlock
 from mboxlist.names import MailboxName
-from store import idxfile, moving, partitions, portable, removal
-from store.accounting import sharing
-from store.check import check
-from store.copying import copy_messages
-from store.deliver import Delivered, Target
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
-from store.expunge import purge, remove
-from store.heads import LOST, Heads
+from store.mailboxes import deletion, partitionmove
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import purge, remove
 from store.net import offload
-from store.rebuild import rebuild
+from store.partition import volumes
+from store.quota.accounting import sharing
+from store.reconstruct.wholestore import rebuild
 from store.store import Store
+from store.tables.privateheaders import LOST, PrivateHeaders
+from store.userarea import idxfile, writing
 from tests.store.headed import ALICE, BOB, BODY, TO, TRACE, box, change, files, texts, to
-from tests.support.stores import SMALL, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 
 _context = multiprocessing.get_context("fork")
 
@@ -71,8 +73,8 @@ def test_the_same_fields_have_the_same_number(store):
     first, second = box(store).rows["head"].tolist(), box(store, BOB).rows["head"].tolist()
     assert len(set(first)) == len(set(second)) == 1 and first[0] != second[0]
     assert box(store).rows["spare"].tolist() == [0] * 3
-    heads = dict(store.partitions["primary"].heads.all())
-    assert {first[0]: to(ALICE), second[0]: to(BOB), 0: (2).to_bytes(4, "big")} == heads
+    private_headers = dict(store.partitions["primary"].private_headers.all())
+    assert {first[0]: to(ALICE), second[0]: to(BOB), 0: (2).to_bytes(4, "big")} == private_headers
 
 
 def test_a_number_is_for_ever(store):
@@ -90,9 +92,9 @@ def test_a_number_is_for_ever(store):
 
 
 def test_there_is_a_last_number(store):
-    heads = store.partitions["primary"].heads
+    private_headers = store.partitions["primary"].private_headers
     last = (LOST - 2).to_bytes(4, "big")
-    store.partitions["primary"].transact(lambda txn: heads._table.put(bytes(4), last, txn.handle))
+    store.partitions["primary"].transact(lambda txn: private_headers._table.put(bytes(4), last, txn.handle))
     assert isinstance(deliver(store, BODY, ALICE, header=TO)[0], Delivered)
     refused, = deliver(store, BODY, BOB, header=TO)
     assert refused.problem is Problem.LIMIT
@@ -102,19 +104,20 @@ def test_there_is_a_last_number(store):
 
 def test_who_gives_a_number_makes_others_wait(store, monkeypatch):
     partition = store.partitions["primary"]
-    impatient, plain = partition.env._env.txn_begin(None, db.DB_TXN_NOWAIT), Heads.number
+    impatient, plain = partition.env._env.txn_begin(None, db.DB_TXN_NOWAIT), PrivateHeaders.number
 
-    def number(heads, octets, txn):
+    def number(private_headers, octets, txn):
         monkeypatch.undo()
         try:
             with pytest.raises(Deadlock):
-                heads.numbers([b"B: 2\r\n"], impatient)
+                private_headers.numbers([b"B: 2\r\n"], impatient)
         finally:
             impatient.abort()
-        return plain(heads, octets, txn)
+        return plain(private_headers, octets, txn)
 
-    monkeypatch.setattr(Heads, "number", number)
-    assert partition.transact(lambda txn: partition.heads.numbers([b"A: 1\r\n"], txn.handle)) == {b"A: 1\r\n": 1}
+    monkeypatch.setattr(PrivateHeaders, "number", number)
+    assert partition.transact(lambda txn: partition.private_headers.numbers([b"A: 1\r\n"],
+                                                                            txn.handle)) == {b"A: 1\r\n": 1}
 
 
 def give(root, start, pipe, offset):
@@ -125,7 +128,7 @@ def give(root, start, pipe, offset):
     found = {}
     for at in range(150):
         some = [b"X: %d\r\n" % ((at + step * offset) % 150) for step in range(2)]
-        found |= partition.transact(lambda txn, some=some: partition.heads.numbers(some, txn.handle))
+        found |= partition.transact(lambda txn, some=some: partition.private_headers.numbers(some, txn.handle))
     store.close()
     pipe.send(found)
 
@@ -165,12 +168,12 @@ def test_copies_and_what_is_brought_back_have_them(store):
     assert texts(store) == [shown[1]]
     assert store.quota("alice").octets == 2 * sum(map(len, shown))
     remove(store, archive, [1, 3])
-    assert [each.size for each in removal.deleted_messages(store, archive)] == [len(shown[0])] * 2
+    assert [each.size for each in deletion.deleted_messages(store, archive)] == [len(shown[0])] * 2
     assert store.quota("alice").octets == 2 * len(BODY)
-    removal.undelete_messages(store, archive)
+    deletion.undelete_messages(store, archive)
     assert texts(store, "user/alice/Archive") == [shown[1], shown[0], shown[0]]
     store.delete_mailbox(archive.name)
-    removal.undelete_mailbox(store, archive.name)
+    deletion.undelete_mailbox(store, archive.name)
     assert texts(store, "user/alice/Archive") == [shown[1], shown[0], shown[0]]
     assert store.quota("alice").octets == len(BODY) * 2 + len(shown[0]) * 2
     remove(store, box(store, "user/alice/Archive").entry, [2, 4, 5])
@@ -182,7 +185,7 @@ def test_copies_and_what_is_brought_back_have_them(store):
 @pytest.fixture
 def two(store):
     """On the second partition numbers mean other fields."""
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     store.inbox(store.directory.add("carol", "*", partition="second"))
     for number in range(3):
         deliver(store, b"%d" % number, "user/carol/INBOX", header=b"X: %d\r\n" % number)
@@ -210,12 +213,12 @@ def test_a_user_who_moves_takes_them_along(two):
     remove(two, box(two).entry, [5])
     before = texts(two)
     quota = two.quota("alice")
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert texts(two) == before
     assert two.quota("alice") == quota
-    removal.undelete_messages(two, box(two).entry)
+    deletion.undelete_messages(two, box(two).entry)
     assert texts(two)[-1] == to(ALICE) + TRACE + BODY + b"4"
-    moving.move_owner(two, "alice", "primary")
+    partitionmove.move_owner(two, "alice", "primary")
     assert texts(two)[:69] == before
 
 
@@ -223,7 +226,7 @@ def test_fields_of_which_nothing_is_known_do_not_move(two):
     deliver(two, BODY, ALICE)
     change(two, head=99)
     with pytest.raises(StoreError) as refused:
-        moving.move_owner(two, "alice", "second")
+        partitionmove.move_owner(two, "alice", "second")
     assert refused.value.problem is Problem.CORRUPT
     change(two, head=0)
     assert texts(two) == [BODY]
@@ -265,7 +268,7 @@ def test_a_rebuild_without_them_gives_the_rest_and_says_so(tmp_path):
     deliver(store, BODY, ALICE, BOB, trace=TRACE, header=TO)
     deliver(store, BODY, ALICE)
     deliver(store, BODY + b"!", ALICE, header=TO)
-    path = portable.right_place(store.partitions["primary"], box(store).entry, 0)
+    path = writing.right_place(store.partitions["primary"], box(store).entry, 0)
     store.close()
     left = idxfile.read(path)
     idxfile.write(path, idxfile.Contents(left.head, left.rows))

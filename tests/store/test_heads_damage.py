@@ -6,28 +6,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mboxlist.kv import Env, transact
+from mboxlist.engine.kv import Env, transact
 from mboxlist.names import MailboxName
-from store import idxfile, portable
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.heads import UNKNOWN
-from store.index import ROW
-from store.messagefiles import MessageFile
-from store.partition import FORMAT
-from store.portable import write_changed
-from store.recount import recount
-from store.repair import repair_mailbox
-from store.search import search
-from store.searchkeys import Body, Header, Text
-from store.sections import section
+from store.message.sections import section
+from store.partition.messagefiles import MessageFile
+from store.partition.partition import FORMAT
+from store.reconstruct.recount import recount
+from store.reconstruct.repair import repair_mailbox
+from store.search.search import search
+from store.search.searchkeys import Body, Header, Text
 from store.store import Store
+from store.tables.index import ROW
+from store.tables.privateheaders import UNKNOWN
+from store.userarea import idxfile, writing
+from store.userarea.writing import write_changed
 from tests.store.headed import ALICE, BOB, BODY, TO, TRACE, box, change, spoil, texts, to
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 # Damage
 
-DAMAGES = [{"head": 2}, {"head": 77}, {"head": 0}, {"size": 5}, {"skip": 9}, {"spare": 1}, {"head": 2, "size": 1 << 60}]
+DAMAGES = [{"head": 2}, {"head": 77}, {"head": 0}, {"size": 5}, {"header_length": 9}, {"spare": 1}, {"head": 2,
+                                                                                                     "size": 1 << 60}]
 
 
 @pytest.mark.parametrize("fields", DAMAGES)
@@ -51,7 +52,7 @@ def test_a_repair_knows_numbers_of_store_idx_by_what_they_mean(store):
     deliver(store, BODY, BOB, header=b"X: 1\r\n")
     deliver(store, BODY, ALICE, header=TO)
     write_changed(store)
-    path = portable.right_place(store.partitions["primary"], box(store).entry, 0)
+    path = writing.right_place(store.partitions["primary"], box(store).entry, 0)
     left = idxfile.read(path)
     rows = left.rows.copy()
     rows["head"] = 55
@@ -88,8 +89,8 @@ def test_a_record_that_is_right_is_left_alone(store, first):
 def test_fields_that_are_lost(store):
     deliver(store, BODY, ALICE, header=TO)
     change(store, head=77)
-    heads = store.partitions["primary"].heads
-    assert heads.sizes(box(store).rows).tolist() == [UNKNOWN]
+    private_headers = store.partitions["primary"].private_headers
+    assert private_headers.sizes(box(store).rows).tolist() == [UNKNOWN]
     with pytest.raises(StoreError) as refused:
         texts(store)
     assert refused.value.problem is Problem.CORRUPT
@@ -103,13 +104,13 @@ def test_fields_that_are_lost(store):
 def test_a_damaged_table_is_found(store, key, value):
     deliver(store, BODY, ALICE, header=TO)
     partition = store.partitions["primary"]
-    old = partition.heads._table.get(key)
-    partition.transact(lambda txn: partition.heads._table.put(key, value, txn.handle))
+    old = partition.private_headers._table.get(key)
+    partition.transact(lambda txn: partition.private_headers._table.put(key, value, txn.handle))
     assert any(finding.where.startswith("header fields") for finding in check(store))
     if old is None:
-        partition.transact(lambda txn: partition.heads._table.delete(key, txn.handle))
+        partition.transact(lambda txn: partition.private_headers._table.delete(key, txn.handle))
     else:
-        partition.transact(lambda txn: partition.heads._table.put(key, old, txn.handle))
+        partition.transact(lambda txn: partition.private_headers._table.put(key, old, txn.handle))
 
 
 def test_a_store_of_another_format_is_refused(tmp_path):
@@ -143,12 +144,12 @@ def put_meta(root, meta):
 # Reading
 
 @given(st.binary(max_size=9), st.binary(max_size=20), st.integers(0, 9))
-def test_reading_goes_through_both(tmp_path_factory, head, content, skip):
+def test_reading_goes_through_both(tmp_path_factory, head, content, header_length):
     path = tmp_path_factory.getbasetemp() / "message"
     path.write_bytes(content)
-    whole = head + content[skip:]
+    whole = head + content[header_length:]
     with open(path, "rb") as plain, MessageFile(-1, 0, 0):
-        file = MessageFile(plain.fileno(), min(skip, len(content)), len(whole), head)
+        file = MessageFile(plain.fileno(), min(header_length, len(content)), len(whole), head)
         assert file.end == len(content)
         for offset in range(len(whole) + 2):
             for count in range(len(whole) + 2):
@@ -184,7 +185,7 @@ def test_parts_are_where_they_are(store, first, trace):
               ((), "HEADER"): to(ALICE) + shown + NESTED.partition(b"\r\n\r\n")[0] + b"\r\n\r\n",
               ((), "TEXT"): NESTED.partition(b"\r\n\r\n")[2]}
     for (path, what), expected in wanted.items():
-        start, end = section(cached, path, what, int(row["skip"]), len(to(ALICE)))
+        start, end = section(cached, path, what, int(row["header_length"]), len(to(ALICE)))
         assert text[start:end] == expected, (path, what)
 
 
@@ -207,4 +208,4 @@ def test_they_are_searched(store):
 
 
 def test_sizes_of_no_records(store):
-    assert store.partitions["primary"].heads.sizes(np.empty(0, ROW)).tolist() == []
+    assert store.partitions["primary"].private_headers.sizes(np.empty(0, ROW)).tolist() == []

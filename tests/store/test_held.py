@@ -6,18 +6,18 @@ from contextlib import closing
 
 import pytest
 
-from mboxlist.kv import Env, transact
+from mboxlist.engine.kv import Env, transact
 from mboxlist.names import MailboxName
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import FORGET, drop_lost, expunges, purge, remove, waiting
-from store.lost import take_in
-from store.partition import FORMAT, META, META_KEY
-from store.recount import recount
-from store.refs import sum_of_marks
-from store.removal import deleted_messages, undelete_messages
+from store.mailboxes.deletion import deleted_messages, undelete_messages
+from store.mailboxes.expunge import FORGET, drop_lost, expunges, purge, remove, waiting
+from store.partition.partition import FORMAT, META, META_KEY
+from store.reconstruct.orphans import take_in
+from store.reconstruct.recount import recount
 from store.store import Store
-from tests.support.stores import SMALL, deliver, let_go, make_store
+from store.tables.references import sum_of_marks
+from tests.support.stores.stores import SMALL, deliver, let_go, make_store
 
 BODIES = [b"Subject: %d\r\n\r\nmessage %d\r\n" % (number, number) for number in range(4)]
 _KEY = struct.Struct(">IIQ")
@@ -41,8 +41,8 @@ def counted(store):
     """References and sums of all message files, by the first line of each."""
     partition = store.partitions["primary"]
     found = {}
-    for mid, record in partition.refs.all():
-        with partition.files.open(mid, record.serial, record.trace, record.size) as file:
+    for digest, record in partition.refs.all():
+        with partition.files.open(digest, record.serial, record.trace, record.size) as file:
             found[file.read(0, 10)] = record.references, record.check
     return found
 
@@ -145,16 +145,16 @@ def test_what_waits_is_what_nothing_else_uses(store, inbox):
 def test_wrong_counts_are_corrected_with_them(store, inbox):
     partition = store.partitions["primary"]
     remove(store, inbox, [1, 2])
-    mid, record = next((mid, record) for mid, record in partition.refs.all() if record.references == 2)
-    transact(partition.env, lambda txn: partition.refs.add(mid, 1, 7, txn))
-    assert [finding.where for finding in check(store)] == [f"message {mid.hex()}"]
-    assert [correction.where for correction in recount(store, partition)] == [f"message {mid.hex()}"]
-    assert partition.refs.find(mid) == record
+    digest, record = next((digest, record) for digest, record in partition.refs.all() if record.references == 2)
+    transact(partition.env, lambda txn: partition.refs.add(digest, 1, 7, txn))
+    assert [finding.where for finding in check(store)] == [f"message {digest.hex()}"]
+    assert [correction.where for correction in recount(store, partition)] == [f"message {digest.hex()}"]
+    assert partition.refs.find(digest) == record
     assert recount(store, partition) == []
 
 
 def test_many_expunges_are_forgotten_some_at_a_time(store, monkeypatch):
-    monkeypatch.setattr("store.expunge.FORGET", 3)
+    monkeypatch.setattr("store.mailboxes.expunge.FORGET", 3)
     assert FORGET > 3
     for number in range(10):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX")
@@ -166,7 +166,7 @@ def test_many_expunges_are_forgotten_some_at_a_time(store, monkeypatch):
 
 
 def test_a_large_expunge_is_forgotten_in_pieces_and_agrees_after_each(store, monkeypatch):
-    monkeypatch.setattr("store.expunge.LARGE", 3)
+    monkeypatch.setattr("store.mailboxes.expunge.LARGE", 3)
     for number in range(24):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number % 18), "user/alice/INBOX")
     entry, partition = store.entry(MailboxName("alice", "INBOX")), store.partitions["primary"]
@@ -188,7 +188,7 @@ def test_a_large_expunge_is_forgotten_in_pieces_and_agrees_after_each(store, mon
 
 
 def test_a_large_expunge_goes_with_the_others(store, monkeypatch):
-    monkeypatch.setattr("store.expunge.LARGE", 3)
+    monkeypatch.setattr("store.mailboxes.expunge.LARGE", 3)
     for number in range(12):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX")
     entry = store.entry(MailboxName("alice", "INBOX"))

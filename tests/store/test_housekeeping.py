@@ -9,13 +9,13 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import housekeeping
-from store.check import check
-from store.expunge import remove
-from store.housekeeping import Round, Task, one_process
+from store.check.wholecheck import check
+from store.housekeeping import tasks
+from store.housekeeping.tasks import Round, Task, one_process
+from store.mailboxes.expunge import remove
 from store.settings import Settings
 from store.values import Flags
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 
 def rounds(task, rate=0):
@@ -108,7 +108,7 @@ def test_the_rate_limit_counts_what_was_done():
 
 
 def task(store, name):
-    return next(task for task in housekeeping.every_process(store) + one_process(store) if task.name == name)
+    return next(task for task in tasks.every_process(store) + one_process(store) if task.name == name)
 
 
 def run(store, name):
@@ -127,7 +127,7 @@ def store(tmp_path):
 
 def test_all_tasks_run_on_a_store(store):
     deliver(store, b"Subject: x\r\n\r\nx\r\n", "user/alice/INBOX")
-    for each in housekeeping.every_process(store) + one_process(store):
+    for each in tasks.every_process(store) + one_process(store):
         assert run(store, each.name).failures == 0
 
 
@@ -145,15 +145,15 @@ def test_a_message_that_cannot_be_purged_holds_up_no_other(store, monkeypatch, c
         deliver(store, b"Subject: %d\r\n\r\nx\r\n" % number, "user/alice/INBOX", flags=Flags())
     partition = store.partition_of(entry)
     rows = store.open_mailbox(entry).rows
-    bad = bytes(rows[1]["mid"])
+    bad = bytes(rows[1]["digest"])
     for uid in (1, 2, 3):
         remove(store, entry, [uid])
     real = partition.files.remove
 
-    def failing(mid, serial):
-        if mid == bad:
+    def failing(digest, serial):
+        if digest == bad:
             raise OSError(5, "Input/output error")
-        real(mid, serial)
+        real(digest, serial)
 
     monkeypatch.setattr(partition.files, "remove", failing)
     now = time.time()
@@ -162,7 +162,7 @@ def test_a_message_that_cannot_be_purged_holds_up_no_other(store, monkeypatch, c
     finish(round)
     finish(round)
     assert round.status().bad == 1 and round.status().done == 1        # one batch, and what stayed of it
-    assert [os.path.exists(partition.files.path(bytes(row["mid"]))) for row in rows] == [False, True, False]
+    assert [os.path.exists(partition.files.path(bytes(row["digest"]))) for row in rows] == [False, True, False]
     assert sum("failed" in record.getMessage() and bad.hex() in record.getMessage() for record in caplog.records) == 1
     monkeypatch.undo()
     monkeypatch.setattr(time, "time", lambda: now + 20)
@@ -213,10 +213,10 @@ def test_the_file_of_another_process_is_not_swept(store):
 def test_a_committed_message_that_did_not_get_its_place_gets_it(store, monkeypatch):
     partition = store.partitions["primary"]
     with monkeypatch.context() as patched:
-        patched.setattr(partition.files, "place", lambda serial, mid: None)
+        patched.setattr(partition.files, "place", lambda serial, digest: None)
         deliver(store, b"Subject: lost\r\n\r\nbody\r\n", "user/alice/INBOX")
     row, = store.open_mailbox(store.entry(MailboxName("alice", "INBOX"))).rows
-    final = partition.files.path(bytes(row["mid"]))
+    final = partition.files.path(bytes(row["digest"]))
     assert not os.path.exists(final)
     assert sweep(partition) == 1
     assert os.path.exists(final)
@@ -248,7 +248,7 @@ def test_much_log_is_a_checkpoint_early(store, monkeypatch):
     run(store, "early checkpoint")
     run(store, "logs")
     assert logs(folder)[0] == before[0]
-    monkeypatch.setattr(housekeeping, "LOG_VOLUME", 40 << 20)
+    monkeypatch.setattr(tasks, "LOG_VOLUME", 40 << 20)
     run(store, "early checkpoint")
     run(store, "logs")
     assert logs(folder) == before[-1:]

@@ -16,10 +16,10 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import idxfile
 from store.errors import Problem, StoreError
-from store.idxfile import OWN, Contents, Head
-from store.index import ROW
+from store.tables.index import ROW
+from store.userarea import idxfile
+from store.userarea.idxfile import OWN, Contents, Head
 
 HEAD = Head(id=7, name="user/alice/Archive/2026", owner="alice", partition="primary", uidvalidity=1234, uidnext=501,
             highestmodseq=99, epoch=3, recent=500, created=1_700_000_000, special_use="\\Archive", quota_root="alice",
@@ -31,7 +31,7 @@ def rows(count, first=1):
     found = np.zeros(count, ROW)
     found["uid"] = np.arange(first, first + count)
     found["size"] = found["uid"] * 10
-    found["mid"] = np.frombuffer(b"".join(bytes([n % 251]) * 32 for n in range(count)), "V32")
+    found["digest"] = np.frombuffer(b"".join(bytes([n % 251]) * 32 for n in range(count)), "V32")
     return found
 
 
@@ -45,8 +45,8 @@ def own(count):
 FIELDS = {1: b"A: b\r\n", 7: b"Delivered-To: bob@example.org\r\n" + b"X: y\r\n" * 40, 9: b"X:" + b" y" * 26 + b"\r\n"}
 
 
-def contents(count=300, readers=2, heads=FIELDS):
-    return Contents(evolve(HEAD, records=count), rows(count), own(readers), heads)
+def contents(count=300, readers=2, private_headers=FIELDS):
+    return Contents(evolve(HEAD, records=count), rows(count), own(readers), private_headers)
 
 
 def octets(made):
@@ -65,7 +65,7 @@ def test_what_is_written_is_read(tmp_path, count, readers):
     assert found.head == made.head == idxfile.read_head(tmp_path / "store.idx")
     assert same(found.rows, made.rows)
     assert same(found.own, made.own)
-    assert found.heads == made.heads
+    assert found.private_headers == made.private_headers
     assert (tmp_path / "store.idx").stat().st_size == size
     assert [path.name for path in tmp_path.iterdir()] == ["store.idx"]
     assert (tmp_path / "store.idx").stat().st_mode & 0o777 == 0o600
@@ -104,7 +104,7 @@ def test_header_fields_of_which_a_piece_is_lost_are_lost():
     data[start + 64 * 70] ^= 1                      # in the second block of 64
     left = idxfile.decode(bytes(data))
     lost = set(pieces[64:128])
-    assert left.heads == {number: each for number, each in many.items() if number not in lost}
+    assert left.private_headers == {number: each for number, each in many.items() if number not in lost}
     assert left.findings == [f"its section heads has lost 64 of {len(pieces)} items"]
     assert len(left.rows) == 3
 
@@ -207,8 +207,8 @@ def test_any_damage_is_noticed_or_harmless(data):
     broken = whole[:at] + data.draw(st.binary(max_size=600)) + whole[at + gone:]
     left = idxfile.decode(broken)
     assert left.findings or broken == whole or (left.head == evolve(HEAD, records=200) and same(left.rows, rows(200))
-                                                and left.heads == FIELDS)
-    assert left.heads.items() <= FIELDS.items()
+                                                and left.private_headers == FIELDS)
+    assert left.private_headers.items() <= FIELDS.items()
     known = {row.tobytes() for row in rows(200)}
     assert all(row.tobytes() in known for row in left.rows)
 
@@ -256,8 +256,8 @@ def test_what_is_no_head(data):
 def test_it_is_read_without_any_database():
     """As by a program on another machine that has the files and not the libraries of the store."""
     program = ("import sys\nfor name in ('berkeleydb', 'twisted'): sys.modules[name] = None\n"
-               "import store.idxfile, store.remains")
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(idxfile.__file__).parents[1])
+               "import store.userarea.idxfile, store.reconstruct.userareascan")
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(idxfile.__file__).parents[2])
 
 
 def test_a_missing_file_is_no_damage(tmp_path):

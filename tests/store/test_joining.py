@@ -8,12 +8,13 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import joining, scrub
-from store.check import check
-from store.copying import copy_messages
-from store.expunge import remove
-from store.removal import undelete_mailbox, undelete_messages
-from tests.support.stores import SMALL, deliver, make_store, reopen_after_crash
+from store.check import scrub
+from store.check.wholecheck import check
+from store.mailboxes import joining
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.deletion import undelete_mailbox, undelete_messages
+from store.mailboxes.expunge import remove
+from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from a by b;\r\n\tMon, 1 Jan 2024 00:00:00 +0000\r\n"
 LARGE = b"0123456789abcdef" * 400 + b"\r\n"
@@ -29,7 +30,7 @@ def texts(store):
             with store.open_message(box.entry, row) as file:
                 octets = file.read(0, file.size)
                 parts = cached.parts[()]
-                shift = len(file.head) + cached.trace - int(row["skip"])
+                shift = len(file.head) + cached.trace - int(row["header_length"])
                 body = file.read(parts.body_start + shift, file.size)
             assert len(octets) == row["size"]
             found[str(entry.name), int(row["uid"])] = (
@@ -89,7 +90,7 @@ def test_header_fields_of_their_own_and_copies(clean):
         deliver(store, b"X-Way: " + user.encode() + b"\r\n" + BELOW, f"user/{user}/INBOX", trace=TRACE,
                 header=b"Delivered-To: {}\r\n")
     alice = store.entry(MailboxName("alice", "INBOX"))
-    other = store.create_mailbox(MailboxName("alice", "Copies"))
+    other = store.create_mailbox(MailboxName("alice", "RecordBuffers"))
     copy_messages(store, alice, other, [1])
     before = texts(store)
     assert run(store).records == 3
@@ -138,18 +139,18 @@ def test_a_deleted_mailbox_and_expunged_messages_can_come_back(clean):
 
 
 def test_an_open_session_reads_on(clean):
-    """It has a picture with the old records; the next one has the new ones, and no other MODSEQs or flags."""
+    """It has a view with the old records; the next one has the new ones, and no other MODSEQs or flags."""
     store = clean
     deliver(store, b"Received: one\r\n" + BELOW, "user/alice/INBOX")
     deliver(store, b"Received: two\r\n" + BELOW, "user/alice/INBOX")
     alice = store.entry(MailboxName("alice", "INBOX"))
-    picture = store.open_mailbox(alice)
+    view = store.open_mailbox(alice)
     run(store)
-    with store.open_message(picture.entry, picture.rows[0]) as file:
+    with store.open_message(view.entry, view.rows[0]) as file:
         assert file.read(0, file.size) == b"Received: one\r\n" + BELOW
-    new = store.refresh(picture)
-    assert new is not picture and len({bytes(mid) for mid in new.rows["mid"].tolist()}) == 1
-    assert new.rows["modseq"].tolist() == picture.rows["modseq"].tolist()
+    new = store.refresh(view)
+    assert new is not view and len({bytes(digest) for digest in new.rows["digest"].tolist()}) == 1
+    assert new.rows["modseq"].tolist() == view.rows["modseq"].tolist()
 
 
 class Stop(Exception):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from store.journal import ENDING, FILES, FOLDER, MOST_WAITING, FileJournal, Journal, read
+from store.deliverylog import ENDING, FILES, FOLDER, MOST_WAITING, DeliveryLog, FileDeliveryLog, read
 
 
 class Clock:
@@ -23,7 +23,7 @@ def clock():
 
 
 def make(root, clock, *, size=1 << 20, seconds=86400, name="lmtp-1"):
-    return FileJournal(root, name, lambda: (size, seconds), clock)
+    return FileDeliveryLog(root, name, lambda: (size, seconds), clock)
 
 
 def test_what_is_noted_is_found(tmp_path, clock):
@@ -44,61 +44,61 @@ def test_what_is_noted_is_found(tmp_path, clock):
 
 def test_facts_are_made_when_they_are_written(tmp_path, clock):
     made = []
-    journal = make(tmp_path, clock)
-    journal.note("message", lambda: made.append(1) or {})
+    delivery_log = make(tmp_path, clock)
+    delivery_log.note("message", lambda: made.append(1) or {})
     assert not made
-    journal.write()
+    delivery_log.write()
     assert made == [1]
 
 
 def test_one_that_cannot_be_noted_keeps_no_mail_waiting(tmp_path, clock):
-    journal = make(tmp_path, clock)
+    delivery_log = make(tmp_path, clock)
     (tmp_path / FOLDER).write_text("in the way")
-    journal.note("message", dict)
-    journal.write()
-    assert journal.counted["not noted"] == 1
+    delivery_log.note("message", dict)
+    delivery_log.write()
+    assert delivery_log.counted["not noted"] == 1
     (tmp_path / FOLDER).unlink()
-    journal.note("message", dict)
-    journal.write()
+    delivery_log.note("message", dict)
+    delivery_log.write()
     assert len(list(read(tmp_path))) == 1
 
 
 def test_memory_is_bounded(tmp_path, clock):
-    journal = make(tmp_path, clock)
+    delivery_log = make(tmp_path, clock)
     for _ in range(MOST_WAITING + 7):
-        journal.note("message", dict)
-    assert journal.counted["not noted"] == 7
-    journal.write()
+        delivery_log.note("message", dict)
+    assert delivery_log.counted["not noted"] == 7
+    delivery_log.write()
     assert sum(1 for _ in read(tmp_path)) == MOST_WAITING
 
 
 def test_size_and_age_are_bounded(tmp_path, clock):
     size, line = 40_000, 1000
-    journal = make(tmp_path, clock, size=size)
+    delivery_log = make(tmp_path, clock, size=size)
     other = make(tmp_path, clock, name="imap-1")            # of a process that has ended long ago
     other.note("message", dict)
     other.close()
     os.utime(next((tmp_path / FOLDER).glob("imap-1.*")), (clock.now, clock.now))
     for number in range(200):
         clock.now += 1
-        journal.note("message", lambda number=number: {"number": number, "fill": "x" * line})
-        journal.write()
+        delivery_log.note("message", lambda number=number: {"number": number, "fill": "x" * line})
+        delivery_log.write()
         assert sum(path.stat().st_size for path in (tmp_path / FOLDER).glob("lmtp-1.*")) < size + size // FILES + line
     kept = [each["number"] for each in read(tmp_path) if "number" in each]
     assert kept == list(range(kept[0], 200)) and 20 < len(kept) < 60         # the latest, without a gap
     clock.now += 2 * 86400
     for path in (tmp_path / FOLDER).glob(f"*{ENDING}"):
         os.utime(path, (clock.now - 2 * 86400, clock.now - 2 * 86400))
-    journal.note("message", lambda: {"number": 200})
-    journal.write()
+    delivery_log.note("message", lambda: {"number": 200})
+    delivery_log.write()
     assert [each["number"] for each in read(tmp_path)] == [200]
 
 
 def test_torn_and_damaged_lines_are_passed_over(tmp_path, clock):
-    journal = make(tmp_path, clock)
+    delivery_log = make(tmp_path, clock)
     for number in range(3):
-        journal.note("message", lambda number=number: {"number": number})
-    journal.write()
+        delivery_log.note("message", lambda number=number: {"number": number})
+    delivery_log.write()
     path, = (tmp_path / FOLDER).iterdir()
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\xff\xfe{\n[1]\n{}\n" + lines[1] + lines[2][:20])
@@ -106,18 +106,18 @@ def test_torn_and_damaged_lines_are_passed_over(tmp_path, clock):
 
 
 def test_nothing_is_noted_where_that_is_not_wanted(tmp_path, clock):
-    Journal().note("message", lambda: 1 / 0)
-    journal = make(tmp_path, clock, size=0)
-    journal.note("message", lambda: journal.counted.update(messages=1) or {})
-    journal.close()
-    assert journal.counted["messages"] == 1                 # what is counted is counted all the same
+    DeliveryLog().note("message", lambda: 1 / 0)
+    delivery_log = make(tmp_path, clock, size=0)
+    delivery_log.note("message", lambda: delivery_log.counted.update(messages=1) or {})
+    delivery_log.close()
+    assert delivery_log.counted["messages"] == 1                 # what is counted is counted all the same
     assert not (tmp_path / FOLDER).exists()
 
 
 def test_lines_are_json_on_one_line(tmp_path, clock):
-    journal = make(tmp_path, clock)
-    journal.note("message", lambda: {"message_id": "<a\nb\u2028@example.org>"})
-    journal.close()
+    delivery_log = make(tmp_path, clock)
+    delivery_log.note("message", lambda: {"message_id": "<a\nb\u2028@example.org>"})
+    delivery_log.close()
     path, = (tmp_path / FOLDER).iterdir()
     line, = path.read_bytes().split(b"\n")[:-1]
     assert json.loads(line)["message_id"] == "<a\nb\u2028@example.org>"

@@ -7,15 +7,15 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import lost
-from store.check import check
-from store.dates import arrived
+from store.check.wholecheck import check
 from store.errors import StoreError
-from store.expunge import remove
-from store.repair import Correction
+from store.mailboxes.expunge import remove
+from store.message.arrivaldate import arrived
+from store.reconstruct import orphans
+from store.reconstruct.repair import Correction
 from store.store import Store
 from store.values import InternalDate
-from tests.support.stores import SMALL, deliver, let_go, unlist
+from tests.support.stores.stores import SMALL, deliver, let_go, unlist
 
 TRACE = (b"Return-Path: <eve@example.net>\r\nReceived: from a by b with LMTP;\r\n"
          b"\tTue, 2 Jan 2024 03:04:05 +0200\r\n")
@@ -35,22 +35,22 @@ def put(partition, octets, name):
 
 def texts(store, name=PLACE):
     entry = store.entry(name)
-    picture = store.open_mailbox(entry)
-    return [store.open_message(entry, row).read(0, int(row["size"])) for row in picture.rows]
+    view = store.open_mailbox(entry)
+    return [store.open_message(entry, row).read(0, int(row["size"])) for row in view.rows]
 
 
 def test_it_goes_there_whole_and_once(store):
     partition = store.partitions["primary"]
     put(partition, TRACE + BODY, name_of(BODY))
-    only_said = lost.take_in(store, partition, change=False)
+    only_said = orphans.take_in(store, partition, change=False)
     assert [finding.what for finding in only_said.left] == ["nothing refers to this file"]
     assert store.mailboxes.find(PLACE) is None
-    taken = lost.take_in(store, partition)
+    taken = orphans.take_in(store, partition)
     assert taken.corrections == [Correction(f"nothing referred to it: it is in {PLACE}", f"message {name_of(BODY)}")]
     assert texts(store) == [TRACE + BODY] and taken.left == []
     row, = store.open_mailbox(store.entry(PLACE)).rows
     assert (int(row["received"]), int(row["zone"])) == (1704157445, 120)       # that of the Received field
-    again = lost.take_in(store, partition)
+    again = orphans.take_in(store, partition)
     assert (again.corrections, again.left) == ([], [])
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)           # the next one with that content is the same file
     assert check(store) == []
@@ -60,7 +60,7 @@ def test_a_file_with_another_name_gets_its_own(store):
     partition = store.partitions["primary"]
     wrong = [put(partition, BODY, name_of(b"another")), put(partition, BODY + b"x", "0ff" + "1" * 60),
              put(partition, BODY + b"y", "0ffnonsense.tmp")]
-    taken = lost.take_in(store, partition)
+    taken = orphans.take_in(store, partition)
     assert {correction.where[8:] for correction in taken.corrections} == {
         name_of(BODY), name_of(BODY + b"x"), name_of(BODY + b"y")}
     assert sorted(texts(store)) == sorted([BODY, BODY + b"x", BODY + b"y"])
@@ -72,10 +72,10 @@ def test_what_waits_for_the_purge_and_what_is_used_stays(store):
     deliver(store, BODY, "user/alice/INBOX")
     deliver(store, BODY + b"2", "user/alice/INBOX")
     remove(store, store.entry(MailboxName.parse("user/alice/INBOX")), [2])
-    taken = lost.take_in(store, partition)
+    taken = orphans.take_in(store, partition)
     assert (taken.corrections, taken.left) == ([], [])
     copy = put(partition, BODY, "0ff" + "2" * 61)                   # what it holds is known under its own name
-    assert [finding.what for finding in lost.take_in(store, partition).left] == [
+    assert [finding.what for finding in orphans.take_in(store, partition).left] == [
         f"it is a second file of message {name_of(BODY)}"]
     copy.unlink()
 
@@ -85,13 +85,14 @@ def test_a_record_without_references_that_does_not_wait(store):
     partition = store.partitions["primary"]
     deliver(store, BODY, "user/alice/INBOX")
     inbox = store.entry(MailboxName.parse("user/alice/INBOX"))
-    mid = bytes.fromhex(name_of(BODY))
+    digest = bytes.fromhex(name_of(BODY))
     remove(store, inbox, [1])
     let_go(store)
-    record = partition.refs.find(mid)
-    unlist(partition, mid)
-    partition.transact(lambda txn: txn.refs.write(mid, evolve(record, released=0), txn.handle))
-    assert [correction.where for correction in lost.take_in(store, partition).corrections] == [f"message {mid.hex()}"]
+    record = partition.refs.find(digest)
+    unlist(partition, digest)
+    partition.transact(lambda txn: txn.refs.write(digest, evolve(record, released=0), txn.handle))
+    assert [correction.where for correction in orphans.take_in(store,
+                                                               partition).corrections] == [f"message {digest.hex()}"]
     assert texts(store) == [BODY]
 
 
@@ -101,7 +102,7 @@ def test_without_a_place_for_it_it_stays(tmp_path, store, setting, why):
     partition = store.partitions["primary"]
     path = put(partition, BODY, name_of(BODY))
     store.settings = evolve(SMALL, lost_mailbox=setting)
-    taken = lost.take_in(store, partition)
+    taken = orphans.take_in(store, partition)
     assert why in taken.left[0].what + taken.left[0].where and len(taken.left) == 1 and path.exists()
     path.unlink()
 
@@ -110,7 +111,7 @@ def test_the_postmaster_may_have_it(store):
     store.settings = evolve(SMALL, lost_mailbox="user/bob/Lost")
     partition = store.partitions["primary"]
     put(partition, BODY, name_of(BODY))
-    lost.take_in(store, partition)
+    orphans.take_in(store, partition)
     assert texts(store, MailboxName.parse("user/bob/Lost/primary")) == [BODY]
 
 
@@ -135,15 +136,15 @@ def test_it_is_not_taken_while_it_is_claimed(store, monkeypatch):
     """A delivery of the same content comes between our look and our transaction."""
     partition = store.partitions["primary"]
     put(partition, BODY, name_of(BODY))
-    read = lost._read
+    read = orphans._read
 
     def reading(place, path):
         message = read(place, path)
         deliver(store, BODY, "user/alice/INBOX")
         return message
 
-    monkeypatch.setattr(lost, "_read", reading)
-    assert lost.take_in(store, partition).corrections == []
+    monkeypatch.setattr(orphans, "_read", reading)
+    assert orphans.take_in(store, partition).corrections == []
     assert texts(store, MailboxName.parse("user/alice/INBOX")) == [BODY] and texts(store) == []
 
 
@@ -152,9 +153,9 @@ def test_a_file_that_cannot_be_read_is_told_of(store, monkeypatch):
     path = put(partition, BODY, name_of(BODY))
 
     def failing(*arguments):
-        raise StoreError(lost.Problem.UNAVAILABLE)
+        raise StoreError(orphans.Problem.UNAVAILABLE)
 
-    monkeypatch.setattr(lost, "content", failing)
-    assert [finding.where for finding in lost.take_in(store, partition).left] == [str(path)]
+    monkeypatch.setattr(orphans, "content", failing)
+    assert [finding.where for finding in orphans.take_in(store, partition).left] == [str(path)]
     assert isinstance(store, Store) and os.path.exists(path)
     path.unlink()

@@ -12,15 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
-from store import envelopes, matching, sieve
-from store.copying import copy_messages
-from store.messagefiles import MessageFiles
+from store.mailboxes.copymessages import copy_messages
+from store.message import envelopes
+from store.partition.messagefiles import MessageFiles
 from store.progress import Abandoned, Progress
-from store.search import And, Body, Header, Keyword, Not, Or, Text, Uids, search
-from store.sort import Criterion, SortKey, sort
+from store.search import matching, prefilter
+from store.search.search import And, Body, Header, Keyword, Not, Or, Text, Uids, search
+from store.search.sort import Criterion, SortKey, sort
+from store.search.thread import ordered_subject, references
 from store.store import Store
-from store.thread import ordered_subject, references
-from tests.support.stores import deliver, make_store
+from tests.support.stores.stores import deliver, make_store
 
 INBOX = "user/alice/INBOX"
 
@@ -182,9 +183,9 @@ def test_a_content_is_read_once_however_often_it_is_there(store, monkeypatch):
     opened = []
     real = MessageFiles.beginnings
 
-    def beginnings(self, mids, *more):
-        opened.extend(mids)
-        return real(self, mids, *more)
+    def beginnings(self, digests, *more):
+        opened.extend(digests)
+        return real(self, digests, *more)
 
     monkeypatch.setattr(MessageFiles, "beginnings", beginnings)
     assert found(store, And((Text("needle"), Uids(((1, 6),))))) == [1, 3, 5]
@@ -252,8 +253,8 @@ def test_where_octets_alone_do_not_tell(store, raw, wanted, there):
 
 
 def test_the_sieve_lets_nothing_through_that_goes_over_line_ends():
-    assert not any(sieve.Sieve(text).usable for text in ("", " ", "\t", "a\nb", "a\r"))
-    assert sieve.Sieve("A B").usable
+    assert not any(prefilter.Sieve(text).usable for text in ("", " ", "\t", "a\nb", "a\r"))
+    assert prefilter.Sieve("A B").usable
 
 
 class Patience:
@@ -270,7 +271,7 @@ class Patience:
 @pytest.mark.parametrize("asked", [0, 1, 2, 3])
 def test_what_nobody_waits_for_is_left_off(store, monkeypatch, asked):
     monkeypatch.setattr(matching, "PAGE", 2)
-    monkeypatch.setattr("store.column.BATCH", 2)
+    monkeypatch.setattr("store.search.projection.BATCH", 2)
     for number in range(8):
         deliver(store, PLAIN % (b"%d" % (8 - number), b"body"), INBOX)
     box, every = mailbox(store), np.arange(8)
@@ -304,11 +305,11 @@ def test_how_far_it_is(store, monkeypatch):
 def test_a_copy_that_nobody_waits_for_copies_nothing(store):
     for number in range(4):
         deliver(store, PLAIN % (b"%d" % number, b"body"), INBOX)
-    source, target = mailbox(store).entry, store.create_mailbox(MailboxName("alice", "Copies"))
+    source, target = mailbox(store).entry, store.create_mailbox(MailboxName("alice", "RecordBuffers"))
     for remove in (False, True):
         with pytest.raises(Abandoned):
             copy_messages(store, source, target, [1, 2, 3, 4], remove=remove, progress=Progress(Patience(3)))
-        assert len(mailbox(store).rows) == 4 and len(mailbox(store, "Copies").rows) == 0
+        assert len(mailbox(store).rows) == 4 and len(mailbox(store, "RecordBuffers").rows) == 0
     assert copy_messages(store, source, target, [1, 2, 3, 4], progress=Progress(Patience(100))) == [1, 2, 3, 4]
 
 

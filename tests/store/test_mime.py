@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from store import mime
-from store.mime import Part, Scanner, parse
+from store.message import mime
+from store.message.mime import Part, Scanner, parse
 
 
 def scan(message, *cuts):

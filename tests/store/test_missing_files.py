@@ -7,19 +7,21 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store import joining, moving, partitions, snapshots
-from store.bringing import Contents, Known, add, new_rows
-from store.copying import copy_messages
+from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.landing import one_by_one
+from store.mailboxes import joining, partitionmove
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.deletion import deleted_messages, undelete_messages
+from store.mailboxes.expunge import remove
+from store.migration.messageimport import Contents, Known, add, new_rows
 from store.net import offload
-from store.refs import UNSEEN_TRACE
-from store.removal import deleted_messages, undelete_messages
-from store.returning import bring_back
+from store.partition import volumes
+from store.snapshots import taking
+from store.snapshots.snapshotcopy import bring_back
+from store.tables.references import UNSEEN_TRACE
 from store.values import InternalDate
 from tests.store.test_exchange import move
-from tests.support.stores import deliver, unlist
+from tests.support.stores.stores import deliver, unlist
 
 BODY = b"Subject: one\r\n\r\n" + b"text " * 300
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -31,15 +33,15 @@ MID = hashlib.blake2b(BODY, digest_size=32).digest()
 @pytest.fixture
 def two(store):
     """Alice's mailboxes are on one partition, bob's on another."""
-    partitions.add(store, "second")
-    moving.move_owner(store, "bob", "second")
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "bob", "second")
     return store
 
 
-def harm(partition, mid=MID, *, cut=False):
+def harm(partition, digest=MID, *, cut=False):
     """Take the file away, or its second half; where it was, and its octets."""
     partition.files.settle()
-    path = partition.files.locate(mid, 0)
+    path = partition.files.locate(digest, 0)
     octets = path.read_bytes()
     path.unlink()
     if cut:
@@ -101,7 +103,7 @@ def test_a_move_to_another_partition_brings_the_file_back(two):
     for user in ("alice", "bob"):
         deliver(two, BODY, f"user/{user}/INBOX", trace=TRACE)
     harm(two.partitions["second"])
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert octets(two, ALICE) == octets(two) == [TRACE + BODY]
 
 
@@ -110,7 +112,7 @@ def test_what_was_expunged_and_has_no_file_does_not_keep_a_user_from_moving(two)
     deliver(two, BODY + b"2", "user/alice/INBOX")
     remove(two, two.entry(ALICE), [1])
     harm(two.partitions["primary"])
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert octets(two, ALICE) == [BODY + b"2"] and undelete_messages(two, two.entry(ALICE)) == []
     harm_done = two.partitions["primary"].refs.find(MID)        # what is left waits for its purge
     assert harm_done is not None and not harm_done.references
@@ -150,7 +152,7 @@ def test_a_backup_brings_the_file_back(store, trace, cut):
     deliver(store, BODY, "user/bob/INBOX", trace=TRACE)
     path, kept = harm(store.partitions["primary"], cut=cut)
     contents = Contents(store.partitions["primary"], one_by_one)
-    contents.land([trace + BODY], mid=MID, trace=len(trace))
+    contents.land([trace + BODY], digest=MID, trace=len(trace))
     contents.keep()
     rows, _, had = new_rows(contents, [Known(MID, len(shown), InternalDate(1, 0))])
     assert had == [True] and add(store.partitions["primary"], store.entry(ALICE), rows).uids == {0: 1}
@@ -269,15 +271,15 @@ def test_what_was_expunged_comes_back_only_with_its_file(store):
 
 def test_nothing_comes_out_of_the_past_without_its_file(store):
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
-    snapshot = snapshots.create(store)
-    with store.pasts.used(snapshot.name) as past:
-        source = past.open_mailbox(past.mailbox(store.entry(ALICE), "INBOX"))
+    snapshot = taking.create(store)
+    with store.snapshot_readers.used(snapshot.name) as reader:
+        source = reader.open_mailbox(reader.mailbox(store.entry(ALICE), "INBOX"))
         path, kept = harm(store.partitions["primary"])
-        refused(lambda: bring_back(past, source, store.entry(BOB), [1]))
+        refused(lambda: bring_back(reader, source, store.entry(BOB), [1]))
         assert store.status(store.entry(BOB)).messages == 0
         path.write_bytes(kept)
-        assert bring_back(past, source, store.entry(BOB), [1]) == [1] and octets(store) == [TRACE + BODY]
-    store.pasts.tidy(0)
+        assert bring_back(reader, source, store.entry(BOB), [1]) == [1] and octets(store) == [TRACE + BODY]
+    store.snapshot_readers.tidy(0)
 
 
 def test_messages_are_not_joined_to_a_content_that_has_lost_its_file(store):

@@ -8,23 +8,25 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import across, moving, partitions, portable
-from store.agreeing import moves_no_more
-from store.carrying import Carrier, carry_rows
-from store.check import check
-from store.copying import copy_messages
-from store.deliver import Target
+from store.check.wholecheck import check
+from store.delivery.commit import Target
+from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
-from store.expunge import purge, remove
-from store.flags import change_flags
+from store.mailboxes import crosspartition, partitionmove
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
+from store.mailboxes.expunge import purge, remove
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.removal import deleted_messages, undelete_mailbox, undelete_messages
+from store.partition import volumes
+from store.recovery.reconciliation import moves_no_more
 from store.store import Store
-from store.userarea import behind_marker
+from store.userarea import writing
+from store.userarea.paths import behind_marker
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import deliver, let_go, reopen_after_crash
+from tests.support.stores.stores import deliver, let_go, reopen_after_crash
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -33,7 +35,7 @@ TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
 @pytest.fixture
 def two(store):
     """A store with two partitions."""
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     return store
 
 
@@ -62,7 +64,7 @@ def test_everything_comes_along(two):
     two.set_quota("alice", 100_000)
     before = {path: contents(two, path) for path in ("INBOX", "Archive")}
     states = {path: two.status(two.entry(name(path))) for path in before}
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert check(two) == []
     assert {path: contents(two, path) for path in before} == before
     for path, old in states.items():
@@ -86,61 +88,61 @@ def test_everything_comes_along(two):
 
 def test_no_store_idx_is_left_behind_at_the_end(two):
     deliver(two, BODIES[0], "user/alice/INBOX", "user/bob/INBOX")
-    portable.write_changed(two, hurry=True)
-    moving.move_owner(two, "alice", "second")
-    portable.write_what_is_left(two)
+    writing.write_changed(two, hurry=True)
+    partitionmove.move_owner(two, "alice", "second")
+    writing.write_what_is_left(two)
     assert [behind_marker(partition.folder).exists() for partition in two.partitions.values()] == [False, False]
     assert [path.parent.name for path in two.partitions["primary"].folder.glob("users/**/store.idx")] == ["bob"]
 
 
 def test_what_is_brought_is_kept_as_long_as_it_could_be_wanted(two):
     deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX")
-    moving.move_owner(two, "bob", "second")
+    partitionmove.move_owner(two, "bob", "second")
     remove(two, two.entry(name(user="bob")), [1])
     let_go(two)
     second, now = two.partitions["second"], int(time.time())
     row = two.open_mailbox(two.entry(name())).rows
-    mid = bytes(row["mid"][0])
+    digest = bytes(row["digest"][0])
 
     def age(txn):
-        txn.refs.park(mid, evolve(txn.refs.find(mid, txn.handle), released=now - 6 * 86400), txn.handle)
+        txn.refs.park(digest, evolve(txn.refs.find(digest, txn.handle), released=now - 6 * 86400), txn.handle)
 
     second.transact(age)
-    carry_rows(Carrier(two.partitions["primary"], second), [row], now - 86400)
-    assert second.refs.find(mid).released == now - 86400
-    carry_rows(Carrier(two.partitions["primary"], second), [row])
-    assert second.refs.find(mid).released >= now
+    copy_rows(FileCopier(two.partitions["primary"], second), [row], now - 86400)
+    assert second.refs.find(digest).released == now - 86400
+    copy_rows(FileCopier(two.partitions["primary"], second), [row])
+    assert second.refs.find(digest).released >= now
     assert purge(second, now + two.settings.purge_delay - 1) == 0
 
 
 def test_there_is_one_copy_there_and_it_is_not_copied_twice(two):
     deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
     deliver(two, BODIES[4], "user/alice/INBOX", trace=TRACE)
-    moved = moving.move_owner(two, "alice", "second")
+    moved = partitionmove.move_owner(two, "alice", "second")
     assert (moved.mailboxes, moved.messages, moved.files) == (1, 2, 2)
-    assert moving.move_owner(two, "bob", "second").files == 0
+    assert partitionmove.move_owner(two, "bob", "second").files == 0
     assert sorted(record.references for _, record in two.partitions["second"].refs.all()) == [1, 2]
-    assert moving.move_owner(two, "bob", "second") == moving.Moved()
-    assert moving.move_owner(two, "bob", "primary").files == 0       # it waits for the purge there
+    assert partitionmove.move_owner(two, "bob", "second") == partitionmove.Moved()
+    assert partitionmove.move_owner(two, "bob", "primary").files == 0       # it waits for the purge there
     assert contents(two, user="bob")[1][0] == TRACE + BODIES[3]
 
 
 @pytest.mark.parametrize("there", [b"", TRACE, TRACE.replace(b"one", b"two"), b"Return-Path: <b@example.org>\r\n"])
 @pytest.mark.parametrize("here", [b"", TRACE])
 def test_octets_stay_whatever_trace_header_the_content_has_there(two, here, there):
-    moving.move_owner(two, "bob", "second")
+    partitionmove.move_owner(two, "bob", "second")
     deliver(two, BODIES[3], "user/bob/INBOX", trace=there)
     deliver(two, BODIES[3], "user/alice/INBOX", trace=here)
     deliver(two, BODIES[3], "user/alice/INBOX")                     # appended: it shows no trace header
     before = {user: contents(two, user=user) for user in ("alice", "bob")}
     mailbox = two.open_mailbox(two.entry(name()))
     structures = [(one.envelope, one.bodystructure) for one in two.cached(mailbox.entry, mailbox.rows)]
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert {user: contents(two, user=user) for user in ("alice", "bob")} == before
     mailbox = two.open_mailbox(two.entry(name()))
     assert [(one.envelope, one.bodystructure) for one in two.cached(mailbox.entry, mailbox.rows)] == structures
     assert len(list(two.partitions["second"].refs.all())) == (1 if here in (b"", there) else 2)
-    moving.move_owner(two, "alice", "primary")
+    partitionmove.move_owner(two, "alice", "primary")
     assert {user: contents(two, user=user) for user in ("alice", "bob")} == before
 
 
@@ -148,7 +150,7 @@ def test_deleted_mailboxes_come_along(two):
     two.create_mailbox(name("Old"))
     deliver(two, BODIES[2], "user/alice/Old")
     two.delete_mailbox(name("Old"))
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert check(two) == []
     undelete_mailbox(two, name("Old"))
     assert contents(two, "Old")[1][0] == BODIES[2]
@@ -158,8 +160,8 @@ def test_deleted_mailboxes_come_along(two):
 def test_public_mailboxes(two):
     two.create_mailbox(MailboxName("", "news/local"))
     deliver(two, BODIES[2], "public/news/local")
-    assert moving.owners_on(two, "primary") == ["", "alice", "bob"]
-    moving.move_owner(two, "", "second")
+    assert partitionmove.owners_on(two, "primary") == ["", "alice", "bob"]
+    partitionmove.move_owner(two, "", "second")
     entry = two.entry(MailboxName("", "news/local"))
     assert (entry.partition, two.status(entry).messages) == ("second", 1)
 
@@ -169,7 +171,7 @@ def test_readers_own_flags_come_along(two):
     shared = evolve(two.entry(name()), acl={"bob": "lrs"})
     transact(two.mailboxes.env, lambda txn: two.mailboxes.write(shared, txn))
     change_flags(two, two.entry(name()), [1], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     inbox = two.entry(name())
     assert [int(two.open_mailbox(inbox, reader).rows["flags"][0]) for reader in ("bob", "alice")] == [Flag.SEEN, 0]
 
@@ -178,11 +180,11 @@ def test_sessions_find_the_mailbox_with_what_they_knew_of_it(two):
     for body in BODIES[:3]:
         deliver(two, body, "user/alice/INBOX", trace=TRACE)
     before = two.open_mailbox(two.entry(name()))
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     stale = before.entry
     with two.open_message(stale, before.rows[1]) as file:           # in the middle of a download
         assert file.read(0, file.size) == TRACE + BODIES[1]
-    assert [one.mid for one in two.cached(stale, before.rows)] == before.rows["mid"].tolist()
+    assert [one.digest for one in two.cached(stale, before.rows)] == before.rows["digest"].tolist()
     assert two.status(stale).messages == 3
     change_flags(two, stale, [2], FlagAction.ADD, Flags(Flag.SEEN))
     remove(two, stale, [1])
@@ -193,7 +195,7 @@ def test_sessions_find_the_mailbox_with_what_they_knew_of_it(two):
     with two.open_message(after.entry, after.rows[0]) as file:
         assert file.read(0, file.size) == TRACE + BODIES[1]
     two.delete_mailbox(two.create_mailbox(name("x")).name)
-    moving.move_owner(two, "alice", "primary")
+    partitionmove.move_owner(two, "alice", "primary")
     assert two.refresh(before).rows["uid"].tolist() == [2, 3]
 
 
@@ -201,7 +203,7 @@ def test_a_message_on_its_way_is_delivered_where_the_mailbox_is_now(two):
     stale = {user: two.entry(name(user=user)) for user in ("alice", "bob")}
     staged = two.stage(stale["alice"], TRACE)
     staged.write(BODIES[3])
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     outcomes = offload.now(offload.deliver(two, staged, [Target(entry) for entry in stale.values()]))
     assert [outcome.uid for outcome in outcomes] == [1, 1]
     assert contents(two)[1][0] == contents(two, user="bob")[1][0] == TRACE + BODIES[3]
@@ -232,8 +234,8 @@ def test_who_writes_to_a_mailbox_that_is_held_waits(two, monkeypatch):
     alice, bob = deliver(two, BODIES[2], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
     assert (alice.uid, bob.uid, len(waited)) == (2, 1, 1)
     hold(two, inbox)
-    assert across.copy(two, inbox, two.entry(name(user="bob")), [1, 2], remove=True) == [2, 3]
-    monkeypatch.setattr("store.across.PATIENCE", 0)
+    assert crosspartition.copy(two, inbox, two.entry(name(user="bob")), [1, 2], remove=True) == [2, 3]
+    monkeypatch.setattr("store.mailboxes.crosspartition.PATIENCE", 0)
     monkeypatch.setattr("time.sleep", waited.append)
     hold(two, inbox)
     alice, bob = deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
@@ -267,7 +269,7 @@ def test_many_messages_wait_for_a_mailbox_that_is_held(two, monkeypatch):
     assert offload.now(offload.deliver_all(two, messages)) == [1, 2, 3]
     assert len(waited) == 2
     assert [found[0] for found in contents(two).values()] == [BODIES[1], BODIES[2], BODIES[1]]
-    monkeypatch.setattr("store.across.PATIENCE", 0)
+    monkeypatch.setattr("store.mailboxes.crosspartition.PATIENCE", 0)
     hold(two, inbox)
     with pytest.raises(StoreError) as refused:
         offload.now(offload.deliver_all(two, arrived(two, inbox, [3, 4])))
@@ -282,10 +284,10 @@ def test_many_messages_wait_for_a_mailbox_that_is_held(two, monkeypatch):
 def test_many_messages_on_their_way_go_where_the_mailbox_is_now(two, known):
     stale = two.entry(name())
     if known:               # on the partition where they will come
-        moving.move_owner(two, "bob", "second")
+        partitionmove.move_owner(two, "bob", "second")
         deliver(two, BODIES[2], "user/bob/INBOX")
     messages = arrived(two, stale, [3, 2, 3])
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert offload.now(offload.deliver_all(two, messages)) == [1, 2, 3]
     assert [found[0] for found in contents(two).values()] == [BODIES[3], BODIES[2], BODIES[3]]
     for partition in two.partitions.values():
@@ -314,7 +316,7 @@ def test_a_move_that_is_cut_off_loses_nothing_and_can_be_done_again(two, monkeyp
     two.create_mailbox(name("Archive"))
     remove(two, two.entry(name()), [2])
     before = contents(two)
-    whole = getattr(moving._Move, step)
+    whole = getattr(partitionmove._Move, step)
 
     def cut(self, *arguments):
         if after:
@@ -322,12 +324,12 @@ def test_a_move_that_is_cut_off_loses_nothing_and_can_be_done_again(two, monkeyp
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(moving._Move, step, cut)
+        patch.setattr(partitionmove._Move, step, cut)
         with pytest.raises(Cut):
-            moving.move_owner(two, "alice", "second")
+            partitionmove.move_owner(two, "alice", "second")
     assert check(two) == []
     assert contents(two) == before
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert contents(two) == before
     assert deliver(two, b"x\r\n", "user/alice/INBOX")[0].uid == 7
     assert undelete_messages(two, two.entry(name())) == [8]
@@ -347,10 +349,10 @@ def test_a_crash_leaves_the_mailboxes_where_the_list_says(two, monkeypatch, step
 
     with monkeypatch.context() as patch:
         if step != "end":
-            patch.setattr(moving._Move, step, crash)
-        patch.setattr(moving._Move, "_give_up", lambda self: None)
+            patch.setattr(partitionmove._Move, step, crash)
+        patch.setattr(partitionmove._Move, "_give_up", lambda self: None)
         with contextlib.suppress(Cut):
-            moving.move_owner(two, "alice", "second")
+            partitionmove.move_owner(two, "alice", "second")
     if step == "end":
         two.__dict__.update(reopen_after_crash(two).__dict__)
     assert two.entry(name()).partition == ("second" if step in ("_let_go", "_leave", "end") else "primary")
@@ -359,7 +361,7 @@ def test_a_crash_leaves_the_mailboxes_where_the_list_says(two, monkeypatch, step
     holding = [partition.name for partition in two.partitions.values() for _ in partition.removed.all()]
     assert holding == [two.entry(name()).partition]         # what was expunged is nowhere else any more
     deliver(two, BODIES[4], "user/alice/INBOX")
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert len(contents(two)) == 3
 
 
@@ -367,20 +369,20 @@ def test_a_message_that_cannot_be_read_keeps_its_user_where_it_is(two):
     deliver(two, BODIES[3], "user/alice/INBOX")
     deliver(two, BODIES[4], "user/alice/INBOX")
     row = two.open_mailbox(two.entry(name())).rows[0]
-    path = two.partitions["primary"].files.path(bytes(row["mid"]))
+    path = two.partitions["primary"].files.path(bytes(row["digest"]))
     whole = Path(path).read_bytes()
     Path(path).write_bytes(whole.replace(b"x", b"y"))
     with pytest.raises(StoreError) as refused:
-        moving.move_owner(two, "alice", "second")
+        partitionmove.move_owner(two, "alice", "second")
     assert refused.value.problem is Problem.CORRUPT
     assert two.entry(name()).partition == "primary"
     deliver(two, BODIES[5], "user/alice/INBOX")
     Path(path).write_bytes(whole)
-    moving.move_owner(two, "alice", "second")
+    partitionmove.move_owner(two, "alice", "second")
     assert len(contents(two)) == 3
 
 
 def test_two_do_not_move_at_the_same_time(two):
-    with moving.alone(two), pytest.raises(StoreError) as refused:
-        moving.move_owner(two, "alice", "second")
+    with partitionmove.alone(two), pytest.raises(StoreError) as refused:
+        partitionmove.move_owner(two, "alice", "second")
     assert refused.value.problem is Problem.BUSY

@@ -12,18 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from mboxlist.kv import Deadlock
+from mboxlist.engine.kv import Deadlock
 from mboxlist.names import MailboxName
-from store import across, moving, partitions
-from store.check import check
-from store.deliver import Delivered, Target
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.flags import change_flags
+from store.mailboxes import crosspartition, partitionmove
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
+from store.partition import volumes
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import SMALL, make_store
+from tests.support.stores.stores import SMALL, make_store
 
 MOVES = 5
 OLD = 300
@@ -82,7 +83,7 @@ def change(store: Store, pipe: Connection) -> tuple[dict[int, int], list[int], l
             gone.append(uid)
             flags.pop(uid, None)
         elif what == 1:
-            new, = across.copy(store, inbox, other, [uid])
+            new, = crosspartition.copy(store, inbox, other, [uid])
             copies.append((uid, new))
         else:
             assert not len(patiently(lambda: change_flags(                      # noqa: B023
@@ -93,22 +94,22 @@ def change(store: Store, pipe: Connection) -> tuple[dict[int, int], list[int], l
 
 def read(store: Store, pipe: Connection) -> int:
     """What an IMAP session does: it looks again and again, and reads what is new. How often it saw another place."""
-    picture = store.open_mailbox(store.entry(INBOX))
+    view = store.open_mailbox(store.entry(INBOX))
     seen: dict[int, bytes] = {}
     places = 0
     while not pipe.poll():
-        new = store.refresh(picture)
+        new = store.refresh(view)
         uids = new.rows["uid"].astype(np.int64)
         assert (np.diff(uids) > 0).all() and len(uids) == new.state.messages
-        assert new.state.highestmodseq >= picture.state.highestmodseq
-        places += new.entry.partition != picture.entry.partition
-        picture = new
+        assert new.state.highestmodseq >= view.state.highestmodseq
+        places += new.entry.partition != view.entry.partition
+        view = new
         for row in new.rows[-3:]:
             try:
-                with store.open_message(picture.entry, row) as file:
+                with store.open_message(view.entry, row) as file:
                     octets = file.read(0, file.size)
             except StoreError:
-                assert store.refresh(picture).row(int(row["uid"])) is None
+                assert store.refresh(view).row(int(row["uid"])) is None
                 continue
             assert seen.setdefault(int(row["uid"]), octets) == octets
     return places
@@ -131,7 +132,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(tmp_path):
     root = tmp_path / "store"
     store = make_store(root)
     store.create_mailbox(ARCHIVE)
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     inbox = store.entry(INBOX)
     for number in range(OLD):
         staged = store.stage(inbox)
@@ -146,7 +147,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(tmp_path):
             process.start()
         store = Store(root, SMALL)
         for turn in range(MOVES):
-            moving.move_owner(store, "alice", "second" if turn % 2 == 0 else "primary")
+            partitionmove.move_owner(store, "alice", "second" if turn % 2 == 0 else "primary")
         with contextlib.suppress(Deadlock):         # it may not get to hold everything still beside all this
             assert check(store) == []
         for pipe, _ in pipes:

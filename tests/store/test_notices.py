@@ -6,13 +6,14 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import housekeeping, notices
 from store.accounts.base import Status
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.housekeeping import Round
-from store.quota import QuotaUse
-from tests.support.stores import SMALL, deliver, make_store, reopen_after_crash
+from store.housekeeping import tasks
+from store.housekeeping.tasks import Round
+from store.quota import notices
+from store.tables.quotatable import QuotaUse
+from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 
 DAY = 86400
 NOW = 1_800_000_000                     # Fri, 15 Jan 2027 08:00:00 UTC
@@ -133,7 +134,7 @@ def clocked(store):
 
 
 def notices_round(store):
-    task, = (task for task in housekeeping.one_process(store) if task.name == "notices")
+    task, = (task for task in tasks.one_process(store) if task.name == "notices")
     return Round(task, store)
 
 

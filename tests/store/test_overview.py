@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist import traces
+from mboxlist.engine import damagemarks
 from mboxlist.names import MailboxName
-from store import partitions, presence, quotaroots
 from store.overview import Overview, look
+from store.partition import processes, volumes
+from store.quota import roots as quotaroots
+from store.quota.sums import UNDER_WAY
 from store.store import Store
-from store.sums import UNDER_WAY
-from tests.support.stores import HASH, SMALL, deliver, make_store
+from tests.support.stores.stores import HASH, SMALL, deliver, make_store
 
 OWNERS = ("alice", "bob", "carol@example.com", "")
 
@@ -25,7 +26,7 @@ def mail(tmp_path: Path) -> Iterator[Path]:
     """A store that nobody has open, on two partitions, with an alias, a root for a mailbox, a public mailbox, and
     limits of a domain."""
     store = make_store(tmp_path / "mail", ("alice", "bob"))
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     store.inbox(store.directory.add("carol@example.com", HASH, partition="second", aliases=["c@example.com"]))
     for name in (MailboxName("alice", "Archive/2026"), MailboxName("", "news/local")):
         store.create_mailbox(name)
@@ -39,7 +40,7 @@ def mail(tmp_path: Path) -> Iterator[Path]:
     store.close()
     yield store.root
     if not any((store.root / name).exists() for name in UNDER_WAY):
-        assert presence.look(store.root / "run") == ([], [])
+        assert processes.look(store.root / "run") == ([], [])
 
 
 def told(store: Overview) -> list[object]:
@@ -74,9 +75,9 @@ def test_beside_others_all_that_was_committed_is_seen(mail: Path) -> None:
     found = look(mail, SMALL, "test")
     assert found is not None
     assert told(found) == told(store)
-    assert [one.who for one in presence.look(mail / "run")[0]] == ["", "test"]
-    with open(mail / "run" / "door.lock", "rb+") as door:
-        presence.fcntl.flock(door, presence.fcntl.LOCK_EX | presence.fcntl.LOCK_NB)     # others may come in
+    assert [one.who for one in processes.look(mail / "run")[0]] == ["", "test"]
+    with open(mail / "run" / "door.lock", "rb+") as admission:
+        processes.fcntl.flock(admission, processes.fcntl.LOCK_EX | processes.fcntl.LOCK_NB)     # others may come in
     found.close()
     assert store.partitions["primary"].env.active() == 0
     store.close()
@@ -85,17 +86,17 @@ def test_beside_others_all_that_was_committed_is_seen(mail: Path) -> None:
 def test_nobody_comes_in_while_the_files_are_read(mail: Path) -> None:
     found = look(mail, SMALL, "test")
     assert found is not None
-    with open(mail / "run" / "door.lock", "rb+") as door:
+    with open(mail / "run" / "door.lock", "rb+") as admission:
         with pytest.raises(BlockingIOError):
-            presence.fcntl.flock(door, presence.fcntl.LOCK_EX | presence.fcntl.LOCK_NB)
+            processes.fcntl.flock(admission, processes.fcntl.LOCK_EX | processes.fcntl.LOCK_NB)
         found.close()
-        presence.fcntl.flock(door, presence.fcntl.LOCK_EX | presence.fcntl.LOCK_NB)
+        processes.fcntl.flock(admission, processes.fcntl.LOCK_EX | processes.fcntl.LOCK_NB)
 
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from tests.support.stores import HASH, SMALL
+from tests.support.stores.stores import HASH, SMALL
 from store.store import Store
 store = Store(Path(sys.argv[1]), SMALL)
 store.directory.add("eve", HASH)
@@ -129,7 +130,7 @@ def test_what_cannot_be_told_is_left_to_who_opens_the_store(mail: Path, what: st
         (second / "index" / "quota.db").unlink()
     elif what == "not a table":
         (mail / "mboxlist" / "users.db").write_bytes(b"x" * 8192)
-        traces.mark_clean(mail / "mboxlist")
+        damagemarks.mark_clean(mail / "mboxlist")
     elif what == "rebuild":
         (second / what).mkdir()
     elif what == "no partition":
@@ -145,4 +146,4 @@ def test_what_cannot_be_told_is_left_to_who_opens_the_store(mail: Path, what: st
         (mail / what).touch()
     assert look(mail, SMALL, "test") is None
     if what != "no store":
-        assert presence.look(mail / "run") == ([], [])
+        assert processes.look(mail / "run") == ([], [])

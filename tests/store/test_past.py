@@ -12,16 +12,18 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import moving, partitions, prepared, snapshots
 from store.errors import Problem, StoreError
-from store.expunge import purge, remove
-from store.flags import change_flags
+from store.mailboxes import partitionmove
+from store.mailboxes.expunge import purge, remove
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.past import MOST
-from store.prepared import Prepared
-from store.returning import bring_back
+from store.partition import volumes
+from store.snapshots import opened, taking
+from store.snapshots.opened import Prepared
+from store.snapshots.snapshotcopy import bring_back
+from store.snapshots.snapshotreader import MOST
 from store.values import Flag, FlagAction, Flags, InternalDate
-from tests.support.stores import deliver
+from tests.support.stores.stores import deliver
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(4)]
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -69,20 +71,20 @@ def files(partition):
 
 def earlier(snapshot, seconds=1000):
     """As if it had been made so much earlier."""
-    path = snapshot.path.with_name(time.strftime(snapshots.NAME, time.gmtime(snapshot.time - seconds)))
+    path = snapshot.path.with_name(time.strftime(taking.NAME, time.gmtime(snapshot.time - seconds)))
     snapshot.path.rename(path)
     manifest = evolve(snapshot.manifest, time=snapshot.time - seconds)
-    (path / snapshots.MANIFEST).write_bytes(manifest.to_bytes())
-    return next(each for each in snapshots.listed(path.parent) if each.path == path)
+    (path / taking.MANIFEST).write_bytes(manifest.to_bytes())
+    return next(each for each in taking.listed(path.parent) if each.path == path)
 
 
 @pytest.fixture
 def made(store):
     """A store with messages, and a snapshot of it that is some time old; nothing of the past is left over."""
     fill(store)
-    yield earlier(snapshots.create(store))
-    store.pasts.tidy(0)
-    assert not store.pasts._open
+    yield earlier(taking.create(store))
+    store.snapshot_readers.tidy(0)
+    assert not store.snapshot_readers._open
     assert not list((store.root / "snapshots").glob("*.past*"))
 
 
@@ -91,19 +93,19 @@ def test_what_was_there_is_read_and_comes_back(store, made):
     rows = store.open_mailbox(store.entry(name())).rows
     everything_goes(store)
     assert now(store) == [] and files(store.partition("primary")) == kept
-    with store.pasts.used(made.name) as past:
-        mailbox = past.open_mailbox(past.mailbox(store.entry(name()), "INBOX"))
-        assert contents(past, mailbox) == before
+    with store.snapshot_readers.used(made.name) as snapshot:
+        mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
+        assert contents(snapshot, mailbox) == before
         assert np.array_equal(mailbox.rows, rows)
-        assert past.open_mailbox(past.mailbox(store.entry(name()), "INBOX")) is mailbox
+        assert snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX")) is mailbox
         target = store.create_mailbox(name("Back"))
-        assert bring_back(past, mailbox, target, [4, 2, 1], reader="alice") == [1, 2, 3]
+        assert bring_back(snapshot, mailbox, target, [4, 2, 1], reader="alice") == [1, 2, 3]
         assert now(store, "Back") == [before[0], before[1], before[3]]
-        assert bring_back(past, mailbox, target, [3], reader="alice") == [4]
+        assert bring_back(snapshot, mailbox, target, [3], reader="alice") == [4]
         with pytest.raises(StoreError) as refused:
-            bring_back(past, mailbox, target, [3, 9], reader="alice")
+            bring_back(snapshot, mailbox, target, [3, 9], reader="alice")
         assert refused.value.problem is Problem.GONE
-        assert bring_back(past, mailbox, target, []) == []
+        assert bring_back(snapshot, mailbox, target, []) == []
     assert now(store, "Back") == [before[0], before[1], before[3], before[2]]
     assert files(store.partition("primary")) == kept
     assert store.quota("alice").octets == sum(size for _, size, *_ in before)
@@ -116,21 +118,22 @@ def test_header_fields_are_those_of_then_though_their_numbers_are_of_others_now(
     everything_goes(store)
 
     def made_anew(txn):
-        for key, _ in list(partition.heads._table.scan(txn=txn.handle, hold=True)):
-            partition.heads._table.delete(key, txn.handle)
+        for key, _ in list(partition.private_headers._table.scan(txn=txn.handle, hold=True)):
+            partition.private_headers._table.delete(key, txn.handle)
 
     partition.transact(made_anew)
     deliver(store, BODIES[3], "user/bob/INBOX", header=b"Delivered-To: another\r\n")
     if moved:
-        partitions.add(store, "second")
-        moving.move_owner(store, "alice", "second")
-    with store.pasts.used(made.name) as past:
-        mailbox = past.open_mailbox(past.mailbox(store.entry(name()), "INBOX"))
-        assert mailbox.rows["head"].tolist() == [0, 0, 1, 0] and partition.heads.find(1) != past.partition(
-            "primary").heads.find(1)
-        assert contents(past, mailbox) == before
+        volumes.add(store, "second")
+        partitionmove.move_owner(store, "alice", "second")
+    with store.snapshot_readers.used(made.name) as snapshot:
+        mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
+        assert mailbox.rows["head"].tolist() == [0, 0, 1,
+                                                 0] and partition.private_headers.find(1) != snapshot.partition(
+            "primary").private_headers.find(1)
+        assert contents(snapshot, mailbox) == before
         target = store.create_mailbox(name("Back"))
-        assert bring_back(past, mailbox, target, [1, 2, 3, 4], reader="alice") == [1, 2, 3, 4]
+        assert bring_back(snapshot, mailbox, target, [1, 2, 3, 4], reader="alice") == [1, 2, 3, 4]
     assert now(store, "Back") == before
 
 
@@ -138,26 +141,26 @@ def test_a_cache_record_that_was_lost_is_made_anew(store, made):
     entry = store.entry(name())
     rows = store.open_mailbox(entry).rows
     before = [cached.envelope for cached in store.cached(entry, rows)]
-    with store.pasts.used(made.name) as past:
-        mailbox = past.open_mailbox(past.mailbox(entry, "INBOX"))
+    with store.snapshot_readers.used(made.name) as snapshot:
+        mailbox = snapshot.open_mailbox(snapshot.mailbox(entry, "INBOX"))
         other = mailbox.rows.copy()
         other["serial"] += 1000                     # under which there is none
-        assert [cached.envelope for cached in past.cached(mailbox.entry, other)] == before
-        assert [cached.envelope for cached in past.cached(mailbox.entry, mailbox.rows)] == before
+        assert [cached.envelope for cached in snapshot.cached(mailbox.entry, other)] == before
+        assert [cached.envelope for cached in snapshot.cached(mailbox.entry, mailbox.rows)] == before
 
 
 def test_the_user_has_been_moved_to_another_partition_since(store, made):
     """The files lie where they lay then; what comes back is copied to where the user is now, once."""
     before = now(store)
-    partitions.add(store, "second")
-    moving.move_owner(store, "alice", "second")
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "alice", "second")
     everything_goes(store)
-    with store.pasts.used(made.name) as past:
-        mailbox = past.open_mailbox(past.mailbox(store.entry(name()), "INBOX"))
-        assert mailbox.entry.partition == "primary" and contents(past, mailbox) == before
+    with store.snapshot_readers.used(made.name) as snapshot:
+        mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
+        assert mailbox.entry.partition == "primary" and contents(snapshot, mailbox) == before
         assert store.entry(name()).partition == "second"
-        assert bring_back(past, mailbox, store.entry(name()), [1, 2, 3, 4], reader="alice") == [5, 6, 7, 8]
-        assert bring_back(past, mailbox, store.entry(name()), [1], reader="alice") == [9]
+        assert bring_back(snapshot, mailbox, store.entry(name()), [1, 2, 3, 4], reader="alice") == [5, 6, 7, 8]
+        assert bring_back(snapshot, mailbox, store.entry(name()), [1], reader="alice") == [9]
     assert now(store) == [*before, before[0]]
     assert len(files(store.partition("second"))) == 3
 
@@ -165,18 +168,18 @@ def test_the_user_has_been_moved_to_another_partition_since(store, made):
 def test_quota_is_looked_at_before_and_nothing_comes_then(store, made):
     everything_goes(store)
     store.set_quota("alice", len(BODIES[1]) - 1)
-    with store.pasts.used(made.name) as past:
-        mailbox = past.open_mailbox(past.mailbox(store.entry(name()), "INBOX"))
+    with store.snapshot_readers.used(made.name) as snapshot:
+        mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
         with pytest.raises(StoreError) as refused:
-            bring_back(past, mailbox, store.entry(name()), [2], reader="alice")
+            bring_back(snapshot, mailbox, store.entry(name()), [2], reader="alice")
     assert refused.value.problem is Problem.OVER_QUOTA and now(store) == []
 
 
 def test_ids_of_the_past_are_none_of_the_store(store, made):
     """Whatever is tried with such a mailbox by mistake, no mailbox of the store is meant."""
     before = now(store)
-    with store.pasts.used(made.name) as past:
-        entry = past.mailbox(store.entry(name()), "INBOX")
+    with store.snapshot_readers.used(made.name) as snapshot:
+        entry = snapshot.mailbox(store.entry(name()), "INBOX")
         for work in (lambda: store.open_mailbox(entry), lambda: remove(store, entry, [1]),
                      lambda: change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.SEEN)),
                      lambda: offload.now(offload.copy(store, entry, store.entry(name()), np.array([1], np.uint32)))):
@@ -186,13 +189,14 @@ def test_ids_of_the_past_are_none_of_the_store(store, made):
 
 
 def test_where_there_is_no_room_it_is_not_opened(store, made, monkeypatch):
-    monkeypatch.setattr("store.past.shutil.disk_usage", lambda path: type("Usage", (), {"free": made.size // 1000}))
-    with store.pasts.used(made.name) as past, pytest.raises(StoreError) as refused:
-        past.mailboxes(store.entry(name()))
+    usage = type("Usage", (), {"free": made.size // 1000})
+    monkeypatch.setattr("store.snapshots.snapshotreader.shutil.disk_usage", lambda path: usage)
+    with store.snapshot_readers.used(made.name) as snapshot, pytest.raises(StoreError) as refused:
+        snapshot.mailboxes(store.entry(name()))
     assert refused.value.problem is Problem.DISK_FULL
     monkeypatch.undo()
-    with store.pasts.used(made.name) as past:
-        assert [entry.name.path for entry in past.mailboxes(store.entry(name()))] == ["INBOX"]
+    with store.snapshot_readers.used(made.name) as snapshot:
+        assert [entry.name.path for entry in snapshot.mailboxes(store.entry(name()))] == ["INBOX"]
 
 
 def damage(path):
@@ -209,9 +213,9 @@ def test_a_damaged_snapshot_is_refused_or_mended_by_its_log(store, made, file):
     before, found = now(store), None
     damage(made.path / file)
     try:
-        with store.pasts.used(made.name) as past:
-            mailbox = past.open_mailbox(past.mailbox(store.entry(name()), "INBOX"))
-            found = contents(past, mailbox)
+        with store.snapshot_readers.used(made.name) as snapshot:
+            mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
+            found = contents(snapshot, mailbox)
     except StoreError as error:
         assert error.problem in (Problem.UNAVAILABLE, Problem.CORRUPT, Problem.NO_MAILBOX)
     assert found in (None, before) and now(store) == before
@@ -221,15 +225,15 @@ def test_a_damaged_snapshot_is_refused_or_mended_by_its_log(store, made, file):
                                   "partitions/primary/index/state.db", "partitions/primary/index/messages.db"])
 def test_a_damaged_folder_of_the_past_is_refused(store, made, file):
     entry, held = store.entry(name()), Prepared.of(made.path)
-    with store.pasts.used(made.name) as past:
-        past.open_mailbox(past.mailbox(entry, "INBOX"))
-    store.pasts.tidy(0)
+    with store.snapshot_readers.used(made.name) as snapshot:
+        snapshot.open_mailbox(snapshot.mailbox(entry, "INBOX"))
+    store.snapshot_readers.tidy(0)
     damage(held.path / file)
-    with pytest.raises(StoreError) as refused, store.pasts.used(made.name) as past:
-        mailbox = past.open_mailbox(past.mailbox(entry, "INBOX"))
-        past.cached(mailbox.entry, _lost(mailbox.rows))
+    with pytest.raises(StoreError) as refused, store.snapshot_readers.used(made.name) as snapshot:
+        mailbox = snapshot.open_mailbox(snapshot.mailbox(entry, "INBOX"))
+        snapshot.cached(mailbox.entry, _lost(mailbox.rows))
     assert refused.value.problem in (Problem.UNAVAILABLE, Problem.CORRUPT)
-    store.pasts.tidy(0)
+    store.snapshot_readers.tidy(0)
     held.release()
     assert len(now(store)) == 4
 
@@ -242,25 +246,25 @@ def _lost(rows):
 
 
 def test_one_that_has_been_removed(store, made):
-    with store.pasts.used(made.name) as past:
-        mailbox = past.open_mailbox(past.mailbox(store.entry(name()), "INBOX"))
-        snapshots.remove(made)
-        assert not past.is_there()
-        with pytest.raises(StoreError) as refused, store.pasts.used(made.name):
+    with store.snapshot_readers.used(made.name) as snapshot:
+        mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
+        taking.remove(made)
+        assert not snapshot.is_there()
+        with pytest.raises(StoreError) as refused, store.snapshot_readers.used(made.name):
             pass
         assert refused.value.problem is Problem.NO_MAILBOX
-        assert len(contents(past, mailbox)) == 4        # who reads may come to an end
-    store.pasts.tidy(3600)
-    assert not store.pasts._open
+        assert len(contents(snapshot, mailbox)) == 4        # who reads may come to an end
+    store.snapshot_readers.tidy(3600)
+    assert not store.snapshot_readers._open
 
 
 def test_the_one_unused_for_longest_makes_room(store, made):
-    names = [earlier(snapshots.create(store), 2000 + 10_000 * number).name for number in range(MOST)]
+    names = [earlier(taking.create(store), 2000 + 10_000 * number).name for number in range(MOST)]
     for each in names:
-        with store.pasts.used(each) as past:
-            past.mailboxes(store.entry(name()))
-    with store.pasts.used(made.name):
-        assert list(store.pasts._open) == [*names[1:], made.name]
+        with store.snapshot_readers.used(each) as snapshot:
+            snapshot.mailboxes(store.entry(name()))
+    with store.snapshot_readers.used(made.name):
+        assert list(store.snapshot_readers._open) == [*names[1:], made.name]
     assert not (store.root / "snapshots" / f"{names[0]}.past").exists()
 
 
@@ -272,7 +276,7 @@ def test_nobody_opens_a_folder_of_the_past_that_another_is_taking_away(tmp_path)
         assert (folder / "x").read_text() == "1"
     assert len(filled) == 1                         # the second found what the first had made
     one.release()
-    prepared.sweep(tmp_path)
+    opened.sweep(tmp_path)
     assert (tmp_path / "s.past" / "partitions" / "a" / "index" / "x").exists()      # in use
     two.release()
     assert list(tmp_path.iterdir()) == []
@@ -295,7 +299,7 @@ def test_a_fill_that_fails_leaves_nothing(tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from store.prepared import Prepared
+from store.snapshots.opened import Prepared
 held = Prepared.of(Path(sys.argv[1]))
 held.environment("mboxlist", lambda target: None)
 held.environment("other", lambda target: os.kill(os.getpid(), signal.SIGKILL))
@@ -311,9 +315,9 @@ def test_what_a_killed_process_left_goes_with_the_next_snapshot(store, made):
     assert left.is_dir()
     handle = os.open(left / "lock", os.O_RDWR)
     fcntl.flock(handle, fcntl.LOCK_SH)
-    snapshots.create(store)
+    taking.create(store)
     assert left.is_dir()
     os.close(handle)
-    time_of = earlier(next(iter(snapshots.listed(made.path.parent))), 5000)
-    snapshots.create(store)
+    time_of = earlier(next(iter(taking.listed(made.path.parent))), 5000)
+    taking.create(store)
     assert not left.exists() and time_of.path.exists()

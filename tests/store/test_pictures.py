@@ -1,4 +1,4 @@
-"""Pictures of a mailbox: refreshing one gives what reading it anew would give, whatever happened and whoever did it."""
+"""Views of a mailbox: refreshing one gives what reading it anew would give, whatever happened and whoever did it."""
 
 import itertools
 
@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
-from store.expunge import remove
-from store.flags import change_flags
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 STEPS = st.lists(st.tuples(st.sampled_from(["arrive", "flag", "remove", "other process"]), st.integers(1, 200)),
                  min_size=1, max_size=6)
@@ -43,17 +43,17 @@ def place(tmp_path_factory):
 def test_a_refreshed_picture_is_a_new_one(place, steps):
     store, other = place
     entry = store.entry(MailboxName("alice", "INBOX"))
-    picture = store.open_mailbox(entry)
+    view = store.open_mailbox(entry)
     for what, number in steps:
         if what == "other process":
             act(other, entry, ("arrive", "flag", "remove")[number % 3], number)
         else:
             act(store, entry, what, number)
         if number % 2:
-            picture = store.refresh(picture)
-    picture, fresh = store.refresh(picture), store.open_mailbox(entry)
-    assert picture.rows.tobytes() == fresh.rows.tobytes()
-    assert picture.state.to_bytes() == fresh.state.to_bytes()
+            view = store.refresh(view)
+    view, fresh = store.refresh(view), store.open_mailbox(entry)
+    assert view.rows.tobytes() == fresh.rows.tobytes()
+    assert view.state.to_bytes() == fresh.state.to_bytes()
 
 
 @pytest.mark.parametrize("actors", list(itertools.product("mo", repeat=3)))
@@ -63,13 +63,13 @@ def test_whoever_changed_what_in_between(place, actors):
     entry = store.entry(MailboxName("bob", "INBOX"))
     while len(store.open_mailbox(entry).rows) < 200:
         deliver(store, b"Subject: x\r\n\r\n", "user/bob/INBOX")
-    picture = store.refresh(store.open_mailbox(entry))
-    change_flags(store, entry, [int(picture.rows["uid"][0])], FlagAction.REPLACE, Flags(keywords=("".join(actors),)))
-    picture = store.refresh(picture)
+    view = store.refresh(store.open_mailbox(entry))
+    change_flags(store, entry, [int(view.rows["uid"][0])], FlagAction.REPLACE, Flags(keywords=("".join(actors),)))
+    view = store.refresh(view)
     for at, actor in enumerate(actors):
-        remove({"m": store, "o": other}[actor], entry, [int(picture.rows["uid"][at * 70 + 1])])
-    assert store.refresh(picture).rows.tobytes() == store.open_mailbox(entry).rows.tobytes()
-    assert len(store.refresh(picture).rows) == len(picture.rows) - 3
+        remove({"m": store, "o": other}[actor], entry, [int(view.rows["uid"][at * 70 + 1])])
+    assert store.refresh(view).rows.tobytes() == store.open_mailbox(entry).rows.tobytes()
+    assert len(store.refresh(view).rows) == len(view.rows) - 3
 
 
 @pytest.mark.parametrize("undone", ["a flag", "an arrival"])
@@ -94,16 +94,16 @@ def test_what_another_process_undid_is_seen_by_who_has_an_older_picture_and_by_w
 
 
 def test_nothing_new_is_the_same_object(store):
-    picture = store.open_mailbox(store.entry(MailboxName("alice", "INBOX")))
-    assert store.refresh(picture) is picture
+    view = store.open_mailbox(store.entry(MailboxName("alice", "INBOX")))
+    assert store.refresh(view) is view
 
 
 def test_pictures_cannot_be_written_to(store):
     deliver(store, b"x", "user/alice/INBOX")
     entry = store.entry(MailboxName("alice", "INBOX"))
-    picture = store.open_mailbox(entry)
+    view = store.open_mailbox(entry)
     deliver(store, b"y", "user/alice/INBOX")
-    for rows in (picture.rows, store.refresh(picture).rows):
+    for rows in (view.rows, store.refresh(view).rows):
         with pytest.raises(ValueError):
             rows["flags"] = np.uint16(1)
 

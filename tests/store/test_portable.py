@@ -10,23 +10,24 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import idxfile, portable, removal
-from store.check import check
-from store.copying import copy_messages
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.flags import change_flags
-from store.index import chunk_key
-from store.partition import Partition
-from store.portable import write_changed, write_round
-from store.reconcile import reconcile
-from store.rights import annotate, set_acl
+from store.mailboxes import deletion
+from store.mailboxes.authorization import annotate, set_acl
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
+from store.partition.partition import Partition
+from store.recovery.userareacheck import reconcile
 from store.store import Store
-from store.userarea import Locks, behind_marker, mark_behind, place, place_of_deleted
+from store.tables.index import chunk_key
+from store.userarea import idxfile, writing
+from store.userarea.paths import Locks, behind_marker, mark_behind, place, place_of_deleted
+from store.userarea.writing import write_changed, write_round
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import SMALL, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 
 ONE, TWO = b"Subject: 1\r\n\r\none\r\n", b"Subject: 2\r\n\r\ntwo two\r\n"
 
@@ -159,13 +160,13 @@ def test_a_deleted_mailbox_keeps_its_file_until_the_purge(store, boxes):
     assert tree(store) == ["alice/store.idx", "bob/store.idx", f"deleted/{archive.id}/store.idx"]
     found = idxfile.read(place_of_deleted(primary(store), archive.id))
     assert (found.head.name, found.head.removed > 0, len(found.rows)) == ("user/alice/Archive", True, 1)
-    removal.undelete_mailbox(store, archive.name)
+    deletion.undelete_mailbox(store, archive.name)
     write_changed(store)
     assert tree(store) == ["alice/Archive/store.idx", "alice/store.idx", "bob/store.idx"]
     assert agrees(store, "user/alice/Archive")
     store.delete_mailbox(archive.name)
     write_changed(store)
-    removal.purge_mailboxes(store, time.time() + 30 * 86400)
+    deletion.purge_mailboxes(store, time.time() + 30 * 86400)
     write_changed(store)
     assert tree(store) == ["alice/store.idx", "bob/store.idx"]
     assert not (primary(store).folder / "users" / "deleted").exists()
@@ -279,26 +280,26 @@ def test_a_full_disk_leaves_everything_for_the_next_round(store, boxes, monkeypa
 
 def test_many_share_their_syncs(store, monkeypatch):
     """More files than are synced one by one."""
-    monkeypatch.setattr(portable, "BATCH", 8)
-    for number in range(portable.BATCH + 5):
+    monkeypatch.setattr(writing, "BATCH", 8)
+    for number in range(writing.BATCH + 5):
         store.create_mailbox(named(f"user/alice/{number}"))
     synced = []
-    real = portable.sync_file_system
-    monkeypatch.setattr(portable, "sync_file_system", lambda folder: (synced.append(folder), real(folder)))
-    assert write_changed(store) == portable.BATCH + 7
+    real = writing.sync_file_system
+    monkeypatch.setattr(writing, "sync_file_system", lambda folder: (synced.append(folder), real(folder)))
+    assert write_changed(store) == writing.BATCH + 7
     assert len(synced) == 3             # one before the names of a batch, and one after all
     assert all(agrees(store, str(entry.name)) for entry in store.mailboxes.all())
 
 
 def test_the_rate_gives_way_before_a_minute_has_passed(tmp_path, monkeypatch):
-    monkeypatch.setattr(portable, "BATCH", 8)
+    monkeypatch.setattr(writing, "BATCH", 8)
     store = make_store(tmp_path / "store", settings=evolve(SMALL, index_rate=1))
-    for number in range(4 * portable.BATCH):
+    for number in range(4 * writing.BATCH):
         store.create_mailbox(named(f"user/alice/{number}"))
     pauses = []
     monkeypatch.setattr(primary(store).unwritten.stop, "wait", pauses.append)
     write_changed(store)
-    assert pauses == [portable.PATIENCE]
+    assert pauses == [writing.PATIENCE]
     deliver(store, ONE, "user/alice/INBOX")
     write_changed(store, hurry=True)
     assert len(pauses) == 1
@@ -309,7 +310,7 @@ def many(root, monkeypatch):
     """A store with more files to write than fit into a batch."""
     store = make_store(root)
     write_changed(store)
-    monkeypatch.setattr(portable, "BATCH", 4)
+    monkeypatch.setattr(writing, "BATCH", 4)
     for number in range(10):
         store.create_mailbox(named(f"user/alice/{number}"))
     return store
@@ -318,13 +319,13 @@ def many(root, monkeypatch):
 def test_a_round_is_left_off_between_two_batches_when_the_process_is_to_leave(tmp_path, monkeypatch):
     """Or a stop would wait until the files of thousands of mailboxes have been written."""
     store = many(tmp_path / "store", monkeypatch)
-    real, unwritten = portable.sync_file_system, primary(store).unwritten
+    real, unwritten = writing.sync_file_system, primary(store).unwritten
 
     def told(folder):
         unwritten.stop.set()
         real(folder)
 
-    monkeypatch.setattr(portable, "sync_file_system", told)
+    monkeypatch.setattr(writing, "sync_file_system", told)
     assert write_changed(store) == 4 and len(unwritten.changed) == 6
     assert write_changed(store) == 0 and len(unwritten.changed) == 6
     store.close()
@@ -375,7 +376,7 @@ def test_what_a_killed_process_did_not_write_is_found(tmp_path):
     transact(store.mailboxes.env, lambda txn: store.mailboxes.write(
         evolve(store.entry(named("user/bob/INBOX")), acl={"alice": "lr"}), txn))
     store.delete_mailbox(gone.name)
-    removal.purge_mailboxes(store, time.time() + 30 * 86400)
+    deletion.purge_mailboxes(store, time.time() + 30 * 86400)
     store.mailboxes.env.flush()
     primary(store).unwritten.changed.clear()
     store = reopen_after_crash(store)
@@ -399,7 +400,7 @@ def test_an_unclean_end_alone_writes_nothing(tmp_path, monkeypatch):
     write_changed(store)
     store = reopen_after_crash(reopen_after_crash(store))
     written = []
-    monkeypatch.setattr(portable.idxfile, "prepare", lambda *arguments, **more: written.append(arguments))
+    monkeypatch.setattr(writing.idxfile, "prepare", lambda *arguments, **more: written.append(arguments))
     reconcile(store)
     assert not written
     store.close()

@@ -7,18 +7,18 @@ import sys
 
 import pytest
 
-from store import presence
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.presence import Presence, claim, look
+from store.partition import processes
+from store.partition.processes import ProcessRegistry, claim, look
 from store.store import Store
-from tests.support.stores import SMALL, make_store
+from tests.support.stores.stores import SMALL, make_store
 
 HOLD = """
 import sys
 from pathlib import Path
 from store.store import Store
-from tests.support.stores import SMALL
+from tests.support.stores.stores import SMALL
 store = Store(Path(sys.argv[1]), SMALL, who=sys.argv[2])
 print("open", flush=True)
 sys.stdin.read()
@@ -113,7 +113,7 @@ def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypat
     make_store(root).close()
     with Holder(root, "onecopy check") as living, Holder(root) as dead:
         dead.kill()
-        monkeypatch.setattr(Presence.__init__, "__defaults__", ("", 0.0))
+        monkeypatch.setattr(ProcessRegistry.__init__, "__defaults__", ("", 0.0))
         with pytest.raises(StoreError) as refused:
             Store(root, SMALL)
         assert refused.value.problem is Problem.UNAVAILABLE
@@ -126,9 +126,9 @@ def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypat
             living.process.stdin.close()
             living.process.wait()
 
-        monkeypatch.setattr(presence.time, "sleep", leave)          # they leave while it waits
+        monkeypatch.setattr(processes.time, "sleep", leave)          # they leave while it waits
         store = Store(root, SMALL)
-        assert store._presence.alone
+        assert store._processes.alone
         assert check(store) == []
         store.close()
 
@@ -136,7 +136,7 @@ def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypat
 COME_AND_GO = """
 import sys
 from pathlib import Path
-from store.presence import Presence
+from store.partition.processes import Presence
 for _ in range(2000):
     presence = Presence(Path(sys.argv[1]), "x")
     presence.settled()
@@ -162,7 +162,7 @@ def test_those_who_look_do_not_see_each_other(tmp_path):
     inside.mkdir()
     (inside / "1.0.dead").touch()
     handle = os.open(inside / "1.0.dead", os.O_RDONLY)
-    presence.fcntl.flock(handle, presence.fcntl.LOCK_SH)            # as one who looks holds it for a moment
+    processes.fcntl.flock(handle, processes.fcntl.LOCK_SH)            # as one who looks holds it for a moment
     assert shown(look(tmp_path)[1]) == ["dead (1)"]
     os.close(handle)
 
@@ -172,14 +172,14 @@ def test_the_dead_are_forgotten_only_when_nobody_is_inside(tmp_path):
     inside.mkdir()
     (inside / "1.0.dead").touch()
     (inside / ".2.0.killed at the door").touch()
-    living = Presence(tmp_path, "first")
+    living = ProcessRegistry(tmp_path, "first")
     living.settled()
     assert living.alone and look(tmp_path)[1] == []
     (inside / "1.0.dead").touch()
-    presence.forget_dead(tmp_path)
+    processes.forget_dead(tmp_path)
     assert shown(look(tmp_path)[1]) == ["dead (1)"]
     living.leave()
-    presence.forget_dead(tmp_path)
+    processes.forget_dead(tmp_path)
     assert look(tmp_path) == ([], [])
 
 

@@ -8,18 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.btree import Txn
-from mboxlist.kv import Deadlock, Env, Failure
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import Deadlock, Env, Failure
 from mboxlist.names import MailboxName
-from store import adopting, forgotten, moving, partitions, removal, rights, unfinished, users
 from store.accounts.base import Account, Status
 from store.accounts.builtin import BuiltinDirectory
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.filling import Nursery, Wanted
+from store.housekeeping import interrupted
+from store.mailboxes import authorization, deletion, partitionmove
+from store.mailboxes.expunge import remove
+from store.migration import uidvalidity
+from store.migration.publish import Nursery, Wanted
+from store.partition import volumes
 from store.store import Store
-from tests.support.stores import HASH, deliver, make_store
+from store.users import lifecycle, restorable
+from tests.support.stores.stores import HASH, deliver, make_store
 
 ALICE, ARCHIVE = MailboxName("alice", "INBOX"), MailboxName("alice", "Archive")
 OLD, NEW = MailboxName("alice", "Old"), MailboxName("alice", "New")
@@ -53,26 +57,26 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "set a limit": lambda store: store.set_quota("alice", 1_000_000),
     "remove a quota root": lambda store: store.remove_quota_root("alice/Archive"),
     "remove all of a user": lambda store: store.remove_user("bob"),
-    "undelete a mailbox": lambda store: removal.undelete_mailbox(store, OLD),
-    "undelete messages": lambda store: removal.undelete_messages(store, store.entry(ALICE)),
-    "purge mailboxes": lambda store: removal.purge_mailboxes(store, 1 << 40),
-    "rights": lambda store: rights.set_acl(store, ARCHIVE, "bob", "lr"),
-    "annotate": lambda store: rights.annotate(store, store.entry(ALICE), "/shared/comment", b"one"),
-    "remove a user": lambda store: users.remove_user(store, "alice"),
-    "restore a user": lambda store: users.restore_user(store, "dave"),
-    "forget a user": lambda store: users.forget_user(store, "bob"),
-    "rename a user": lambda store: users.rename_user(store, "alice", "alicia"),
-    "undelete a user": lambda store: forgotten.undelete_user(store, "erin"),
-    "drop a user": lambda store: forgotten.drop(store, "erin"),
+    "undelete a mailbox": lambda store: deletion.undelete_mailbox(store, OLD),
+    "undelete messages": lambda store: deletion.undelete_messages(store, store.entry(ALICE)),
+    "purge mailboxes": lambda store: deletion.purge_mailboxes(store, 1 << 40),
+    "rights": lambda store: authorization.set_acl(store, ARCHIVE, "bob", "lr"),
+    "annotate": lambda store: authorization.annotate(store, store.entry(ALICE), "/shared/comment", b"one"),
+    "remove a user": lambda store: lifecycle.remove_user(store, "alice"),
+    "restore a user": lambda store: lifecycle.restore_user(store, "dave"),
+    "forget a user": lambda store: lifecycle.forget_user(store, "bob"),
+    "rename a user": lambda store: lifecycle.rename_user(store, "alice", "alicia"),
+    "undelete a user": lambda store: restorable.undelete_user(store, "erin"),
+    "drop a user": lambda store: restorable.drop(store, "erin"),
     "add to the directory": lambda store: _directory(store).add("frank", HASH),
     "change the directory": lambda store: _directory(store).change("alice", status=Status.INACTIVE),
     "remove from the directory": lambda store: _directory(store).remove("carol"),
     "rules of a domain": lambda store: _directory(store).domains.set_access("example.org", "+imap:all"),
     "flush the directory": lambda store: _directory(store).domains.next_epoch(),
     "the directory's secret": lambda store: _directory(store).domains.secret(),
-    "adopt": lambda store: adopting.adopt(store, store.entry(NEW), 4_000_000_000),
+    "adopt": lambda store: uidvalidity.adopt(store, store.entry(NEW), 4_000_000_000),
     "import": lambda store: Nursery(store, store.partitions["primary"]).begin(Wanted(NEW)),
-    "move": lambda store: moving.move_owner(store, "alice", "second"),
+    "move": lambda store: partitionmove.move_owner(store, "alice", "second"),
 }
 #: These are not on disk when they are answered, nor need they be.
 UNFLUSHED = {"claim recent", "drop a user"}
@@ -81,10 +85,10 @@ UNFLUSHED = {"claim recent", "drop a user"}
 @pytest.fixture
 def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
     store = make_store(tmp_path / "store", ("alice", "bob", "dave", "erin"))
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     _directory(store).add("carol", HASH)
-    users.remove_user(store, "dave")
-    users.forget_user(store, "erin")
+    lifecycle.remove_user(store, "dave")
+    lifecycle.forget_user(store, "erin")
     for name in (ARCHIVE, OLD):
         store.create_mailbox(name)
     store.delete_mailbox(OLD)
@@ -97,7 +101,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
     remove(store, store.entry(ALICE), [1])
     yield store
     for item in list(store.mailboxes.pending.all()):        # housekeeping, a minute later
-        unfinished.finish(store, item)
+        interrupted.finish(store, item)
     assert check(store) == []
     store.close()
 

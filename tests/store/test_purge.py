@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import expunge, messagefiles, refs
-from store.check import check
-from store.expunge import due, purge, purge_batch, remove
-from store.ready import make_folders
-from tests.support.stores import deliver, let_go
+from store.check.wholecheck import check
+from store.mailboxes import expunge
+from store.mailboxes.expunge import due, purge, purge_batch, remove
+from store.partition import messagefiles
+from store.recovery.emptying import make_folders
+from store.tables import references
+from tests.support.stores.stores import deliver, let_go
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"
 
@@ -93,9 +95,9 @@ def meanwhile(monkeypatch, store, work):
     partition = store.partitions["primary"]
     real = partition.files.sync_removed
 
-    def sync_removed(mids):
+    def sync_removed(digests):
         work()
-        real(mids)
+        real(digests)
 
     monkeypatch.setattr(partition.files, "sync_removed", sync_removed)
 
@@ -152,7 +154,7 @@ def test_a_message_that_comes_while_its_file_goes(store, monkeypatch):
     assert purge(partition, late) == 20
     partition.files.settle()
     assert read(store) == BODY + b"3\r\n" and len(files(store)) == 1
-    [(mid, record)] = partition.refs.all()
+    [(digest, record)] = partition.refs.all()
     assert record.references == 1 and cached(partition) == [record.serial.to_bytes(8, "big")]
     assert list(partition.refs.waiting(1 << 31)) == []
 
@@ -183,7 +185,7 @@ def test_a_message_that_is_on_the_list_twice(store, monkeypatch):
         late = many(store, 5)
         let_go(store)
     batch, = due(partition, late)
-    assert len(batch.files) == 15 and len({mid for _, mid in batch.files}) == 5
+    assert len(batch.files) == 15 and len({digest for _, digest in batch.files}) == 5
     assert purge_batch(partition, batch.files).files == 5
     assert not files(store) and not cached(partition)
     assert list(partition.refs.all()) == list(partition.refs.waiting(1 << 31)) == []
@@ -207,7 +209,8 @@ def test_so_many_at_a_time(store):
     partition, late = store.partitions["primary"], many(store, 7)
     batches = list(due(partition, late, 3))
     assert [len(batch.files) for batch in batches] == [3, 3, 1]
-    assert [mid for batch in batches for _, mid in batch.files] == [mid for _, mid in partition.refs.waiting(1 << 31)]
+    assert [digest for batch in batches for _, digest in batch.files] == [digest for _,
+                                                                          digest in partition.refs.waiting(1 << 31)]
     assert [purge_batch(partition, batch.files).files for batch in batches] == [3, 3, 1]
     assert list(partition.refs.waiting(1 << 31)) == []
 
@@ -218,10 +221,10 @@ def test_what_two_purges_remove_at_the_same_time(store, monkeypatch):
     real = partition.files.sync_removed
     other = []
 
-    def sync_removed(mids):
+    def sync_removed(digests):
         monkeypatch.undo()
         other.append(purge_batch(partition, batch.files).failed)
-        real(mids)
+        real(digests)
 
     monkeypatch.setattr(partition.files, "sync_removed", sync_removed)
     assert purge_batch(partition, batch.files).files == 20 and other == [{}]
@@ -246,19 +249,19 @@ def test_names_that_may_still_be_on_disk_keep_their_records(store, monkeypatch):
 def test_one_that_cannot_be_removed_stays_on_its_list(store, monkeypatch):
     partition, late = store.partitions["primary"], many(store, 5)
     let_go(store)
-    [(_, mids)] = partition.refs.lists(1 << 31)
-    assert len(mids) == 5
+    [(_, digests)] = partition.refs.lists(1 << 31)
+    assert len(digests) == 5
     real = partition.files.remove
 
-    def remove(mid, serial):
-        if mid == mids[0]:
+    def remove(digest, serial):
+        if digest == digests[0]:
             raise PermissionError(1, os.strerror(1))
-        real(mid, serial)
+        real(digest, serial)
 
     monkeypatch.setattr(partition.files, "remove", remove)
     with pytest.raises(PermissionError):
         purge(partition, late)
-    assert [mid for _, mid in partition.refs.waiting(1 << 31)] == mids[:1] and len(files(store)) == 1
+    assert [digest for _, digest in partition.refs.waiting(1 << 31)] == digests[:1] and len(files(store)) == 1
     monkeypatch.undo()
     assert purge(partition, late) == 1 and not files(store)
     assert list(partition.refs.waiting(1 << 31)) == []
@@ -270,14 +273,14 @@ def test_two_lists_with_one_key(store, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: now)
     late = many(store, 5)
     let_go(store)
-    [(key, mids)] = partition.refs.lists(1 << 31)
-    with open(partition.files.path(mids[0]), "rb") as file:
+    [(key, digests)] = partition.refs.lists(1 << 31)
+    with open(partition.files.path(digests[0]), "rb") as file:
         deliver(store, file.read(), "user/bob/INBOX")
     deliver(store, BODY, "user/bob/INBOX")
     expunge_all(store, "bob")
     let_go(store)
     [(again, more)] = partition.refs.lists(1 << 31)
-    assert again == key and more[:5] == mids and len(more) == 6
+    assert again == key and more[:5] == digests and len(more) == 6
     assert purge(partition, late) == 6 and not files(store)
     assert list(partition.refs.waiting(1 << 31)) == list(partition.refs.all()) == []
 
@@ -286,25 +289,25 @@ def test_a_list_of_an_older_version(store):
     """Its one digest is in its key, and there is no value (format 3)."""
     partition, late = store.partitions["primary"], many(store, 3)
     let_go(store)
-    [(key, mids)] = partition.refs.lists(1 << 31)
+    [(key, digests)] = partition.refs.lists(1 << 31)
 
     def older(txn):
-        partition.refs.strike(key, mids, txn)
-        for mid in mids:
-            partition.refs._purge.put(key[:4] + mid, b"", txn)
+        partition.refs.strike(key, digests, txn)
+        for digest in digests:
+            partition.refs._purge.put(key[:4] + digest, b"", txn)
 
     transact(partition.env, older)
-    assert sorted(mid for _, mid in partition.refs.waiting(1 << 31)) == sorted(mids)
+    assert sorted(digest for _, digest in partition.refs.waiting(1 << 31)) == sorted(digests)
     assert purge(partition, late) == 3 and not files(store)
     assert list(partition.refs.waiting(1 << 31)) == list(partition.refs.all()) == []
 
 
 def test_lists_are_no_longer_than_they_should_be_and_lie_as_messages_came(store, monkeypatch):
     partition = store.partitions["primary"]
-    monkeypatch.setattr(refs, "LISTED", 3)
+    monkeypatch.setattr(references, "LISTED", 3)
     late = many(store, 7)
     let_go(store)
-    lists = [[partition.refs.find(mid).serial for mid in mids] for _, mids in partition.refs.lists(1 << 31)]
+    lists = [[partition.refs.find(digest).serial for digest in digests] for _, digests in partition.refs.lists(1 << 31)]
     assert sorted(map(len, lists)) == [1, 3, 3]
     assert [serial for some in sorted(lists) for serial in some] == sorted(serial for some in lists for serial in some)
     assert purge(partition, late, most=3) == 3 and purge(partition, late) == 4

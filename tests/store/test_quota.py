@@ -5,15 +5,15 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store.check import check
-from store.copying import copy_messages
-from store.deliver import Delivered, Target
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered, Target
 from store.errors import Problem
-from store.expunge import remove
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
 from store.net import offload
-from store.quota import DEFAULT, UNLIMITED, QuotaUse, readable, root_key
+from store.tables.quotatable import DEFAULT, UNLIMITED, QuotaUse, readable, root_key
 from tests.store.quotas import BODY, DAY, NOW, admit, body, fill, make, problem, refusal, set_clock, use
-from tests.support.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
 
 # Rows
 

@@ -4,18 +4,18 @@
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import Deadlock
+from mboxlist.engine.kv import Deadlock
 from mboxlist.names import MailboxName
-from store.check import check
-from store.deliver import Delivered
-from store.discounts import reckon
-from store.domains import FRESH, STALE
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered
 from store.errors import Problem
-from store.expunge import remove
-from store.quota import UNLIMITED, QuotaUse
+from store.mailboxes.expunge import remove
+from store.quota.domains import FRESH, STALE
+from store.quota.fairshare import reckon
 from store.store import Store
+from store.tables.quotatable import UNLIMITED, QuotaUse
 from tests.store.quotas import BODY, body, fill, make, problem, two_partitions, use
-from tests.support.stores import SMALL, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 
 # Domains
 

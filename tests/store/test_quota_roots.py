@@ -3,13 +3,13 @@
 
 
 from mboxlist.names import MailboxName
-from store import quotaroots
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem
-from store.quota import UNLIMITED, QuotaUse
-from store.removal import undelete_mailbox
+from store.mailboxes.deletion import undelete_mailbox
+from store.quota import roots
+from store.tables.quotatable import UNLIMITED, QuotaUse
 from tests.store.quotas import fill, make, problem, refusal, two_partitions, use
-from tests.support.stores import make_store, reopen_after_crash
+from tests.support.stores.stores import make_store, reopen_after_crash
 
 # Roots of mailboxes
 
@@ -84,7 +84,7 @@ def test_a_crash_between_the_list_and_the_partition_is_put_right(store, monkeypa
     make(store, "Archive", "Lists")
     fill(store, 2, "user/alice/Lists")
     store.set_quota("alice/Archive", messages=9)
-    monkeypatch.setattr(quotaroots, "settle_renamed", lambda *_: None)
+    monkeypatch.setattr(roots, "settle_renamed", lambda *_: None)
     store.rename_mailbox(MailboxName("alice", "Lists"), MailboxName("alice", "Archive/Lists"))
     assert use(store, "alice") == (200, 2)
     assert [finding.what for finding in check(store)] == [

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mboxlist.names import MailboxName
-from store.check import check
-from store.copying import copy_messages
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.removal import undelete_mailbox, undelete_messages
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.deletion import undelete_mailbox, undelete_messages
+from store.mailboxes.expunge import remove
 from tests.conftest import MEMORY
 from tests.store.quotas import body, fill, make, use
-from tests.support.stores import deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 
 # Side by side
 

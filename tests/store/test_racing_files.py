@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store import moving, partitions
-from store.bringing import Contents, Known, add, new_rows
-from store.landing import Landing, one_by_one
+from store.delivery.batch import BatchStore, one_by_one
+from store.mailboxes import partitionmove
+from store.migration.messageimport import Contents, Known, add, new_rows
 from store.net import offload
+from store.partition import volumes
 from store.values import InternalDate
 from tests.store.test_exchange import move
-from tests.support.stores import deliver
+from tests.support.stores.stores import deliver
 
 BODY = b"Subject: one\r\n\r\n" + b"text " * 300
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: by one\r\n"
@@ -37,7 +38,7 @@ def octets(store, name):
 def overtake(monkeypatch):
     """Have the content come to a mailbox just before the first call of that step of a landing."""
     def plan(step, store, mailbox, trace):
-        work, done = getattr(Landing, step), []
+        work, done = getattr(BatchStore, step), []
 
         def first(self, *arguments):
             if not done and (step == "add" or self.batch):
@@ -45,7 +46,7 @@ def overtake(monkeypatch):
                 deliver(store, BODY, mailbox, trace=trace)
             return work(self, *arguments)
 
-        monkeypatch.setattr(Landing, step, first)
+        monkeypatch.setattr(BatchStore, step, first)
         return done
     return plan
 
@@ -65,8 +66,8 @@ def test_a_user_from_another_back_end(ends, overtake, step, other):
 @HEADERS
 @pytest.mark.parametrize("step", STEPS)
 def test_a_copy_to_another_partition(store, overtake, step, other):
-    partitions.add(store, "second")
-    moving.move_owner(store, "bob", "second")
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "bob", "second")
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     done = overtake(step, store, "user/bob/INBOX", other)
     assert offload.now(offload.copy(store, store.entry(ALICE), store.entry(BOB), np.array([1], np.uint32))) == [2]
@@ -82,9 +83,9 @@ def test_a_backup(store, overtake, step, trace, known, other):
     partition = store.partitions["primary"]
     contents = Contents(partition, one_by_one)
     done = overtake(step, store, "user/bob/INBOX", other)
-    mid = contents.land([trace + BODY], mid=known, trace=len(trace) if known else 0)
+    digest = contents.land([trace + BODY], digest=known, trace=len(trace) if known else 0)
     contents.keep()
-    rows, _, had = new_rows(contents, [Known(mid, len(trace + BODY), InternalDate(1, 0))])
+    rows, _, had = new_rows(contents, [Known(digest, len(trace + BODY), InternalDate(1, 0))])
     assert done and had == [True] and add(partition, store.entry(ALICE), rows).uids == {0: 1}
     assert octets(store, ALICE) == [trace + BODY] and octets(store, BOB) == [other + BODY]
     partition.files.settle()

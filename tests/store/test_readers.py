@@ -5,18 +5,18 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store.copying import copy_messages
-from store.deliver import Target
+from store.delivery.commit import Target
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.flags import change_flags
-from store.index import ROW
+from store.mailboxes.authorization import set_acl
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.readers import OWN, overlay
-from store.rights import set_acl
 from store.store import Store
+from store.tables.index import ROW
+from store.tables.readerflags import OWN, overlay
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import SMALL, deliver
+from tests.support.stores.stores import SMALL, deliver
 
 
 def rows(*uids, flags=0, modseq=5):
@@ -103,9 +103,9 @@ def test_only_the_reader_sees_the_modseq_of_its_own_change(store, inbox):
 def test_another_process_brings_a_readers_picture_up_to_date(store, inbox):
     other = Store(store.root, SMALL)
     try:
-        picture = other.open_mailbox(inbox, "bob")
+        view = other.open_mailbox(inbox, "bob")
         change_flags(store, inbox, [70], FlagAction.ADD, Flags(Flag.SEEN), "bob")
-        assert [int(row["uid"]) for row in other.refresh(picture).rows if row["flags"] & Flag.SEEN] == [70]
+        assert [int(row["uid"]) for row in other.refresh(view).rows if row["flags"] & Flag.SEEN] == [70]
     finally:
         other.close()
 

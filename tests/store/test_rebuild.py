@@ -9,19 +9,20 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import idxfile, removal
 from store.accounts.base import Status
-from store.check import check
-from store.copying import copy_messages
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.mailbox import MODSEQ_SKIP, UID_SKIP
-from store.portable import write_changed
-from store.rebuild import rebuild, salvage_users
-from store.rights import visible
+from store.mailboxes import deletion
+from store.mailboxes.authorization import visible
+from store.mailboxes.copymessages import copy_messages
+from store.reconstruct.wholestore import rebuild, salvage_users
 from store.store import Store
-from store.userarea import place
-from tests.support.stores import SMALL, deliver, make_store
-from tests.support.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store, unused
+from store.tables.state import MODSEQ_SKIP, UID_SKIP
+from store.userarea import idxfile
+from store.userarea.paths import place
+from store.userarea.writing import write_changed
+from tests.support.stores.stores import SMALL, deliver, make_store
+from tests.support.stores.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store, unused
 
 
 def rebuilt(root, into=None):
@@ -180,8 +181,8 @@ def damage_folder(path):
 
 @pytest.mark.parametrize("damage", [damage_missing, damage_short, damage_changed, damage_folder])
 def test_a_damaged_message_costs_its_own_records(root, damage):
-    mid = bytes(idxfile.read(inbox_file(root)).rows["mid"][0]).hex()
-    damage(next(path for path in message_files(root) if path.name == mid))
+    digest = bytes(idxfile.read(inbox_file(root)).rows["digest"][0]).hex()
+    damage(next(path for path in message_files(root) if path.name == digest))
     done = rebuilt(root)
     where = {finding.where for finding in done.findings}
     assert {"user/alice/INBOX, UID 1", "user/alice/Archive, UID 1"} <= where
@@ -301,7 +302,7 @@ def test_hostile_figures_do_no_harm(root):
     rows["modseq"] = np.iinfo(np.uint64).max
     rows["serial"] = np.iinfo(np.uint64).max
     rows["keywords"] = np.iinfo(np.uint64).max
-    rows["skip"][:3] = 7
+    rows["header_length"][:3] = 7
     rows["size"][5] = np.iinfo(np.uint64).max
     rows["uid"][-1] = np.iinfo(np.uint32).max - 1
     head = evolve(left.head, highestmodseq=(1 << 62), quota_root="", readers=["bad name"], special_use=None)
@@ -329,7 +330,7 @@ def test_deleted_mailboxes_can_still_be_brought_back(tmp_path):
     assert rebuilt(tmp_path / "store").findings == []
     store = Store(tmp_path / "store", SMALL)
     assert check(store) == []
-    removal.undelete_mailbox(store, archive.name)
+    deletion.undelete_mailbox(store, archive.name)
     assert uids(store, "user/alice/Archive") == [1]
     assert check(store) == []
     store.close()

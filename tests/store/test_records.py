@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mboxlist.entry import MailboxId
-from store.index import ROW, encode
-from store.records import are_sound, sound
+from store.partition.records import are_sound, sound
+from store.tables.index import ROW, encode
 
 
 def chunk(number, *uids):

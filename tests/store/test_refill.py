@@ -6,16 +6,19 @@ import shutil
 
 import pytest
 
-from mboxlist import damage
+from mboxlist.engine import damage
 from mboxlist.names import MailboxName
-from store import knownfiles, portable, scrub, snapshots
-from store.check import check
+from store.check import scrub
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.refill import Refill
-from store.refs import UNSEEN_TRACE
+from store.reconstruct import knownfiles
+from store.reconstruct.partitionfill import Refill
+from store.snapshots import taking
 from store.store import Store
+from store.tables.references import UNSEEN_TRACE
+from store.userarea import writing
 from tests.crash import harm
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 ALICE = MailboxName("alice", "INBOX")
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
@@ -73,12 +76,12 @@ def test_a_snapshot_that_was_made_before_the_files_were_looked_at_shows_messages
     store.close()
     shutil.rmtree(root / harm.INDEX)
     store = Store(root, SMALL)
-    snapshot = snapshots.create(store)
+    snapshot = taking.create(store)
     assert {record.trace for _, record in store.partitions["primary"].refs.all(raw=True)} == {UNSEEN_TRACE}
     cache_all(store)
-    with store.pasts.used(snapshot.name) as past:
-        entry = past.mailbox(store.entry(ALICE), "INBOX")
-        assert past.cached(entry, past.open_mailbox(entry).rows) == before
+    with store.snapshot_readers.used(snapshot.name) as reader:
+        entry = reader.mailbox(store.entry(ALICE), "INBOX")
+        assert reader.cached(entry, reader.open_mailbox(entry).rows) == before
     assert check(store) == []
     store.close()
 
@@ -123,7 +126,7 @@ def test_a_mailbox_that_cannot_be_completed_does_not_keep_the_store_from_startin
         raise StoreError(Problem.CORRUPT)
 
     store = Store(root, SMALL)
-    monkeypatch.setattr(portable, "write_what_is_left", lambda *_: None)
+    monkeypatch.setattr(writing, "write_what_is_left", lambda *_: None)
     deliver(store, b"Subject: 2\r\n\r\n2\r\n", str(ALICE), trace=TRACE)
     alice = store.entry(ALICE).id
     store.close()

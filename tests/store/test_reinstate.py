@@ -6,22 +6,23 @@ import shutil
 import pytest
 
 from mboxlist.names import MailboxName
-from store import partitions, reinstate, relist
-from store.check import check
-from store.copying import copy_messages
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.flags import change_flags
-from store.mailbox import MODSEQ_SKIP, UID_SKIP
-from store.moving import move_owner
-from store.portable import write_changed
-from store.rebuild import salvage_users
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
+from store.mailboxes.partitionmove import move_owner
+from store.partition import volumes
+from store.reconstruct import livepartition, mailboxlist
+from store.reconstruct.wholestore import salvage_users
 from store.store import Store
-from store.userarea import place
+from store.tables.state import MODSEQ_SKIP, UID_SKIP
+from store.userarea.paths import place
+from store.userarea.writing import write_changed
 from store.values import Flag, FlagAction, Flags
 from tests.store.test_rebuild import uids
-from tests.support.stores import SMALL, deliver, make_store
-from tests.support.whole import everything, random_store, unused
+from tests.support.stores.stores import SMALL, deliver, make_store
+from tests.support.stores.whole import everything, random_store, unused
 
 ALICE = MailboxName("alice", "INBOX")
 
@@ -35,7 +36,7 @@ def again(root, name="primary", **rest):
         finally:
             store.close()
 
-    return reinstate.reinstate(root, name, SMALL, opened, restart=lambda: None, **rest)
+    return livepartition.reinstate(root, name, SMALL, opened, restart=lambda: None, **rest)
 
 
 def damaged_head(octets):
@@ -99,7 +100,7 @@ def test_what_may_have_been_shown_is_not_given_again(root):
 
 def test_until_then_it_is_refused_for_now(root):
     lose(root)
-    (root / "partitions/primary" / partitions.REBUILD).mkdir()
+    (root / "partitions/primary" / volumes.REBUILD).mkdir()
     store = Store(root, SMALL)
     with pytest.raises(StoreError) as refused:
         store.open_mailbox(store.entry(ALICE))
@@ -112,7 +113,7 @@ def test_only_a_partition_that_nobody_makes_anew_is_reported(root, caplog):
     again(root, force=True)
     assert "is not there" not in caplog.text
     lose(root)
-    (root / "partitions/primary" / partitions.REBUILD).mkdir()          # left by one that was killed
+    (root / "partitions/primary" / volumes.REBUILD).mkdir()          # left by one that was killed
     Store(root, SMALL).close()
     assert caplog.text.count("partition primary is not there") == 1
 
@@ -196,7 +197,7 @@ def left_behind(root, change=lambda octets: octets):
     with opened(root) as store:
         path = place(store.partitions["primary"], ALICE)
         stale = path.read_bytes()
-        partitions.add(store, "second")
+        volumes.add(store, "second")
         move_owner(store, "alice", "second")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(change(stale))
@@ -225,7 +226,7 @@ def test_one_of_which_only_the_place_is_known_is_kept_beside(root):
 
 def test_only_one_makes_it(root):
     lose(root)
-    with reinstate._nobody_else(root / "partitions/primary"), pytest.raises(StoreError) as refused:
+    with livepartition._nobody_else(root / "partitions/primary"), pytest.raises(StoreError) as refused:
         again(root)
     assert refused.value.problem is Problem.STORE_IN_USE
     with pytest.raises(StoreError) as refused:
@@ -236,10 +237,10 @@ def test_only_one_makes_it(root):
 def test_it_waits_until_all_have_left(root, monkeypatch):
     """A process that has the partition open, and is not a server's, must end by itself."""
     store = Store(root, SMALL)
-    monkeypatch.setattr(reinstate, "LEAVE", 0)
+    monkeypatch.setattr(livepartition, "LEAVE", 0)
     asked = []
     with pytest.raises(StoreError) as refused:
-        reinstate.reinstate(root, "primary", SMALL, lambda: None, restart=lambda: asked.append(1), force=True)
+        livepartition.reinstate(root, "primary", SMALL, lambda: None, restart=lambda: asked.append(1), force=True)
     assert refused.value.problem is Problem.UNAVAILABLE and asked == [1]
     store.close()
     again(root, force=True)
@@ -259,9 +260,9 @@ def test_the_list_alone(tmp_path, seed):
     store.close()
     users = salvage_users(root / "mboxlist" / "users.db")
     shutil.rmtree(root / "mboxlist")
-    assert relist.only_list_is_lost(root)
-    assert relist.relist(root, SMALL, users=users).findings == []
-    assert not relist.only_list_is_lost(root)
+    assert mailboxlist.only_list_is_lost(root)
+    assert mailboxlist.relist(root, SMALL, users=users).findings == []
+    assert not mailboxlist.only_list_is_lost(root)
     store = Store(root, SMALL)
     assert everything(store) == before and check(store) == []
     assert store.mailboxes.last_identity()[0] <= last[0]
@@ -276,7 +277,7 @@ def test_a_mailbox_whose_name_nobody_knows(root):
     for path in root.glob("partitions/primary/users/*/*/alice/**/store.idx"):
         path.unlink()
     shutil.rmtree(root / "mboxlist")
-    done = relist.relist(root, SMALL)
+    done = mailboxlist.relist(root, SMALL)
     assert {finding.where for finding in done.findings if "store.idx" in finding.what} == {
         "user/alice/INBOX", f"user/alice/Recovered ({number})"}
     with opened(root) as store:
@@ -286,8 +287,8 @@ def test_a_mailbox_whose_name_nobody_knows(root):
 
 def test_the_list_is_not_overwritten_and_nobody_is_in_the_store(root):
     with pytest.raises(StoreError) as refused:
-        relist.relist(root, SMALL)
+        mailboxlist.relist(root, SMALL)
     assert refused.value.problem is Problem.STORE_IN_USE
     lose(root)
     shutil.rmtree(root / "mboxlist")
-    assert not relist.only_list_is_lost(root)
+    assert not mailboxlist.only_list_is_lost(root)

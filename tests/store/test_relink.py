@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 
 from mboxlist.names import MailboxName
-from store import partitions, relink
-from store.expunge import remove
-from tests.support.stores import HASH, deliver, let_go, make_store, unlist
+from store.mailboxes import identicalfiles
+from store.mailboxes.expunge import remove
+from store.partition import volumes
+from tests.support.stores.stores import HASH, deliver, let_go, make_store, unlist
 
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from a by b;\r\n\tMon, 1 Jan 2024 00:00:00 +0000\r\n"
 BODY = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
@@ -27,7 +28,7 @@ def texts(store, user):
 
 
 def run(store, **options):
-    return [(double.why, done) for double, done in relink.relink(store, **options)]
+    return [(double.why, done) for double, done in identicalfiles.relink(store, **options)]
 
 
 def test_a_content_and_its_trace_header(store):
@@ -61,16 +62,16 @@ def test_one_name_goes_and_the_other_stays(store):
     remove(store, store.entry(MailboxName("bob", "INBOX")), [found.uid])
     let_go(store)
     partition = store.partitions["primary"]
-    for _, mid in list(partition.refs.waiting(2**32 - 2)):
-        partition.files.remove(mid, partition.refs.find(mid).serial)
-        unlist(partition, mid)
-        partition.transact(lambda txn, mid=mid: txn.refs.forget([mid], lambda *_: True, txn.handle))
+    for _, digest in list(partition.refs.waiting(2**32 - 2)):
+        partition.files.remove(digest, partition.refs.find(digest).serial)
+        unlist(partition, digest)
+        partition.transact(lambda txn, digest=digest: txn.refs.forget([digest], lambda *_: True, txn.handle))
     assert len(files(store)) == 1 and texts(store, "alice") == [TRACE + BODY]
 
 
 def two_partitions(tmp_path, other_trace=TRACE):
     store = make_store(tmp_path / "store")
-    partitions.add(store, "archive")
+    volumes.add(store, "archive")
     store.inbox(store.directory.add("dave", HASH, partition="archive"))
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     deliver(store, BODY, "user/dave/INBOX", trace=other_trace)
@@ -96,7 +97,7 @@ def test_the_same_content_with_another_trace_header_stays(tmp_path):
 
 def test_partitions_of_two_file_systems(tmp_path, monkeypatch):
     store, one, two = two_partitions(tmp_path)
-    monkeypatch.setattr(relink, "_device", lambda partition: partition.name)
+    monkeypatch.setattr(identicalfiles, "_device", lambda partition: partition.name)
     assert run(store) == []
     store.close()
 
@@ -107,7 +108,7 @@ def test_a_file_left_in_staging(tmp_path, monkeypatch):
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     partition = store.partitions["primary"]
     partition.files.settle()
-    (mid, record), = partition.refs.all()
+    (digest, record), = partition.refs.all()
     staged = Path(partition.files.staged_path(record.serial))
     staged.write_bytes(TRACE + BODY)
     assert run(store) == []                     # somebody may be at work on it
@@ -139,7 +140,7 @@ def test_it_was_cut_off(store):
 def test_a_file_that_is_gone(store, monkeypatch):
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     deliver(store, TRACE + BODY, "user/bob/INBOX")
-    monkeypatch.setattr(relink, "_same_octets", lambda one, two: bool(one.rename(one.with_suffix(".away"))))
+    monkeypatch.setattr(identicalfiles, "_same_octets", lambda one, two: bool(one.rename(one.with_suffix(".away"))))
     assert run(store) == [("trace", False)]
     for path in files(store):
         if path.suffix:

@@ -13,27 +13,29 @@ from random import Random
 import numpy as np
 import pytest
 
-from mboxlist import damage, pages
-from mboxlist.btree import salvage
+from mboxlist.engine import damage, pages
+from mboxlist.engine.btree import salvage
 from mboxlist.names import MailboxName
-from store import claims, knownfiles, portable, recount, refill, remains, uidls
-from store.check import check
-from store.claims import Gathered
-from store.copying import copy_messages
+from store.check.wholecheck import check
 from store.errors import StoreError
-from store.expunge import expunge
-from store.flags import change_flags
-from store.housekeeping import Round, Task
-from store.index import ROW
-from store.reconcile import reconcile
-from store.rights import set_acl
+from store.housekeeping.tasks import Round, Task
+from store.mailboxes.authorization import set_acl
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import expunge
+from store.mailboxes.flagchanges import change_flags
+from store.reconstruct import knownfiles, partitionfill, recount, referencepass, userareascan
+from store.reconstruct.referencepass import Gathered
+from store.recovery.userareacheck import reconcile
 from store.store import Store
-from store.userarea import behind_marker
+from store.tables import uidls
+from store.tables.index import ROW
+from store.userarea import writing
+from store.userarea.paths import behind_marker
 from store.values import Flag, FlagAction, Flags
 from tests.crash import harm
-from tests.support.stores import SMALL, deliver, make_store
-from tests.support.volume import Volume
-from tests.support.whole import in_use
+from tests.support.faults.volume import Volume
+from tests.support.stores.stores import SMALL, deliver, make_store
+from tests.support.stores.whole import in_use
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from a\r\n"
@@ -80,8 +82,8 @@ def figures(store):
     partition = store.partitions["primary"]
     states = {mailbox: (state.uidvalidity, state.messages, state.unseen, state.deleted, state.octets, state.keywords,
                         state.quota_root) for mailbox, state in partition.all_states()}
-    files = {mid: (record.serial, record.references, record.size, record.trace, record.check)
-             for mid, record in in_use(partition).items()}
+    files = {digest: (record.serial, record.references, record.size, record.trace, record.check)
+             for digest, record in in_use(partition).items()}
     return states, files, {root: (use.octets, use.messages) for root, use in partition.quotas.all() if root[0] != "@"}
 
 
@@ -130,7 +132,7 @@ def test_no_message_file_is_opened_before_it_serves(name, tmp_path, monkeypatch)
     lose(tmp_path / "store", [name])
     looked = []
     with monkeypatch.context() as patch:
-        patch.setattr(remains, "trace_of", lambda path, mid, likely: looked.append(mid))
+        patch.setattr(userareascan, "trace_of", lambda path, digest, likely: looked.append(digest))
         Store(tmp_path / "store", SMALL).close()
     assert looked == []
     is_whole(tmp_path / "store", before, said)
@@ -143,7 +145,7 @@ def test_a_record_of_which_only_counts_tell_is_itself_counted(tmp_path, monkeypa
     store = Store(tmp_path / "store", SMALL)
     before = figures(store)
     reconcile(store)
-    monkeypatch.setattr(portable, "write_what_is_left", lambda *_: None)
+    monkeypatch.setattr(writing, "write_what_is_left", lambda *_: None)
     alice, bob = (store.entry(MailboxName.parse(name)) for name in (ALICE, BOB))
     copy_messages(store, alice, bob, np.array([11]))
     said = figures(store)
@@ -232,11 +234,11 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
     store.close()
 
 
-@pytest.mark.parametrize("place", [refill, knownfiles])
+@pytest.mark.parametrize("place", [partitionfill, knownfiles])
 def test_a_process_that_makes_a_table_is_killed_and_the_next_start_begins_anew(place, tmp_path, monkeypatch):
     before, said = make(tmp_path / "store")
     lose(tmp_path / "store", [""])
-    name = {refill: "chunks_of", knownfiles: "files_of"}[place]
+    name = {partitionfill: "chunks_of", knownfiles: "files_of"}[place]
     rows = getattr(place, name)
 
     def dying(stream):
@@ -259,7 +261,7 @@ def test_a_start_that_is_killed_in_it_leaves_nothing_that_stays(tmp_path, monkey
     lose(tmp_path / "store", ["index.db"])
 
     def killed():
-        monkeypatch.setattr(refill, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
+        monkeypatch.setattr(partitionfill, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
         Store(tmp_path / "store", SMALL)
 
     assert damage.apart(killed, tmp_path) is None
@@ -275,7 +277,7 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
         root = volume.folder / "store"
         before, said = make(root)
         lose(root, [""])
-        rows = refill.chunks_of
+        rows = partitionfill.chunks_of
 
         def full(stream):
             for row in rows(stream):             # in a process of its own; the start gives room back beside it
@@ -284,7 +286,7 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
                 yield row
 
         def refused():
-            monkeypatch.setattr(refill, "chunks_of", full)
+            monkeypatch.setattr(partitionfill, "chunks_of", full)
             try:
                 Store(root, SMALL)
             except StoreError as error:
@@ -330,33 +332,33 @@ def test_where_digests_are_among_others(seed):
     random = Random(seed)
     some = [bytes(8 * (seed % 2)) + random.randbytes(32 - 8 * (seed % 2)) for _ in range(100)]
     some[1:9] = [some[0][:8] + random.randbytes(24) for _ in range(8)]
-    mids, others = random.sample(some, 70), random.sample(some, 60)
+    digests, others = random.sample(some, 70), random.sample(some, 60)
     if seed > 2:
         others.sort()
-    found = claims.places_among(*(np.frombuffer(b"".join(each), "V32") for each in (mids, others)))
-    assert found.tolist() == [others.index(mid) if mid in others else -1 for mid in mids]
+    found = referencepass.places_among(*(np.frombuffer(b"".join(each), "V32") for each in (digests, others)))
+    assert found.tolist() == [others.index(digest) if digest in others else -1 for digest in digests]
 
 
 def test_what_is_counted_of_message_files(tmp_path, monkeypatch):
     """Serials that have a place of their own, and those that are too large, by hand."""
-    monkeypatch.setattr(claims, "MOST", 50)
-    monkeypatch.setattr(claims, "PIECE", 30)
+    monkeypatch.setattr(referencepass, "MOST", 50)
+    monkeypatch.setattr(referencepass, "PIECE", 30)
     store = make_store(tmp_path / "store")
-    gathered, expected, skips, sizes = Gathered(store.partitions["primary"]), Counter(), Counter(), Counter()
+    gathered, expected, header_lengths, sizes = Gathered(store.partitions["primary"]), Counter(), Counter(), Counter()
     for mailbox in range(1, 8):
         rows = np.zeros(40, ROW)
         rows["uid"] = np.arange(1, 41)
         rows["serial"] = [1 + (mailbox * 37 + uid * 11) % 97 for uid in range(40)]
-        rows["mid"] = [bytes([serial] * 32) for serial in rows["serial"].tolist()]
-        rows["skip"], rows["size"] = mailbox, 1000 + rows["serial"] - mailbox
+        rows["digest"] = [bytes([serial] * 32) for serial in rows["serial"].tolist()]
+        rows["header_length"], rows["size"] = mailbox, 1000 + rows["serial"] - mailbox
         gathered.add(mailbox, rows)
         for serial in rows["serial"].tolist():
             expected[serial] += 1
-            skips[serial] = max(skips[serial], mailbox)
+            header_lengths[serial] = max(header_lengths[serial], mailbox)
             sizes[serial] = 1000 + serial
     found = gathered.all()
-    assert not gathered.clash and found["mid"].tolist() == sorted(found["mid"].tolist())
-    for name, wanted in (("references", expected), ("skip", skips), ("size", sizes)):
+    assert not gathered.clash and found["digest"].tolist() == sorted(found["digest"].tolist())
+    for name, wanted in (("references", expected), ("header_length", header_lengths), ("size", sizes)):
         assert dict(zip(found["serial"].tolist(), found[name].tolist(), strict=True)) == wanted
     store.close()
 
@@ -364,16 +366,16 @@ def test_what_is_counted_of_message_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize("serial", [7, 60])
 @pytest.mark.parametrize("octet", [0, 8, 31])
 def test_two_files_of_one_serial_are_noticed(serial, octet, tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "MOST", 50)
+    monkeypatch.setattr(referencepass, "MOST", 50)
     store = make_store(tmp_path / "store")
     gathered = Gathered(store.partitions["primary"])
     rows = np.zeros(5, ROW)
-    rows["uid"], rows["serial"], rows["mid"] = [1, 2, 3, 4, 5], serial, bytes(range(1, 33))
+    rows["uid"], rows["serial"], rows["digest"] = [1, 2, 3, 4, 5], serial, bytes(range(1, 33))
     gathered.add(1, rows)
     other = bytearray(range(1, 33))
     other[octet] ^= 1
     rows = rows.copy()
-    rows["mid"][3] = bytes(other)
+    rows["digest"][3] = bytes(other)
     gathered.add(2, rows)
     gathered.all()
     assert gathered.clash

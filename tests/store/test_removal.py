@@ -5,17 +5,17 @@ import time
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import removal
 from store.errors import Problem, StoreError
-from store.expunge import expunge, purge, remove
-from store.flags import change_flags
-from store.partition import snapshot_time
-from store.removal import deleted_messages, purge_mailboxes, undelete_mailbox, undelete_messages
-from store.rights import set_acl
+from store.mailboxes import deletion
+from store.mailboxes.authorization import set_acl
+from store.mailboxes.deletion import deleted_messages, purge_mailboxes, undelete_mailbox, undelete_messages
+from store.mailboxes.expunge import expunge, purge, remove
+from store.mailboxes.flagchanges import change_flags
+from store.partition.partition import snapshot_time
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import HASH, deliver, reopen_after_crash
+from tests.support.stores.stores import HASH, deliver, reopen_after_crash
 
 BODIES = [b"Subject: %d\r\n\r\nmessage %d\r\n" % (number, number) for number in range(4)]
 ARCHIVE = MailboxName("alice", "Archive")
@@ -51,7 +51,7 @@ def files(store):
 
 
 def purge_all(store):
-    removal.purge_mailboxes(store)
+    deletion.purge_mailboxes(store)
     return purge(store.partitions["primary"])
 
 
@@ -70,10 +70,10 @@ def test_expunged_messages_come_back_with_new_uids_and_their_flags(store, archiv
     assert [(item.when, item.uid, item.size) for item in deleted_messages(store, archive)] == [
         (clock[0], 2, len(BODIES[1])), (clock[0], 3, len(BODIES[2]))]
     assert undelete_messages(store, archive) == [5, 6]
-    picture = store.open_mailbox(archive)
+    view = store.open_mailbox(archive)
     assert texts(store, archive) == [BODIES[0], BODIES[3], BODIES[1], BODIES[2]]
-    assert Flag(int(picture.rows["flags"][2])) == Flag.SEEN | Flag.FLAGGED      # and not \Deleted
-    assert picture.keyword_names(int(picture.rows["keywords"][3])) == ("todo",)
+    assert Flag(int(view.rows["flags"][2])) == Flag.SEEN | Flag.FLAGGED      # and not \Deleted
+    assert view.keyword_names(int(view.rows["keywords"][3])) == ("todo",)
     assert store.quota("alice").messages == use + 2
     assert deleted_messages(store, archive) == [] and undelete_messages(store, archive) == []
 
@@ -217,13 +217,13 @@ def test_a_mailbox_that_is_being_purged_cannot_be_brought_back(store, archive, c
     """It leaves the list of deleted mailboxes before anything of it is destroyed."""
     store.delete_mailbox(ARCHIVE)
     clock[0] += store.settings.purge_delay
-    plain = removal.destroy
+    plain = deletion.destroy
 
     def destroy(*arguments):
         refused(Problem.NO_MAILBOX, undelete_mailbox, store, ARCHIVE)
         plain(*arguments)
 
-    monkeypatch.setattr(removal, "destroy", destroy)
+    monkeypatch.setattr(deletion, "destroy", destroy)
     assert purge_mailboxes(store) == 1
 
 
@@ -285,7 +285,7 @@ def killed_before(store, monkeypatch, what, *arguments):
     def killed(*_):
         raise KeyboardInterrupt
     with monkeypatch.context() as patch:
-        patch.setattr(removal, what, killed)
+        patch.setattr(deletion, what, killed)
         with pytest.raises(KeyboardInterrupt):
             arguments[0](*arguments[1:])
     crash(store)
@@ -301,7 +301,7 @@ def test_killed_when_a_mailbox_has_left_the_list(store, archive, monkeypatch):
 def test_killed_when_a_mailbox_is_revived_and_not_in_the_list_yet(store, archive):
     store.delete_mailbox(ARCHIVE)
     partition = store.partitions["primary"]
-    partition.transact(lambda txn: removal._revive(
+    partition.transact(lambda txn: deletion._revive(
         store, txn, evolve(archive, uidvalidity=archive.uidvalidity + 10), "alice"))
     partition.env.flush()
     crash(store)
@@ -323,10 +323,10 @@ def test_killed_when_a_mailbox_has_left_the_deleted_ones_and_is_not_destroyed_ye
 def test_killed_when_a_mailbox_is_half_destroyed(store, archive, clock, monkeypatch):
     store.delete_mailbox(ARCHIVE)
     clock[0] += store.settings.purge_delay
-    store.partitions["primary"].transact(lambda txn: removal._doom(txn, archive.id))
+    store.partitions["primary"].transact(lambda txn: deletion._doom(txn, archive.id))
     store.partitions["primary"].flush()
     transact(store.mailboxes.env, lambda txn: store.mailboxes.deleted.remove(archive.id, txn))
     store.mailboxes.env.flush()
-    store.partitions["primary"].transact(lambda txn: removal._destroy_piece(txn, archive.id, clock[0]))
+    store.partitions["primary"].transact(lambda txn: deletion._destroy_piece(txn, archive.id, clock[0]))
     crash(store)
     assert archive.id not in dict(store.partitions["primary"].all_states())

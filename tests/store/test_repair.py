@@ -9,22 +9,24 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import housekeeping, portable, repair
-from store.check import check
-from store.copying import copy_messages
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.flags import change_flags
-from store.housekeeping import Round
-from store.index import ROW, chunk_key
-from store.readers import OWN
-from store.recount import recount
-from store.refs import mark
-from store.repair import repair_mailbox
+from store.housekeeping import tasks
+from store.housekeeping.tasks import Round
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
+from store.reconstruct import repair
+from store.reconstruct.recount import recount
+from store.reconstruct.repair import repair_mailbox
+from store.tables.index import ROW, chunk_key
+from store.tables.readerflags import OWN
+from store.tables.references import mark
+from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import deliver, make_store
+from tests.support.stores.stores import deliver, make_store
 
 COUNT = 70                  # messages in alice's INBOX: a whole chunk and the beginning of one
 TRACE = b"Return-Path: <a@example.org>\r\n"
@@ -90,7 +92,7 @@ def repaired(store, old, *, flags=True):
     repair_mailbox(store, alice(store))
     mailbox = store.open_mailbox(alice(store))
     more = ["flags", "keywords", "received", "zone", "saved"]
-    for name in ["uid", "mid", "size", "serial", "skip", "head", "spare"] + more * flags:
+    for name in ["uid", "digest", "size", "serial", "header_length", "head", "spare"] + more * flags:
         assert mailbox.rows[name].tolist() == old.rows[name].tolist(), name
     assert mailbox.state.highestmodseq > highest
     assert mailbox.state.uidvalidity == old.state.uidvalidity
@@ -114,11 +116,11 @@ def test_others_go_on_and_housekeeping_repairs(filled, caplog):
     assert len(filled.open_mailbox(bob).rows) == COUNT // 2
     deliver(filled, b"Subject: more\r\n\r\n", "user/bob/INBOX", "user/alice/INBOX")
     assert filled.partitions["primary"].damaged == {alice(filled).id}
-    task, = [task for task in housekeeping.every_process(filled) if task.name == "repair"]
+    task, = [task for task in tasks.every_process(filled) if task.name == "repair"]
     assert task.interval <= 5
     assert Round(task, filled).step() is None
     assert filled.partitions["primary"].damaged == set()
-    assert filled.open_mailbox(alice(filled)).rows["mid"][:COUNT].tolist() == before.rows["mid"].tolist()
+    assert filled.open_mailbox(alice(filled)).rows["digest"][:COUNT].tolist() == before.rows["digest"].tolist()
     assert check(filled) == []
     assert Round(task, filled).step() is None           # there is nothing left to do
 
@@ -128,7 +130,7 @@ def test_a_picture_that_is_open_is_brought_up_to_date(filled):
     flip(filled, 500, 3)
     repair_mailbox(filled, alice(filled))
     after = filled.refresh(before)
-    assert after.rows["mid"].tolist() == before.rows["mid"].tolist()
+    assert after.rows["digest"].tolist() == before.rows["digest"].tolist()
     new = after.rows["modseq"][:64]
     assert (new == after.state.highestmodseq).all() and (new > before.state.highestmodseq).all()
     assert after.rows["modseq"][64:].tolist() == before.rows["modseq"][64:].tolist()
@@ -155,7 +157,7 @@ def test_every_field_of_a_record(filled):
 
 def test_store_idx_knows_the_flags(filled):
     """Even when the chunk is nothing but noise."""
-    portable.write_changed(filled, hurry=True)
+    writing.write_changed(filled, hurry=True)
     old = filled.open_mailbox(alice(filled))
     damage(filled, random.Random(1).randbytes(len(chunk(filled))))
     repaired(filled, old)
@@ -163,16 +165,16 @@ def test_store_idx_knows_the_flags(filled):
 
 def test_store_idx_knows_their_own_header_fields(headed):
     """One bit in each octet that says what a message is, and then a chunk of noise."""
-    portable.write_changed(headed, hurry=True)
+    writing.write_changed(headed, hurry=True)
     start = 2 * ROW.itemsize
     assert headed.open_mailbox(alice(headed)).rows["head"][2]
-    for name in ("size", "skip", "head", "spare"):
+    for name in ("size", "header_length", "head", "spare"):
         first = start + ROW.fields[name][1]
         for at in range(first, first + ROW[name].itemsize):
             old = headed.open_mailbox(alice(headed))
             flip(headed, at, at % 8)
             repaired(headed, old)
-    portable.write_changed(headed, hurry=True)
+    writing.write_changed(headed, hurry=True)
     old = headed.open_mailbox(alice(headed))
     damage(headed, random.Random(1).randbytes(len(chunk(headed))))
     repaired(headed, old)
@@ -180,7 +182,7 @@ def test_store_idx_knows_their_own_header_fields(headed):
 
 def test_what_changed_after_store_idx_was_written(filled):
     """An older copy does not undo a change that the chunk still has."""
-    portable.write_changed(filled, hurry=True)
+    writing.write_changed(filled, hurry=True)
     change_flags(filled, alice(filled), [3], FlagAction.REPLACE, Flags(Flag.ANSWERED))
     old = filled.open_mailbox(alice(filled))
     flip(filled, 40 * ROW.itemsize + 4, 0)              # of another message: \Seen
@@ -202,7 +204,7 @@ def test_a_chunk_of_noise_without_store_idx(filled):
     lambda value: value[ROW.itemsize:], lambda value: value[-4:],
 ])
 def test_octets_that_were_lost_or_added(filled, cut):
-    portable.write_changed(filled, hurry=True)
+    writing.write_changed(filled, hurry=True)
     old = filled.open_mailbox(alice(filled))
     damage(filled, cut(chunk(filled)) or b"\0")
     repaired(filled, old)
@@ -214,7 +216,7 @@ def test_octets_that_were_lost_or_added(filled, cut):
 def test_any_octets(filled, spots, copied):
     """The store is whole again after each, so it serves for the next."""
     if copied:
-        portable.write_changed(filled, hurry=True)
+        writing.write_changed(filled, hurry=True)
     old = filled.open_mailbox(alice(filled))
     value = bytearray(chunk(filled))
     for at, change in spots:
@@ -235,7 +237,7 @@ def test_a_uid_that_turned_into_another(filled):
     flip(filled, at * ROW.itemsize, 2)
     assert np.frombuffer(chunk(filled)[:-4], ROW)["uid"][at] == 12 ^ 7
     repair_mailbox(filled, alice(filled))
-    assert filled.open_mailbox(alice(filled)).rows[["uid", "mid"]].tolist() == old.rows[["uid", "mid"]].tolist()
+    assert filled.open_mailbox(alice(filled)).rows[["uid", "digest"]].tolist() == old.rows[["uid", "digest"]].tolist()
 
 
 def test_two_damaged_mailboxes_that_share_messages(filled):
@@ -246,11 +248,11 @@ def test_two_damaged_mailboxes_that_share_messages(filled):
     partition.transact(lambda txn: partition.index.put(chunk_key(bob.id, 0), b"\0" * 90, txn.handle))
     repair_mailbox(filled, bob)
     repaired(filled, old, flags=False)
-    assert filled.open_mailbox(bob).rows[["uid", "mid"]].tolist() == his.rows[["uid", "mid"]].tolist()
+    assert filled.open_mailbox(bob).rows[["uid", "digest"]].tolist() == his.rows[["uid", "digest"]].tolist()
 
 
 def test_what_was_expunged_does_not_come_back(filled):
-    portable.write_changed(filled, hurry=True)
+    writing.write_changed(filled, hurry=True)
     remove(filled, alice(filled), [7, 8, 9])
     old = filled.open_mailbox(alice(filled))
     damage(filled, b"\0" * 300)
@@ -332,16 +334,16 @@ def test_messages_that_cannot_be_told_are_reported_and_stay(tmp_path):
 def test_own_flags_of_a_reader(filled):
     partition = filled.partitions["primary"]
     partition.transact(lambda txn: txn.put_own(alice(filled).id, 0, "bob", owned(3)))
-    assert partition.pictures.read(alice(filled), "bob").rows["flags"][2] & Flag.SEEN
+    assert partition.views.read(alice(filled), "bob").rows["flags"][2] & Flag.SEEN
     spoil_own_flags(partition, alice(filled).id)
     with pytest.raises(StoreError) as error:
-        partition.pictures.read(alice(filled), "bob")
+        partition.views.read(alice(filled), "bob")
     assert error.value.problem is Problem.CORRUPT
     assert partition.damaged == {alice(filled).id}
     assert len(filled.open_mailbox(alice(filled)).rows) == COUNT            # alice herself sees her own
     before = filled.status(alice(filled)).highestmodseq
     assert len(repair_mailbox(filled, alice(filled))) == 1
-    mine = partition.pictures.read(alice(filled), "bob")
+    mine = partition.views.read(alice(filled), "bob")
     assert mine.rows["flags"][2] & Flag.SEEN and mine.rows["modseq"][2] > before
     assert partition.damaged == set()
 
@@ -374,9 +376,9 @@ def test_recount_corrects_figures(filled):
         txn.set_state(inbox.id, None, wrong)
         partition.quotas.charge("alice", 12345, 7, txn.handle, enforce=False)
         partition.quotas.charge("bob", -3, -1, txn.handle, enforce=False)
-        for at, (mid, record) in enumerate(list(partition.refs.all(txn.handle))[:3]):
+        for at, (digest, record) in enumerate(list(partition.refs.all(txn.handle))[:3]):
             changed = (evolve(record, references=9), evolve(record, check=5), evolve(record, references=0))[at]
-            partition.refs.write(mid, changed, txn.handle)
+            partition.refs.write(digest, changed, txn.handle)
     partition.transact(spoil)
     assert check(filled)
     done = recount(filled, partition)
@@ -408,8 +410,9 @@ def test_recount_takes_up_what_is_unknown(filled):
     recount(filled, partition)
     assert check(filled) == []
     found = dict(partition.refs.all())
-    assert {mid: (record.references, record.size, record.trace, record.check) for mid, record in found.items()} == {
-        mid: (record.references, record.size, record.trace, record.check) for mid, record in known}
+    assert {digest: (record.references, record.size, record.trace, record.check) for digest,
+            record in found.items()} == {
+        digest: (record.references, record.size, record.trace, record.check) for digest, record in known}
 
 
 def test_recount_rebuilds_the_table_of_rights(filled):

@@ -8,15 +8,16 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import keeping, removal, restoring, snapshots
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import purge, remove
-from store.housekeeping import environments
-from store.reconcile import reconcile
-from store.restoring import choose, restore
+from store.housekeeping.tasks import environments
+from store.mailboxes import deletion
+from store.mailboxes.expunge import purge, remove
+from store.recovery.userareacheck import reconcile
+from store.snapshots import reset, retention, taking
+from store.snapshots.reset import choose, restore
 from store.store import Store
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 ALL = os.environ.get("RESTORE_CUTS") == "all"
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
@@ -49,7 +50,7 @@ def used(tmp_path):
     store = make_store(tmp_path / "store")
     for number in range(3):
         deliver(store, body(number), ALICE, BOB)
-    keeping.make(store)
+    retention.make(store)
     for number in range(3, 6):
         deliver(store, body(number), ALICE)
     remove(store, store.entry(MailboxName.parse(ALICE)), [1])
@@ -151,7 +152,7 @@ def test_until_a_time(tmp_path, monkeypatch):
     settings = evolve(SMALL, log_archive=tmp_path / "archive", purge_delay=86400)
     store = make_store(tmp_path / "store", settings=settings)
     deliver(store, body(0), ALICE)
-    made = keeping.make(store)
+    made = retention.make(store)
     deliver(store, body(1), ALICE)
     wait_for_the_next_second()
     until = int(time.time())
@@ -168,7 +169,7 @@ def test_until_a_time(tmp_path, monkeypatch):
     assert check(store) == []
     for number in range(10, 20):                            # the new life has its own logs
         deliver(store, body(number), ALICE)
-    later = keeping.make(store)
+    later = retention.make(store)
     deliver(store, body(20), ALICE)
     store.close()
     restore(store.root, settings, later)
@@ -186,17 +187,17 @@ def wait_for_the_next_second():
 
 
 def test_a_newer_snapshot_is_of_another_life_then(used):
-    older = snapshots.listed(used.root / "snapshots")[0]
+    older = taking.listed(used.root / "snapshots")[0]
     when = older.time + 1000
-    path = older.path.with_name(time.strftime(snapshots.NAME, time.gmtime(when)))
-    made = keeping.make(used)
+    path = older.path.with_name(time.strftime(taking.NAME, time.gmtime(when)))
+    made = retention.make(used)
     made.path.rename(path)
     (path / "manifest.json").write_bytes(evolve(made.manifest, time=when, moment=when).to_bytes())
     used.close()
     restore(used.root, SMALL, choose(used.root, SMALL, name=older.name), exact=True)
     place = used.root / "snapshots"
-    assert [each.name for each in snapshots.listed(place)] == [older.name]
-    assert [each.superseded for each in snapshots.listed(place, every=True)] == [True, False]
+    assert [each.name for each in taking.listed(place)] == [older.name]
+    assert [each.superseded for each in taking.listed(place, every=True)] == [True, False]
     assert choose(used.root, SMALL).name == older.name
     store = Store(used.root, SMALL)
     deliver(store, body(9), ALICE)
@@ -256,7 +257,7 @@ def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
     """At every rename: before the note nothing has changed, after it the next one finishes it."""
     used.close()
     root, before = used.root, [2, 3, 4, 5, 6]
-    real = restoring.Path.rename
+    real = reset.Path.rename
     for stop in range(1, 30) if ALL else (1, 2, 4, 6, 30):
         calls = []
 
@@ -267,13 +268,13 @@ def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
                 raise Cut
             return real(self, target)
 
-        monkeypatch.setattr(restoring.Path, "rename", rename)
+        monkeypatch.setattr(reset.Path, "rename", rename)
         try:
             restore(root, SMALL, choose(root, SMALL), exact=True)
             cut = False
         except Cut:
             cut = True
-        monkeypatch.setattr(restoring.Path, "rename", real)
+        monkeypatch.setattr(reset.Path, "rename", real)
         if not cut:
             break
         if (root / "restoring.json").exists():
@@ -281,8 +282,8 @@ def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
                 Store(root, SMALL)
             with pytest.raises(StoreError):
                 Store.make(root)
-            with restoring.nobody_else(root):
-                assert restoring.finish(root)
+            with reset.nobody_else(root):
+                assert reset.finish(root)
             wanted = [1, 2, 3]
         else:
             wanted = before
@@ -305,7 +306,7 @@ def test_what_was_purged_after_the_snapshot_can_be_brought_back_no_more(tmp_path
     remove(store, store.entry(MailboxName.parse(ALICE)), [1, 2])
     monkeypatch.undo()
     deliver(store, body(1), BOB)
-    keeping.make(store)
+    retention.make(store)
     assert purge(store.partitions["primary"], now + store.settings.purge_delay) == 1
     store.close()
     store, _ = put_back(store, exact=True)
@@ -313,11 +314,11 @@ def test_what_was_purged_after_the_snapshot_can_be_brought_back_no_more(tmp_path
     reconcile(store)
     assert check(store) == []
     alice = store.entry(MailboxName.parse(ALICE))
-    assert [message.uid for message in removal.deleted_messages(store, alice)] == [2]
+    assert [message.uid for message in deletion.deleted_messages(store, alice)] == [2]
     trace = b"Return-Path: <longer.address@example.org>\r\n"
     deliver(store, body(0), ALICE, trace=trace)
     assert read(store) == [trace + body(0)] and read(store, BOB) == [body(1)]
-    removal.undelete_messages(store, alice)
+    deletion.undelete_messages(store, alice)
     assert read(store) == [trace + body(0), body(1)]
     assert check(store) == []
     store.close()

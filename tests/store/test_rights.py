@@ -3,16 +3,26 @@ r"""Who may do what with whose mailbox (RFC 4314), as the store decides it."""
 import pytest
 
 from mboxlist.names import MailboxName
-from store import removal
-from store.check import check
-from store.copying import copy_messages
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.flags import change_flags
-from store.removal import purge_mailboxes, undelete_mailbox
-from store.rights import annotate, annotations, changeable, may, may_create, parent, rights, set_acl, visible
-from store.users import forget_user, rename_user
+from store.mailboxes import deletion
+from store.mailboxes.authorization import (
+    annotate,
+    annotations,
+    changeable,
+    may,
+    may_create,
+    parent,
+    rights,
+    set_acl,
+    visible,
+)
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.deletion import purge_mailboxes, undelete_mailbox
+from store.mailboxes.flagchanges import change_flags
+from store.users.lifecycle import forget_user, rename_user
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import HASH, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import HASH, deliver, make_store, reopen_after_crash
 
 EVERYTHING = "lrswipkxtea"
 BODY = b"Subject: x\r\n\r\nhello\r\n"
@@ -227,7 +237,7 @@ def test_a_mailbox_that_lost_its_records_is_shared_as_before(store, work):
     share(store, work, anyone="lr")
     inner = store.create_mailbox(named("user/alice/Work/inner"))
     share(store, inner.name, anyone="", bob="lr")
-    removal.destroy(store.partitions["primary"], inner.id, 0)
+    deletion.destroy(store.partitions["primary"], inner.id, 0)
     store.close()
     store.__init__(store.root, store.settings)
     assert store.entry(inner.name).id != inner.id

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from mboxlist.names import MailboxName
-from store import scrub as scrubbing
-from store.expunge import purge, remove
-from store.scrub import FOLDERS, PIECE, Pace, Stopped, low_priority, scrub
-from tests.support.stores import deliver, let_go, make_store
+from store.check import scrub as scrubbing
+from store.check.scrub import FOLDERS, PIECE, Pace, Stopped, low_priority, scrub
+from store.mailboxes.expunge import purge, remove
+from tests.support.stores.stores import deliver, let_go, make_store
 
 TRACE = b"Return-Path: <a@example.org>\r\n"
 BODY = b"Subject: x\r\n\r\nhello\r\n"

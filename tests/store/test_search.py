@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store import search as searching
-from store.columns import Columns
 from store.errors import Problem, StoreError
-from store.messagefiles import MessageFile, MessageFiles
-from store.search import (
+from store.partition.messagefiles import MessageFile, MessageFiles
+from store.search import search as searching
+from store.search.columns import Columns
+from store.search.search import (
     All,
     Among,
     And,
@@ -37,7 +37,7 @@ from store.search import (
     search,
 )
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores import deliver, make_store
+from tests.support.stores.stores import deliver, make_store
 
 INBOX = "user/alice/INBOX"
 
@@ -130,12 +130,12 @@ def test_an_empty_mailbox(store):
 def test_only_messages_that_are_left_are_opened(filled, monkeypatch):
     opened = []
     beginnings = MessageFiles.beginnings
-    number_of = {row["mid"].tobytes(): int(row["uid"])
+    number_of = {row["digest"].tobytes(): int(row["uid"])
                  for row in filled.open_mailbox(filled.entry(MailboxName.parse(INBOX))).rows}
 
-    def watch(self, mids, *more):
-        opened.extend(number_of[mid] for mid in mids)
-        return beginnings(self, mids, *more)
+    def watch(self, digests, *more):
+        opened.extend(number_of[digest] for digest in digests)
+        return beginnings(self, digests, *more)
 
     monkeypatch.setattr(MessageFiles, "beginnings", watch)
     assert found(filled, And((Body("body"), Or(HasFlag(Flag.SEEN), Keyword("todo")), Smaller(400)))) == [1]
@@ -176,7 +176,7 @@ def test_a_message_that_cannot_be_read_is_not_found_and_harms_no_other(filled, m
             return function(entry, rows)
         return read
 
-    monkeypatch.setattr(MessageFiles, "beginnings", lambda self, mids, *_: iter([None] * len(mids)))
+    monkeypatch.setattr(MessageFiles, "beginnings", lambda self, digests, *_: iter([None] * len(digests)))
     for name in ("open_message", "cached"):
         monkeypatch.setattr(filled, name, without_the_second(getattr(filled, name)))
         filled.columns = Columns()

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store import text
-from store.cache import PartSpan
-from store.matching import is_in
-from store.text import body_text, codec, decode_text, decode_words, header_text
+from store.message import text
+from store.message.cacherecord import PartSpan
+from store.message.text import body_text, codec, decode_text, decode_words, header_text
+from store.search.matching import is_in
 
 
 @pytest.mark.parametrize(("value", "expected"), [

@@ -3,11 +3,11 @@
 import pytest
 
 from mboxlist.names import MailboxName
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.mailbox import UID_SKIP
-from store.settled import settle, unsettled
-from tests.support.stores import deliver, make_store, reopen_after_crash
+from store.mailboxes.uidskip import settle, unsettled
+from store.tables.state import UID_SKIP
+from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 
 ALICE = MailboxName("alice", "INBOX")
 

@@ -5,12 +5,12 @@ from attrs import evolve
 
 from mboxlist.names import MailboxName
 from store.accounts.base import Account
-from store.accounts.ldapentry import Found
-from store.accounts.ldapquota import QuotaWish
+from store.accounts.ldap.ldapentry import Found
+from store.accounts.ldap.ldapquota import QuotaWish
 from store.errors import Problem, StoreError
-from store.quota import DEFAULT, UNLIMITED
-from store.settling import settle_account
-from tests.support.stores import deliver
+from store.tables.quotatable import DEFAULT, UNLIMITED
+from store.users.provisioning import settle_account
+from tests.support.stores.stores import deliver
 
 GREETING = b"From: bob@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 NOTHING_SAID, AS_IT_IS = QuotaWish(), QuotaWish(None, None)

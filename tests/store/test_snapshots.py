@@ -11,17 +11,17 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import keeping, snapshots
-from store.check import check
-from store.differing import differences, opened
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import purge, remove
-from store.flags import change_flags
-from store.housekeeping import environments
-from store.snapshots import Manifest
+from store.housekeeping.tasks import environments
+from store.mailboxes.expunge import purge, remove
+from store.mailboxes.flagchanges import change_flags
+from store.snapshots import retention, taking
+from store.snapshots.comparison import differences, opened
+from store.snapshots.taking import Manifest
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,26 +34,26 @@ def body(number):
 
 
 def folder(store):
-    return snapshots.folder(store.root, store.settings)
+    return taking.folder(store.root, store.settings)
 
 
 def rename(snapshot, seconds):
     """As if it had been made so much earlier."""
     when = snapshot.time - seconds
-    path = snapshot.path.with_name(time.strftime(snapshots.NAME, time.gmtime(when)))
+    path = snapshot.path.with_name(time.strftime(taking.NAME, time.gmtime(when)))
     snapshot.path.rename(path)
     manifest = evolve(snapshot.manifest, time=when, moment=snapshot.manifest.moment - seconds)
     (path / "manifest.json").write_bytes(manifest.to_bytes())
-    return next(each for each in snapshots.listed(path.parent) if each.path == path)
+    return next(each for each in taking.listed(path.parent) if each.path == path)
 
 
 def test_what_was_acknowledged_is_in_it_and_what_comes_later_is_not(store):
     for number in range(3):
         deliver(store, body(number), ALICE, BOB)
-    made = snapshots.create(store)
+    made = taking.create(store)
     deliver(store, body(3), ALICE)
-    assert snapshots.verify(made) == []
-    assert [each.name for each in snapshots.listed(folder(store))] == [made.name]
+    assert taking.verify(made) == []
+    assert [each.name for each in taking.listed(folder(store))] == [made.name]
     with opened(made, SMALL) as then:
         assert then.open_mailbox(then.entry(MailboxName.parse(ALICE))).uids.tolist() == [1, 2, 3]
         assert then.open_mailbox(then.entry(MailboxName.parse(BOB))).uids.tolist() == [1, 2, 3]
@@ -65,7 +65,7 @@ import signal, sys
 from pathlib import Path
 from store.store import Store
 from mboxlist.names import MailboxName
-from tests.support.stores import SMALL, deliver
+from tests.support.stores.stores import SMALL, deliver
 signal.alarm(120)
 store = Store(Path(sys.argv[1]), SMALL)
 number = 0
@@ -91,8 +91,8 @@ def test_a_snapshot_under_load_is_the_store_at_one_moment(tmp_path):
         for _ in range(LOADED):
             for _ in range(50):
                 last = int(child.stdout.readline())
-            made = snapshots.create(store)
-            assert snapshots.verify(made) == []
+            made = taking.create(store)
+            assert taking.verify(made) == []
             with opened(made, SMALL) as then:
                 boxes = {name: then.open_mailbox(then.entry(MailboxName.parse(name))).uids.tolist()
                          for name in (ALICE, BOB)}
@@ -123,15 +123,15 @@ def _is_of_message_files(finding):
 MAKE = """
 import sys
 from pathlib import Path
-from store import snapshots
+from store.snapshots import taking
 from store.store import Store
-from tests.support.stores import SMALL
+from tests.support.stores.stores import SMALL
 store = Store(Path(sys.argv[1]), SMALL)
 for _ in range(100):
-    for old in snapshots.listed(store.root / "snapshots"):
-        snapshots.remove(old)
+    for old in taking.listed(store.root / "snapshots"):
+        taking.remove(old)
         print("removed", flush=True)
-    snapshots.create(store, lambda *given: print(*given, flush=True))
+    taking.create(store, lambda *given: print(*given, flush=True))
     print("made", flush=True)
 """
 
@@ -149,14 +149,14 @@ def test_one_that_is_cut_off_is_not_there(tmp_path):
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
         child.stdout.close()
-        for each in snapshots.listed(place):
-            assert snapshots.verify(each) == []
-        assert set(snapshots.unreadable(place)) == set()
+        for each in taking.listed(place):
+            assert taking.verify(each) == []
+        assert set(taking.unreadable(place)) == set()
         store = Store(store.root, SMALL)
-        made = snapshots.create(store)
+        made = taking.create(store)
         assert not [path.name for path in place.iterdir() if path.name.endswith((".part", ".gone"))]
-        snapshots.remove(made)
-        snapshots.keep_what_is_needed(store)
+        taking.remove(made)
+        taking.keep_what_is_needed(store)
         assert check(store) == []
         store.close()
 
@@ -172,7 +172,7 @@ def test_a_damaged_one_is_told(snapshot_of_three, name, harm):
     else:
         at = len(octets) // 2
         path.write_bytes(octets[:at] if harm == "short" else octets[:at] + bytes([octets[at] ^ 4]) + octets[at + 1:])
-    found = snapshots.verify(snapshot_of_three)
+    found = taking.verify(snapshot_of_three)
     assert len(found) == 1
     assert found[0].startswith(name.rpartition("/")[0] + ": " + name.rpartition("/")[2])
 
@@ -181,7 +181,7 @@ def test_a_damaged_one_is_told(snapshot_of_three, name, harm):
 def snapshot_of_three(store):
     for number in range(3):
         deliver(store, body(number), ALICE)
-    return snapshots.create(store)
+    return taking.create(store)
 
 
 def test_a_copy_that_cannot_be_walked_is_told_though_its_digests_agree(snapshot_of_three):
@@ -191,10 +191,10 @@ def test_a_copy_that_cannot_be_walked_is_told_though_its_digests_agree(snapshot_
     octets[32768 + 20:32768 + 40] = bytes(range(100, 120))  # in the root page: how many items it has, and where
     path.write_bytes(octets)
     part = snapshot_of_three.manifest.environments[name]
-    files = tuple(evolve(file, digest=snapshots.hotcopy.digest(path)) if file.name == "index.db" else file
+    files = tuple(evolve(file, digest=taking.hotcopy.digest(path)) if file.name == "index.db" else file
                   for file in part.files)
     manifest = evolve(snapshot_of_three.manifest, environments={name: evolve(part, files=files)})
-    found = snapshots.verify(evolve(snapshot_of_three, manifest=manifest))
+    found = taking.verify(evolve(snapshot_of_three, manifest=manifest))
     assert found
     assert found[0].startswith(f"{name}: ")
 
@@ -206,8 +206,8 @@ def test_a_damaged_manifest_is_told(store, snapshot_of_three):
         with pytest.raises(ValueError):
             Manifest.from_bytes(changed)
         path.write_bytes(changed)
-        assert snapshots.listed(folder(store)) == []
-        assert list(snapshots.unreadable(folder(store))) == [snapshot_of_three.name]
+        assert taking.listed(folder(store)) == []
+        assert list(taking.unreadable(folder(store))) == [snapshot_of_three.name]
 
 
 # Retention and logs
@@ -219,77 +219,77 @@ def keep(store, kept):
 def test_the_housekeeper_makes_one_when_it_is_due_and_removes_the_oldest(store):
     keep(store, 2)
     now = time.time()
-    assert list(keeping.due(store, now)) == []              # the store has just been opened
+    assert list(retention.due(store, now)) == []              # the store has just been opened
     names = []
     for age in (30, 20, 10):
-        assert list(keeping.due(store, now + keeping.BEGIN)) != []
-        keeping.make_due(store, "a test")
-        newest = rename(snapshots.listed(folder(store))[0], age * 86400)
+        assert list(retention.due(store, now + retention.BEGIN)) != []
+        retention.make_due(store, "a test")
+        newest = rename(taking.listed(folder(store))[0], age * 86400)
         names.insert(0, newest.name)
-    keeping.make_due(store, "a test")
-    assert [each.name for each in snapshots.listed(folder(store))][1:] == names[:1]
-    assert list(keeping.due(store, now + 86000)) == []
-    assert list(keeping.due(store, now + 86500)) == ["the newest is old"]
+    retention.make_due(store, "a test")
+    assert [each.name for each in taking.listed(folder(store))][1:] == names[:1]
+    assert list(retention.due(store, now + 86000)) == []
+    assert list(retention.due(store, now + 86500)) == ["the newest is old"]
     keep(store, 0)
-    assert list(keeping.due(store, now + 90000)) == []
+    assert list(retention.due(store, now + 90000)) == []
 
 
 def test_a_failed_one_is_reported_and_replaces_none(store, monkeypatch):
     keep(store, 1)
     deliver(store, body(1), ALICE)
-    keeping.make_due(store, "a test")
-    good = rename(snapshots.listed(folder(store))[0], 86400 * 3)
-    real = snapshots.verify
-    monkeypatch.setattr(snapshots, "verify", lambda *given, **more: ["index.db: damaged"])
+    retention.make_due(store, "a test")
+    good = rename(taking.listed(folder(store))[0], 86400 * 3)
+    real = taking.verify
+    monkeypatch.setattr(taking, "verify", lambda *given, **more: ["index.db: damaged"])
     with pytest.raises(StoreError, match="index.db: damaged"):
-        keeping.make_due(store, "a test")
-    assert snapshots.listed(folder(store)) == [good]
-    assert "damaged" in (folder(store) / keeping.FAILED).read_text()
+        retention.make_due(store, "a test")
+    assert taking.listed(folder(store)) == [good]
+    assert "damaged" in (folder(store) / retention.FAILED).read_text()
     assert store.mailboxes.env.kept_log() == good.manifest.environments["mboxlist"].first_log
-    assert list(keeping.due(store)) == []                   # not again at once
-    monkeypatch.setattr(snapshots, "verify", real)
-    assert list(keeping.due(store, time.time() + keeping.AGAIN)) == ["the newest is old"]
-    keeping.make_due(store, "a test")
-    assert good not in snapshots.listed(folder(store))
-    assert not (folder(store) / keeping.FAILED).exists()
+    assert list(retention.due(store)) == []                   # not again at once
+    monkeypatch.setattr(taking, "verify", real)
+    assert list(retention.due(store, time.time() + retention.AGAIN)) == ["the newest is old"]
+    retention.make_due(store, "a test")
+    assert good not in taking.listed(folder(store))
+    assert not (folder(store) / retention.FAILED).exists()
 
 
 def test_the_last_good_one_is_never_removed(store):
-    good = snapshots.create(store)
-    broken = folder(store) / time.strftime(snapshots.NAME, time.gmtime(time.time() + 100))
+    good = taking.create(store)
+    broken = folder(store) / time.strftime(taking.NAME, time.gmtime(time.time() + 100))
     broken.mkdir()                                          # newer, and without a manifest
-    assert snapshots.retain(store, good, kept=0) == []
-    assert snapshots.listed(folder(store)) == [good]
+    assert taking.retain(store, good, kept=0) == []
+    assert taking.listed(folder(store)) == [good]
 
 
 def test_logs_since_the_newest_stay_when_the_store_is_left(store, snapshot_of_three):
-    snapshots.keep_what_is_needed(store)
+    taking.keep_what_is_needed(store)
     first = {name: part.first_log for name, part in snapshot_of_three.manifest.environments.items()}
     for name, env in environments(store).items():
         assert env.kept_log() == first[name]
-    snapshots.remove(snapshot_of_three)
-    snapshots.keep_what_is_needed(store)
+    taking.remove(snapshot_of_three)
+    taking.keep_what_is_needed(store)
     assert store.mailboxes.env.kept_log() is None
 
 
 def test_many_logs_make_one_early(store, snapshot_of_three, monkeypatch):
     keep(store, 1)
     monkeypatch.setattr(type(store.mailboxes.env), "kept_volume", lambda env: 5 << 30)
-    assert list(keeping.due(store)) == ["there are many logs"]
+    assert list(retention.due(store)) == ["there are many logs"]
 
 
 def test_two_at_a_time_are_not_made(store):
-    with snapshots._locked(folder(store)), pytest.raises(StoreError) as refused:
-        snapshots.create(store)
+    with taking._locked(folder(store)), pytest.raises(StoreError) as refused:
+        taking.create(store)
     assert refused.value.problem is Problem.BUSY
 
 
 def test_no_room(store, monkeypatch):
-    monkeypatch.setattr(keeping.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000}))
+    monkeypatch.setattr(retention.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000}))
     with pytest.raises(StoreError) as refused:
-        keeping.make(store)
+        retention.make(store)
     assert refused.value.problem is Problem.DISK_FULL
-    assert "room" in (folder(store) / keeping.FAILED).read_text()
+    assert "room" in (folder(store) / retention.FAILED).read_text()
 
 
 # Message files
@@ -300,7 +300,7 @@ def test_a_message_file_goes_only_after_the_snapshot(tmp_path, elsewhere):
     store = make_store(tmp_path / "store", settings=settings)
     deliver(store, body(1), ALICE)
     entry = store.entry(MailboxName.parse(ALICE))
-    made = keeping.make(store)
+    made = retention.make(store)
     remove(store, entry, [1])
     partition = store.partitions["primary"]
     assert purge(partition, time.time() + 9) == 0
@@ -311,8 +311,8 @@ def test_a_message_file_goes_only_after_the_snapshot(tmp_path, elsewhere):
         (tmp_path / "volume").rename(tmp_path / "gone")                     # its volume is missing
         assert purge(partition, time.time() + 9) == 0
         (tmp_path / "gone").rename(tmp_path / "volume")
-    snapshots.remove(made)
-    snapshots.keep_what_is_needed(store)
+    taking.remove(made)
+    taking.keep_what_is_needed(store)
     assert purge(partition, time.time() + 9) == 1
     assert check(store) == []
     store.close()
@@ -324,7 +324,7 @@ def test_differences(store):
     box = {name: store.create_mailbox(MailboxName.parse(f"user/alice/{name}")) for name in ("Stays", "Old", "Goes")}
     for number in range(4):
         deliver(store, body(number), ALICE, "user/alice/Old", "user/alice/Goes")
-    made = snapshots.create(store)
+    made = taking.create(store)
     inbox = store.entry(MailboxName.parse(ALICE))
     deliver(store, body(9), ALICE)
     change_flags(store, inbox, [2], FlagAction.ADD, Flags(Flag.SEEN, ("$Work",)))

@@ -9,20 +9,35 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
-from store import cache, columns, envelopes, partition
-from store.cache import render
-from store.columns import Columns
 from store.errors import Problem, StoreError
-from store.expunge import expunge
-from store.flags import change_flags
-from store.mime import Scanner
+from store.mailboxes.expunge import expunge
+from store.mailboxes.flagchanges import change_flags
+from store.message import cacherecord, envelopes
+from store.message.cacherecord import render
+from store.message.mime import Scanner
+from store.partition import partition
 from store.progress import Progress
-from store.search import And, Body, Envelope, HasFlag, Header, Larger, Not, Or, SentBefore, SentOn, SentSince, search
-from store.sort import Criterion, SortKey, sort
+from store.search import columns
+from store.search.columns import Columns
+from store.search.search import (
+    And,
+    Body,
+    Envelope,
+    HasFlag,
+    Header,
+    Larger,
+    Not,
+    Or,
+    SentBefore,
+    SentOn,
+    SentSince,
+    search,
+)
+from store.search.sort import Criterion, SortKey, sort
+from store.search.thread import ordered_subject, references
 from store.store import Store
-from store.thread import ordered_subject, references
 from store.values import Flag, FlagAction, Flags, InternalDate
-from tests.support.stores import deliver, make_store
+from tests.support.stores.stores import deliver, make_store
 
 INBOX = "user/alice/INBOX"
 
@@ -142,10 +157,10 @@ def test_what_cannot_be_read_counts_as_empty_and_is_not_found(store, monkeypatch
 
 
 def test_records_of_an_earlier_version_are_made_anew(store, monkeypatch):
-    monkeypatch.setattr(cache, "VERSION", 1)
+    monkeypatch.setattr(cacherecord, "VERSION", 1)
     message(store, "Subject: b", "Message-ID: <1@example.org>")
     message(store, "Subject: a", "References: <1@example.org>", "Message-ID: <2@example.org>")
-    monkeypatch.setattr(cache, "VERSION", 2)
+    monkeypatch.setattr(cacherecord, "VERSION", 2)
     box = mailbox(store)
     assert partition._cached(b"x" * 60) is None
     assert references(store, box, np.arange(2)).children == {0: [1]}
@@ -247,7 +262,7 @@ def test_nothing_is_kept_of_a_mailbox_that_is_deleted(store):
     box = store.open_mailbox(entry)
     other = store.columns.dates(mailbox(store))
     weak = [weakref.ref(column) for column in (store.columns.dates(box), store.columns.subjects(box))]
-    changes = weakref.ref(store.partition_of(entry).pictures._history[entry.id])
+    changes = weakref.ref(store.partition_of(entry).views._history[entry.id])
     store.delete_mailbox(entry.name)
     assert [column() for column in weak] == [None, None]
     assert changes() is None
@@ -284,7 +299,7 @@ NASTY = [b"plain", b'quo"ted', b"back\\slash", b"line\r\n", b"", "größe".encod
 @pytest.mark.parametrize("subject", NASTY)
 @pytest.mark.parametrize("name", NASTY)
 def test_envelopes_are_read_as_they_were_written(subject, name):
-    string = cache.string
+    string = cacherecord.string
     written = b"(NIL %b ((%b NIL %b %b)(NIL NIL %b NIL)) NIL NIL NIL NIL NIL %b NIL)" % (
         string(subject), string(name), string(subject), string(name), string(name), string(name))
     fields = envelopes.split(written)
@@ -306,8 +321,8 @@ def test_references_are_kept_to_a_limit():
     ids = b" ".join([b"<%d@example.org>" % at for at in range(3000)])
     scanner.feed(b"References: " + ids + b"\r\n\r\n")
     record = render(scanner.finish(), bytes(32), 0)
-    assert ids.endswith(record.references) and len(record.references) == cache.REFERENCES
-    assert cache.CachedMessage.from_bytes(record.to_bytes()) == record
+    assert ids.endswith(record.references) and len(record.references) == cacherecord.REFERENCES
+    assert cacherecord.CachedMessage.from_bytes(record.to_bytes()) == record
 
 
 def test_day_of_the_header_is_in_its_own_zone(store):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.subjects import base_subject
+from store.message.basesubject import base_subject
 
 
 @pytest.mark.parametrize(("subject", "base", "is_reply"), [

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist import traces
+from mboxlist.engine import damagemarks
 from mboxlist.names import MailboxName
-from store import partitions, presence, recovery, sums, userarea
 from store import store as whole
+from store.partition import processes, volumes
+from store.quota import sums
+from store.recovery import environments
 from store.store import Store
-from tests.support.stores import SMALL, deliver, make_store
+from store.userarea import paths
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 INBOX = MailboxName("alice", "INBOX")
 
@@ -35,7 +38,7 @@ def mail(tmp_path: Path) -> Iterator[Path]:
     store.close()
     yield store.root
     if not any((store.root / name).exists() for name in sums.UNDER_WAY):
-        assert presence.look(store.root / "run") == ([], [])
+        assert processes.look(store.root / "run") == ([], [])
 
 
 def spoil(root: Path, work: Callable[[Store], object]) -> None:
@@ -107,18 +110,18 @@ def test_beside_others_what_is_being_changed_is_looked_at_again(mail: Path, monk
     assert sums.are_right(mail, "test")
     assert answers == [True, True]
     assert store.partitions["primary"].env.active() == 0        # nothing stays locked
-    assert presence.look(mail / "run")[0][0].who == ""          # the store's own
+    assert processes.look(mail / "run")[0][0].who == ""          # the store's own
     store.close()
 
 
 def test_nobody_comes_in_while_the_files_are_read(mail: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def look(states: object, quotas: object) -> bool:
-        door = os.open(mail / "run" / "door.lock", os.O_RDWR)
+        admission = os.open(mail / "run" / "door.lock", os.O_RDWR)
         try:
             with pytest.raises(BlockingIOError):
-                presence.fcntl.flock(door, presence.fcntl.LOCK_EX | presence.fcntl.LOCK_NB)
+                processes.fcntl.flock(admission, processes.fcntl.LOCK_EX | processes.fcntl.LOCK_NB)
         finally:
-            os.close(door)
+            os.close(admission)
         return True
     monkeypatch.setattr(sums, "_agree", look)
     assert sums.are_right(mail, "test")
@@ -156,7 +159,7 @@ def test_what_cannot_be_told_is_left_to_who_opens_the_store(mail: Path, what: st
         (index / "quota.db").unlink()
     elif what == "not a table":
         (index / "state.db").write_bytes(b"x" * 8192)
-        traces.mark_clean(index)
+        damagemarks.mark_clean(index)
     elif what == "rebuild":
         (mail / "partitions" / "primary" / what).mkdir()
     elif what != "no partition":
@@ -165,5 +168,5 @@ def test_what_cannot_be_told_is_left_to_who_opens_the_store(mail: Path, what: st
 
 
 def test_these_names_are_those_of_others() -> None:
-    assert sums.UNDER_WAY == (userarea.RESTORING, recovery.MENDING, whole.SCRATCH)
-    assert sums.REBUILD == partitions.REBUILD
+    assert sums.UNDER_WAY == (paths.RESTORING, environments.MENDING, whole.SCRATCH)
+    assert sums.REBUILD == volumes.REBUILD

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from store import thread
-from store.columns import NO_DATE
-from store.headers import sent
+from store.message.headers import sent
+from store.search import thread
+from store.search.columns import NO_DATE
 
 
 class Node:

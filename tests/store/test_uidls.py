@@ -5,19 +5,21 @@ import shutil
 import pytest
 
 from mboxlist.names import MailboxName
-from store import idxfile, moving, partitions, removal
-from store.check import check
-from store.copying import copy_messages
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.index import chunk_key, encode
-from store.portable import write_changed
-from store.rebuild import rebuild
-from store.recount import recount
-from store.refs import tally
-from store.repair import repair_mailbox
-from store.uidls import bring
-from tests.support.stores import SMALL, deliver, reopen_after_crash
+from store.mailboxes import deletion, partitionmove
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.partition import volumes
+from store.reconstruct.recount import recount
+from store.reconstruct.repair import repair_mailbox
+from store.reconstruct.wholestore import rebuild
+from store.tables.index import chunk_key, encode
+from store.tables.references import tally
+from store.tables.uidls import bring
+from store.userarea import idxfile
+from store.userarea.writing import write_changed
+from tests.support.stores.stores import SMALL, deliver, reopen_after_crash
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 LONGEST = bytes(range(0x21, 0x67))              # 70 octets
@@ -119,8 +121,8 @@ def test_a_damaged_block_costs_the_unique_ids_in_it_and_no_more(store, inbox):
 
 
 def test_they_move_to_another_partition(store, inbox):
-    partitions.add(store, "second")
-    moving.move_owner(store, "alice", "second")
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "alice", "second")
     assert uidls(store) == BROUGHT
     assert store.partitions["primary"].uidls.mailboxes() == set()
     now = store.entry(inbox.name)
@@ -132,10 +134,10 @@ def test_they_go_with_the_mailbox(store, inbox):
     place = store.partition_of(inbox)
     store.delete_mailbox(inbox.name, even_inbox=True)
     assert place.uidls.of(inbox.id) == BROUGHT          # it can still be brought back
-    removal.undelete_mailbox(store, inbox.name)
+    deletion.undelete_mailbox(store, inbox.name)
     assert uidls(store) == BROUGHT
     store.delete_mailbox(inbox.name, even_inbox=True)
-    removal.destroy(place, inbox.id, 0)
+    deletion.destroy(place, inbox.id, 0)
     assert place.uidls.mailboxes() == set()
 
 
@@ -168,8 +170,8 @@ def test_repair_leaves_none_behind(store, inbox):
     bring(store, inbox, {70: b"seventy", 71: b"seventy-one"})
     place, key = store.partition_of(inbox), chunk_key(inbox.id, 1)
     rows = store.open_mailbox(inbox).rows
-    (mid, count, check_value), = tally(inbox.id, rows[rows["uid"] == 70])
-    place.transact(lambda txn: txn.refs.release(mid, count, check_value, txn.handle))
+    (digest, count, check_value), = tally(inbox.id, rows[rows["uid"] == 70])
+    place.transact(lambda txn: txn.refs.release(digest, count, check_value, txn.handle))
     value = encode(rows[(rows["uid"] > 64) & (rows["uid"] != 70)])
     place.transact(lambda txn: place.index.put(key, value[:-4] + b"\0\0\0\0", txn.handle))
     repair_mailbox(store, inbox)

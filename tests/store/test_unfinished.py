@@ -9,19 +9,21 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import Env, transact
+from mboxlist.engine.kv import Env, transact
 from mboxlist.names import MailboxName
-from store import across, moving, partitions, removal, unfinished
-from store.check import check
-from store.deliver import Delivered
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
-from store.filling import Nursery, Wanted
-from store.mailbox import MOVING
-from store.partition import Partition
-from store.removal import undelete_mailbox
+from store.housekeeping import interrupted
+from store.mailboxes import crosspartition, deletion, partitionmove
+from store.mailboxes.deletion import undelete_mailbox
+from store.migration.publish import Nursery, Wanted
+from store.partition import volumes
+from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
 from store.store import Store
-from store.txn import WriteTxn
-from tests.support.stores import deliver, make_store
+from store.tables.state import MOVING
+from tests.support.stores.stores import deliver, make_store
 
 ARCHIVE, NEW = MailboxName("alice", "Archive"), MailboxName("alice", "New")
 MAIL = b"Subject: 1\r\n\r\nText\r\n"
@@ -29,7 +31,7 @@ MAIL = b"Subject: 1\r\n\r\nText\r\n"
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
     store.create_mailbox(ARCHIVE)
     deliver(store, MAIL, str(ARCHIVE))
@@ -44,7 +46,7 @@ def keep_house(store: Store) -> None:
     """Two rounds of the task, a minute after all that has happened: one finishes, the next takes off the record."""
     for _ in range(2):
         for item in list(store.mailboxes.pending.all()):
-            unfinished.finish(store, item)
+            interrupted.finish(store, item)
 
 
 def mailboxes_on(store: Store) -> list[int]:
@@ -126,7 +128,7 @@ def test_delete(store: Store, what: str) -> None:
         if what == "list":
             item, = (item for item in store.mailboxes.pending.all() if item[0] == mailboxes_on(store)[-1])
             with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-                unfinished.finish(store, item)          # a crash could still bring the mailbox back
+                interrupted.finish(store, item)          # a crash could still bring the mailbox back
             assert store.quota("alice").messages == 1
     assert store.mailboxes.find(ARCHIVE) is None
     keep_house(store)
@@ -155,7 +157,7 @@ def test_purge(store: Store, what: str, after: int) -> None:
     keep_house(store)
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, store, what, after=after)
-        refused(lambda: removal.purge_mailboxes(store, 1 << 40))
+        refused(lambda: deletion.purge_mailboxes(store, 1 << 40))
     assert not list(store.mailboxes.deleted.all())
     keep_house(store)
     assert len(mailboxes_on(store)) == 2
@@ -168,11 +170,11 @@ def test_purge(store: Store, what: str, after: int) -> None:
                                              ("second partition", 3), ("second's transaction", 1)])
 def test_move_to_another_partition(store: Store, what: str, after: int) -> None:
     """Wherever it is stopped, mail comes, without a restart and without another move."""
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, store, what, after=after)
         try:
-            moving.move_owner(store, "alice", "second")
+            partitionmove.move_owner(store, "alice", "second")
         except StoreError as refusal:
             assert refusal.problem is Problem.DISK_FULL
     keep_house(store)
@@ -186,7 +188,7 @@ def test_what_somebody_moves_just_now_is_not_let_go(store: Store) -> None:
     partition, entry = store.partitions["primary"], store.entry(ARCHIVE)
     transact(store.mailboxes.env, lambda txn: store.mailboxes.pending.note([entry.id], txn))
     partition.transact(lambda txn: txn.set_state(entry.id, None, evolve(txn.any_state(entry.id), moving=MOVING)))
-    with moving.alone(store):
+    with partitionmove.alone(store):
         keep_house(store)
         refusal, = deliver(store, MAIL, str(ARCHIVE))
         assert isinstance(refusal, StoreError) and refusal.problem is Problem.BUSY
@@ -221,7 +223,7 @@ def _delete(store: Store) -> None:
 def _purge(store: Store) -> None:
     store.create_mailbox(NEW)
     store.delete_mailbox(ARCHIVE)
-    removal.purge_mailboxes(store, 1 << 40)
+    deletion.purge_mailboxes(store, 1 << 40)
 
 
 @pytest.mark.parametrize("do", [_create, _undelete, _import, _delete, _purge])
@@ -245,7 +247,7 @@ def test_a_round_at_every_moment(store: Store, monkeypatch: pytest.MonkeyPatch, 
     around(Partition, "transact")
     do(store)
     monkeypatch.undo()
-    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
     assert len(keeping) >= 4
     assert check(store) == []
     outcome, = deliver(store, MAIL, str(NEW))
@@ -259,7 +261,7 @@ def _keep_house_once(store: Store, keeping: list[bool]) -> None:
         keeping.append(True)
         try:
             for item in list(store.mailboxes.pending.all()):
-                unfinished.finish(store, item)
+                interrupted.finish(store, item)
         finally:
             keeping.append(False)
 

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from mboxlist.names import MailboxName
-from store import across, adopting, unfinished
-from store.check import check
-from store.deliver import Delivered
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
-from store.filling import Nursery, Wanted
-from store.removal import undelete_mailbox
+from store.housekeeping import interrupted
+from store.mailboxes import crosspartition
+from store.mailboxes.deletion import undelete_mailbox
+from store.migration import uidvalidity
+from store.migration.publish import Nursery, Wanted
+from store.partition.transactions import WriteTxn
 from store.store import Store
-from store.txn import WriteTxn
-from tests.support.stores import deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 
 ARCHIVE = MailboxName("alice", "Archive")
 MAIL = b"Subject: 1\r\n\r\nText\r\n"
@@ -43,7 +45,7 @@ WAYS = [_create, _undelete, _fill]
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
     store.create_mailbox(ARCHIVE)
     store.delete_mailbox(ARCHIVE)
@@ -103,15 +105,15 @@ def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None
         mailbox = store.entry(ARCHIVE).id
         item, = (item for item in store.mailboxes.pending.all() if item[0] == mailbox)
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            unfinished.finish(store, item)
+            interrupted.finish(store, item)
         assert busy(store)
-    unfinished.finish(store, item)      # housekeeping, when there is room again
+    interrupted.finish(store, item)      # housekeeping, when there is room again
     assert takes_mail(store)
 
 
 @pytest.mark.parametrize("make", WAYS)
 def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Store], None]) -> None:
-    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
     store.create_mailbox(ARCHIVE)
     store.delete_mailbox(ARCHIVE)
@@ -132,7 +134,7 @@ def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Cal
 def test_killed_when_the_row_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Store], None]
                                         ) -> None:
     """An import that made it and goes on can still give it the UIDs of the other server, though twice killed."""
-    monkeypatch.setattr(across, "PATIENCE", 0.0)
+    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
     store.create_mailbox(ARCHIVE)
     store.delete_mailbox(ARCHIVE)
@@ -145,7 +147,7 @@ def test_killed_when_the_row_is_on_disk(tmp_path: Path, monkeypatch: pytest.Monk
         assert check(store) == []
     entry = store.entry(ARCHIVE)
     assert store.partitions["primary"].has(entry.id)
-    adopting.rewind(store, entry, 1)
+    uidvalidity.rewind(store, entry, 1)
     assert store.status(entry).uidnext == 1
     assert takes_mail(store)
     store.close()

@@ -5,19 +5,21 @@ import time
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import moving, partitions, users
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.flags import change_flags
-from store.housekeeping import Round, every_process, one_process
+from store.housekeeping.tasks import Round, every_process, one_process
+from store.mailboxes import partitionmove
+from store.mailboxes.flagchanges import change_flags
+from store.partition import volumes
 from store.settings import Settings
 from store.store import Store
+from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags, Secret
-from tests.support.stores import PASSWORD, SMALL, deliver, reopen_after_crash
+from tests.support.stores.stores import PASSWORD, SMALL, deliver, reopen_after_crash
 
 BODY = b"Subject: x\r\n\r\nx\r\n"
 
@@ -61,7 +63,7 @@ def everything_is_annas(store: Store) -> None:
 def test_everything_goes_by_the_new_name(store):
     everything(store)
     uids = {entry.name.path: entry.uidvalidity for entry in store.names("alice")}
-    users.rename_user(store, "alice", "anna")
+    lifecycle.rename_user(store, "alice", "anna")
     everything_is_annas(store)
     assert {entry.name.path: entry.uidvalidity for entry in store.names("anna")} == uids
     deliver(store, BODY, "user/anna/INBOX")
@@ -73,7 +75,7 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize("crash", [False, True])
-@pytest.mark.parametrize(("owner", "step"), [(users, "_rename_on_partition"), (BuiltinDirectory, "alter")])
+@pytest.mark.parametrize(("owner", "step"), [(lifecycle, "_rename_on_partition"), (BuiltinDirectory, "alter")])
 def test_a_rename_that_is_cut_off_goes_on_when_done_again(store, monkeypatch, owner, step, crash):
     everything(store)
 
@@ -83,19 +85,19 @@ def test_a_rename_that_is_cut_off_goes_on_when_done_again(store, monkeypatch, ow
     with monkeypatch.context() as patch:
         patch.setattr(owner, step, cut)
         with pytest.raises(Cut):
-            users.rename_user(store, "alice", "anna")
+            lifecycle.rename_user(store, "alice", "anna")
     if crash:
         store.__dict__.update(reopen_after_crash(store).__dict__)
     assert store.directory.find("anna").status is Status.INACTIVE       # mail is refused for now
     with pytest.raises(StoreError):
         store.directory.authenticate("anna", Secret(PASSWORD))
     with pytest.raises(StoreError) as refused:
-        users.rename_user(store, "bob", "anna")
+        lifecycle.rename_user(store, "bob", "anna")
     assert refused.value.problem is Problem.USER_EXISTS
-    users.rename_user(store, "alice", "anna")
+    lifecycle.rename_user(store, "alice", "anna")
     everything_is_annas(store)
     with pytest.raises(StoreError) as refused:
-        users.rename_user(store, "alice", "anna")
+        lifecycle.rename_user(store, "alice", "anna")
     assert refused.value.problem is Problem.NO_USER
 
 
@@ -103,16 +105,16 @@ def test_a_removed_user_can_be_restored_until_the_delay_has_passed(store):
     everything(store)
     store.directory.change("alice", status=Status.INACTIVE)
     now = time.time()
-    users.remove_user(store, "alice", now=now)
-    users.remove_user(store, "alice", now=now + 1000)           # done already
+    lifecycle.remove_user(store, "alice", now=now)
+    lifecycle.remove_user(store, "alice", now=now + 1000)           # done already
     assert store.directory.find("alice").removed == int(now)
     with pytest.raises(StoreError):
         store.directory.authenticate("alice", Secret(PASSWORD))
     delay = store.settings.user_delay
-    assert [list(users.due(store, now + delay + after)) for after in (-2, 1)] == [[], ["alice"]]
-    users.restore_user(store, "alice")
+    assert [list(lifecycle.due(store, now + delay + after)) for after in (-2, 1)] == [[], ["alice"]]
+    lifecycle.restore_user(store, "alice")
     assert store.directory.find("alice").status is Status.INACTIVE
-    assert list(users.due(store, now + delay + 1)) == []
+    assert list(lifecycle.due(store, now + delay + 1)) == []
     assert len(store.names("alice")) == 2
 
 
@@ -120,17 +122,17 @@ def test_a_removed_user_can_be_restored_until_the_delay_has_passed(store):
 def test_no_status_but_removed_costs_a_user_its_mail(store, status):
     """That of a deleted user goes, too, when somebody removes the user; and comes back as it was."""
     store.directory.change("alice", status=status)
-    assert list(users.due(store, time.time() + 10 * store.settings.user_delay)) == []
-    users.remove_user(store, "alice")
-    users.restore_user(store, "alice")
+    assert list(lifecycle.due(store, time.time() + 10 * store.settings.user_delay)) == []
+    lifecycle.remove_user(store, "alice")
+    lifecycle.restore_user(store, "alice")
     assert store.directory.find("alice").status is status
-    users.rename_user(store, "alice", "anna")
+    lifecycle.rename_user(store, "alice", "anna")
     assert store.directory.find("anna").status is status
 
 
 def test_housekeeping_forgets_the_user(store):
     everything(store)
-    users.remove_user(store, "alice", now=time.time() - store.settings.user_delay - 1)
+    lifecycle.remove_user(store, "alice", now=time.time() - store.settings.user_delay - 1)
     task, = (task for task in one_process(store) if task.name == "users")
     Round(task, store).step()
     assert store.directory.find("alice") is None and store.names("alice") == []
@@ -143,38 +145,38 @@ def test_housekeeping_forgets_the_user(store):
 
 def test_processes_take_up_a_partition_when_they_need_it(store):
     beside = Store(store.root, SMALL)
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     assert set(beside.partitions) == {"primary"}
-    assert partitions.added(beside) == ["second"]
-    moving.move_owner(store, "alice", "second")
+    assert volumes.added(beside) == ["second"]
+    partitionmove.move_owner(store, "alice", "second")
     assert deliver(beside, BODY, "user/alice/INBOX")[0].uid == 1
     assert set(beside.partitions) == {"primary", "second"}
     third = Store(store.root, SMALL)
     assert set(third.partitions) == {"primary", "second"}
-    partitions.add(third, "third")
+    volumes.add(third, "third")
     task, = (task for task in every_process(store) if task.name == "partitions")
     Round(task, store).step()
     assert set(store.partitions) == {"primary", "second", "third"}
     with pytest.raises(StoreError) as refused:
-        partitions.remove(store, "third")
+        volumes.remove(store, "third")
     assert refused.value.problem is Problem.STORE_IN_USE
     third.close()
     beside.close()
-    partitions.remove(store, "third")
+    volumes.remove(store, "third")
     assert not (store.root / "partitions" / "third").exists()
 
 
 def test_uids_skip_ahead_on_a_partition_that_was_added_before_a_crash(store):
-    partitions.add(store, "second")
-    moving.move_owner(store, "alice", "second")
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "alice", "second")
     assert deliver(store, BODY, "user/alice/INBOX")[0].uid == 1
     store.__dict__.update(reopen_after_crash(store).__dict__)
     assert deliver(store, BODY, "user/alice/INBOX")[0].uid > 1 << 16
 
 
 def test_a_partition_whose_volume_is_missing_harms_no_other(store, tmp_path):
-    partitions.add(store, "second", tmp_path / "volume")
-    moving.move_owner(store, "alice", "second")
+    volumes.add(store, "second", tmp_path / "volume")
+    partitionmove.move_owner(store, "alice", "second")
     root = store.root
     store.close()
     (tmp_path / "volume").rename(tmp_path / "elsewhere")
@@ -198,21 +200,21 @@ def test_adding_a_partition_that_was_cut_off(store, monkeypatch, cut):
         raise Cut
 
     with monkeypatch.context() as patch:
-        patch.setattr(partitions, cut, stop)
+        patch.setattr(volumes, cut, stop)
         with pytest.raises(Cut):
-            partitions.add(store, "second")
+            volumes.add(store, "second")
     assert set(store.partitions) == {"primary"}
-    partitions.add(store, "second")
-    moving.move_owner(store, "alice", "second")
+    volumes.add(store, "second")
+    partitionmove.move_owner(store, "alice", "second")
     assert deliver(store, BODY, "user/alice/INBOX")[0].uid == 1
 
 
 def test_where_new_mailboxes_go(store):
-    partitions.add(store, "second")
+    volumes.add(store, "second")
     for chosen, there in (("second", {"second"}), ("least used", {"primary", "second"})):
         store.settings = Settings(default_partition=chosen)
-        assert partitions.for_new_mail(store) in there
+        assert volumes.for_new_mail(store) in there
     store.settings = Settings(default_partition="third")
     with pytest.raises(StoreError) as refused:
-        partitions.for_new_mail(store)
+        volumes.for_new_mail(store)
     assert refused.value.problem is Problem.UNAVAILABLE

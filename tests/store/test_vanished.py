@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
-from store import vanished
-from store.copying import copy_messages
-from store.expunge import remove
-from store.vanished import from_ranges, to_ranges
-from tests.support.stores import deliver, reopen_after_crash
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.tables import vanished
+from store.tables.vanished import from_ranges, to_ranges
+from tests.support.stores.stores import deliver, reopen_after_crash
 
 LIMIT = 64                  # octets: 8 ranges
 

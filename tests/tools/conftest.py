@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import QUICK, Program
+from tests.support.processes.program import QUICK, Program
 
 
 @pytest.fixture

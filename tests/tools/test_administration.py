@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from store.net import control
-from tests.support import command, wait
-from tests.support.certificates import Authority
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.pop3 import Pop3
-from tests.support.server import PASSWORD, Server
+from store.net import controlchannel
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.pop3 import Pop3
+from tests.support.processes import command, wait
+from tests.support.servers.certificates import Authority
+from tests.support.servers.server import PASSWORD, Server
 
 LIMIT = 30
 FILE = """
@@ -278,7 +278,7 @@ def test_a_reload_takes_over_what_it_can(server: Server, tmp_path: Path) -> None
     old = set(wait.tree(server.pid)[1:])
     os.kill(min(old), signal.SIGKILL)                                           # all are started again
     wait.until(lambda: len(set(wait.tree(server.pid)[1:]) - old) == 3, "all are new", pid=server.pid, limit=LIMIT)
-    wait.until(lambda: len(control.names(server.root / "run")) == 3 and {
+    wait.until(lambda: len(controlchannel.names(server.root / "run")) == 3 and {
         row["option"] for row in _differing(server)} == {"workers.all"}, "they answer", pid=server.pid, limit=LIMIT)
 
     file.write_text('[imap]\nconnections_per_user = "many"\n')

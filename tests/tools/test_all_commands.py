@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tools import cli, manual
-from tools.tree import Node, placeholder, shown
+from tools.cli import manpages, program
+from tools.cli.commandtree import Node, placeholder, shown
 
-TOP = cli.tree()
+TOP = program.tree()
 COMMANDS = {node.name: node for node in TOP.walk()}
 
 # Commands that print no data, so that there is nothing to be put into JSON.
@@ -75,7 +75,7 @@ def test_the_tables_name_no_command_that_is_gone() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_wrong_use_is_said_in_one_line(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert cli.main([*name.split(), "--no-such-option", "--root", str(tmp_path / "none")]) == 2
+    assert program.main([*name.split(), "--no-such-option", "--root", str(tmp_path / "none")]) == 2
     out, error = capsys.readouterr()
     line, = error.splitlines()
     assert out == "" and line.startswith("onecopy: ") and "Traceback" not in line
@@ -84,7 +84,7 @@ def test_wrong_use_is_said_in_one_line(name: str, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("name", [name for name, node in COMMANDS.items() if any(
     not action.option_strings and action.nargs in (None, "+") for action in node.actions)])
 def test_a_missing_argument_is_named(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert cli.main([*name.split(), "--root", str(tmp_path / "none")]) == 2
+    assert program.main([*name.split(), "--root", str(tmp_path / "none")]) == 2
     line, = capsys.readouterr().err.splitlines()
     missing = next(placeholder(action) for action in COMMANDS[name].actions
                    if not action.option_strings and action.nargs in (None, "+"))
@@ -96,7 +96,7 @@ def test_a_missing_argument_is_named(name: str, capsys: pytest.CaptureFixture[st
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("man")
-    assert cli.main(["man", "--to", str(folder)]) == 0
+    assert program.main(["man", "--to", str(folder)]) == 0
     return folder
 
 
@@ -130,7 +130,7 @@ def test_pages_have_every_command_option_and_help(written: Path) -> None:
 
 
 def test_the_page_of_the_file_has_every_option_with_its_default(written: Path) -> None:
-    from tools import config
+    from tools.cli import options as config
     page = rendered(written / "man5" / "onecopy.toml.5")
     for option in config.table().values():
         help = " ".join(option.help.split())
@@ -141,6 +141,6 @@ def test_the_page_of_the_file_has_every_option_with_its_default(written: Path) -
 
 def test_words_that_roff_would_take_for_its_own_are_shown(tmp_path: Path) -> None:
     page = tmp_path / "x.1"
-    page.write_text('.TH X 1 2026-01-01\n.SH NAME\nx \\- y\n.SH Z\n' + manual.text(r".it's a \fBquote\fR, `--a-b`")
+    page.write_text('.TH X 1 2026-01-01\n.SH NAME\nx \\- y\n.SH Z\n' + manpages.text(r".it's a \fBquote\fR, `--a-b`")
                     + "\n")
     assert r".it's a \fBquote\fR, `--a-b`" in rendered(page)

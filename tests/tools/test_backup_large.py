@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from store.check import check
-from store.portable import picture
+from store.check.wholecheck import check
 from store.settings import Settings
 from store.store import Store
-from tests.support.program import Program
-from tools.spark.generate import Shape, generate
+from store.userarea.writing import view
+from tests.support.processes.program import Program
+from tools.spark.generate.generator import Shape, generate
 
 MESSAGES = int(os.environ.get("BACKUP_MESSAGES", "300"))
 COLUMNS = ["uid", "flags", "keywords", "modseq", "received", "zone", "saved", "size", "mid", "skip"]
@@ -54,13 +54,13 @@ def compare(old: Store, new: Store) -> None:
         (entry.name, entry.uidvalidity, entry.acl, entry.special_use, entry.created) for entry in new.mailboxes.all()]
     for entry in entries:
         there = new.entry(entry.name)
-        one, two = (picture(store, store.partition_of(each), each.id)[1]            # type: ignore[index]
+        one, two = (view(store, store.partition_of(each), each.id)[1]            # type: ignore[index]
                     for store, each in ((old, entry), (new, there)))
         assert all((one.rows[name] == two.rows[name]).all() for name in COLUMNS)
         assert one.head.keywords == two.head.keywords and one.head.annotations == two.head.annotations
         assert one.head.readers == two.head.readers and np.array_equal(one.own, two.own)
-        assert [one.heads.get(number) for number in one.rows["head"].tolist()] == [
-            two.heads.get(number) for number in two.rows["head"].tolist()]
+        assert [one.private_headers.get(number) for number in one.rows["head"].tolist()] == [
+            two.private_headers.get(number) for number in two.rows["head"].tolist()]
     assert quotas(old) == quotas(new)
     users = [account.user for account in old.directory.all()]                       # type: ignore[attr-defined]
     assert [(user, old.directory.user(user), old.subscriptions(user)) for user in users] == [   # type: ignore[attr-defined]

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages, wait
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.pop3 import Pop3
-from tools import bench
-from tools.errors import Failure
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.clients.pop3 import Pop3
+from tests.support.processes import wait
+from tests.support.stores import messages
+from tools.benchmarks import benchserver
+from tools.cli.exits import Failure
 
 
 def test_up_restart_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(bench, "STATE", tmp_path / "var" / "bench.json")
+    monkeypatch.setattr(benchserver, "STATE", tmp_path / "var" / "bench.json")
     try:
-        assert bench.run(["up", "--users", "3", "--dir", str(tmp_path), "--store-message-limit", "64K"]) == 0
+        assert benchserver.run(["up", "--users", "3", "--dir", str(tmp_path), "--store-message-limit", "64K"]) == 0
         line, = capsys.readouterr().out.splitlines()
         target = json.loads(line)
         assert {name: target[name] for name in ("name", "version", "user", "password", "users")} == {
@@ -30,37 +31,37 @@ def test_up_restart_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         with Pop3(target["pop3"][1], "bench0002", "secret") as pop3:
             assert pop3.ok("STAT").split()[1] == "1"
         with pytest.raises(Failure, match=f"up already, pid {target['pid']}"):
-            bench.run(["up"])
+            benchserver.run(["up"])
         os.kill(target["pid"], signal.SIGKILL)
         wait.gone(target["pid"], "the server", limit=30)
-        assert bench.run(["restart"]) == 0
+        assert benchserver.run(["restart"]) == 0
         again = json.loads(capsys.readouterr().out)
         assert {**again, "pid": 0} == {**target, "pid": 0} and again["pid"] != target["pid"]
         with Imap(again["imap"][1], "bench0002", "secret") as imap:
             assert imap.select()[1] == 1
     finally:
-        bench.run(["down"])
+        benchserver.run(["down"])
     wait.gone(again["pid"], "the server", limit=30)
     assert not Path(target["root"]).exists()
-    assert not bench.STATE.exists()
-    assert bench.run(["down"]) == 0
+    assert not benchserver.STATE.exists()
+    assert benchserver.run(["down"]) == 0
     with pytest.raises(Failure, match="nothing to restart"):
-        bench.run(["restart"])
+        benchserver.run(["restart"])
 
 
 @pytest.mark.parametrize("words", [[], ["u"], ["up", "--workers", "0"], ["up", "--users", "many"],
                                    ["down", "--users", "1"]])
 def test_wrong_use(words: list[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        bench.run(words)
+        benchserver.run(words)
     assert end.value.code == 2
 
 
 def test_a_server_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "STATE", tmp_path / "var" / "bench.json")
+    monkeypatch.setattr(benchserver, "STATE", tmp_path / "var" / "bench.json")
     try:
         with pytest.raises(Failure, match="the server has ended: onecopy: --pop3-port: 'x': not a whole number"):
-            bench.run(["up", "--users", "0", "--dir", str(tmp_path), "--pop3-port", "x"])
+            benchserver.run(["up", "--users", "0", "--dir", str(tmp_path), "--pop3-port", "x"])
     finally:
-        bench.run(["down"])
+        benchserver.run(["down"])
     assert list(tmp_path.glob("onecopy-bench-*")) == []

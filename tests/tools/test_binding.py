@@ -6,9 +6,9 @@ import ssl
 import pytest
 from OpenSSL import SSL
 
-from tests.support.certificates import Authority, showing
-from tools.settings import Tls
-from tools.tls import Certificates
+from tests.support.servers.certificates import Authority, showing
+from tools.server.settings import Tls
+from tools.server.tls.contexts import Certificates
 
 
 class Joined:

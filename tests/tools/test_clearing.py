@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from store import presence
-from store.presence import Presence
-from tools import clearing
-from tools.orders import NAME
+from store.partition import processes as process_registry
+from store.partition.processes import ProcessRegistry
+from tools.server import clearing
+from tools.server.workerconfig import NAME
 
 SLEEP = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
 COME_IN = """
 import sys
 from pathlib import Path
-from store.presence import Presence
+from store.partition.processes import Presence
 presence = Presence(Path(sys.argv[1]), sys.argv[2])
 presence.settled()
 print(flush=True)
@@ -52,7 +52,7 @@ def test_nobody_is_ended_without_need(run: Path, started: "list[subprocess.Popen
     tool = start(started, COME_IN, str(run), "onecopy deliver")
     clearing.clear(run)
     assert tool.poll() is None
-    assert [other.pid for other in presence.look(run)[0]] == [tool.pid]
+    assert [other.pid for other in process_registry.look(run)[0]] == [tool.pid]
 
 
 def test_what_is_left_of_an_earlier_server_is_ended(run: Path, started: "list[subprocess.Popen[bytes]]",
@@ -61,19 +61,19 @@ def test_what_is_left_of_an_earlier_server_is_ended(run: Path, started: "list[su
     worker = start(started, COME_IN, str(run), f"{NAME}, imap-1")
     clearing.clear(run)
     assert worker.wait(10) < 0
-    assert presence.look(run) == ([], [])
+    assert process_registry.look(run) == ([], [])
 
 
 def test_a_number_that_means_another_process_by_now(run: Path, started: "list[subprocess.Popen[bytes]]") -> None:
     """As in another container: the name says this pid, and the lock is somebody else's."""
     stranger = start(started)
-    Presence(run, "held by this process").settled()
+    ProcessRegistry(run, "held by this process").settled()
     path, = (run / "inside").iterdir()
     path.rename(path.with_name(f"{stranger.pid}.0.a tool"))
     (run / "inside" / "1.0.dead").touch()
     clearing.clear(run)
     assert stranger.poll() is None
-    assert len(presence.look(run)[1]) == 1              # and the dead one is not forgotten
+    assert len(process_registry.look(run)[1]) == 1              # and the dead one is not forgotten
 
 
 def test_who_comes_in_meanwhile(run: Path, started: "list[subprocess.Popen[bytes]]", monkeypatch: pytest.MonkeyPatch
@@ -81,15 +81,15 @@ def test_who_comes_in_meanwhile(run: Path, started: "list[subprocess.Popen[bytes
     """The last who was beside the dead one has left already, and the next one recovers the store."""
     (run / "inside").mkdir()
     (run / "inside" / "1.0.dead").touch()
-    look, came = presence.look, list["subprocess.Popen[bytes]"]()
+    look, came = process_registry.look, list["subprocess.Popen[bytes]"]()
 
-    def look_and_let_in(folder: Path) -> tuple[list[presence.Inside], list[presence.Inside]]:
+    def look_and_let_in(folder: Path) -> tuple[list[process_registry.Inside], list[process_registry.Inside]]:
         found = look(folder)
         if not came:
             came.append(start(started, COME_IN, str(run), "onecopy import"))
         return found
 
-    monkeypatch.setattr(presence, "look", look_and_let_in)
+    monkeypatch.setattr(process_registry, "look", look_and_let_in)
     clearing.clear(run)
     assert came[0].communicate() and came[0].returncode == 0
 
@@ -101,4 +101,4 @@ def test_names_that_are_no_numbers_of_processes(run: Path, name: str) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
         (run / "inside" / "1.0.dead").touch()
         clearing.clear(run)
-        assert [other.path.name for other in presence.look(run)[0]] == [name]
+        assert [other.path.name for other in process_registry.look(run)[0]] == [name]

@@ -9,9 +9,9 @@ import pytest
 from store.accounts.base import Status
 from store.store import Store
 from store.values import Secret
-from tests.support.program import Program
-from tools import cli
-from tools.commands import messages
+from tests.support.processes.program import Program
+from tools.cli import program
+from tools.commands import deliver
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 
@@ -37,7 +37,7 @@ def test_no_store(bare: Program) -> None:
 
 
 def test_no_root(bare: Program, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["user", "list"]) == 2
+    assert program.main(["user", "list"]) == 2
     assert capsys.readouterr().err.startswith("onecopy: which store?")
 
 
@@ -45,7 +45,7 @@ def test_no_root(bare: Program, capsys: pytest.CaptureFixture[str]) -> None:
                                    ["serve", "--imap-prot", "1"], ["quota", "set", "alice", "--octets", "much"],
                                    ["user", "list", "--js"], ["serve", "--imap-port"]])
 def test_wrong_use(bare: Program, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(words) == 2
+    assert program.main(words) == 2
     out, error = capsys.readouterr()
     assert out == ""
     line, = error.splitlines()
@@ -177,7 +177,7 @@ def test_line_ends_wherever_it_is_cut(text: bytes) -> None:
     for one in range(len(text) + 1):
         for two in range(one, len(text) + 1):
             pieces = [piece for piece in (text[:one], text[one:two], text[two:]) if piece]
-            assert b"".join(messages.with_crlf(iter(pieces))) == whole, pieces
+            assert b"".join(deliver.with_crlf(iter(pieces))) == whole, pieces
 
 
 def test_the_path_of_no_message(onecopy: Program) -> None:
@@ -222,7 +222,7 @@ def test_beside_a_server(onecopy: Program) -> None:
 
 
 def test_help_needs_no_store(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["serve", "--help"]) == 0
+    assert program.main(["serve", "--help"]) == 0
     assert "--imap-tls-port" in capsys.readouterr().out
-    assert cli.main(["--version"]) == 0
+    assert program.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("onecopy ")

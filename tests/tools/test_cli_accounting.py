@@ -1,6 +1,6 @@
 """onecopy quota sharing."""
 
-from tests.support.program import Program
+from tests.support.processes.program import Program
 
 ONE = b"Subject: 1\r\n\r\n".ljust(98, b"x") + b"\r\n"
 TWO = b"Subject: 2\r\n\r\n".ljust(38, b"x") + b"\r\n"

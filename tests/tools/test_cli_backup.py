@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Program
+from tests.support.processes.program import Program
 
 MESSAGE = b"From: a@example.org\r\nSubject: %d\r\n\r\nHello.\r\n"
 
@@ -96,7 +96,7 @@ def test_wrong_use(filled: Program, tmp_path: Path) -> None:
 
 def test_through_pipes(filled: Program, tmp_path: Path) -> None:
     """backup | tee archive | restore, and what tar makes of the archive."""
-    program = [sys.executable, "-m", "tools.cli"]
+    program = [sys.executable, "-m", "tools.cli.program"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
     archive = tmp_path / "a.tar.zst"
     with archive.open("wb") as file:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Program
-from tools import cli
-from tools.commands import checking
+from tests.support.processes.program import Program
+from tools.cli import program
+from tools.commands import check
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 
@@ -77,7 +77,8 @@ def test_wrong_use(filled: Program, words: list[str], what: str) -> None:
 
 def test_a_bar_while_a_person_watches(filled: Program) -> None:
     ours, theirs = pty.openpty()
-    subprocess.run([sys.executable, "-m", "tools.cli", "scrub", "--root", str(filled.root)], stderr=theirs, check=True,
+    subprocess.run([sys.executable, "-m", "tools.cli.program", "scrub", "--root", str(filled.root)], stderr=theirs,
+                   check=True,
                    stdout=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm", "PYTHONPATH": _source()}, timeout=60)
     os.close(theirs)
     assert b"scrub" in os.read(ours, 65536)
@@ -86,7 +87,7 @@ def test_a_bar_while_a_person_watches(filled: Program) -> None:
 
 def test_an_interrupt(filled: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGINT comes when the fifth folder is done; scrub says where it was, and dies of the signal."""
-    scrub, ended = checking.scrub, []
+    scrub, ended = check.scrub, []
 
     def interrupted(partition, pace, *, stop, **options):          # type: ignore[no-untyped-def]
         for folder in scrub(partition, pace, stop=stop, **options):
@@ -94,13 +95,13 @@ def test_an_interrupt(filled: Program, monkeypatch: pytest.MonkeyPatch, capsys: 
             if folder.number == 4:
                 os.kill(os.getpid(), signal.SIGINT)
                 assert stop()
-                raise checking.Stopped
+                raise check.Stopped
 
-    monkeypatch.setattr(checking, "scrub", interrupted)
+    monkeypatch.setattr(check, "scrub", interrupted)
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(cli.os, "kill", lambda pid, number: (
+    monkeypatch.setattr(program.os, "kill", lambda pid, number: (
         ended.append(number) if signal.getsignal(number) is signal.SIG_DFL else signal.raise_signal(number)))
-    assert cli.main(["scrub", "--json", "--root", str(filled.root)]) == 128 + signal.SIGINT
+    assert program.main(["scrub", "--json", "--root", str(filled.root)]) == 128 + signal.SIGINT
     signal.signal(signal.SIGINT, before)
     out, error = capsys.readouterr()
     assert json.loads(out)["stopped"] == "primary/005"
@@ -109,4 +110,4 @@ def test_an_interrupt(filled: Program, monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def _source() -> str:
-    return str(Path(cli.__file__).resolve().parents[1])
+    return str(Path(program.__file__).resolve().parents[2])

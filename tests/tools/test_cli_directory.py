@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import slapd
-from tests.support.program import Program
-from tools.commands import purging
+from tests.support.processes.program import Program
+from tests.support.servers import slapd
+from tools.commands import user_purge
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "ldap"
 BASE = slapd.BASE
@@ -169,7 +169,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_800_000_000.0
-        monkeypatch.setattr(purging.time, "time", lambda: self.now)
+        monkeypatch.setattr(user_purge.time, "time", lambda: self.now)
 
 
 def rows(program: Program, *words: str) -> dict:

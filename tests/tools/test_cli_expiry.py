@@ -3,7 +3,7 @@
 import json
 import re
 
-from tests.support.program import Program
+from tests.support.processes.program import Program
 
 MESSAGE = b"From: a@example.org\r\nSubject: secret plans\r\nDate: Mon, 1 Jan 2024 00:00:00 +0000\r\n\r\nx\r\n"
 

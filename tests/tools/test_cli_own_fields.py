@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from store.store import Store
-from tests.support.program import Program
-from tests.support.stores import SMALL, deliver
+from tests.support.processes.program import Program
+from tests.support.stores.stores import SMALL, deliver
 
 MESSAGE = b"Subject: x\r\n\r\nx\r\n"
 

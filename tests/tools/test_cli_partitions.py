@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from store.accounts.base import Status
-from store.expunge import remove
+from store.mailboxes.expunge import remove
 from store.settings import Settings
 from store.store import Store
 from store.values import Secret
-from tests.support.program import Program
+from tests.support.processes.program import Program
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 

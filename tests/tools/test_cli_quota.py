@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.support.program import Program
+from tests.support.processes.program import Program
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 SIZE = len(MESSAGE)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.program import Program
-from tools import cli
+from tests.support.processes.program import Program
+from tools.cli import program
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 EVERYTHING = "lrswipkxtea"      # all rights of RFC 4314 §2.1
@@ -15,7 +15,7 @@ def entries(onecopy: Program, *words: str) -> dict[str, str]:
 
 def behind_dashes(onecopy: Program, *words: str) -> None:
     """Of words that begin with a dash, behind which no option can stand."""
-    assert cli.main(["mailbox", "acl", "--root", str(onecopy.root), "alice", "Work", "--", *words]) == 0
+    assert program.main(["mailbox", "acl", "--root", str(onecopy.root), "alice", "Work", "--", *words]) == 0
 
 
 def test_rights(onecopy: Program) -> None:

@@ -2,7 +2,7 @@
 
 import time
 
-from store import snapshots
+from store.snapshots import taking
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 
@@ -72,6 +72,6 @@ def test_a_command_that_fails_or_does_not_end(onecopy):
     assert "longer than 1 s" in onecopy.refused("snapshot", "create", "--freeze", "sleep 99", "--freeze-time", "1s")
     assert time.monotonic() - start < 50            # not those 100 seconds
     assert onecopy.json("snapshot", "list") == []
-    assert snapshots.listed(onecopy.root / "snapshots") == []
+    assert taking.listed(onecopy.root / "snapshots") == []
     onecopy("deliver", "alice", octets=MESSAGE)
     assert "nothing wrong" in onecopy("check")

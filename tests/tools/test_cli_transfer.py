@@ -4,7 +4,7 @@ import json
 import mailbox
 from pathlib import Path
 
-from tests.support.program import Program
+from tests.support.processes.program import Program
 
 MESSAGE = b"From a@example.org Thu Feb  1 09:30:00 2024\nSubject: one\nStatus: RO\n\ntext\n"
 

@@ -3,10 +3,10 @@
 import pytest
 
 from mboxlist.names import MailboxName
-from store.expunge import remove
+from store.mailboxes.expunge import remove
 from store.store import Store
-from tests.support.program import Program
-from tests.support.stores import SMALL, deliver
+from tests.support.processes.program import Program
+from tests.support.stores.stores import SMALL, deliver
 
 ALICE = "user/alice/INBOX"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from store.accounts.base import Status
-from tests.support.program import Program
+from tests.support.processes.program import Program
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 JOERG = "jörg@xn--bcher-kva.example"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Program
-from tests.support.spark_faults import plant
-from tests.support.whole import lose_databases
+from tests.support.faults.spark_faults import plant
+from tests.support.processes.program import Program
+from tests.support.stores.whole import lose_databases
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 

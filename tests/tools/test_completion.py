@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.program import Program
-from tools import cli, completion
-from tools.completion import SHELLS
+from tests.support.processes.program import Program
+from tools.cli import completion, program
+from tools.cli.completion import SHELLS
 
 LIMIT = 60
 DRIVER = """
@@ -26,7 +26,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script of each shell, in one folder."""
     folder = tmp_path_factory.mktemp("completion")
     for shell in SHELLS:
-        (folder / shell).write_text(completion.script(shell, cli.tree()))
+        (folder / shell).write_text(completion.script(shell, program.tree()))
     return folder
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import imap.settings
 import store.settings
-from tools import config
-from tools.errors import Failure
-from tools.settings import ImapListen, LmtpListen, Log, Tls
+from tools.cli import options as config
+from tools.cli.exits import Failure
+from tools.server.settings import ImapListen, LmtpListen, Log, Tls
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.certificates import Authority
-from tests.support.ports import free_port
-from tests.support.program import Program
-from tools import config
-from tools.reloadable import RELOADED, differing, is_reloaded, joined
+from tests.support.processes.ports import free_port
+from tests.support.processes.program import Program
+from tests.support.servers.certificates import Authority
+from tools.cli import options as config
+from tools.server.reloadable import RELOADED, differing, is_reloaded, joined
 
 SELF_SIGNED = ("tls.certificate", False)
 

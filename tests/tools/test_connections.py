@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from store.net.lines import Stopping
+from store.net.linestates import Stopping
 from store.net.stream import Stream, StreamFactory
-from tests.support.wire import Wire
-from tools.connections import FAREWELL, MOST_IDS, PAGE, PATIENCE, Connections
-from tools.sockets import Purpose
+from tests.support.conversations.wire import Wire
+from tools.server.control.connectionlist import FAREWELL, MOST_IDS, PAGE, PATIENCE, Connections
+from tools.server.sockets import Purpose
 
 
 class Session:
@@ -116,7 +116,7 @@ def test_requests_that_make_no_sense(request_: dict[str, Any]) -> None:
 def test_what_is_counted_is_told_for_each_server() -> None:
     place = Place(imap=Session, pop3=Session)
     place.connect("imap")
-    place.factories["imap"].door.limits.total = 1
+    place.factories["imap"].admission.limits.total = 1
     turned_away = place.connect("imap")
     assert turned_away.closed
     found = place.connections.counted()

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support import wait
-from tests.support.imap import Imap
-from tests.support.ports import free_port
-from tests.support.server import COMMAND, PROGRAM
+from tests.support.clients.imap import Imap
+from tests.support.processes import wait
+from tests.support.processes.ports import free_port
+from tests.support.servers.server import COMMAND, PROGRAM
 from tools import demo
 
 PORTS = ("imap", "imap-tls", "pop3", "pop3-tls", "lmtp")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from store.settings import Settings
-from tests.support.server import PROGRAM
-from tools.bench_sizing import Load, Unit, projected
-from tools.config import load
+from tests.support.servers.server import PROGRAM
+from tools.benchmarks.sizing import Load, Unit, projected
+from tools.cli.options import load
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "docs" / "deploy"

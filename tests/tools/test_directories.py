@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.support.program import Program
+from tests.support.processes.program import Program
 
 NOWHERE = ("--directory-uris", "ldap://127.0.0.1:1", "--directory-base", "dc=example,dc=org",
            "--directory-starttls", "no")

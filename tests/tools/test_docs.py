@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import cli, config, named
+from tools.cli import options, program, registry
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -47,9 +47,9 @@ def shown() -> list[tuple[str, list[str]]]:
 
 def test_what_is_shown_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
     wrong, every = [], shown()
-    made = cli._grown([word for _, typed in every for word in typed] + ["run"], named.every_module())
+    made = program._grown([word for _, typed in every for word in typed] + ["run"], registry.every_module())
     for where, typed in every:
-        if typed[:1] == ["expire"] and not {*typed[1:2]} & {*named.members("expire")}:
+        if typed[:1] == ["expire"] and not {*typed[1:2]} & {*registry.members("expire")}:
             typed = ["expire", "run", *typed[1:]]
         try:
             made.top.parse_args(typed)
@@ -62,11 +62,11 @@ def test_what_is_shown_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_named_is_there() -> None:
     """Commands and options in running text."""
-    made = cli._grown((), named.every_module())
+    made = program._grown((), registry.every_module())
     parsers = {parser.prog.removeprefix("onecopy "): parser for parser in made.parsers}
     groups = {name.partition(" ")[0] for name in parsers}
-    settings = {"--config", *(option.flag for section in ("", *config.SECTIONS)
-                              for option in config.section(section).values())}
+    settings = {"--config", *(option.flag for section in ("", *options.SECTIONS)
+                              for option in options.section(section).values())}
     wrong = []
     for page in PAGES:
         for code in re.findall(r"`onecopy ([a-z][^`]*)`", page.read_text(encoding="utf-8").replace("\n", " ")):

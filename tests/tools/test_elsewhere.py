@@ -22,16 +22,16 @@ from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
 from store.accounts.passwords import hash_password
 from store.accounts.settings import Settings as LoginSettings
-from store.agreeing import hold, moves_no_more
-from store.net.doors import Door
-from store.net.entrance import Entrance
+from store.net.admission import AdmissionControl
+from store.net.authentication import Authenticator
+from store.recovery.reconciliation import hold, moves_no_more
 from store.settings import Settings
 from store.store import Store
 from store.values import Secret
 from tests.conftest import MEMORY
-from tests.support.program import Program
-from tests.support.stores import deliver
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
+from tests.support.processes.program import Program
+from tests.support.stores.stores import deliver
 
 HERE, THERE = "here.example.org", "there.example.org"
 # RFC 2221 §3, RFC 5092 §11: enc-user, ";AUTH=*"
@@ -53,11 +53,11 @@ class BackEnd:
 
     def begin(self, **login: object) -> None:
         """Anew, with other settings of logins."""
-        self.store.entrance = Entrance(self.store, evolve(LoginSettings(slow_first=0), **login))
+        self.store.authenticator = Authenticator(self.store, evolve(LoginSettings(slow_first=0), **login))
 
     def imap(self, *, peer: str = "127.0.0.1", **changes: object) -> Wire:
         server = imap.protocol.factory(self.store, evolve(imap.settings.Settings(), **changes), self.clock,
-                                       door=Door.open_to_all())
+                                       admission=AdmissionControl.open_to_all())
         return Wire(server, self.clock, peer)
 
     def lmtp(self) -> Wire:

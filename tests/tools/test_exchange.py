@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from store.errors import Problem, StoreError
-from store.exchange import leaving
-from store.exchange.leaving import send
-from tests.support.exchange import ONE, TWO, Line, two_back_ends
-from tools import config
-from tools.errors import Failure
-from tools.exchange import Place, of_worker, task
+from store.usermove import sourceside
+from store.usermove.sourceside import send
+from tests.support.stores.movepair import ONE, TWO, Line, two_back_ends
+from tools.cli import options as config
+from tools.cli.exits import Failure
+from tools.server.control.backendlink import Place, of_worker, task
 
 SECRET = "0123456789abcdef01234567"
 
@@ -56,7 +56,7 @@ def test_housekeeping_finishes_what_was_cut_off(tmp_path, monkeypatch):
     with two_back_ends(tmp_path) as (one, two):
         line = Line(two, ONE)
         with monkeypatch.context() as patch:
-            patch.setattr(leaving, "finish", lambda *arguments: None)
+            patch.setattr(sourceside, "finish", lambda *arguments: None)
             send(one, "alice", TWO, line.connect)
         assert one.names("alice") and not two.names("alice")
 
@@ -67,7 +67,7 @@ def test_housekeeping_finishes_what_was_cut_off(tmp_path, monkeypatch):
 
         work = task(There())
         users = list(work.items(one))
-        with leaving.alone(one):
+        with sourceside.alone(one):
             work.work(one, "alice")                     # somebody is at it
         assert users == list(work.items(one)) == ["alice"]
         work.work(one, "alice")

@@ -19,12 +19,12 @@ from store.accounts.builtin import BuiltinDirectory
 from store.accounts.passwords import hash_password
 from store.accounts.settings import Settings as LoginSettings
 from store.net import offload
-from store.net.entrance import Entrance
+from store.net.authentication import Authenticator
 from store.store import Store
 from store.values import Secret
 from tests.conftest import MEMORY
-from tests.support.wire import Wire
-from tools.errors import Failure
+from tests.support.conversations.wire import Wire
+from tools.cli.exits import Failure
 from tools.front import protocol
 from tools.front.hosts import Hosts, Place, Unknown, parse_hosts, parse_server
 from tools.front.settings import Settings
@@ -55,8 +55,8 @@ class Front:
     def begin(self, login: LoginSettings = LOGIN, **changes: object) -> None:
         """Anew, with other settings."""
         self.clock = Clock()
-        entrance = self.store.entrance = Entrance(self.store, login)
-        entrance.slow.clock = self.clock.seconds
+        authenticator = self.store.authenticator = Authenticator(self.store, login)
+        authenticator.slow.clock = self.clock.seconds
         self.factory = protocol.factory(self.store, evolve(Settings(hosts=TABLE), **changes), self.clock)
 
     def raw(self, octets: bytes, proxy: str = "127.0.0.1") -> bytes:
@@ -290,7 +290,7 @@ def test_what_is_no_server() -> None:
 # Guessing is slow
 
 def test_the_penalty_is_waited_out_at_the_proxy(front: Front) -> None:
-    """As long as entrance.py makes a login wait: three failures are free, then 1 second, 2, 4; and not twice."""
+    """As long as authenticator.py makes a login wait: three failures are free, then 1 second, 2, 4; and not twice."""
     waits, seconds = [], []
     for _ in range(7):
         before = front.clock.seconds()

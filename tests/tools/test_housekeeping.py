@@ -7,10 +7,10 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from store import housekeeping as tasks
-from store.housekeeping import Task
+from store.housekeeping import tasks
+from store.housekeeping.tasks import Task
 from store.settings import Settings
-from tools.housekeeping import Housekeeping
+from tools.server.housekeeper import Housekeeping
 
 
 class Threads:

@@ -11,23 +11,23 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import partitions
-from store.copying import copy_messages
-from store.expunge import remove
-from store.flags import change_flags
-from store.index import chunk_key
-from store.messagefiles import MessageFiles
-from store.rights import set_acl
+from store.mailboxes.authorization import set_acl
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
+from store.partition import volumes
+from store.partition.messagefiles import MessageFiles
 from store.store import Store
-from store.uidls import bring
+from store.tables.index import chunk_key
+from store.tables.uidls import bring
 from store.values import Flag, FlagAction, Flags
 from tests.conftest import MEMORY
-from tests.support import killing
-from tests.support.killing import kill_and_repeat
-from tests.support.stores import SMALL, deliver, make_store
-from tests.support.whole import lose_databases
+from tests.support.faults import killing
+from tests.support.faults.killing import kill_and_repeat
+from tests.support.stores.stores import SMALL, deliver, make_store
+from tests.support.stores.whole import lose_databases
 
 ALICE, BOB = MailboxName("alice", "INBOX"), MailboxName("bob", "INBOX")
 ARCHIVE = MailboxName("alice", "Archive")
@@ -50,7 +50,7 @@ def start():
 
 def fill(root):
     store = make_store(root, ("alice", "bob"))
-    partitions.add(store, "second", None)
+    volumes.add(store, "second", None)
     for path in ("Archive", "Archive/2026", "Work"):
         store.create_mailbox(MailboxName("alice", path))
     for number, content in enumerate(CONTENTS):
@@ -73,14 +73,15 @@ def everything(store, here=None):
     """What users and administrators see, without UIDNEXT and MODSEQs: each death has them skip ahead."""
     boxes = {}
     for entry in list(store.mailboxes.all()):
-        picture = store.open_mailbox(entry)
+        view = store.open_mailbox(entry)
         rows = [(int(row["uid"]), int(row["flags"]), int(row["keywords"]), int(row["received"]), int(row["size"]),
-                 store.open_message(picture.entry, row).read(0, int(row["size"]))) for row in picture.rows]
-        boxes[str(entry.name)] = (entry.partition, entry.uidvalidity, dict(entry.acl), picture.state.keywords,
+                 store.open_message(view.entry, row).read(0, int(row["size"]))) for row in view.rows]
+        boxes[str(entry.name)] = (entry.partition, entry.uidvalidity, dict(entry.acl), view.state.keywords,
                                   store.uidls(entry), rows)
     uses = {root: (use.octets, use.messages, use.octet_limit) for partition in store.partitions.values()
             for root, use in partition.quotas.all()}
-    files = {name: sorted((mid.hex(), record.references) for mid, record in partition.refs.all() if record.references)
+    files = {name: sorted((digest.hex(), record.references) for digest,
+                          record in partition.refs.all() if record.references)
              for name, partition in store.partitions.items()}
     deleted = sorted(str(entry.name) for _, entry in store.mailboxes.deleted.all())
     return boxes, uses, files, deleted, store.subscriptions("alice"), sorted(map(str, store.directory.all()))
@@ -225,8 +226,8 @@ def spoil_much(store, partition):
     """A chunk, a quota, references, a cache record, the table of rights."""
     spoil_chunk(store, partition)
     spoil_sums(store, partition)
-    mid, record = next(iter(list(partition.refs.all())))
-    partition.transact(lambda txn: txn.refs.write(mid, evolve(record, references=9), txn.handle))
+    digest, record = next(iter(list(partition.refs.all())))
+    partition.transact(lambda txn: txn.refs.write(digest, evolve(record, references=9), txn.handle))
     partition.transact(lambda txn: partition.forget_cached(record.serial, txn.handle))
 
 
@@ -267,7 +268,7 @@ def test_reconstruct_of_everything_between_transactions(broken, tmp_path):
     damage(broken)
     folder = tmp_path / "copies"
     folder.mkdir()
-    batches = {"store.rebuild.PIECE": 2, "store.rebuild.CHUNKS": 1}
+    batches = {"store.reconstruct.wholestore.PIECE": 2, "store.reconstruct.wholestore.CHUNKS": 1}
     done = kill_and_repeat(broken, folder, *words, look=everything, kills=4, seed=2, batches=batches)
     assert all("5 mailboxes, 26 records" in each.again.out for each in done[:3])
     with killing.copied(broken, folder) as here:

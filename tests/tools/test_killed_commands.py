@@ -10,17 +10,17 @@ import pytest
 from mboxlist.names import MailboxName
 from store.expiry.decide import DAY
 from store.expiry.rulebook import set_mailbox
-from store.forgotten import undelete_user
-from store.users import forget_user
+from store.users.lifecycle import forget_user
+from store.users.restorable import undelete_user
 from store.values import InternalDate
 from tests.conftest import MEMORY
-from tests.support import killing
-from tests.support.killing import KILLS, kill_and_repeat
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.faults import killing
+from tests.support.faults.killing import KILLS, kill_and_repeat
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 NOW = int(time.time())
 LARGE = b"0123456789abcdef" * 400 + b"\r\n"
-BATCHES = {"store.expiry.work.BATCH": 3, "store.joining.PIECE": 2, "store.joining.BATCH": 2}
+BATCHES = {"store.expiry.work.BATCH": 3, "store.mailboxes.joining.PIECE": 2, "store.mailboxes.joining.BATCH": 2}
 
 
 def fill(root):

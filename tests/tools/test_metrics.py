@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from store import keeping
-from store.check import check
-from store.recovery import REPORTS
-from tests.support.stores import make_store
+from store.check.wholecheck import check
+from store.recovery.environments import REPORTS
+from store.snapshots import retention
+from tests.support.stores.stores import make_store
 from tests.tools.test_administration import values
 from tools.commands.stats import gather
-from tools.metrics import Metric, _lines, exposition, stored
+from tools.server.control.metrics import Metric, _lines, exposition, stored
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def test_a_store_without_any(store):
 
 
 def test_snapshots_and_recoveries(store):
-    snapshot = keeping.make(store)
+    snapshot = retention.make(store)
     found = told(store)
     assert found["onecopy_snapshot_newest_timestamp_seconds"] == snapshot.time
     assert (found["onecopy_snapshots"], found["onecopy_snapshot_failed_timestamp_seconds"]) == (1, 0)
     assert found["onecopy_snapshot_newest_bytes"] == snapshot.size > 0
-    failed = snapshot.path.parent / keeping.FAILED
+    failed = snapshot.path.parent / retention.FAILED
     failed.write_text("no room\n")
     os.utime(failed, (1_700_000_000, 1_700_000_000))
     (store.root / REPORTS).mkdir(exist_ok=True)

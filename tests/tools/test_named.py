@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tools import named
-from tools.commands import Command
+from tools.cli import registry
+from tools.cli.invocation import Command
 
-MODULES = sorted(path.stem for path in Path(named.__file__).with_name("commands").glob("*.py"))
+MODULES = sorted(path.stem for path in (Path(registry.__file__).parents[1] / "commands").glob("*.py"))
 
 
 class Listing:
@@ -35,20 +35,21 @@ def test_the_table_is_what_the_modules_say() -> None:
             listing = Listing()
             add(listing)
             told |= {name: (module, "" if " " in name else help) for name, help in listing.found.items()}
-    assert {command.name: (command.module, command.help) for command in named.COMMANDS} == told
+    assert {command.name: (command.module, command.help) for command in registry.COMMANDS} == told
 
 
 def test_each_group_says_what_it_is_for() -> None:
-    assert set(named.GROUPS) == {command.group for command in named.COMMANDS} - {""}
+    assert set(registry.GROUPS) == {command.group for command in registry.COMMANDS} - {""}
 
 
 @pytest.mark.parametrize(("words", "modules"), [
-    (["quota", "show", "alice"], ["quotas"]), (["quota", "report"], ["report"]), (["check"], ["checking"]),
-    (["quota"], ["quotas", "accounting", "report"]), (["quota", "--help"], ["quotas", "accounting", "report"]),
+    (["quota", "show", "alice"], ["quota"]), (["quota", "report"], ["quota_report"]), (["check"], ["check"]),
+    (["quota"], ["quota", "quota_sharing", "quota_report"]),
+    (["quota", "--help"], ["quota", "quota_sharing", "quota_report"]),
     (["backup", "verify"], ["backup"]), ([], []), (["--help"], []), (["nothing"], []), (["", ""], []),
 ])
 def test_only_what_the_words_name_is_loaded(words: list[str], modules: list[str]) -> None:
-    assert named.modules(words) == modules
+    assert registry.modules(words) == modules
 
 
 # What no small command may load: each takes as long as all that `quota show` has to do.
@@ -57,8 +58,8 @@ HEAVY = {"twisted", "zope", "rich", "ldap3", "cryptography", "OpenSSL", "jwt", "
 LIST = """
 import sys
 before = set(sys.modules)
-from tools import cli
-assert cli.main(sys.argv[1:]) == 0
+from tools.cli import program
+assert program.main(sys.argv[1:]) == 0
 import json
 print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 """
@@ -66,7 +67,7 @@ print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
 
 def loaded(*words: str) -> set[str]:
     """The modules that a command loads."""
-    root = Path(named.__file__).parents[1]
+    root = Path(registry.__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", LIST, *words], capture_output=True, text=True, check=True, cwd=root,
                           env={**os.environ, "PYTHONPATH": str(root)})
     return set(json.loads(done.stderr))

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from tools import output
+from tools.cli import output
 
 WORDS = (None, True, 0, 7, 604933, 1.5, "", "word", " before", "behind ", "in  between", "[b]x[/b]", ":smile:", "a\tb",
          "x" * 130, ("q", "z"), [])

@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 from mboxlist.names import MailboxName
-from store.index import chunk_key
 from store.store import Store
-from store.userarea import place
-from tests.support.stores import SMALL
-from tests.support.whole import lose_databases
+from store.tables.index import chunk_key
+from store.userarea.paths import place
+from tests.support.stores.stores import SMALL
+from tests.support.stores.whole import lose_databases
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import shutil
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store.rights import set_acl
+from store.mailboxes.authorization import set_acl
 from store.store import Store
-from tests.support.stores import SMALL, deliver
-from tests.support.whole import lose_databases
+from tests.support.stores.stores import SMALL, deliver
+from tests.support.stores.whole import lose_databases
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def lose_cached(*uids, other=False):
 def cached(program):
     def work(store, partition):
         rows = store.open_mailbox(store.entry(MailboxName("alice", "INBOX"))).rows
-        return [each is not None and each.mid == bytes(row["mid"]) for row, each in zip(
+        return [each is not None and each.digest == bytes(row["digest"]) for row, each in zip(
             rows, partition.cached(rows["serial"].tolist()), strict=True)]
     return spoil(program, work)
 
@@ -172,9 +172,9 @@ def write_record(change):
     """What is known of the message file of alice's third message, or of her eighth, which she alone has, is changed."""
     def work(uid):
         def spoiling(store, partition):
-            mid = records(store)["mid"][uid - 1].tobytes()
-            record = partition.refs.find(mid)
-            partition.transact(lambda txn: txn.refs.write(mid, evolve(record, **change(record)), txn.handle))
+            digest = records(store)["digest"][uid - 1].tobytes()
+            record = partition.refs.find(digest)
+            partition.transact(lambda txn: txn.refs.write(digest, evolve(record, **change(record)), txn.handle))
         return spoiling
     return work
 

@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import messages, wait
-from tests.support.imap import Imap
-from tests.support.lmtp import Lmtp
-from tests.support.server import PASSWORD, PROGRAM, Server
-from tools.errors import Failure
-from tools.settings import Workers
-from tools.supervisor import Role, Supervisor, _Died, roles
-from tools.tls import CERTIFICATE, make_certificate
+from tests.support.clients.imap import Imap
+from tests.support.clients.lmtp import Lmtp
+from tests.support.processes import wait
+from tests.support.servers.server import PASSWORD, PROGRAM, Server
+from tests.support.stores import messages
+from tools.cli.exits import Failure
+from tools.server.settings import Workers
+from tools.server.supervisor import Role, Supervisor, _Died, roles
+from tools.server.tls.contexts import CERTIFICATE, make_certificate
 
 LIMIT = 30
 TWO = {"workers.all": "2"}

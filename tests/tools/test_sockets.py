@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ports import free_port
-from tools import config, sockets
-from tools.errors import Failure
-from tools.sockets import Purpose
+from tests.support.processes.ports import free_port
+from tools.cli import options as config
+from tools.cli.exits import Failure
+from tools.server import sockets
+from tools.server.sockets import Purpose
 
 NONE = {"imap.port": "0", "imap.tls_port": "0", "pop3.port": "0", "pop3.tls_port": "0", "lmtp.port": "0",
         "imap.address": "127.0.0.1", "pop3.address": "127.0.0.1"}

@@ -12,22 +12,24 @@ import pytest
 
 from store import overview
 from store.store import Store
-from tests.support.stores import SMALL, deliver, make_store
-from tools import cli
+from tests.support.stores.stores import SMALL, deliver, make_store
+from tools.cli import program as cli
 
 ROOT = Path(__file__).resolve().parents[2]
 
 LIST = """
 import json, sys
-from tools import cli
-assert cli.main(sys.argv[1:]) == 0
+from tools.cli import program
+assert program.main(sys.argv[1:]) == 0
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
 # Loaded where it is used, and for threads, administrators or a start alone: a server may load it later.
 LATER = {
-    "jwt": "tokens, in a thread", "mboxlist.pages": "a start after an unclean end", "store.recovery": "the same",
-    "store.remake": "the same", "mboxlist.damage": "the same", "mboxlist.statistics": "administrators who ask",
-    "store.dates": "repairs, in a thread",
+    "jwt": "tokens, in a thread", "mboxlist.engine.pages": "a start after an unclean end",
+    "store.recovery.environments": "the same",
+    "store.recovery.startrebuild": "the same", "mboxlist.engine.damage": "the same",
+    "mboxlist.engine.statistics": "administrators who ask",
+    "store.message.arrivaldate": "repairs, in a thread",
     "filecmp": "who archives the log, in a thread",
 }
 
@@ -48,8 +50,8 @@ def loaded(root: Path, *words: str) -> set[str]:
 
 def test_a_recount_of_what_is_right_needs_two_tables_and_no_store(mail: Path) -> None:
     found = loaded(mail, "reconstruct", "--quota", "--check")
-    assert "store.sums" in found
-    assert not {"numpy", "store.store", "store.partition", "store.mailbox", "mboxlist.table", "logging",
+    assert "store.quota.sums" in found
+    assert not {"numpy", "store.store", "store.partition.partition", "store.tables.state", "mboxlist.table", "logging",
                 "shutil"} & found
 
 
@@ -67,8 +69,9 @@ def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys
 def test_who_asks_about_users_and_quota_opens_no_store(mail: Path, words: str) -> None:
     found = loaded(mail, *words.split())
     assert "store.overview" in found
-    assert not {"numpy", "store.store", "store.partition", "store.index", "store.portable", "twisted",
-                "store.accounts.directorysettings", "mboxlist.damage"} & found
+    assert not {"numpy", "store.store", "store.partition.partition", "store.tables.index", "store.userarea.writing",
+                "twisted",
+                "store.accounts.ldap.ldapsettings", "mboxlist.engine.damage"} & found
 
 
 @pytest.mark.parametrize("words", ["quota show", "user list", "user show bob", "quota check"])
@@ -114,8 +117,10 @@ def test_a_recount_of_what_is_wrong_opens_the_store_and_corrects_it(tmp_path: Pa
 
 def test_a_reconstruct_of_what_is_sound_loads_nothing_that_mends(mail: Path) -> None:
     found = loaded(mail, "reconstruct", "user/alice/INBOX")
-    assert not found & {"store.mime", "store.remains", "store.snapshots", "store.past", "store.rebuild", "store.check",
-                        "store.across", "store.dates", "store.accounts.scram", "idna", "email.utils"}
+    assert not found & {"store.message.mime", "store.reconstruct.userareascan", "store.snapshots.taking",
+                        "store.snapshots.snapshotreader", "store.reconstruct.wholestore", "store.check.wholecheck",
+                        "store.mailboxes.crosspartition", "store.message.arrivaldate", "store.accounts.sasl.scram",
+                        "idna", "email.utils"}
 
 
 def late() -> Iterator[tuple[str, str]]:
@@ -136,7 +141,7 @@ def test_a_server_has_loaded_before_it_serves_what_others_load_late() -> None:
     """Else the first user to need it would have the event loop wait for it."""
     names = dict(late())
     assert len(names) > 10 and set(names) >= set(LATER)
-    program = "import json, sys, tools.worker; print(json.dumps(list(sys.modules)))"
+    program = "import json, sys, tools.server.worker; print(json.dumps(list(sys.modules)))"
     done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True,
                           env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert {name: where for name, where in names.items() if name not in json.loads(done.stdout)}.keys() <= LATER.keys()

@@ -10,10 +10,10 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
-from tests.support.certificates import Authority, showing
-from tools.errors import Failure
-from tools.settings import Tls
-from tools.tls import CERTIFICATE, KEY, Certificates, make_certificate
+from tests.support.servers.certificates import Authority, showing
+from tools.cli.exits import Failure
+from tools.server.settings import Tls
+from tools.server.tls.contexts import CERTIFICATE, KEY, Certificates, make_certificate
 
 
 def handshake(certificates: Certificates, client: ssl.SSLContext, name: str) -> str:
@@ -124,12 +124,12 @@ class Conversation:
                     shaking.discard(step)
                 except (ssl.SSLWantReadError, SSL.WantReadError):
                     pass
-                self.carry()
+                self.copy_file()
         self.server.send(b"hello")
-        self.carry()
+        self.copy_file()
         assert self.client.read(5) == b"hello"      # before which a client of TLS 1.3 has no session to take up
 
-    def carry(self) -> None:
+    def copy_file(self) -> None:
         """What is written so far to the other side."""
         if octets := self.outgoing.read():
             self.server.bio_write(octets)
@@ -200,7 +200,7 @@ def test_a_session_does_not_outlive_the_certificate(tmp_path: Path, monkeypatch:
     certificates = asking(tmp_path, authority)
     context = showing(authority.client("relay.example.org"))
     first = Conversation(certificates, context)
-    monkeypatch.setattr("tools.tls.datetime", Later)
+    monkeypatch.setattr("tools.server.tls.contexts.datetime", Later)
     second = Conversation(certificates, context, first.client.session)
     assert second.client.session_reused and certificates.certificate_names(second.server) == ()
 

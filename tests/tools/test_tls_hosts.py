@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from OpenSSL import SSL
 
-from tests.support.certificates import Authority, showing
+from tests.support.servers.certificates import Authority, showing
 from tests.tools.test_tls import VERSIONS, Conversation, client, handshake
-from tools.errors import Failure
-from tools.settings import Tls
-from tools.tickets import TicketKeys
-from tools.tls import CERTIFICATE, KEY, Certificates, make_certificate
+from tools.cli.exits import Failure
+from tools.server.settings import Tls
+from tools.server.tls.contexts import CERTIFICATE, KEY, Certificates, make_certificate
+from tools.server.tls.tickets import TicketKeys
 
 
 def host(folder: Path, name: str, form: str) -> Path:

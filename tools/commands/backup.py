@@ -13,19 +13,19 @@ import attrs
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mboxlist.disk import sync_folder
+from mboxlist.engine.disk import sync_folder
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR
 from store.backup.archive import Archive, Catalogue, Scope
+from store.backup.compression import KINDS, ZSTD
+from store.backup.creation import Form, Making, SoFar
 from store.backup.folder import Folder
-from store.backup.frames import KINDS, ZSTD
-from store.backup.making import Form, Making, SoFar
-from store.backup.restoring import Choice, Restored, Restoring
-from store.backup.verifying import Verified, verify
+from store.backup.integrity import Verified, verify
+from store.backup.restore import Choice, Restored, Restoring
 from store.store import Store
-from tools.commands import Invocation, Parsers, directory, mailbox_name, owner
-from tools.errors import Failure
-from tools.opening import init, is_store
-from tools.output import print_facts, print_json, print_table, when
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, directory, mailbox_name, owner
+from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.storeaccess import init, is_store
 
 ACTIONS = ("create", "verify", "list")
 STANDARD = "-"

@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from store.net.networks import Networks
-from tools.asking import ask_one, ask_pages, require_server
-from tools.commands import Invocation, Parsers
-from tools.config import duration
-from tools.errors import Failure
-from tools.output import print_json, print_table, when
+from store.accounts.networks import Networks
+from tools.cli.controlclient import ask_one, ask_pages, require_server
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.options import duration
+from tools.cli.output import print_json, print_table, when
 
 PROTOCOLS = ("imap", "pop3", "lmtp", "front", "verification")
 PIECE = 100             # ids that are named in one request

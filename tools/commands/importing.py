@@ -14,18 +14,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pop3 import uidl
-from store import partitions
 from store.errors import StoreError
+from store.partition import volumes
 from store.store import Store
 from store.values import Secret
-from tools.commands import Invocation, Parsers, account, owner
-from tools.commands.mailboxes import OWNER_HELP
-from tools.errors import Failure
-from tools.output import print_json, print_table
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, account, owner
+from tools.cli.output import print_json, print_table
+from tools.commands.mailbox import OWNER_HELP
 from tools.transfer import cyrus, imapclient, maildir, mbox
 from tools.transfer.imapsource import ImapServer
-from tools.transfer.taking import Choices, Taken, Taking
-from tools.transfer.values import Source, Told, Unreadable
+from tools.transfer.importmail import Choices, Taken, Taking
+from tools.transfer.sourcevalues import Source, Told, Unreadable
 
 COLUMNS = ("mailbox", "there", "here", "brought", "octets", "flags_changed", "removed", "only_here", "missing",
            "differing", "uids")
@@ -287,7 +287,7 @@ def _one(invocation: Invocation, store: Store, job: Job, tell: Told, progress: C
          ) -> Iterator[Taken]:
     arguments = invocation.arguments
     user = owner(store, job.user)
-    place = account(store, user).partition if user else partitions.for_new_mail(store)
+    place = account(store, user).partition if user else volumes.for_new_mail(store)
     choices = Choices(arguments.dry_run, arguments.keep_flags, not arguments.no_acl, not arguments.no_subscriptions,
                       arguments.uidl_format)
     source = job.open(tell)

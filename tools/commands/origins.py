@@ -6,10 +6,10 @@ from attrs import frozen
 
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
-from store.quota import DEFAULT, QuotaUse
+from store.tables.quotatable import DEFAULT, QuotaUse
 
 if TYPE_CHECKING:
-    from store.accounts.ldapentry import Found
+    from store.accounts.ldap.ldapentry import Found
     from store.accounts.settings import Settings as LoginSettings
     from store.overview import Overview
 
@@ -40,7 +40,9 @@ def know(store: "Overview", address: str) -> Known:
         if row is None:
             raise StoreError(Problem.NO_USER, f"There is no user {address}")
         return Known(row)
-    from store.accounts.ldap import LdapDirectory  # here: it loads much that is not needed without such a directory
+    from store.accounts.ldap.ldapdirectory import (
+        LdapDirectory,  # here: it loads much that is not needed without such a directory
+    )
     assert isinstance(store.directory, LdapDirectory)
     try:
         found = store.directory.consult(address)

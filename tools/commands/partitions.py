@@ -9,13 +9,13 @@ import attrs
 from rich.console import Console
 from rich.filesize import decimal
 
-from store import partitions
-from store.landing import in_threads
-from store.moving import Moved, move_owner, owners_on
+from store.delivery.batch import in_threads
+from store.mailboxes.partitionmove import Moved, move_owner, owners_on
+from store.partition import volumes
 from store.store import Store
-from tools.commands import Invocation, Parsers, each
-from tools.errors import Failure
-from tools.output import print_json, print_table
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, each
+from tools.cli.output import print_json, print_table
 
 COLUMNS = ("partition", "path", "mailboxes", "messages", "octets", "free", "used_percent", "threshold", "full")
 PUBLIC = "public mailboxes"
@@ -39,7 +39,7 @@ def add(parser: Parsers) -> None:
 def add_partition(invocation: Invocation) -> int:
     """onecopy partition add"""
     with invocation.store() as store:
-        partitions.add(store, invocation.arguments.name, invocation.arguments.path)
+        volumes.add(store, invocation.arguments.name, invocation.arguments.path)
     return 0
 
 
@@ -49,7 +49,7 @@ def list_partitions(invocation: Invocation) -> int:
         rows = []
         for name in sorted(store.partitions):
             partition = store.partitions[name]
-            facts = attrs.asdict(partitions.figures(partition))
+            facts = attrs.asdict(volumes.figures(partition))
             free, used = facts["free"], facts["used"]
             rows.append({**facts, "path": str(partition.folder.resolve()), "threshold": store.settings.disk_threshold,
                          "used_percent": 100 * used // max(1, used + free)})
@@ -64,19 +64,19 @@ def drain(invocation: Invocation) -> int:
     """onecopy partition drain"""
     name, to = invocation.arguments.name, invocation.arguments.to
     with invocation.store() as store:
-        partitions.named(store, name)
+        volumes.named(store, name)
         if name == store.settings.default_partition:
             raise Failure(f"new users come to {name}: set store.default_partition to another first")
         if name == to:
             raise Failure(f"{name} cannot be drained to itself")
-        return move_owners(store, owners_on(store, name), lambda: to or partitions.roomiest(store, name).name)
+        return move_owners(store, owners_on(store, name), lambda: to or volumes.roomiest(store, name).name)
 
 
 def remove(invocation: Invocation) -> int:
     """onecopy partition remove"""
     with invocation.store() as store:
         invocation.confirm(f"Remove partition {invocation.arguments.name} and all files that are on it?")
-        partitions.remove(store, invocation.arguments.name)
+        volumes.remove(store, invocation.arguments.name)
     return 0
 
 
@@ -85,7 +85,7 @@ def move_owners(store: Store, owners: Sequence[str], to: Callable[[], str]) -> i
     shown = {owner or PUBLIC: owner for owner in owners}
     with progress(len(shown)) as tell:
         def work(name: str) -> None:
-            done = move_owner(store, shown[name], partitions.named(store, to()).name, side_by_side=in_threads,
+            done = move_owner(store, shown[name], volumes.named(store, to()).name, side_by_side=in_threads,
                               told=lambda so_far: tell(name, so_far))
             print(f"{name}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files copied "
                   f"({decimal(done.octets)})", flush=True)

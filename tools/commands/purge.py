@@ -5,15 +5,15 @@ import sys
 import time
 
 from mboxlist.entry import MailboxId
-from store.expunge import due, last_due, purge_batch, waiting
-from store.partition import Partition
-from store.removal import due_mailboxes, purge_mailbox
+from store.mailboxes.deletion import due_mailboxes, purge_mailbox
+from store.mailboxes.expunge import due, last_due, purge_batch, waiting
+from store.partition.partition import Partition
 from store.store import Store
-from tools import config
-from tools.commands import Invocation, Parsers
-from tools.errors import Failure
-from tools.output import print_json, print_table
-from tools.progress import bar
+from tools.cli import options
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.output import print_json, print_table
+from tools.cli.progressbar import bar
 
 MANY = 16_000               # message files whose names leave the disk with one sync, and whose records go together
 
@@ -33,7 +33,7 @@ def add(parser: Parsers) -> None:
 
 def _duration(text: str) -> int:
     try:
-        return int(config.duration(text))
+        return int(options.duration(text))
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
@@ -56,8 +56,8 @@ def purge(invocation: Invocation) -> int:
         print_json({"dry_run": arguments.dry_run, "partitions": rows, "failed": failed})
     else:
         print_table(rows, ("partition", "mailboxes", "files", "octets", "waiting", "waiting_octets"))
-        for mid, why in failed.items():
-            print(f"onecopy: message {mid} cannot be removed: {why}", file=sys.stderr)
+        for digest, why in failed.items():
+            print(f"onecopy: message {digest} cannot be removed: {why}", file=sys.stderr)
     return int(bool(failed))
 
 
@@ -89,7 +89,7 @@ def _remove(partition: Partition, now: float, failed: dict[str, str]) -> tuple[i
         for batch in due(partition, now, MANY):
             done = purge_batch(partition, batch.files)
             files, octets, seen = files + done.files, octets + done.octets, seen + len(batch.files)
-            failed.update((mid.hex(), error.strerror or str(error)) for mid, error in done.failed.items())
+            failed.update((digest.hex(), error.strerror or str(error)) for digest, error in done.failed.items())
             tell(seen)
     return files, octets
 

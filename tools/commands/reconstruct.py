@@ -10,18 +10,19 @@ import attrs
 
 from store.errors import Problem, StoreError
 from store.findings import RECONSTRUCT, Finding
-from store.halfmade import is_down
-from tools.commands import Invocation, Parsers, account, rebuilding
-from tools.commands.rebuilding import Result
-from tools.errors import Failure
-from tools.output import print_json
+from store.recovery.unfinishedrebuild import is_down
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, account
+from tools.cli.output import print_json
+from tools.commands import reconstruct_parts
+from tools.commands.reconstruct_parts import Result
 
 if TYPE_CHECKING:           # what is needed is loaded where it is: each function is for some uses of the command
     from store.accounts.builtin import User
     from store.settings import Settings
     from store.store import Store
-    from tools.spark.plan import Plan
-    from tools.spark.rebuild import Engine
+    from tools.spark.rebuild.plan import Plan
+    from tools.spark.rebuild.rebuildjob import Engine
 
 ENGINES = ("local", "spark")
 SHOWN = 50                  # lines of each kind that are printed; --json has all of them
@@ -53,7 +54,8 @@ def add(parser: Parsers) -> None:
     parts = made.add_argument_group("parts", "in the place of all that can be wrong")
     parts.add_argument("--cache", action="store_true", help="what is remembered of messages (ENVELOPE, "
                        "BODYSTRUCTURE), made anew from the message files")
-    parts.add_argument("--uid", type=rebuilding.uid_set, metavar="SET", help="with --cache and a mailbox: only of "
+    parts.add_argument("--uid", type=reconstruct_parts.uid_set, metavar="SET",
+                       help="with --cache and a mailbox: only of "
                        "these UIDs, such as 1:9,12")
     parts.add_argument("--quota", action="store_true", help="what quota roots use")
     parts.add_argument("--rights", action="store_true", help="the tables by which shared mailboxes and aliases are "
@@ -98,7 +100,7 @@ def reconstruct(invocation: Invocation) -> int:
         elif arguments.apply:
             result = _apply(invocation, arguments.apply, down)
         elif arguments.mboxlist or down and arguments.all and _only_list_is_lost(root):
-            result = rebuilding.make_list(invocation, _users(invocation), force=arguments.force)
+            result = reconstruct_parts.make_list(invocation, _users(invocation), force=arguments.force)
         elif arguments.engine == "spark" or down and arguments.check:
             import shutil
             import tempfile
@@ -107,7 +109,7 @@ def reconstruct(invocation: Invocation) -> int:
             planned = _make_plan(invocation, folder, stack)
             result = planned if down and arguments.check else _apply(invocation, folder, down)
             if not arguments.check and not arguments.partition:
-                rebuilding.take_in_all(invocation, result)
+                reconstruct_parts.take_in_all(invocation, result)
         elif down:
             result = _rebuild(invocation)
         elif parts:
@@ -134,14 +136,14 @@ def _make_plan(invocation: Invocation, folder: Path, stack: contextlib.ExitStack
 
 def _engine(invocation: Invocation, stack: contextlib.ExitStack, progress: Callable[[str, int, int], None]) -> "Engine":
     """What makes the plan. Raises Failure."""
-    from tools.spark.rebuild import Local, Spark
+    from tools.spark.rebuild.rebuildjob import Local, Spark
     arguments = invocation.arguments
     if arguments.engine != "spark":
         return Local(progress)
-    from tools.spark import session
-    spark = stack.enter_context(session.session("onecopy reconstruct", arguments.master,
-                                                session.options(arguments.spark)))
-    stack.enter_context(session.progress(spark, "reconstruct"))
+    from tools.spark import sparksession
+    spark = stack.enter_context(sparksession.session("onecopy reconstruct", arguments.master,
+                                                sparksession.options(arguments.spark)))
+    stack.enter_context(sparksession.progress(spark, "reconstruct"))
     return Spark(spark)
 
 
@@ -166,7 +168,7 @@ def _apply(invocation: Invocation, folder: Path, down: bool) -> Result:
 
 
 def _apply_live(invocation: Invocation, plan: "Plan") -> Result:
-    from tools.spark.live import apply_live
+    from tools.spark.rebuild.planlive import apply_live
     check_only = invocation.arguments.check
     with invocation.store() as store:
         only = None if invocation.arguments.what is None else {mailbox for _, mailbox in _scope(store, invocation)}
@@ -186,28 +188,29 @@ class _Plans:
 
 def _plans() -> _Plans:
     """Raises Failure when what they need is not installed."""
-    from tools.spark import session
-    if session.missing():
-        raise Failure(session.missing())
-    from tools.spark import apply, plan
-    from tools.spark import rebuild as making
+    from tools.spark import sparksession
+    if sparksession.missing():
+        raise Failure(sparksession.missing())
+    from tools.spark.rebuild import plan
+    from tools.spark.rebuild import planload as apply
+    from tools.spark.rebuild import rebuildjob as making
     return _Plans(plan, making, apply)
 
 
 # Without one
 
 def _only_list_is_lost(root: Path) -> bool:
-    from store.relist import only_list_is_lost
+    from store.reconstruct.mailboxlist import only_list_is_lost
     return only_list_is_lost(root)
 
 
 def _rebuild(invocation: Invocation) -> Result:
-    from store import rebuild
+    from store.reconstruct import wholestore as rebuild
     result = Result()
     with _bar(invocation) as progress:
         result.add(rebuild.rebuild(invocation.config.root, settings=_settings(invocation), users=_users(invocation),
                                    progress=progress))
-    rebuilding.take_in_all(invocation, result)
+    reconstruct_parts.take_in_all(invocation, result)
     return result
 
 
@@ -216,15 +219,16 @@ def _partitions(invocation: Invocation) -> Result | None:
     arguments, root = invocation.arguments, invocation.config.root
     if arguments.what:
         return None
-    names = [name for name in rebuilding.lost_partitions(root) if arguments.all or arguments.partition == name]
-    if arguments.partition and not names and (arguments.force or rebuilding.unlisted(invocation, arguments.partition)):
+    names = [name for name in reconstruct_parts.lost_partitions(root) if arguments.all or arguments.partition == name]
+    if arguments.partition and not names and (arguments.force or reconstruct_parts.unlisted(invocation,
+                                                                                            arguments.partition)):
         names = [arguments.partition]
     if not names:
         return None
     result = Result()
     for name in names:
         with _bar(invocation) as progress:
-            done = rebuilding.make_partition(invocation, name, progress, force=arguments.force)
+            done = reconstruct_parts.make_partition(invocation, name, progress, force=arguments.force)
         for field in attrs.fields(Result):
             setattr(result, field.name, getattr(result, field.name) + getattr(done, field.name))
     return result
@@ -243,16 +247,17 @@ def _parts(invocation: Invocation) -> Result:
             MailboxId(mailbox))) is not None and entry.partition in store.partitions] if arguments.cache else []
         result.mailboxes = len(scope)
         if arguments.cache:
-            rebuilding.recache(store, scope, result, invocation, progress)
+            reconstruct_parts.recache(store, scope, result, invocation, progress)
         if arguments.quota:
-            rebuilding.recount_quotas(store, result, _owner(store, invocation), arguments.partition, change=change)
+            reconstruct_parts.recount_quotas(store, result, _owner(store, invocation), arguments.partition,
+                                             change=change)
         if arguments.rights:
-            rebuilding.recount_rights(store, result, change=change)
+            reconstruct_parts.recount_rights(store, result, change=change)
     return result
 
 
 def _quotas_are_right(invocation: Invocation) -> bool:
-    from store.sums import are_right
+    from store.quota.sums import are_right
     return are_right(invocation.config.root, invocation.arguments.program, invocation.arguments.partition)
 
 
@@ -274,8 +279,8 @@ def _repair(invocation: Invocation) -> Result:
     """Repair by what the databases and `store.idx` say of each other; message files are read where nothing else tells.
     """
     from mboxlist.entry import MailboxId
-    from store import portable
-    from store.recount import recount, recount_some
+    from store.reconstruct.recount import recount, recount_some
+    from store.userarea import writing
     arguments, result = invocation.arguments, Result()
     with invocation.store() as store:
         if arguments.partition is not None and arguments.partition not in store.partitions:
@@ -290,7 +295,7 @@ def _repair(invocation: Invocation) -> Result:
                    and entry.partition in store.partitions] if arguments.what or arguments.deep else []
         if arguments.force and (arguments.what or arguments.all):
             with _bar(invocation) as progress:
-                rebuilding.recache(store, entries or list(store.mailboxes.all()), result, invocation, progress)
+                reconstruct_parts.recache(store, entries or list(store.mailboxes.all()), result, invocation, progress)
         uses: dict[str, Any] = {}
         for name, partition in sorted(store.partitions.items()):
             here = [MailboxId(mailbox) for place, mailbox in scope if place == name]
@@ -299,14 +304,14 @@ def _repair(invocation: Invocation) -> Result:
                     done, uses[name] = recount_some(store, partition, here)
                     result.corrections += done
             elif arguments.partition in (None, name):
-                from store.ready import make_folders
+                from store.recovery.emptying import make_folders
                 make_folders(partition.folder)
                 result.corrections += recount(store, partition)
-                rebuilding.take_in_lost(store, partition, result)
+                reconstruct_parts.take_in_lost(store, partition, result)
             partition.unwritten.changed.update(here)
-            portable.write_round(store, partition, hurry=True)
+            writing.write_round(store, partition, hurry=True)
         with _bar(invocation) as progress:
-            rebuilding.look_at(store, entries, result, progress, deep=arguments.deep,
+            reconstruct_parts.look_at(store, entries, result, progress, deep=arguments.deep,
                                uses=uses if arguments.what and not result.corrections else {})
     return result
 
@@ -333,7 +338,7 @@ def _scope(store: "Store", invocation: Invocation) -> list[tuple[str, int]]:
 
 def _repairable(store: "Store", only: set[int] | None, partition: str | None = None) -> list[Finding]:
     """What the check finds wrong and `reconstruct` repairs; with `only`, what is said of these mailboxes."""
-    from store.check import check
+    from store.check.wholecheck import check
     findings = [finding for finding in check(store) if finding.repair == RECONSTRUCT]
     if only is None:
         return findings if partition is None else [
@@ -343,15 +348,15 @@ def _repairable(store: "Store", only: set[int] | None, partition: str | None = N
 
 
 def _is_of(store: "Store", finding: Finding, mailboxes: set[int], partition: str) -> bool:
-    from store import portable
+    from store.userarea import writing
     if partition and (f"/partitions/{partition}/" in finding.where or finding.where == f"partition {partition}"
                       or finding.where.startswith("message ")
                       and store.partitions[partition].refs.find(bytes.fromhex(finding.where[8:])) is not None):
         return True
-    names = {str(found[0].name) for mailbox in mailboxes if (found := portable.whereabouts(store, mailbox))}
+    names = {str(found[0].name) for mailbox in mailboxes if (found := writing.whereabouts(store, mailbox))}
     where = finding.where.removesuffix(" (deleted)")
-    places = {str(portable.right_place(store.partition_of(found[0]), *found)) for mailbox in mailboxes
-              if (found := portable.whereabouts(store, mailbox))}
+    places = {str(writing.right_place(store.partition_of(found[0]), *found)) for mailbox in mailboxes
+              if (found := writing.whereabouts(store, mailbox))}
     return where in names or where in places
 
 
@@ -366,10 +371,10 @@ def _users(invocation: Invocation) -> "list[User]":
     """The accounts of a users.db that has lost its environment. Raises Failure."""
     table = invocation.arguments.users
     if table is None:
-        return rebuilding.kept_accounts(invocation.config.root)
+        return reconstruct_parts.kept_accounts(invocation.config.root)
     if not table.is_file():
         raise Failure(f"there is no file {table}")
-    from store.rebuild import salvage_users
+    from store.reconstruct.wholestore import salvage_users
     return salvage_users(table)
 
 

@@ -5,14 +5,15 @@ from typing import Any
 
 import attrs
 
-from store.joining import SMALLEST, Joined, figures, join
-from store.relink import Relinked, relink
+from store.mailboxes.identicalfiles import Relinked, relink
+from store.mailboxes.joining import SMALLEST, Joined, figures, join
 from store.store import Store
-from tools import config
-from tools.commands import Invocation, Parsers, spark
-from tools.errors import Failure
-from tools.output import print_facts, print_json, print_table
-from tools.progress import bar
+from tools.cli import options
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.output import print_facts, print_json, print_table
+from tools.cli.progressbar import bar
+from tools.commands import spark
 
 
 def add(parser: Parsers) -> None:
@@ -91,7 +92,7 @@ def show_sharing(invocation: Invocation) -> int:
     """onecopy spark sharing"""
     arguments, where = invocation.arguments, spark.stores(invocation)
     from tools.spark import sharing
-    from tools.spark.session import plain, progress, tables
+    from tools.spark.sparksession import plain, progress, tables
     with spark.session(invocation, "sharing") as session, progress(session, "sharing"), plain():
         tables(session, where, ["messages", "references"])
         found = sharing.analyse(session, where, moves=arguments.moves, near=arguments.near)
@@ -125,7 +126,7 @@ def _print(found: Any) -> None:
 
 def _size(text: str) -> int:
     try:
-        return config.size(text)
+        return options.size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 

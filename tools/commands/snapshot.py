@@ -17,17 +17,17 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 import store.settings
-from mboxlist.hotcopy import Logs
-from store import differing, keeping, restoring, snapshots
-from store.differing import Difference
-from store.freezing import frozen
-from store.snapshots import Snapshot
+from mboxlist.engine.hotcopy import Logs
+from store.snapshots import comparison, reset, retention, taking
+from store.snapshots.comparison import Difference
+from store.snapshots.taking import Snapshot
+from store.snapshots.writefreeze import frozen
 from store.store import Store
-from tools import config
-from tools.commands import Invocation, Parsers, owner
-from tools.errors import Failure
-from tools.opening import open_store
-from tools.output import print_facts, print_json, print_table, when
+from tools.cli import options
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, owner
+from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.storeaccess import open_store
 
 NOW = "now"
 COLUMNS = ("snapshot", "moment", "octets", "environments", "state")
@@ -83,7 +83,7 @@ def _moment(text: str) -> int:
 
 def _duration(text: str) -> float:
     try:
-        return config.duration(text)
+        return options.duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
@@ -97,7 +97,7 @@ def create(invocation: Invocation) -> int:
             return _held(opened, arguments.freeze, opened.settings.freeze_time if seconds is None else seconds)
 
         start = time.monotonic()
-        made = keeping.make(opened, progress, verify=not arguments.no_verify,
+        made = retention.make(opened, progress, verify=not arguments.no_verify,
                             hold=hold if arguments.freeze is not None else contextlib.nullcontext)
         took = time.monotonic() - start
     if arguments.json:
@@ -110,12 +110,12 @@ def create(invocation: Invocation) -> int:
 @contextlib.contextmanager
 def _held(opened: Store, command: str, seconds: float) -> Iterator[None]:
     """Hold the store still; the command runs when the moment of the snapshot has been read. Raises Failure."""
-    assert opened.gate is not None
+    assert opened.write_freeze is not None
     with frozen(opened, seconds):
         yield
         child = subprocess.Popen(command, shell=True, start_new_session=True, stdout=2)
         try:
-            status = child.wait(min(seconds, opened.gate.left()))
+            status = child.wait(min(seconds, opened.write_freeze.left()))
         except BaseException as error:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -131,16 +131,16 @@ def _held(opened: Store, command: str, seconds: float) -> Iterator[None]:
 def list_all(invocation: Invocation) -> int:
     """onecopy snapshot list"""
     settings = invocation.config.settings("store", store.settings.Settings)
-    folder = snapshots.folder(invocation.config.root, settings)
-    rows = [_facts(each) for each in snapshots.listed(folder, every=True)]
+    folder = taking.folder(invocation.config.root, settings)
+    rows = [_facts(each) for each in taking.listed(folder, every=True)]
     rows += [{"snapshot": name, "state": f"cannot be read: {why}"}
-             for name, why in snapshots.unreadable(folder).items()]
+             for name, why in taking.unreadable(folder).items()]
     rows.sort(key=lambda row: str(row["snapshot"]), reverse=True)
     if invocation.arguments.json:
         print_json(rows)
     else:
         print_table(rows, COLUMNS)
-        failed = folder / keeping.FAILED
+        failed = folder / retention.FAILED
         if failed.exists():
             print(f"onecopy: at {when(failed.stat().st_mtime)} none could be made: {failed.read_text().strip()}",
                   file=sys.stderr)
@@ -156,11 +156,11 @@ def _facts(snapshot: Snapshot) -> dict[str, object]:
 def _named(invocation: Invocation, names: Sequence[str]) -> list[Snapshot]:
     """The snapshots of these names, or all. Raises Failure."""
     settings = invocation.config.settings("store", store.settings.Settings)
-    folder = snapshots.folder(invocation.config.root, settings)
-    there = {each.name: each for each in snapshots.listed(folder, every=True)}
+    folder = taking.folder(invocation.config.root, settings)
+    there = {each.name: each for each in taking.listed(folder, every=True)}
     for name in names:
         if name not in there:
-            why = snapshots.unreadable(folder).get(name)
+            why = taking.unreadable(folder).get(name)
             raise Failure(f"the snapshot {name} cannot be read: {why}" if why else f"there is no snapshot {name} in "
                           f"{folder}", 1)
     return [there[name] for name in names] if names else list(there.values())
@@ -173,10 +173,10 @@ def verify(invocation: Invocation) -> int:
     rows: list[dict[str, Any]] = []
     with _progress() as progress:
         for each in _named(invocation, arguments.snapshots):
-            rows.append({"snapshot": each.name, "findings": snapshots.verify(each, progress=progress)})
+            rows.append({"snapshot": each.name, "findings": taking.verify(each, progress=progress)})
     if not arguments.snapshots:
-        folder = snapshots.folder(invocation.config.root, settings)
-        rows += [{"snapshot": name, "findings": [why]} for name, why in snapshots.unreadable(folder).items()]
+        folder = taking.folder(invocation.config.root, settings)
+        rows += [{"snapshot": name, "findings": [why]} for name, why in taking.unreadable(folder).items()]
     if arguments.json:
         print_json(rows)
     else:
@@ -190,18 +190,18 @@ def restore(invocation: Invocation) -> int:
     """onecopy snapshot restore"""
     arguments, root = invocation.arguments, invocation.config.root
     settings = invocation.config.settings("store", store.settings.Settings)
-    with restoring.nobody_else(root):
-        if not arguments.dry_run and restoring.finish(root):
+    with reset.nobody_else(root):
+        if not arguments.dry_run and reset.finish(root):
             print("onecopy: a restore that had been cut off is finished; run it again for another one", file=sys.stderr)
             _settle(invocation)
             return 0
-    chosen = restoring.choose(root, settings, name=arguments.snapshot, until=arguments.until)
+    chosen = reset.choose(root, settings, name=arguments.snapshot, until=arguments.until)
     if not arguments.dry_run:
         what = "exactly" if arguments.exact else f"and its logs up to {when(arguments.until)}" if arguments.until else \
             "and all its logs"
         invocation.confirm(f"Put back the snapshot {chosen.name} {what}?", final=False)
     with _progress() as progress:
-        done = restoring.restore(root, settings, chosen, exact=arguments.exact, until=arguments.until,
+        done = reset.restore(root, settings, chosen, exact=arguments.exact, until=arguments.until,
                                  dry_run=arguments.dry_run, progress=progress)
     if not arguments.dry_run:
         _settle(invocation)
@@ -232,10 +232,10 @@ def diff(invocation: Invocation) -> int:
     settings = invocation.config.settings("store", store.settings.Settings)
     before, *rest = _named(invocation, [arguments.before, *([] if arguments.after == NOW else [arguments.after])])
     with contextlib.ExitStack() as stack:
-        one = stack.enter_context(differing.opened(before, settings))
-        two = stack.enter_context(differing.opened(rest[0], settings) if rest else invocation.store())
+        one = stack.enter_context(comparison.opened(before, settings))
+        two = stack.enter_context(comparison.opened(rest[0], settings) if rest else invocation.store())
         user = owner(two, arguments.user) or "public/" if arguments.user else None
-        found = list(differing.differences(one, two, user))
+        found = list(comparison.differences(one, two, user))
     summary = _summary(found)
     if arguments.json:
         print_json({"before": before.name, "after": rest[0].name if rest else NOW, "users": summary,
@@ -273,7 +273,7 @@ def remove(invocation: Invocation) -> int:
     arguments = invocation.arguments
     settings = invocation.config.settings("store", store.settings.Settings)
     going = _named(invocation, arguments.snapshots)
-    newest = next(iter(snapshots.listed(snapshots.folder(invocation.config.root, settings))), None)
+    newest = next(iter(taking.listed(taking.folder(invocation.config.root, settings))), None)
     if newest in going and not arguments.force:
         raise Failure(f"{newest.name if newest else ''} is the newest: without it a damaged store cannot be recovered; "
                       "use --force", 1)
@@ -281,8 +281,8 @@ def remove(invocation: Invocation) -> int:
         invocation.confirm(f"Remove {', '.join(each.name for each in going)}?")
         with invocation.store() as opened:
             for each in going:
-                snapshots.remove(each)
-            snapshots.keep_what_is_needed(opened)
+                taking.remove(each)
+            taking.keep_what_is_needed(opened)
     if arguments.json:
         print_json([{"snapshot": each.name, "octets": each.size, "removed": not arguments.dry_run} for each in going])
     else:

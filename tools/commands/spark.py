@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from tools.commands import Invocation, Parsers
-from tools.errors import Failure
-from tools.output import print_facts, print_json, print_table
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.output import print_facts, print_json, print_table
 
 if TYPE_CHECKING:
     pass
@@ -61,7 +61,7 @@ def session(invocation: Invocation, what: str) -> Iterator[Any]:
 
 def begun(invocation: Invocation) -> Callable[[str], Any]:
     """What begins a session; everything that can be said without one is said here. Raises Failure."""
-    from tools.spark import session as made
+    from tools.spark import sparksession as made
     if made.missing():
         raise Failure(made.missing())
     settings = made.options(invocation.arguments.spark)
@@ -70,10 +70,10 @@ def begun(invocation: Invocation) -> Callable[[str], Any]:
 
 def stores(invocation: Invocation) -> list[str]:
     """The folders of the stores that are meant. Raises Failure."""
-    from tools.spark import session as made
+    from tools.spark import sparksession as made
     if made.missing():
         raise Failure(made.missing())
-    from tools.spark.reading import roots
+    from tools.spark.source.reading import roots
     try:
         given = invocation.arguments.stores
         return roots(given if given is not None else [str(invocation.config.root)])
@@ -83,7 +83,7 @@ def stores(invocation: Invocation) -> list[str]:
 
 def shell(invocation: Invocation) -> int:
     """onecopy spark shell"""
-    from tools.spark.session import tables
+    from tools.spark.sparksession import tables
     where = stores(invocation)
     with session(invocation, "shell") as spark:
         tables(spark, where)
@@ -95,7 +95,7 @@ def shell(invocation: Invocation) -> int:
 
 def sql(invocation: Invocation) -> int:
     """onecopy spark sql"""
-    from tools.spark.session import plain, progress, tables
+    from tools.spark.sparksession import plain, progress, tables
     arguments, where = invocation.arguments, stores(invocation)
     with session(invocation, "sql") as spark:
         with plain():
@@ -129,8 +129,8 @@ def _print_csv(rows: Iterable[dict[str, object]], columns: Sequence[str]) -> Non
 def export(invocation: Invocation) -> int:
     """onecopy spark export"""
     arguments, where = invocation.arguments, stores(invocation)
-    from tools.spark import export as exporting
-    from tools.spark.session import mapper, plain, progress
+    from tools.spark import parquet as exporting
+    from tools.spark.sparksession import mapper, plain, progress
     folder = arguments.folder.absolute()
     exporting.read_manifest(folder)         # before Spark starts for nothing
     with session(invocation, "export") as spark, progress(spark, "export"):

@@ -8,21 +8,21 @@ from typing import Any
 
 from attrs import asdict
 
-from mboxlist.kv import Env
-from mboxlist.statistics import Statistics
-from store.quota import readable
+from mboxlist.engine.kv import Env
+from mboxlist.engine.statistics import Statistics
 from store.store import Store
-from tools.asking import ask_all
-from tools.commands import Invocation, Parsers
+from store.tables.quotatable import readable
+from tools.cli.controlclient import ask_all
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.output import print_facts, print_json, print_table, when
 from tools.commands.connections import span
-from tools.metrics import exposition, stored
-from tools.output import print_facts, print_json, print_table, when
+from tools.server.control.metrics import exposition, stored
 
 GOOD = 95.0             # per cent of pages that are found in a cache that is large enough
 ENOUGH = 10_000         # pages asked for, before which a rate says little
 MANY_WAITS = 1.0        # per cent of lock requests that had to wait
 UNIT = 16 << 20         # octets that proposed sizes are multiples of
-PAUSE = 2.0             # seconds between two pictures of --watch
+PAUSE = 2.0             # seconds between two views of --watch
 CLEAR = "\x1b[2J\x1b[H"
 
 

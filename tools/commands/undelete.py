@@ -7,11 +7,11 @@ from attrs import asdict
 
 from mboxlist.names import PUBLIC
 from store.errors import Problem, StoreError
-from store.forgotten import undelete_user
-from store.removal import deleted_messages, undelete_mailbox, undelete_messages
-from tools.commands import Invocation, Parsers, directory, each, mailbox, mailbox_name, owner
-from tools.errors import Failure
-from tools.output import print_json, print_table, when
+from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
+from store.users.restorable import undelete_user
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, directory, each, mailbox, mailbox_name, owner
+from tools.cli.output import print_json, print_table, when
 
 
 def add(parser: Parsers) -> None:

@@ -1,13 +1,13 @@
 """The front's rim: what the reactor listens with."""
 
+from store.accounts.networks import Networks
+from store.accounts.sharedcounts import Counts
 from store.net import offload
-from store.net.counts import Counts
-from store.net.doors import Door
+from store.net.admission import AdmissionControl
 from store.net.limits import ConnectionLimits
-from store.net.networks import Networks
 from store.net.stream import Clock, StreamFactory
 from store.store import Store
-from tools.errors import Failure
+from tools.cli.exits import Failure
 from tools.front.hosts import Hosts, parse_hosts, resolve
 from tools.front.http import REQUEST_LIMIT
 from tools.front.session import Listener, Penalties, Session
@@ -24,7 +24,8 @@ def factory(store: Store, settings: Settings, clock: Clock, counts: Counts | Non
                         Networks.parse(settings.networks))
     # All come from few addresses, so only their number counts; what one sends is bounded.
     limits = ConnectionLimits(settings.connections, settings.connections, 0, 128, "front", counts)
-    return StreamFactory(lambda stream: Session(stream, listener), clock, door=Door(limits, 2 * REQUEST_LIMIT))
+    return StreamFactory(lambda stream: Session(stream, listener), clock, admission=AdmissionControl(limits,
+                                                                                                     2 * REQUEST_LIMIT))
 
 
 def _secret(settings: Settings) -> bytes:

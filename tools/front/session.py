@@ -1,8 +1,8 @@
 """What nginx's mail proxy asks of each login (`auth_http`): may this client in, and where does its mail lie?
 
-The password is checked by the entrance as that of any login, for the client's own address: what slows guessing down,
-the rules of access and the memory of good passwords are those of all servers. The proxy waits out a penalty for us
-(Auth-Wait), which then counts as waited for, once. The user's own password opens the back end, too.
+The password is checked by the authenticator as that of any login, for the client's own address: what slows guessing
+down, the rules of access and the memory of good passwords are those of all servers. The proxy waits out a penalty for
+us (Auth-Wait), which then counts as waited for, once. The user's own password opens the back end, too.
 """
 
 import hmac
@@ -18,11 +18,11 @@ from attrs import define, field, frozen
 import imap.refusals
 import pop3.refusals
 from store.accounts.base import Account
+from store.accounts.networks import Networks
 from store.errors import Problem, StoreError
-from store.net.entrance import Behind, Caller, Entrance
+from store.net.authentication import Authenticator, Behind, Caller
 from store.net.limits import is_this_host
-from store.net.lines import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
-from store.net.networks import Networks
+from store.net.linestates import ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.stream import Stream
 from store.store import Store
 from store.values import Secret
@@ -170,18 +170,18 @@ class Session:
     async def _log_in(self, question: Question, user: str) -> Account:
         """Raises StoreError, ConnectionLost, Stopping."""
         listener = self._listener
-        entrance = Entrance.of(listener.store)
+        authenticator = Authenticator.of(listener.store)
         private = question.secure or self._settings.plaintext_login or is_this_host(question.peer)
         waited = listener.penalties.served(question.peer, listener.store.directory.user_id(user) if user else "")
         behind = Behind(question.peer, question.secure, waited)
         caller = Caller(self._stream, SERVICES[question.protocol], private, anywhere=True, behind=behind)
         if question.method != "plain":          # what others send instead of the password, no back end could take
             raise StoreError(Problem.NOT_AUTHORIZED, "Log in by LOGIN or PLAIN", f"method {question.method!r}")
-        if not entrance.takes_passwords(caller):
+        if not authenticator.takes_passwords(caller):
             raise StoreError(Problem.NOT_AUTHORIZED, "Passwords are taken only under TLS")
         if not user or not 0 < len(question.password.reveal()) <= LONGEST_PASSWORD:
             raise StoreError(Problem.BAD_LOGIN)
-        return (await entrance.password(caller, user, question.password)).account
+        return (await authenticator.password(caller, user, question.password)).account
 
     async def _place(self, protocol: str, account: Account) -> tuple[str, int]:
         """Where the proxy is to connect for that account. Raises StoreError UNAVAILABLE, NOT_AUTHORIZED."""
@@ -214,9 +214,9 @@ class Session:
     def _penalty(self, peer: str, user: str) -> int:
         """Seconds after which the client may try again; it is told so. Without one, the proxy ends the connection."""
         listener = self._listener
-        entrance = Entrance.of(listener.store)
+        authenticator = Authenticator.of(listener.store)
         name = listener.store.directory.user_id(user) if user else ""
-        delay = math.ceil(entrance.slow.delay(entrance.address(peer), name))
+        delay = math.ceil(authenticator.slow.delay(authenticator.address(peer), name))
         if delay:
             listener.penalties.tell(peer, name, delay)
         return max(1, delay)

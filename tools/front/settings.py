@@ -5,7 +5,7 @@ from pathlib import Path
 from attrs import Attribute, field, frozen
 from attrs.validators import ge, in_
 
-from store.net.doors import are_networks
+from store.net.admission import are_networks
 from tools.front.hosts import parse_hosts, parse_server
 
 _PORTS = in_(range(1, 65536))

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 from attrs import frozen
 
-from store.messagefiles import MID_OCTETS
-from store.remains import PIECE
-from tools.spark import reading
-from tools.spark.tables import NUMBER, TEXT
+from store.partition.messagefiles import MID_OCTETS
+from store.reconstruct.userareascan import PIECE
+from tools.spark.source import reading
+from tools.spark.source.schema import NUMBER, TEXT
 
 LEFT_OUT = frozenset(name.encode() for name in (
     "return-path", "received", "received-spf", "delivered-to", "envelope-to", "delivery-date", "dkim-signature",

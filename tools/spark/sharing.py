@@ -13,9 +13,9 @@ from typing import Any
 
 from attrs import frozen
 
-from tools.spark import reading
-from tools.spark.frames import frame
 from tools.spark.nearness import FORM, nearness
+from tools.spark.source import reading
+from tools.spark.source.sparkframes import frame
 
 EXAMPLES = 10
 _VIEWS = {
@@ -76,7 +76,7 @@ class Sharing:
 
 
 def analyse(spark: Any, stores: Sequence[str], *, moves: int = 20, near: bool = False) -> Sharing:
-    """Analyse these stores. The views of `session.tables` must be there."""
+    """Analyse these stores. The views of `sparksession.tables` must be there."""
     for name, query in _VIEWS.items():
         spark.sql(query).createOrReplaceTempView(name)
         if name != "copied":

@@ -14,7 +14,7 @@ from imap.wire import utf7
 from imap.wire.grammar import SyntaxProblem
 from store.values import InternalDate
 from tools.transfer.mbox import is_keyword
-from tools.transfer.values import Box, Content, Mail, Told, Unreadable, chosen, flags_of, with_crlf
+from tools.transfer.sourcevalues import Box, Content, Mail, Told, Unreadable, chosen, flags_of, with_crlf
 
 LIMIT = 3600                # seconds that a tool of theirs may take
 SYSTEM = {"FLAG_SEEN": "\\Seen", "FLAG_ANSWERED": "\\Answered", "FLAG_FLAGGED": "\\Flagged",

@@ -17,7 +17,7 @@ from imap.wire.scanner import Scanner
 from store.settings import SPECIAL_USES
 from store.values import InternalDate
 from tools.transfer.imapclient import Connection, Gone, Literal, Refused, octets_of, parsed, quoted
-from tools.transfer.values import CHUNK, Box, Content, Mail, Told, Unreadable, chosen, flags_of
+from tools.transfer.sourcevalues import CHUNK, Box, Content, Mail, Told, Unreadable, chosen, flags_of
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _UNREADABLE = frozenset(("\\noselect", "\\nonexistent"))
 
 
 @frozen
-class Named:
+class Registered:
     """A mailbox as the server has it: its name on the wire, and its attributes in small letters."""
 
     wire: bytes
@@ -72,7 +72,7 @@ class ImapServer:
             use = next((use for use in SPECIAL_USES if use.lower() in named.attributes), None)
             yield Box(name, named.wire, special_use=use)
 
-    def _listed(self, connection: Connection) -> list[Named]:
+    def _listed(self, connection: Connection) -> list[Registered]:
         self._look_at_namespace(connection)
         able = connection.capabilities
         command = b'LIST "" "*"'
@@ -84,7 +84,7 @@ class ImapServer:
                 _, attributes, separator, name, *_ = parsed(answer.pieces)
                 self._separator = octets_of(separator).decode("utf-8", "replace") or self._separator
                 assert isinstance(attributes, list)
-                found.append(Named(octets_of(name), frozenset(str(each).lower() for each in attributes)))
+                found.append(Registered(octets_of(name), frozenset(str(each).lower() for each in attributes)))
         return found
 
     def _look_at_namespace(self, connection: Connection) -> None:

@@ -14,12 +14,12 @@ from typing import BinaryIO
 from attrs import define, evolve, field, frozen
 
 from imap.wire.grammar import SyntaxProblem
-from store.uidls import is_legal
+from store.tables.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
-from tools.transfer import subscriptions
+from tools.transfer import subscriptionfiles as subscriptions
 from tools.transfer.mbox import is_keyword
-from tools.transfer.subscriptions import name_of
-from tools.transfer.values import Box, Content, Mail, Told, Unreadable, with_crlf
+from tools.transfer.sourcevalues import Box, Content, Mail, Told, Unreadable, with_crlf
+from tools.transfer.subscriptionfiles import name_of
 
 LAYOUTS = ("auto", "maildir++", "fs")
 LETTERS = {"D": Flag.DRAFT, "F": Flag.FLAGGED, "R": Flag.ANSWERED, "S": Flag.SEEN, "T": Flag.DELETED}

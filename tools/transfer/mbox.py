@@ -18,8 +18,8 @@ from attrs import define, evolve, field, frozen
 
 from imap.wire.grammar import SyntaxProblem
 from store.values import Flag, Flags, InternalDate
-from tools.transfer import subscriptions
-from tools.transfer.values import CHUNK, Box, Content, Mail, Told, Unreadable, crlf
+from tools.transfer import subscriptionfiles as subscriptions
+from tools.transfer.sourcevalues import CHUNK, Box, Content, Mail, Told, Unreadable, crlf
 
 QUOTINGS = ("auto", "mboxrd", "mboxo", "mboxcl", "mboxcl2")
 SUFFIX = ".mbox"

@@ -2,7 +2,7 @@
 
 import sys
 
-import store.check  # noqa: F401  not watched: what a session may do to the store has its own tests
+import store.check.wholecheck  # noqa: F401  not watched: what a session may do to the store has its own tests
 from tests.support.fuzz.driver import main
 
 if __name__ == "__main__":

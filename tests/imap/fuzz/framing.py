@@ -11,9 +11,9 @@ from twisted.internet.task import Clock
 from imap.reading import Reading
 from imap.settings import Settings
 from imap.wire.framer import Frame
-from store.net.lines import KEPT
+from store.net.linestates import KEPT
 from store.net.stream import StreamFactory
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
 
 _LITERAL = re.compile(rb"\{([0-9]+)(\+?)\}$")
 _ONLY_DIGITS = re.compile(rb"[0-9]{%d}\+\}$" % (KEPT - 2))

@@ -5,9 +5,9 @@ A session is a list of (connection, octets); the connection is 0 or 1.
 
 import re
 
+from tests.support.conversations.scripts import SCRIPTS, octets
 from tests.support.fuzz.changes import exchange, remove, repeat, shorten, spliced, spoil
 from tests.support.fuzz.mail import broken
-from tests.support.scripts import SCRIPTS, octets
 
 MOST = 200              # pieces of a session
 _SAID = re.compile(r"C(\d?)(~?): ?(.*)")

@@ -14,21 +14,21 @@ import pytest
 from attrs import define, evolve, field
 
 from imap.settings import Settings
-from store import portable
 from store.accounts import passwords
-from store.check import check
-from store.removal import purge_mailboxes
+from store.check.wholecheck import check
+from store.mailboxes.deletion import purge_mailboxes
 from store.settings import Settings as StoreSettings
 from store.store import Store
+from store.userarea import writing
 from store.values import Secret
 from tests.imap.fuzz.answers import Client
 from tests.imap.fuzz.said import MAIL, SCRIPTED, in_pieces, written
-from tests.support import small
+from tests.support.conversations.scripts import Place, Player, content
 from tests.support.fuzz.choices import Choices
 from tests.support.fuzz.mail import broken
 from tests.support.fuzz.steps import counted
 from tests.support.fuzz.watch import Loud, due
-from tests.support.scripts import Place, Player, content
+from tests.support.stores import small
 
 LONGEST = 300               # octets of an input
 PLACES = ("/imap/", "/store/net/")      # where steps are counted
@@ -140,7 +140,7 @@ class Played:
 
     def purge(self):
         """What housekeeping does: what was deleted goes; and nothing may be left of what was on its way."""
-        portable.write_changed(self.store, hurry=True)      # or what changed is remembered
+        writing.write_changed(self.store, hurry=True)      # or what changed is remembered
         purge_mailboxes(self.store, time.time() + self.store.settings.purge_delay + 1)
         for partition in self.store.partitions.values():
             partition.files.settle()

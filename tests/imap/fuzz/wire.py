@@ -26,10 +26,10 @@ from imap.wire.scanner import Scanner
 from imap.wire.writer import Writer
 from store.values import Secret
 from tests.imap.fuzz.framing import Reference, heard
+from tests.support.conversations.scripts import SCRIPTS, octets
 from tests.support.fuzz.steps import counted
 from tests.support.grammar import numbers_of
 from tests.support.grammar import responses as read_responses
-from tests.support.scripts import SCRIPTS, octets
 
 LONGEST = 600           # octets of an input
 PLACES = ("/imap/wire/", "/imap/reading", "/store/net/")       # where steps are counted

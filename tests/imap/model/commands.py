@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from imap.wire.numbers import format_numbers
 from tests.imap.model.client import Belief, Message, Sent, uids_of
-from tests.support.scripts import content
+from tests.support.conversations.scripts import content
 
 FLAGS = ["\\Seen", "\\Flagged", "\\Deleted", "\\Answered", "$Label", "todo"]
 SAFE = ("store", "silent", "fetch", "text", "peek", "search", "unseen", "deleted", "numbered", "sort")

@@ -8,19 +8,19 @@ from attrs import evolve
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from store.check import check
-from store.copying import copy_messages
-from store.expunge import expunge, remove
-from store.flags import change_flags
-from store.index import CHUNK
-from store.removal import purge_mailboxes
-from store.rights import set_acl
+from store.check.wholecheck import check
+from store.mailboxes.authorization import set_acl
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.deletion import purge_mailboxes
+from store.mailboxes.expunge import expunge, remove
+from store.mailboxes.flagchanges import change_flags
+from store.tables.index import CHUNK
 from store.values import Flag, FlagAction, Flags
 from tests.imap.model.client import Sent, lines_of
 from tests.imap.model.commands import LINES, NUMBERED, READING, STORING, WISHES
 from tests.imap.model.session import Session
 from tests.imap.model.world import GUEST, OWNER, Mail, World
-from tests.support.scripts import content
+from tests.support.conversations.scripts import content
 
 KINDS = st.sampled_from(["", "IMAP4rev2", "CONDSTORE", "QRESYNC", "QRESYNC IMAP4rev2", "CONDSTORE IMAP4rev2"])
 RESYNCING = st.sampled_from(["CONDSTORE", "QRESYNC", "QRESYNC IMAP4rev2"])

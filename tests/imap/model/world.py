@@ -4,10 +4,10 @@ import re
 
 from attrs import define, evolve, field
 
-from store.pictures import Pictures
+from store.partition.views import MailboxViews
 from store.values import Flag
 from tests.imap.model.client import Flags, Sent, uids_of
-from tests.support.scripts import content
+from tests.support.conversations.scripts import content
 
 RIGHT = {"\\Seen": "s", "\\Deleted": "t"}           # RFC 4314 §4; all others are w
 NAMES = {Flag.SEEN: "\\Seen", Flag.ANSWERED: "\\Answered", Flag.FLAGGED: "\\Flagged", Flag.DELETED: "\\Deleted",
@@ -64,7 +64,7 @@ class World:
         self.texts[uid] = content(mail.subject).partition(b"\r\n\r\n")[2]
 
     def found(self, user: str) -> dict[int, Flags]:
-        """What the store has, read anew: no picture that anybody holds is asked."""
+        """What the store has, read anew: no view that anybody holds is asked."""
         rows = self.fresh(user)
         return {int(row["uid"]): frozenset(
             [*(name for flag, name in NAMES.items() if row["flags"] & flag), *rows.keyword_names(int(row["keywords"]))])
@@ -73,7 +73,7 @@ class World:
     def fresh(self, user: str):
         store = self.place.store
         reader = user if store.private_bits(self.entry, user) else ""
-        return Pictures(store.partition_of(self.entry)).read(self.entry, reader)
+        return MailboxViews(store.partition_of(self.entry)).read(self.entry, reader)
 
     def shown(self, user: str) -> dict[int, Flags]:
         """What that user must see."""

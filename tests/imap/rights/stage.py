@@ -7,17 +7,17 @@ from imap.protocol import factory
 from imap.settings import Settings
 from lmtp.protocol import factory as lmtp_factory
 from lmtp.settings import Settings as LmtpSettings
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store.copying import copy_messages
 from store.errors import Problem, StoreError
-from store.expunge import remove
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
 from store.store import Store
 from store.values import Flag, Flags
 from tests.imap.rights.combinations import Acl, Combination
 from tests.imap.rights.model import QUOTA_LIMIT, USER, Box, Truth
-from tests.support.stores import HASH, deliver
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
+from tests.support.stores.stores import HASH, deliver
 
 MANY = 8                # messages
 PREFIX = {"guest": "user/bob/", "public": "public/", "owner": ""}

@@ -10,7 +10,7 @@ from tests.imap.model.client import Line, lines_of
 from tests.imap.rights.combinations import Combination
 from tests.imap.rights.model import Truth
 from tests.imap.rights.stage import Family, Stage
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
 
 _TAGGED = re.compile(r"t (OK|NO|BAD) (?:\[([A-Z-]+)([^]]*)\] )?(.*)")
 AGAIN = 0.2             # how often it is asked anew what is said of a name that is not there

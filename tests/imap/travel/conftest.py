@@ -2,9 +2,9 @@
 
 import pytest
 
-from store.check import check
-from tests.support.scripts import Place
-from tests.support.stores import make_store
+from store.check.wholecheck import check
+from tests.support.conversations.scripts import Place
+from tests.support.stores.stores import make_store
 
 
 @pytest.fixture
@@ -15,8 +15,8 @@ def place(tmp_path, monkeypatch):
     made = Place(store, monkeypatch)
     yield made
     monkeypatch.undo()
-    assert not any(past.users for past in store.pasts._open.values())
-    store.pasts.tidy(0)
+    assert not any(snapshot.users for snapshot in store.snapshot_readers._open.values())
+    store.snapshot_readers.tidy(0)
     assert not list((store.root / "snapshots").glob("*.past*"))
     assert check(store) == []
     store.close()

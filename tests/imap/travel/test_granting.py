@@ -4,13 +4,13 @@
 import pytest
 from attrs import evolve
 
-from imap.verbs.travelling import _goes_below
+from imap.verbs.snapshots import _goes_below
 from mboxlist.names import MailboxName
-from store import snapshots
-from store.past import MOST
-from store.users import rename_user
+from store.snapshots import taking
+from store.snapshots.snapshotreader import MOST
+from store.users.lifecycle import rename_user
 from tests.imap.travel.traveller import BEFORE, FIRST, T1, T2, everything_goes, play, snapshot
-from tests.support.stores import HASH
+from tests.support.stores.stores import HASH
 
 STRANGER = [
     "SELECT $name", "EXAMINE $name", "STATUS $name (MESSAGES UIDNEXT)", "MYRIGHTS $name", "GETACL $name",
@@ -74,9 +74,9 @@ def test_a_later_user_of_the_same_name_sees_nothing(place):
     store.remove_user("alice")
     store.directory.remove("alice")
     store.inbox(store.directory.add("alice", HASH))
-    found, = snapshots.listed(store.root / "snapshots")
+    found, = taking.listed(store.root / "snapshots")
     earlier = evolve(found.manifest, moment=found.manifest.moment - 100)        # not in the same second as the new one
-    (found.path / snapshots.MANIFEST).write_bytes(earlier.to_bytes())
+    (found.path / taking.MANIFEST).write_bytes(earlier.to_bytes())
     play(place, """
 have: C is logged in
 C: a1 LIST "" #snapshots/*
@@ -235,7 +235,7 @@ S: a3 OK ...
 closed:
 """
     play(place, script)
-    assert len(store.pasts._open) == MOST
+    assert len(store.snapshot_readers._open) == MOST
 
 
 def test_it_is_closed_when_nobody_has_used_it_for_a_while(place):
@@ -249,7 +249,7 @@ C: a2 UNSELECT
 S: a2 OK ...
 """)
     assert place_of.is_dir()
-    place.store.pasts._open[FIRST].unused_since -= 1000         # its clock is not the session's
+    place.store.snapshot_readers._open[FIRST].unused_since -= 1000         # its clock is not the session's
     place.clock.advance(302)
     assert not place_of.exists()
 
@@ -276,6 +276,6 @@ S: * SEARCH 3
 S: a2 OK ...
 """)
     assert {path: path.stat().st_mtime_ns for path in (place.store.root / "snapshots" / FIRST).rglob("*")} == before
-    found, = snapshots.listed(place.store.root / "snapshots")
-    assert snapshots.altered(found) == []
+    found, = taking.listed(place.store.root / "snapshots")
+    assert taking.altered(found) == []
     assert MailboxName.from_client("alice", T1 + "/INBOX").owner == "alice"

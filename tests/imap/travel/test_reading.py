@@ -2,10 +2,11 @@
 
 from collections import Counter
 
-from store import mime, past
 from store.errors import Problem, StoreError
+from store.message import mime
 from store.net import offload
-from store.past import Past
+from store.snapshots import snapshotreader
+from store.snapshots.snapshotreader import SnapshotReader
 from tests.imap.travel.traveller import BEFORE, files, play
 
 
@@ -92,7 +93,7 @@ def test_lost_cache_records_are_made_anew_in_a_thread_and_once(place, monkeypatc
     """A snapshot is not written to, so each reading of it would take the messages apart again."""
     parsed, inside, run = [], [], offload.run
 
-    class Earlier(past.CachedMessage):
+    class Earlier(snapshotreader.CachedMessage):
         @classmethod
         def from_bytes(cls, data):
             raise ValueError("an earlier version's")
@@ -108,8 +109,8 @@ def test_lost_cache_records_are_made_anew_in_a_thread_and_once(place, monkeypatc
         parsed.append(inside[-1] if inside else "event loop")
         return mime.parse(*given)
 
-    monkeypatch.setattr(past, "CachedMessage", Earlier)
-    monkeypatch.setattr(past, "parse", parse)
+    monkeypatch.setattr(snapshotreader, "CachedMessage", Earlier)
+    monkeypatch.setattr(snapshotreader, "parse", parse)
     monkeypatch.setattr(offload, "run", running)
     play(place, BEFORE + """
 have: C has selected $one/INBOX
@@ -358,11 +359,11 @@ box: Mine mine two(\\Flagged $Label) three three
 box: INBOX one(\\Seen)
 """)
     assert files(store) >= before and len(files(store)) == len(before) + 1       # that of "mine" has come
-    mid = Counter(bytes(row["mid"]) for row in store.open_mailbox(place.entry("Mine")).rows)
-    assert sorted(mid.values()) == [1, 1, 2]
+    digest = Counter(bytes(row["digest"]) for row in store.open_mailbox(place.entry("Mine")).rows)
+    assert sorted(digest.values()) == [1, 1, 2]
     partition = store.partition("primary")
     held = partition.removed.counts()
-    for one, count in mid.items():
+    for one, count in digest.items():
         assert partition.refs.find(one).references - held[one] == count
     rows = [*store.open_mailbox(place.entry("Mine")).rows, *store.open_mailbox(place.entry("INBOX")).rows]
     assert store.quota("alice").octets == sum(int(row["size"]) for row in rows)
@@ -422,7 +423,7 @@ def test_figures_that_cannot_be_had_are_left_out(place, monkeypatch):
     def broken(*_):
         raise StoreError(Problem.CORRUPT)
 
-    monkeypatch.setattr(Past, "state", broken)
+    monkeypatch.setattr(SnapshotReader, "state", broken)
     play(place, BEFORE + """
 have: C is logged in
 C: a1 LIST "" $one/* RETURN (STATUS (MESSAGES))

@@ -3,8 +3,8 @@
 import pytest
 
 from mboxlist.names import MailboxName
-from store.flags import change_flags
-from store.users import rename_user
+from store.mailboxes.flagchanges import change_flags
+from store.users.lifecycle import rename_user
 from store.values import Flag, FlagAction, Flags
 from tests.imap.travel.traveller import play
 

@@ -4,9 +4,9 @@ import time
 
 from attrs import evolve
 
-from store import snapshots
-from store.expunge import purge, remove
-from tests.support.scripts import Player
+from store.mailboxes.expunge import purge, remove
+from store.snapshots import taking
+from tests.support.conversations.scripts import Player
 
 FIRST, SECOND = "20260101T030000Z", "20260102T030000Z"
 T1, T2 = "#snapshots/2026-01-01T03:00:00Z", "#snapshots/2026-01-02T03:00:00Z"
@@ -14,11 +14,11 @@ T1, T2 = "#snapshots/2026-01-01T03:00:00Z", "#snapshots/2026-01-02T03:00:00Z"
 
 def snapshot(store, name):
     """One that looks as if it had been made at that time."""
-    made = snapshots.create(store)
+    made = taking.create(store)
     path = made.path.with_name(name)
     made.path.rename(path)
-    manifest = evolve(made.manifest, time=int(snapshots.snapshot_time(name)))
-    (path / snapshots.MANIFEST).write_bytes(manifest.to_bytes())
+    manifest = evolve(made.manifest, time=int(taking.snapshot_time(name)))
+    (path / taking.MANIFEST).write_bytes(manifest.to_bytes())
     return path
 
 
@@ -42,8 +42,8 @@ class Traveller(Player):
         snapshot(self.place.store, text)
 
     def on_forget(self, text, _):
-        found, = [each for each in snapshots.listed(self.place.store.root / "snapshots") if each.name == text]
-        snapshots.remove(found)
+        found, = [each for each in taking.listed(self.place.store.root / "snapshots") if each.name == text]
+        taking.remove(found)
 
     def on_everything(self, _, __):
         everything_goes(self.place.store)

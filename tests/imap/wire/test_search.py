@@ -8,7 +8,7 @@ from imap.wire.commands import BadCommand, parse_command
 from imap.wire.framer import Frame
 from imap.wire.limits import Limits
 from imap.wire.search import CHARSETS, Result, Search
-from store.search import (
+from store.search.search import (
     All,
     And,
     Before,

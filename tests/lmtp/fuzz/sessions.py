@@ -14,17 +14,17 @@ import pytest
 from attrs import define, field
 
 from lmtp.settings import Settings
-from store.check import check
+from store.check.wholecheck import check
 from store.settings import Settings as StoreSettings
 from store.store import Store
 from tests.lmtp.conversation import SCRIPTS, SENDING, Place, Step, Tls, read_script, sent
 from tests.lmtp.fuzz.answers import Client
 from tests.lmtp.fuzz.parsers import PLACES
-from tests.support import small
 from tests.support.fuzz.changes import exchange, remove, repeat, shorten, spliced, spoil
 from tests.support.fuzz.choices import Choices, in_pieces
 from tests.support.fuzz.steps import counted
 from tests.support.fuzz.watch import Loud, due
+from tests.support.stores import small
 
 LONGEST = 400               # octets of an input
 MESSAGE_LIMIT = 200_000     # more than what is kept in memory before it goes to a file

@@ -9,8 +9,8 @@ from pop3.states import COMMANDS
 from pop3.surrogate import NeedsUtf8, Surrogate, changes_of, conventional, is_international
 from pop3.uidl import UniqueIds, is_legal, parse
 from pop3.wire import Auth, Lang, Pass, SyntaxProblem, Top, TopLines, User, keyword, response
-from store.cache import render
-from store.mime import parse as parse_message
+from store.message.cacherecord import render
+from store.message.mime import parse as parse_message
 from store.net.dots import DotWriter
 from tests.pop3.place import SCRIPTS, said
 from tests.pop3.test_wire import top

@@ -14,9 +14,9 @@ import pytest
 from attrs import define, evolve, field
 
 from pop3.settings import Settings
-from store.check import check
-from store.expunge import purge, remove
-from store.uidls import bring
+from store.check.wholecheck import check
+from store.mailboxes.expunge import purge, remove
+from store.tables.uidls import bring
 from tests.pop3.fuzz.answers import Client
 from tests.pop3.fuzz.parsers import MESSAGES, PLACES
 from tests.pop3.place import PASSWORD, SCRIPTS, Place, said

@@ -1,7 +1,7 @@
 """All searches for an address, as a profile wants them, at a real server."""
 
-from store.accounts.ldapmap import Entry, Found, Here, MapSettings, Profile, Search
-from store.accounts.ldappool import Servers
+from store.accounts.ldap.ldapmap import Entry, Found, Here, MapSettings, Profile, Search
+from store.accounts.ldap.ldappool import Servers
 
 
 class Asking:

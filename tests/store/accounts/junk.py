@@ -4,11 +4,11 @@ import random
 import sys
 import time
 
-from store.accounts import sasl
 from store.accounts.access import BadRule, Rules
 from store.accounts.base import Account
-from store.accounts.sasl import MECHANISMS, Challenge, Channel, FindKeys, Malformed, Turn
-from store.accounts.scram import Keys
+from store.accounts.sasl import mechanisms
+from store.accounts.sasl.mechanisms import MECHANISMS, Challenge, Channel, FindKeys, Malformed, Turn
+from store.accounts.sasl.scram import Keys
 from store.errors import Problem, StoreError
 
 SEEDS = [
@@ -43,7 +43,7 @@ def changed(chance: random.Random, seed: bytes) -> bytes:
 def exchange(chance: random.Random) -> None:
     """One, in which the directory knows nobody."""
     mechanism = chance.choice(MECHANISMS)
-    steps = sasl.begin(mechanism, CHANNEL)
+    steps = mechanisms.begin(mechanism, CHANNEL)
     step = next(steps)
     try:
         for _ in range(5):

@@ -2,7 +2,7 @@
 
 from attrs import evolve
 
-from store.accounts.ldapmap import Entry, Here, MapSettings, Profile
+from store.accounts.ldap.ldapmap import Entry, Here, MapSettings, Profile
 
 BASE = "dc=example,dc=org"
 TWO = Here("mail1.example.org", frozenset({"primary", "fast"}), "primary")

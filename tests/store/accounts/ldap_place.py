@@ -7,14 +7,14 @@ from tempfile import TemporaryDirectory
 import pytest
 from attrs import evolve
 
-from store.accounts.ldap import LdapDirectory
-from store.accounts.ldappool import Servers
+from store.accounts.ldap.ldapdirectory import LdapDirectory
+from store.accounts.ldap.ldappool import Servers
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.store import Store
 from store.values import Secret
 from tests.store.accounts.ldap_support import MAP, Clock, open_store, settings_for
-from tests.support.slapd import BASE, Slapd, person
+from tests.support.servers.slapd import BASE, Slapd, person
 
 HERE = "one.example.org"
 PEOPLE = f"ou=people,{BASE}"

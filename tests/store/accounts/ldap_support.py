@@ -4,13 +4,13 @@ from pathlib import Path
 
 from attrs import evolve
 
-from store.accounts.directorysettings import Settings
-from store.accounts.ldap import LdapDirectory
-from store.accounts.ldapentry import Here
-from store.accounts.ldapprofiles import MapSettings
+from store.accounts.ldap.ldapdirectory import LdapDirectory
+from store.accounts.ldap.ldapentry import Here
+from store.accounts.ldap.ldapprofiles import MapSettings
+from store.accounts.ldap.ldapsettings import Settings
 from store.store import Store
-from tests.support.slapd import BASE, SERVICE, SERVICE_PASSWORD, Slapd
-from tests.support.stores import SMALL
+from tests.support.servers.slapd import BASE, SERVICE, SERVICE_PASSWORD, Slapd
+from tests.support.stores.stores import SMALL
 
 FILTER = "(&(objectClass=inetOrgPerson)(|(uid={user})(mail={address})))"
 ATTRIBUTES = ("mail=mail", "aliases=mail", "status=employeeType", "host=departmentNumber", "quota=employeeNumber",

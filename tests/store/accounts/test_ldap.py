@@ -8,22 +8,22 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import users
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
-from store.accounts.ldap import LdapDirectory
-from store.accounts.ldappool import Servers
+from store.accounts.ldap.ldapdirectory import LdapDirectory
+from store.accounts.ldap.ldappool import Servers
 from store.errors import Problem, StoreError
 from store.net import offload
-from store.net.entrance import Entrance
+from store.net.authentication import Authenticator
 from store.store import Store
+from store.users import lifecycle
 from store.values import Secret
 from tests.conftest import MEMORY
 from tests.store.accounts import ldap_place
 from tests.store.accounts.ldap_place import HERE, PEOPLE, asked, login, refusal
 from tests.store.accounts.ldap_support import MAP, Clock, open_store, settings_for
-from tests.support.slapd import SERVICE, Slapd, person
-from tests.support.stores import HASH
+from tests.support.servers.slapd import SERVICE, Slapd, person
+from tests.support.stores.stores import HASH
 
 slapd, clock, store, directory = ldap_place.slapd, ldap_place.clock, ldap_place.store, ldap_place.directory
 
@@ -96,12 +96,12 @@ def test_a_password_found_right_is_remembered_for_the_entry_as_it_was(
 
 def test_names_of_certificates_and_tokens_are_asked_for(store: Store) -> None:
     """They were never seen here before."""
-    entrance = Entrance.of(store)
-    assert offload.now(entrance.find_named(("nobody@example.org", "bob@example.org"))).user == "bob"
+    authenticator = Authenticator.of(store)
+    assert offload.now(authenticator.find_named(("nobody@example.org", "bob@example.org"))).user == "bob"
     for names, problem in {("info",): Problem.BAD_LOGIN, ("nobody", "idle"): Problem.BAD_LOGIN,
                            ("both", "alice"): Problem.UNAVAILABLE}.items():
         with pytest.raises(StoreError) as refused:
-            offload.now(entrance.find_named(names))
+            offload.now(authenticator.find_named(names))
         assert refused.value.problem is problem
 
 
@@ -226,7 +226,7 @@ def test_a_user_who_is_gone_gets_no_mail_and_keeps_it(store: Store, slapd: Slapd
     assert row is not None and row.status is Status.DELETED and row.removed > 0 and row.aliases == ()
     clock.now += 61
     assert directory.fetch("leaves") is None and directory.find("leaves") == row        # since when, stays
-    assert list(users.due(store, row.removed + 10 ** 9)) == []  # only `onecopy user purge` takes the mail away
+    assert list(lifecycle.due(store, row.removed + 10 ** 9)) == []  # only `onecopy user purge` takes the mail away
     assert store.entry(MailboxName("leaves", "INBOX"))
     slapd.add(person("leaves"))
     clock.now += 61

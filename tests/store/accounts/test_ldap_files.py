@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from store.accounts.base import Status
-from store.accounts.directorysettings import Settings
-from store.accounts.ldapmap import BadEntry, Entry, Here, MapSettings, Profile
-from store.accounts.ldappool import Servers
+from store.accounts.ldap.ldapmap import BadEntry, Entry, Here, MapSettings, Profile
+from store.accounts.ldap.ldappool import Servers
+from store.accounts.ldap.ldapsettings import Settings
 from store.values import Secret
 from tests.store.accounts.asking import Asking
-from tests.support import slapd
+from tests.support.servers import slapd
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "ldap"
 BASE = slapd.BASE

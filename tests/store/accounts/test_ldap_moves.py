@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from mboxlist.btree import Txn
-from mboxlist.kv import transact
-from mboxlist.moves import Move, Phase
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
+from mboxlist.usermoves import Move, Phase
 from store.accounts.base import Status
-from store.accounts.ldap import LdapDirectory
-from store.accounts.ldappool import Servers
+from store.accounts.ldap.ldapdirectory import LdapDirectory
+from store.accounts.ldap.ldappool import Servers
 from store.errors import Problem, StoreError
 from store.store import Store
 from tests.store.accounts import ldap_place
 from tests.store.accounts.ldap_place import HERE, PEOPLE, login, refusal
 from tests.store.accounts.ldap_support import MAP, QUICK, Clock, open_store, settings_for
-from tests.support.slapd import ROOT, ROOT_PASSWORD, SERVICE, Slapd, person
+from tests.support.servers.slapd import ROOT, ROOT_PASSWORD, SERVICE, Slapd, person
 
 slapd, clock, store, directory = ldap_place.slapd, ldap_place.clock, ldap_place.store, ldap_place.directory
 

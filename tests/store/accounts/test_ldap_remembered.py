@@ -11,21 +11,20 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from store.accounts import remembered
+from store.accounts import sharedcache, sharedcounts
 from store.accounts.base import Status
-from store.accounts.cache import VerifiedPasswords
-from store.accounts.directorysettings import Settings
-from store.accounts.ldap import LdapDirectory
-from store.accounts.remembered import Remembered
+from store.accounts.ldap.ldapdirectory import LdapDirectory
+from store.accounts.ldap.ldapsettings import Settings
+from store.accounts.passwordcache import VerifiedPasswords
+from store.accounts.sharedcache import Remembered
+from store.accounts.sharedcounts import Place
 from store.errors import Problem, StoreError
-from store.net import counts
-from store.net.counts import Place
 from store.store import Store
 from store.values import Secret
 from tests.store.accounts import ldap_place
 from tests.store.accounts.ldap_place import HERE, PEOPLE, asked
 from tests.store.accounts.ldap_support import MAP, Clock, settings_for
-from tests.support.slapd import SERVICE, Slapd, person
+from tests.support.servers.slapd import SERVICE, Slapd, person
 
 slapd, clock, store = ldap_place.slapd, ldap_place.clock, ldap_place.store
 SECRET, CHANGED = Secret(b"secret"), Secret(b"changed")
@@ -38,8 +37,8 @@ Process = Callable[..., LdapDirectory]
 @pytest.fixture
 def process(slapd: Slapd, store: Store, tmp_path: Path, clock: Clock) -> Iterator[Process]:
     """Makes another process of the server: its directory, which has asked nobody yet."""
-    handle = counts.make(2, remembered.OCTETS)
-    place = Place(handle, 0, 2, counts.new_key())
+    handle = sharedcounts.make(2, sharedcache.OCTETS)
+    place = Place(handle, 0, 2, sharedcounts.new_key())
 
     def make(settings: Settings | None = None, remember_for: float = 300) -> LdapDirectory:
         made = LdapDirectory(store.mailboxes, "example.org", settings or settings_for(tmp_path, slapd),

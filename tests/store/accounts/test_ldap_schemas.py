@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from store.accounts.base import Status
-from store.accounts.directorysettings import Settings
-from store.accounts.ldapmap import Found, Here, MapSettings
-from store.accounts.ldappool import Servers
+from store.accounts.ldap.ldapmap import Found, Here, MapSettings
+from store.accounts.ldap.ldappool import Servers
+from store.accounts.ldap.ldapsettings import Settings
 from tests.store.accounts.asking import Asking
-from tests.support import slapd
+from tests.support.servers import slapd
 
 BASE = slapd.BASE
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "ldap"

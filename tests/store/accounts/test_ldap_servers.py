@@ -12,14 +12,14 @@ from typing import cast
 import pytest
 from attrs import evolve
 
-from store.accounts.directorysettings import ServerUri, Settings
-from store.accounts.ldappool import Servers
-from store.accounts.ldapwire import SUCCESS, Broken, Connection, Refused, _Framed
+from store.accounts.ldap.ldappool import Servers
+from store.accounts.ldap.ldapsettings import ServerUri, Settings
+from store.accounts.ldap.ldapwire import SUCCESS, Broken, Connection, Refused, _Framed
 from store.errors import Problem, StoreError
 from store.values import Secret
 from tests.store.accounts.ldap_support import QUICK, Clock, settings_for
-from tests.support.certificates import Authority
-from tests.support.false_ldap import (
+from tests.support.servers.certificates import Authority
+from tests.support.servers.false_ldap import (
     BIND,
     BOUND,
     DONE,
@@ -33,7 +33,7 @@ from tests.support.false_ldap import (
     result,
     tlv,
 )
-from tests.support.slapd import BASE, Slapd, person
+from tests.support.servers.slapd import BASE, Slapd, person
 
 ALICE = f"uid=alice,ou=people,{BASE}"
 PASSWORD = Secret(b"secret")

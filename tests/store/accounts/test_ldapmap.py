@@ -4,7 +4,7 @@ import pytest
 from attrs import evolve
 
 from store.accounts.base import Account, Status
-from store.accounts.ldapmap import BadEntry, Entry, mirrored
+from store.accounts.ldap.ldapmap import BadEntry, Entry, mirrored
 from tests.store.accounts.ldap_entries import BASE, TWO, domain, entry, person, profile
 
 # User ids
@@ -263,7 +263,7 @@ def test_access_is_the_users_else_the_domains():
 
 def test_access_rules_that_make_no_sense_let_nobody_in():
     found = profile("openldap").account(person(mailAllowedServiceAccess="everything"))
-    assert found.account.access == "everything"             # the entrance refuses what it cannot read
+    assert found.account.access == "everything"             # the authenticator refuses what it cannot read
     assert found.warnings
     assert profile("openldap").account(person(mailAllowedServiceAccess=b"\xff")).account.access == "-ALL:*"
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from mboxlist.names import legal_owner
 from store.accounts.aliases import legal_aliases
 from store.accounts.base import Account
-from store.accounts.ldapmap import BadEntry, Entry
-from store.quota import UNLIMITED
+from store.accounts.ldap.ldapmap import BadEntry, Entry
+from store.tables.quotatable import UNLIMITED
 from tests.store.accounts.ldap_entries import SETTINGS, TWO, profile
 
 ODD = [b"", b" ", b"\x00", b"\xff\xfe", b"-1", b"0", b"1e9", b"a" * 5000, "ü@ö.example".encode(), b"@", b"a@b@c",

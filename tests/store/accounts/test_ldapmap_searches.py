@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.accounts.ldapmap import BadEntry, MapSettings
+from store.accounts.ldap.ldapmap import BadEntry, MapSettings
 from tests.store.accounts.ldap_entries import BASE, SETTINGS, domain, entry, person, profile
 
 

@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from store.accounts.ldapnames import (
-    check_filter,
-    compared_dn,
-    escape,
-    escape_value,
-    fill,
-    is_below,
-    parse_dn,
-)
+from store.accounts.ldap.ldapnames import check_filter, compared_dn, escape, escape_value, fill, is_below, parse_dn
 
 
 def unescaped(value: str) -> bytes:

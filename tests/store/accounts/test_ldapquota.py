@@ -2,9 +2,9 @@
 
 import pytest
 
-from store.accounts.ldapquota import BadQuota, parse_composite, parse_limit
-from store.quota import DEFAULT, UNLIMITED, QuotaUse
+from store.accounts.ldap.ldapquota import BadQuota, parse_composite, parse_limit
 from store.settings import Settings
+from store.tables.quotatable import DEFAULT, UNLIMITED, QuotaUse
 
 
 @pytest.mark.parametrize(("text", "octets"), [

@@ -5,21 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from store.accounts import remembered
-from store.accounts.cache import VerifiedPasswords
-from store.accounts.remembered import Remembered
-from store.net import counts
-from store.net.counts import Place
+from store.accounts import sharedcache, sharedcounts
+from store.accounts.passwordcache import VerifiedPasswords
+from store.accounts.sharedcache import Remembered
+from store.accounts.sharedcounts import Place
 from store.values import Secret
-from tests.support.stores import HASH, make_store
+from tests.support.stores.stores import HASH, make_store
 
 PASSWORD = Secret(b"secret")
 
 
 @pytest.fixture
 def place():
-    handle = counts.make(2, remembered.OCTETS)
-    yield Place(handle, 0, 2, counts.new_key())
+    handle = sharedcounts.make(2, sharedcache.OCTETS)
+    yield Place(handle, 0, 2, sharedcounts.new_key())
     os.close(handle)
 
 
@@ -51,11 +50,11 @@ def test_what_one_has_found_all_know_for_a_time(place):
 def test_another_start_of_the_server_knows_nothing(place):
     now = [1000.0]
     process(place, now).add("alice", PASSWORD, "hash")
-    other = Place(place.handle, 0, 2, counts.new_key())
+    other = Place(place.handle, 0, 2, sharedcounts.new_key())
     assert ("alice", PASSWORD, "hash") not in process(other, now)
 
 
-@pytest.mark.parametrize("at", range(remembered._PLACE.size))
+@pytest.mark.parametrize("at", range(sharedcache._PLACE.size))
 def test_a_place_that_is_half_written_says_nothing(place, at):
     """Whatever octet of it is another: also one that makes it hold longer."""
     now = [1000.0]
@@ -75,7 +74,7 @@ def test_neither_password_nor_digest_is_in_the_memory(place):
 
 
 def test_counters_are_not_where_passwords_are(place):
-    counted = counts.Counts.at(place)
+    counted = sharedcounts.Counts.at(place)
     before = os.pread(place.handle, place.end, 0)
     process(place, [1000.0]).add("alice", PASSWORD, "hash")
     assert os.pread(place.handle, place.end, 0) == before and counted.others(b"x") == 0

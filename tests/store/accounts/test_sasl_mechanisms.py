@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from store.accounts import sasl, scram
 from store.accounts.base import Account, Status
-from store.accounts.sasl import (
+from store.accounts.sasl import mechanisms, scram
+from store.accounts.sasl.mechanisms import (
     Challenge,
     Channel,
     CheckPassword,
@@ -21,8 +21,8 @@ from store.accounts.sasl import (
     Turn,
     Wanted,
 )
-from store.accounts.saslprep import saslprep
-from store.accounts.scram import Keys
+from store.accounts.sasl.saslprep import saslprep
+from store.accounts.sasl.scram import Keys
 from store.errors import Problem, StoreError
 from tests.store.accounts import junk
 
@@ -35,7 +35,7 @@ class Client:
     """Drives an exchange: says responses, and answers the directory's questions as `answers` has it."""
 
     def __init__(self, mechanism, channel=NOTHING, wanted=ASKED_FOR, **answers):
-        self.exchange = sasl.begin(mechanism, channel, wanted)
+        self.exchange = mechanisms.begin(mechanism, channel, wanted)
         self.answers = answers
         self.asked = []
         self.proved = None
@@ -81,7 +81,7 @@ def example(request, monkeypatch):
     keys = Keys.from_password(mechanism, password, base64.b64decode(salt), 4096)
     monkeypatch.setattr(scram, "encoded",
                         lambda octets, real=scram.encoded: nonce if octets == b"nonce" else real(octets))
-    monkeypatch.setattr(sasl.os, "urandom", lambda size: b"nonce")
+    monkeypatch.setattr(mechanisms.os, "urandom", lambda size: b"nonce")
     return Client(mechanism, FindKeys=(keys, ALICE)), said
 
 

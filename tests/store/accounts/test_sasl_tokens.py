@@ -14,11 +14,11 @@ from attrs import evolve
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from store.accounts.sasl.tokens import Tokens
 from store.accounts.settings import Settings
-from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError
 from store.values import Secret
-from tests.support.certificates import Authority
+from tests.support.servers.certificates import Authority
 
 URL = "https://auth.example.org/introspect"
 NOW = 1_700_000_000

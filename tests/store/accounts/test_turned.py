@@ -5,22 +5,22 @@ import threading
 import pytest
 
 from store.accounts.base import Status
+from store.accounts.rejectedlogins import MOST, RejectedLogins
 from store.accounts.settings import Settings
-from store.accounts.turned import MOST, Turned
+from store.deliverylog import FileDeliveryLog, read
 from store.errors import Problem, StoreError
-from store.journal import FileJournal, read
-from store.loginfacts import login
+from store.users.loginfacts import login
 
 WRONG = StoreError(Problem.BAD_LOGIN)
 
 
 @pytest.fixture
 def turned(store, tmp_path):
-    return Turned(FileJournal(tmp_path, "imap-1", lambda: (1 << 20, 86400)), store.directory)
+    return RejectedLogins(FileDeliveryLog(tmp_path, "imap-1", lambda: (1 << 20, 86400)), store.directory)
 
 
 def notes(turned, root):
-    turned.journal.write()
+    turned.delivery_log.write()
     return [{name: each[name] for name in ("service", "peer", "user", "why", "times", "refused")}
             for each in read(root)]
 
@@ -49,7 +49,7 @@ def test_many_names_fill_nothing(turned, tmp_path):
     for number in range(MOST + 50):
         turned.refused("imap", f"198.51.100.{number % 200}", "x" * 5000 + str(number), WRONG)
     found = notes(turned, tmp_path)
-    assert len(found) == MOST and turned.journal.counted["not noted"] == 50
+    assert len(found) == MOST and turned.delivery_log.counted["not noted"] == 50
     assert max(len(each["user"]) for each in found) <= 300
 
 
@@ -57,7 +57,7 @@ def test_no_note_is_lost_while_it_is_written(turned, tmp_path):
     """The one thread notes, the other writes: all are counted once."""
     def write():
         while not done.is_set():
-            turned.journal.write()
+            turned.delivery_log.write()
 
     done = threading.Event()
     thread = threading.Thread(target=write)

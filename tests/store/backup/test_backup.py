@@ -11,26 +11,26 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.backup.archive import Archive, Scope
+from store.backup.compression import GZIP, KINDS, NONE, ZSTD
+from store.backup.creation import Form, Making
 from store.backup.folder import Folder
-from store.backup.frames import GZIP, KINDS, NONE, ZSTD
-from store.backup.making import Form, Making
-from store.backup.restoring import Choice, Restored, Restoring
-from store.backup.verifying import Verified, verify
-from store.check import check
+from store.backup.integrity import Verified, verify
+from store.backup.restore import Choice, Restored, Restoring
+from store.check.wholecheck import check
+from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
-from store.expunge import expunge
-from store.flags import change_flags
-from store.landing import one_by_one
-from store.partition import Partition
-from store.portable import picture
+from store.mailboxes.expunge import expunge
+from store.mailboxes.flagchanges import change_flags
+from store.partition.partition import Partition
 from store.store import Store
-from store.userarea import place
+from store.userarea.paths import place
+from store.userarea.writing import view
 from store.values import Flag, FlagAction, Flags, InternalDate
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 INBOX, SENT, NEWS = "user/alice/INBOX", "user/alice/Sent/2019", "public/news"
 ZSTD_FORM = Form()
@@ -39,11 +39,11 @@ TRACE = b"Return-Path: <sender@example.org>\r\nReceived: by mail.example.org\r\n
 
 @pytest.fixture(autouse=True)
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.backup.restoring.Contents", lambda place: _contents(place))
+    monkeypatch.setattr("store.backup.restore.Contents", lambda place: _contents(place))
 
 
 def _contents(partition: Partition) -> Any:
-    from store.bringing import Contents
+    from store.migration.messageimport import Contents
     return Contents(partition, one_by_one)
 
 
@@ -108,7 +108,7 @@ def facts(store: Store, *names: str) -> dict[str, Any]:
         if names and name not in names:
             continue
         partition = store.partition_of(entry)
-        _, contents = picture(store, partition, entry.id) or (None, None)
+        _, contents = view(store, partition, entry.id) or (None, None)
         assert contents is not None
         messages = {}
         for row in contents.rows:
@@ -244,7 +244,7 @@ def test_a_missing_link_of_the_chain_is_told(full: Store, empty: Store, tmp_path
 
 def test_a_folder_continues(full: Store, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     into = tmp_path / "backups"
-    monkeypatch.setattr("store.backup.frames.FRAME", 1000)
+    monkeypatch.setattr("store.backup.compression.FRAME", 1000)
 
     def backup(**more: Any) -> list[Making]:
         return Folder.of(into).backup(lambda previous: Making(full, Scope(), previous), Form(part=2000), **more)
@@ -263,7 +263,7 @@ def test_a_folder_continues(full: Store, empty: Store, tmp_path: Path, monkeypat
 def test_a_backup_to_a_folder_that_was_cut_off_goes_on(full: Store, tmp_path: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     into, parts = tmp_path / "backups", 0
-    monkeypatch.setattr("store.backup.frames.FRAME", 1000)
+    monkeypatch.setattr("store.backup.compression.FRAME", 1000)
 
     def making(previous: Any) -> Making:
         nonlocal parts
@@ -401,7 +401,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, byt
     for number in range(360):
         deliver(store, text(number, 5000), *{f"user/user{number * step % 6}/INBOX" for step in (1, 5, 7)})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("store.backup.frames.FRAME", 100_000)
+        patch.setattr("store.backup.compression.FRAME", 100_000)
         octets = io.BytesIO()
         Making(store, Scope()).write(octets.write)
     yield store, octets.getvalue()

@@ -12,24 +12,24 @@ from typing import Any
 
 import pytest
 
-from mboxlist.kv import Env
+from mboxlist.engine.kv import Env
 from mboxlist.names import MailboxName
 from store.backup.archive import Archive, Scope
+from store.backup.creation import Form, Making
 from store.backup.folder import Folder
-from store.backup.making import Form, Making
-from store.backup.restoring import Choice, Restoring
-from store.backup.verifying import verify
-from store.bringing import Contents
-from store.check import check
-from store.expunge import expunge
-from store.flags import change_flags
-from store.landing import one_by_one
-from store.messagefiles import MessageFiles
-from store.partition import Partition
-from store.staged import Staged
+from store.backup.integrity import verify
+from store.backup.restore import Choice, Restoring
+from store.check.wholecheck import check
+from store.delivery.batch import one_by_one
+from store.mailboxes.expunge import expunge
+from store.mailboxes.flagchanges import change_flags
+from store.migration.messageimport import Contents
+from store.partition.messagefiles import MessageFiles
+from store.partition.partition import Partition
+from store.partition.staged import Staged
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 KILLS = int(os.environ.get("BACKUP_KILLS", "3"))
 USERS = tuple(f"user{number}" for number in range(4))
@@ -40,11 +40,11 @@ STEPS = ((Partition, "transact"), (Env, "flush"), (MessageFiles, "place"), (Stag
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many steps, in this thread."""
-    monkeypatch.setattr("store.backup.restoring.Contents", lambda place: Contents(place, one_by_one))
-    monkeypatch.setattr("store.backup.restoring.TOGETHER", 2)
-    monkeypatch.setattr("store.bringing.TOGETHER", 5)
-    monkeypatch.setattr("store.filling.PIECE", 10)
-    monkeypatch.setattr("store.backup.frames.FRAME", 20_000)
+    monkeypatch.setattr("store.backup.restore.Contents", lambda place: Contents(place, one_by_one))
+    monkeypatch.setattr("store.backup.restore.TOGETHER", 2)
+    monkeypatch.setattr("store.migration.messageimport.TOGETHER", 5)
+    monkeypatch.setattr("store.migration.publish.PIECE", 10)
+    monkeypatch.setattr("store.backup.compression.FRAME", 20_000)
 
 
 @pytest.fixture(scope="module")

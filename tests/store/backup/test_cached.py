@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store import mime
-from store.backup import cached
+from store.backup import cachemembers
 from store.backup.archive import Archive
-from store.backup.making import Making, Scope
-from store.backup.restoring import Restoring
-from store.bringing import Contents
-from store.cache import CachedMessage, fits
-from store.check import check
-from store.landing import one_by_one
-from tests.support.stores import deliver, make_store
+from store.backup.creation import Making, Scope
+from store.backup.restore import Restoring
+from store.check.wholecheck import check
+from store.delivery.batch import one_by_one
+from store.message import mime
+from store.message.cacherecord import CachedMessage, fits
+from store.migration.messageimport import Contents
+from tests.support.stores.stores import deliver, make_store
 
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: by mail.example.org\r\n"
 COUNT = 6
@@ -25,7 +25,7 @@ LONGER = struct.pack("<QQQHBBBBB", 0, 20, 999, 0, 0, 4, 5, 4, 8) + b"TEXTPLAIN7B
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
     """A function that writes an archive of a store, and gives its path; and the cache records that the store has."""
-    monkeypatch.setattr("store.backup.restoring.Contents", lambda place: Contents(place, one_by_one))
+    monkeypatch.setattr("store.backup.restore.Contents", lambda place: Contents(place, one_by_one))
     store = make_store(tmp_path / "store")
     for number in range(COUNT):
         deliver(store, b"Subject: number %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX",
@@ -44,7 +44,7 @@ def archive(tmp_path, monkeypatch):
 def records(store):
     partition = store.partitions["primary"]
     known = list(partition.refs.all())
-    return {mid: record for (mid, _), record in zip(known, partition.cached([each.serial for _, each in known]),
+    return {digest: record for (digest, _), record in zip(known, partition.cached([each.serial for _, each in known]),
                                                     strict=True)}
 
 
@@ -76,9 +76,9 @@ def test_what_comes_back_is_not_parsed(archive, tmp_path, monkeypatch):
 @pytest.mark.parametrize("wrong", ["none", "damaged", "version", "length", "trace", "another"])
 def test_what_is_wrong_is_made_anew(archive, tmp_path, monkeypatch, wrong):
     write, before = archive
-    real = cached.pack
+    real = cachemembers.pack
 
-    def pack(values, mids, traces):
+    def pack(values, digests, traces):
         packed = []
         for at, data in enumerate(values):
             if wrong == "another":                          # the record of a message that has another length
@@ -93,9 +93,9 @@ def test_what_is_wrong_is_made_anew(archive, tmp_path, monkeypatch, wrong):
                 packed.append(struct.pack("<I", len(data) + (1 << 20 if wrong == "damaged" else 0)) + data)
         return b"".join(packed)
 
-    monkeypatch.setattr(cached, "pack", pack)
+    monkeypatch.setattr(cachemembers, "pack", pack)
     path = write()
-    monkeypatch.setattr(cached, "pack", real)
+    monkeypatch.setattr(cachemembers, "pack", real)
     count, found = parsed(monkeypatch, tmp_path, path)
     assert found == before
     assert count == COUNT
@@ -103,11 +103,11 @@ def test_what_is_wrong_is_made_anew(archive, tmp_path, monkeypatch, wrong):
 
 def test_only_sound_records_are_carried_and_none_that_is_large(monkeypatch):
     good = CachedMessage(b"\x01" * 32, 5, b"e", b"s", b"b", b"table")
-    bad = good._replace(mid=b"\x02" * 32)
-    large = good._replace(mid=b"\x03" * 32, fields=bytes(cached.LARGEST))
+    bad = good._replace(digest=b"\x02" * 32)
+    large = good._replace(digest=b"\x03" * 32, fields=bytes(cachemembers.LARGEST))
     values = [good.to_bytes(), bad.to_bytes(), large.to_bytes(), None]
-    packed = cached.pack(values, [b"\x01" * 32, b"\x04" * 32, b"\x03" * 32, b"\x05" * 32], np.array([5, 5, 5, 5]))
+    packed = cachemembers.pack(values, [b"\x01" * 32, b"\x04" * 32, b"\x03" * 32, b"\x05" * 32], np.array([5, 5, 5, 5]))
     assert packed == struct.pack("<I", len(values[0])) + values[0]
-    monkeypatch.setattr(cached, "MOST", 10)
-    assert cached.pack(values[:1], [b"\x01" * 32], np.array([5])) == b""
-    assert not fits(good._replace(table=b""), good.mid, 5, 5)
+    monkeypatch.setattr(cachemembers, "MOST", 10)
+    assert cachemembers.pack(values[:1], [b"\x01" * 32], np.array([5])) == b""
+    assert not fits(good._replace(table=b""), good.digest, 5, 5)

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from store.backup import frames
-from store.backup.frames import GZIP, ZSTD, label, pieces
+from store.backup import compression
+from store.backup.compression import GZIP, ZSTD, label, pieces
 
 
 @pytest.mark.parametrize("kind", [GZIP, ZSTD])
@@ -14,7 +14,7 @@ def test_another_whole_frame_in_its_place(kind: str) -> None:
     """A disk that wrote a block to the wrong place: the frame expands, and its checksum and length are right."""
     chance = random.Random(1)
     data = [chance.randbytes(3000) for _ in range(3)]
-    packed = [frames._compressed(kind, one, 3) for one in data]
+    packed = [compression._compressed(kind, one, 3) for one in data]
     assert len({len(one) for one in packed}) == 1
     archive = [label(kind, one, 3000 * at, 3000, 0) for at, one in enumerate(packed)]
     found = list(pieces(io.BytesIO(b"".join(archive)).read))

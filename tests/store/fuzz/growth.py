@@ -1,10 +1,10 @@
 """Messages and headers that repeat one thing as often as the limits allow."""
 
-from store import envelopes, headers, text
-from store.cache import CachedMessage, render
-from store.fields import header_fields
-from store.mime import Scanner
-from store.subjects import base_subject
+from store.message import envelopes, headers, text
+from store.message.basesubject import base_subject
+from store.message.cacherecord import CachedMessage, render
+from store.message.fields import header_fields
+from store.message.mime import Scanner
 from tests.support.fuzz.growth import Pattern, show
 
 PLACES = ("/store/",)

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 from attrs import frozen
 
-from store import envelopes, headers, mime, text
-from store.cache import CachedMessage, render
-from store.fields import header_fields, listed, lister
-from store.mime import Part, Scanner
-from store.sections import section
-from store.subjects import base_subject
+from store.message import envelopes, headers, mime, text
+from store.message.basesubject import base_subject
+from store.message.cacherecord import CachedMessage, render
+from store.message.fields import header_fields, listed, lister
+from store.message.mime import Part, Scanner
+from store.message.sections import section
 from tests.support.fuzz.choices import Choices
 from tests.support.fuzz.mail import broken
 from tests.support.fuzz.steps import counted

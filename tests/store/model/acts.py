@@ -12,20 +12,22 @@ from attrs import define, evolve, field
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
-from store import quotaroots, removal, rights, vanished
-from store.check import check
-from store.copying import copy_messages
-from store.deliver import Delivered, Duplicate, Target
+from store.check.wholecheck import check
+from store.delivery.commit import Delivered, Duplicate, Target
 from store.errors import Problem, StoreError
-from store.expunge import expunge, purge, remove
-from store.flags import change_flags
-from store.mailbox import Mailbox
+from store.mailboxes import authorization, deletion
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import expunge, purge, remove
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.quota import UNLIMITED
+from store.quota import roots
 from store.store import Store
+from store.tables import vanished
+from store.tables.quotatable import UNLIMITED
+from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags
 from tests.store.model.expected import MAILBOX_LIMIT, PURGE_DELAY, Reference
-from tests.support.stores import SMALL
+from tests.support.stores.stores import SMALL
 
 SETTINGS = evolve(SMALL, mailbox_limit=MAILBOX_LIMIT, purge_delay=PURGE_DELAY, private_flags="seen flagged")
 LOG_LIMIT = 96              # octets of a mailbox's log of expunges: so few that it is trimmed
@@ -40,7 +42,7 @@ class Seat:
 
     store: Store | None = None
     now: float = 0
-    pictures: dict[tuple[int, str], Mailbox] = field(factory=dict)
+    views: dict[tuple[int, str], Mailbox] = field(factory=dict)
 
     def sit(self) -> Callable[[], None]:
         """From now on this process's clock is the seat's, and logs of expunges are short; gives what ends that."""
@@ -79,7 +81,7 @@ class Seat:
     def close(self) -> None:
         self.store.close()
         self.store = None
-        self.pictures.clear()
+        self.views.clear()
 
     def image(self, into: Path) -> None:
         """What a crash now would leave of the environments: not what the log buffers hold in memory."""
@@ -122,11 +124,11 @@ class Seat:
         return gone
 
     def deleted_messages(self, of: Reference, since: int) -> list[tuple[int, int, int]]:
-        found = removal.deleted_messages(self.store, self.entry(of), since=since)
+        found = deletion.deleted_messages(self.store, self.entry(of), since=since)
         return [(each.when, each.uid, each.size) for each in found]
 
     def undelete_messages(self, of: Reference, since: int, uids: list[int] | None) -> list[int]:
-        return removal.undelete_messages(self.store, self.entry(of), since=since, uids=uids)
+        return deletion.undelete_messages(self.store, self.entry(of), since=since, uids=uids)
 
     def claim_recent(self, of: Reference) -> tuple[int, int]:
         found = self.store.claim_recent(self.entry(of))
@@ -141,20 +143,20 @@ class Seat:
         self.store.delete_mailbox(MailboxName.parse(name))
 
     def undelete(self, name: str, new: str) -> tuple[int, int]:
-        entry = removal.undelete_mailbox(self.store, MailboxName.parse(name), new_name=MailboxName.parse(new))
+        entry = deletion.undelete_mailbox(self.store, MailboxName.parse(name), new_name=MailboxName.parse(new))
         return entry.id, entry.uidvalidity
 
     def rename(self, old: str, new: str) -> None:
         self.store.rename_mailbox(MailboxName.parse(old), MailboxName.parse(new))
 
     def set_acl(self, name: str, identifier: str, modification: str) -> None:
-        rights.set_acl(self.store, MailboxName.parse(name), identifier, modification)
+        authorization.set_acl(self.store, MailboxName.parse(name), identifier, modification)
 
     def set_quota(self, root: str, octets: int | None, messages: int | None) -> None:
         self.store.set_quota(root, *(UNLIMITED if limit is None else limit for limit in (octets, messages)))
 
     def remove_quota_root(self, root: str) -> None:
-        quotaroots.remove_quota_root(self.store, root)
+        roots.remove_quota_root(self.store, root)
 
     def snapshot(self) -> None:
         name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(self.now))
@@ -164,7 +166,7 @@ class Seat:
         shutil.rmtree(self.store.root / "snapshots", ignore_errors=True)
 
     def purge(self) -> None:
-        removal.purge_mailboxes(self.store, self.now)
+        deletion.purge_mailboxes(self.store, self.now)
         for partition in self.store.partitions.values():
             while purge(partition, self.now):
                 pass
@@ -186,19 +188,19 @@ class Seat:
     def look(self, name: str, reader: str, since: list[int]) -> dict[str, Any]:
         """All of a mailbox as the reader sees it, and what went after each of the MODSEQs `since`.
 
-        A picture that was kept and brought up to date must be what a new one is.
+        A view that was kept and brought up to date must be what a new one is.
         """
         entry = self.entry(name)
         fresh = self.store.open_mailbox(entry, reader)
-        kept = self.store.refresh(self.pictures.get((entry.id, reader), fresh))
-        self.pictures[entry.id, reader] = kept
+        kept = self.store.refresh(self.views.get((entry.id, reader), fresh))
+        self.views[entry.id, reader] = kept
         assert kept.rows.tobytes() == fresh.rows.tobytes(), "a refreshed picture is not what there is"
         assert _figures(kept) == _figures(fresh), "a refreshed picture has other figures"
         gone = [self.store.vanished(entry, each) for each in since]
         state, status = fresh.state, self.store.status(entry, reader)
         assert (state.highestmodseq, state.messages) == (status.highestmodseq, status.messages)
         return {
-            "rights": set(rights.rights(self.store, reader, entry)),
+            "rights": set(authorization.rights(self.store, reader, entry)),
             "id": entry.id, "validity": (entry.uidvalidity, state.uidvalidity), "uidnext": state.uidnext,
             "highest": state.highestmodseq, "root": state.quota_root, "words": sorted(state.keywords),
             "figures": (state.messages, status.unseen, state.deleted, state.octets),
@@ -219,12 +221,12 @@ class Seat:
     def references(self) -> dict[bytes, tuple[int, int]]:
         """Digest of each message file that is known -> references, check value."""
         found = self.store.partitions["primary"].refs.all()
-        return {mid: (record.references, record.check) for mid, record in found}
+        return {own_digest: (record.references, record.check) for own_digest, record in found}
 
-    def files(self, mids: list[bytes]) -> list[bool]:
+    def files(self, digests: list[bytes]) -> list[bool]:
         """Whether there is a file of that digest."""
         there = self.store.partitions["primary"].files
-        return [os.path.exists(there.path(mid)) for mid in mids]
+        return [os.path.exists(there.path(own_digest)) for own_digest in digests]
 
 
 ACTS: dict[str, Callable[..., Any]] = {

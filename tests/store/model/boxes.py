@@ -25,7 +25,7 @@ class Box:
 
     `told` is the HIGHESTMODSEQ that each reader last saw, `modseqs` the messages' own. What has changed since then:
     `touched`, messages that have a new MODSEQ for all (None) or for a reader; `moved`, HIGHESTMODSEQ must be a new one;
-    `fresh`, UIDs that went. `skips`: there was a crash, so UIDNEXT is not known.
+    `fresh`, UIDs that went. `header_lengths`: there was a crash, so UIDNEXT is not known.
     """
 
     id: int
@@ -44,7 +44,7 @@ class Box:
     touched: set[tuple[int, str | None]] = field(factory=set)
     moved: bool = False
     fresh: set[int] = field(factory=set)
-    skips: bool = False
+    header_lengths: bool = False
 
     def looked_at(self, readers: set[str], highest: int) -> None:
         """These readers have seen all; what changed for everybody is still new to the others."""

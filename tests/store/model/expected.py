@@ -51,7 +51,7 @@ class Expected:
     files: dict[bytes, bytes] = field(factory=dict)
     due: dict[bytes, int] = field(factory=dict)                         # when a reference to the file last went
     snapshots: dict[int, set[bytes]] = field(factory=dict)              # the files that each refers to
-    arrivals: dict[tuple[bytes, bytes, int], int] = field(factory=dict) # until when a message does not come again
+    duplicates: dict[tuple[bytes, bytes, int], int] = field(factory=dict) # until when a message does not come again
 
     # Looking
 
@@ -182,7 +182,7 @@ class Expected:
                 outcomes[at] = frozenset({Problem.NO_MAILBOX})
                 continue
             key = ident, _sender(trace), box.id
-            if ident and window and self.arrivals.get(key, 0) > self.now:
+            if ident and window and self.duplicates.get(key, 0) > self.now:
                 outcomes[at] = "again"
                 continue
             shown = (headers[at % len(headers)] if headers else b"") + text
@@ -197,7 +197,7 @@ class Expected:
             mine = private(self.name_of(targets[at]), reader)
             uid = outcomes[at] = box.add(Message(body, shown, flags & ~mine, frozenset(map(str.lower, words))))
             if window:
-                self.arrivals[key] = self.now + window
+                self.duplicates[key] = self.now + window
             if flags & mine:
                 box.change_own(uid, reader, flags & mine)
             self.files.setdefault(body, trace)

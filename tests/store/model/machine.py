@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mboxlist.names import MailboxName
 from store.errors import Problem
-from store.refs import mark
+from store.tables.references import mark
 from store.values import Flag, FlagAction
 from tests.store.model.acts import LOG_LIMIT, digest
 from tests.store.model.boxes import Box
@@ -76,8 +76,8 @@ class Machine(RuleBasedStateMachine):
             self.agree(list(self.model.boxes), USERS)
             self.purge(0, 0, None)
             assert self.do(0, "check") == []
-            mids = [digest(body) for body in BODIES]
-            assert self.do(0, "files", mids) == [body in self.model.files for body in BODIES]
+            digests = [digest(body) for body in BODIES]
+            assert self.do(0, "files", digests) == [body in self.model.files for body in BODIES]
         finally:
             self.place.end(self.model.now)
 
@@ -213,7 +213,7 @@ class Machine(RuleBasedStateMachine):
         assert found[0] == box.id
         box.validity = found[1]
         self.new_validity(box.validity)
-        if box.skips:
+        if box.header_lengths:
             self.skipped(new or name, box)
 
     @rule(at=AT, old=THERE, new=NEW_NAMES)
@@ -288,13 +288,13 @@ class Machine(RuleBasedStateMachine):
         for name, box in self.model.boxes.items():
             box.highest = self.skipped(name, box)
         for _, _, box in self.model.deleted:
-            box.skips = True
+            box.header_lengths = True
 
     def skipped(self, name: str, box: Box) -> int:
         """After a crash UIDs and MODSEQs skip ahead, so that none comes again; the MODSEQ."""
         seen = self.do(self.steps, "look", name, "", [])
         assert seen["uidnext"] >= box.uidnext and seen["highest"] >= box.highest
-        box.uidnext, box.skips = seen["uidnext"], False
+        box.uidnext, box.header_lengths = seen["uidnext"], False
         return seen["highest"]
 
     # What must be so
@@ -320,9 +320,9 @@ class Machine(RuleBasedStateMachine):
             seen = [(reader, self.do(self.steps + at, "look", name, reader, since))
                     for at, reader in enumerate(("", *readers))]
             self.same_mailbox(name, box, seen[0][1])
-            for reader, picture in seen:
-                self.same_messages(name, box, reader, picture)
-                self.same_log(box, since, picture)
+            for reader, view in seen:
+                self.same_messages(name, box, reader, view)
+                self.same_log(box, since, view)
             box.looked_at({reader for reader, _ in seen}, seen[0][1]["highest"])
 
     def same_mailbox(self, name: str, box: Box, seen: dict[str, Any]) -> None:

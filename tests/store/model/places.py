@@ -12,7 +12,7 @@ from typing import Any
 from tests.conftest import MEMORY, remove_empty_folders
 from tests.store.model.acts import NAMES_OF, Seat
 from tests.store.model.expected import USERS
-from tests.support.stores import make_store
+from tests.support.stores.stores import make_store
 
 _context = multiprocessing.get_context("fork")
 

@@ -12,14 +12,22 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
-from store.net import control
-from store.net.control import CONNECTIONS, FOLDER, REQUEST_LIMIT, ControlPort, Unanswered, _Conversation, _Conversations
+from store.net import controlchannel
+from store.net.controlchannel import (
+    CONNECTIONS,
+    FOLDER,
+    REQUEST_LIMIT,
+    ControlPort,
+    Unanswered,
+    _Conversation,
+    _Conversations,
+)
 
 SERVED = """
 import sys
 from pathlib import Path
 from twisted.internet import reactor
-from store.net.control import ControlPort
+from store.net.controlchannel import ControlPort
 
 async def later(request):
     return {"later": request["text"]}
@@ -62,9 +70,9 @@ def run(tmp_path_factory):
 
 
 def test_what_is_asked_is_answered(run):
-    assert control.names(run) == ["keeper"]
-    assert control.ask(run, "keeper", "echo", text="ä\n") == "ä\n"
-    assert control.ask(run, "keeper", "later", text="x") == {"later": "x"}
+    assert controlchannel.names(run) == ["keeper"]
+    assert controlchannel.ask(run, "keeper", "echo", text="ä\n") == "ä\n"
+    assert controlchannel.ask(run, "keeper", "later", text="x") == {"later": "x"}
 
 
 @pytest.mark.parametrize(("do", "why"), [
@@ -72,8 +80,8 @@ def test_what_is_asked_is_answered(run):
     ("much", "too long")])
 def test_what_cannot_be_done_is_said(run, do, why):
     with pytest.raises(Unanswered, match=why):
-        control.ask(run, "keeper", do)
-    assert control.ask(run, "keeper", "echo", text="still here") == "still here"
+        controlchannel.ask(run, "keeper", do)
+    assert controlchannel.ask(run, "keeper", "echo", text="still here") == "still here"
 
 
 def test_only_its_owner_may_ask(run):
@@ -84,11 +92,11 @@ def test_a_process_that_is_no_more_says_nothing(run, tmp_path):
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(run / "control" / "dead"))
     try:
-        assert control.ask(run, "dead", "echo", text="x") is None
-        assert control.ask(run, "none", "echo", text="x") is None
+        assert controlchannel.ask(run, "dead", "echo", text="x") is None
+        assert controlchannel.ask(run, "none", "echo", text="x") is None
     finally:
         (run / "control" / "dead").unlink()
-    assert control.names(tmp_path) == [] and control.ask(tmp_path, "keeper", "echo") is None
+    assert controlchannel.names(tmp_path) == [] and controlchannel.ask(tmp_path, "keeper", "echo") is None
 
 
 def test_a_process_that_hangs_is_not_waited_for_long(tmp_path):
@@ -97,7 +105,7 @@ def test_a_process_that_hangs_is_not_waited_for_long(tmp_path):
         hanging.bind(str(tmp_path / "control" / "hangs"))
         hanging.listen()
         with pytest.raises(Unanswered, match="does not answer"):
-            control.ask(tmp_path, "hangs", "echo", timeout=0.05)
+            controlchannel.ask(tmp_path, "hangs", "echo", timeout=0.05)
 
 
 def test_one_that_ends_in_the_middle_of_its_answer_has_said_nothing(tmp_path):
@@ -114,7 +122,7 @@ def test_one_that_ends_in_the_middle_of_its_answer_has_said_nothing(tmp_path):
 
         thread = threading.Thread(target=answer)
         thread.start()
-        assert control.ask(tmp_path, "torn", "echo") is None
+        assert controlchannel.ask(tmp_path, "torn", "echo") is None
         thread.join()
 
 

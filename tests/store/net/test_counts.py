@@ -1,4 +1,4 @@
-"""store/net/counts.py: counters of several processes, and limits that hold over all of them."""
+"""store/accounts/sharedcounts.py: counters of several processes, and limits that hold over all of them."""
 
 import os
 from collections import Counter
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.net import counts
-from store.net.counts import Counts, Place
+from store.accounts import sharedcounts
+from store.accounts.sharedcounts import Counts, Place
 from store.net.limits import TOO_MANY, TOO_MANY_HERE, ConnectionLimits
 
 KEY = "00" * 32
@@ -17,7 +17,7 @@ KEY = "00" * 32
 @pytest.fixture
 def three():
     """The counters of three processes."""
-    handle = counts.make(3)
+    handle = sharedcounts.make(3)
     yield [Counts.at(Place(handle, own, 3, KEY)) for own in range(3)]
     os.close(handle)
 
@@ -35,7 +35,7 @@ def test_each_sees_what_the_others_count_and_not_its_own(three):
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 300), st.booleans()), max_size=300))
 def test_never_too_low_and_nothing_is_left(steps):
-    handle = counts.make(3)
+    handle = sharedcounts.make(3)
     processes = [Counts.at(Place(handle, own, 3, KEY)) for own in range(3)]
     there = Counter()
     for process, number, more in steps:
@@ -63,7 +63,7 @@ def test_ten_thousand_names_are_hardly_ever_taken_for_one_another(three):
 
 
 def test_who_does_not_know_the_key_does_not_know_the_cells(three):
-    handle = counts.make(2)
+    handle = sharedcounts.make(2)
     one, other = Counts.at(Place(handle, 0, 2, KEY)), Counts.at(Place(handle, 1, 2, "11" * 32))
     one.add(b"a", 1)
     assert other.others(b"a") == 0

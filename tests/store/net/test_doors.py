@@ -3,22 +3,22 @@
 import pytest
 from twisted.internet.task import Clock
 
-from store.net.counted import TOLD, TOO_FAST, TOO_MUCH_BEFORE_LOGIN
-from store.net.doors import Door, DoorSettings, LoginDoorSettings
+from store.net.admission import AdmissionControl, AdmissionSettings, LoginAdmissionSettings
+from store.net.countedconnection import TOLD, TOO_FAST, TOO_MUCH_BEFORE_LOGIN
 from store.net.limits import TOO_MANY, TOO_MANY_HERE, TOO_MANY_OF_USER, ConnectionLimits
-from store.net.lines import LimitReached, Stopping
+from store.net.linestates import LimitReached, Stopping
 from store.net.stream import StreamFactory
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
 
 
 class Place:
     """A server of which each connection says what it was refused, and enters as the user that it names."""
 
-    def __init__(self, **door):
+    def __init__(self, **admission):
         self.clock = Clock()
-        limits = {"total": 10, "per_address": 10, **door.pop("limits", {})}
-        self.door = Door(ConnectionLimits(**limits), **door)
-        self.factory = StreamFactory(self.start, self.clock, door=self.door)
+        limits = {"total": 10, "per_address": 10, **admission.pop("limits", {})}
+        self.admission = AdmissionControl(ConnectionLimits(**limits), **admission)
+        self.factory = StreamFactory(self.start, self.clock, admission=self.admission)
 
     def start(self, stream):
         class Session:
@@ -47,8 +47,8 @@ class Place:
 
     @property
     def counted(self):
-        return self.door.limits != ConnectionLimits(self.door.limits.total, self.door.limits.per_address,
-                                                    self.door.limits.per_user)
+        return self.admission.limits != ConnectionLimits(self.admission.limits.total, self.admission.limits.per_address,
+                                                    self.admission.limits.per_user)
 
 
 def said(wire):
@@ -79,7 +79,7 @@ def test_nothing_is_counted_when_all_have_gone(end):
     assert place.counted
     for wire in wires:
         end(wire)
-    assert not place.counted and not place.door.refused
+    assert not place.counted and not place.admission.refused
 
 
 def test_the_connections_of_a_user():
@@ -104,7 +104,7 @@ def test_refused_connections_that_stay_are_cut_off():
     assert not any(wire.transport.disconnected for wire in wires[:TOLD])
     for wire in wires:
         wire.hang_up()
-    assert not place.door.refused
+    assert not place.admission.refused
 
 
 @pytest.mark.parametrize("step", [1, 7, 64])
@@ -194,14 +194,14 @@ def test_who_is_just_logging_in_at_a_drain_is_told():
 
 
 def test_what_settings_make():
-    settings = LoginDoorSettings(5, 4, 48, connections_per_user=3, early_octets=2, command_rate=0)
-    door = Door.from_settings("imap", settings)
-    assert (door.limits.total, door.limits.per_address, door.limits.per_user) == (5, 4, 3)
-    assert (door.limits.network_bits, door.early_octets, door.command_rate) == (48, 2, float("inf"))
-    door = Door.from_settings("lmtp", DoorSettings())
-    assert (door.limits.per_user, door.early_octets, door.command_rate) == (0, 0, float("inf"))
+    settings = LoginAdmissionSettings(5, 4, 48, connections_per_user=3, early_octets=2, command_rate=0)
+    admission = AdmissionControl.from_settings("imap", settings)
+    assert (admission.limits.total, admission.limits.per_address, admission.limits.per_user) == (5, 4, 3)
+    assert (admission.limits.network_bits, admission.early_octets, admission.command_rate) == (48, 2, float("inf"))
+    admission = AdmissionControl.from_settings("lmtp", AdmissionSettings())
+    assert (admission.limits.per_user, admission.early_octets, admission.command_rate) == (0, 0, float("inf"))
     with pytest.raises(ValueError, match="2001:db8::/129"):
-        DoorSettings(proxy_networks=("2001:db8::/129",))
+        AdmissionSettings(proxy_networks=("2001:db8::/129",))
 
 
 def test_the_size_of_an_address_can_be_chosen():

@@ -13,15 +13,15 @@ from twisted.internet.task import Clock
 from store.accounts.base import Status
 from store.accounts.settings import Settings
 from store.errors import Problem, StoreError
-from store.net import entrance as module
+from store.net import authentication as module
 from store.net import offload
-from store.net.entrance import AT_ONCE, PATIENCE, Admitted, Caller, Entrance, NotOffered
-from store.net.lines import ConnectionLost, Stopping
+from store.net.authentication import AT_ONCE, PATIENCE, Admitted, Authenticator, Caller, NotOffered
+from store.net.linestates import ConnectionLost, Stopping
 from store.net.stream import StreamFactory
 from store.values import Secret
 from tests.conftest import MEMORY
-from tests.support.stores import make_store
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
+from tests.support.stores.stores import make_store
 
 GOOD, BAD = b"secret", b"wrong"
 HERE, THERE = "192.0.2.1", "198.51.100.1"
@@ -39,14 +39,14 @@ def whole_store():
 def place(whole_store, monkeypatch):
     made = Place(whole_store, monkeypatch)
     yield made
-    made.entrance = None
+    made.authenticator = None
     made.looking.clear()
     gc.collect()                # logins that still wait end now: not in the middle of another test
     whole_store.directory.change("alice", status=Status.ACTIVE, access="")
 
 
 class Place:
-    """An entrance on a fake clock. Passwords are looked at when `look` says so."""
+    """An authenticator on a fake clock. Passwords are looked at when `look` says so."""
 
     def __init__(self, store, monkeypatch):
         self.store = store
@@ -57,8 +57,8 @@ class Place:
         monkeypatch.setattr(offload, "authenticate", self.authenticate)
 
     def configure(self, **settings):
-        self.entrance = Entrance(self.store, evolve(Settings(slow_exclude=()), **settings))
-        self.entrance.slow.clock = self.clock.seconds
+        self.authenticator = Authenticator(self.store, evolve(Settings(slow_exclude=()), **settings))
+        self.authenticator.slow.clock = self.clock.seconds
 
     async def authenticate(self, store, user, password, kind="directory"):
         done = Deferred()
@@ -70,7 +70,7 @@ class Place:
         return found
 
     def login(self, user="alice", password=BAD, peer=HERE, service="imap"):
-        return Login(self, peer, service, lambda caller: self.entrance.password(caller, user, Secret(password)))
+        return Login(self, peer, service, lambda caller: self.authenticator.password(caller, user, Secret(password)))
 
     def sasl(self, mechanism, *responses, peer=HERE, service="imap", passwords=True):
         said = list(responses)
@@ -81,7 +81,7 @@ class Place:
             return Secret(said.pop(0))
 
         made = Login(self, peer, service,
-                     lambda caller: self.entrance.authenticate(caller, mechanism, None, talk), passwords)
+                     lambda caller: self.authenticator.authenticate(caller, mechanism, None, talk), passwords)
         made.heard = heard
         return made
 
@@ -198,10 +198,10 @@ def test_a_wait_ends_with_the_connection(place):
     for login in logins:
         login.wire.hang_up()
     assert {login.outcome for login in logins} == {ConnectionLost}
-    assert place.entrance._lines == {} and len(place.looking) == looked
+    assert place.authenticator._lines == {} and len(place.looking) == looked
     stopped = place.login("alice")
     stopped.factory.stop()
-    assert stopped.outcome is Stopping and place.entrance._lines == {}
+    assert stopped.outcome is Stopping and place.authenticator._lines == {}
     assert not [call for call in place.clock.getDelayedCalls() if call.func.__name__ == "_event_is_late"]
 
 
@@ -221,7 +221,7 @@ def test_a_few_from_an_address_at_a_time(place):
     assert place.looking[4][0] == "user4" and logins[3].outcome is ConnectionLost
     for _, _, done in place.looking[3:]:
         done.callback(None)
-    assert place.entrance._lines == {}
+    assert place.authenticator._lines == {}
 
 
 def test_nobody_waits_in_line_for_ever(place):
@@ -231,7 +231,7 @@ def test_nobody_waits_in_line_for_ever(place):
     assert [login.outcome for login in logins] == [None, None, Problem.LIMIT]
     for _, _, done in place.looking:
         done.callback(None)
-    assert place.entrance._lines == {}
+    assert place.authenticator._lines == {}
 
 
 def test_tokens_from_an_address_that_does_not_count(place, monkeypatch):
@@ -246,7 +246,7 @@ def test_tokens_from_an_address_that_does_not_count(place, monkeypatch):
     monkeypatch.setattr(offload, "run", run)
     for _ in range(AT_ONCE + 3):
         place.sasl("OAUTHBEARER", b"n,,\1auth=Bearer x\1\1")
-    assert asked == ["tokens"] * (AT_ONCE + 3) and place.entrance._lines == {}
+    assert asked == ["tokens"] * (AT_ONCE + 3) and place.authenticator._lines == {}
 
 
 def test_who_is_known_does_not_stand_behind_strangers(place):
@@ -280,7 +280,7 @@ def test_nobody_waits_for_what_a_client_says(place):
         def check(self, token):
             raise StoreError(Problem.BAD_LOGIN)
 
-    place.entrance._tokens = NoTokens()
+    place.authenticator._tokens = NoTokens()
     for mechanism, message in (("SCRAM-SHA-256", b"n,,n=alice,r=x"), ("XOAUTH2", b"user=carol\1auth=Bearer x\1\1")):
         async def talk(challenge, message=message):
             if challenge:
@@ -289,11 +289,11 @@ def test_nobody_waits_for_what_a_client_says(place):
 
         for _ in range(3 * AT_ONCE):
             made = Login(place, HERE, "imap", lambda caller, mechanism=mechanism, talk=talk:
-                         place.entrance.authenticate(caller, mechanism, None, talk))
+                         place.authenticator.authenticate(caller, mechanism, None, talk))
             place.clock.advance(60)
             assert made.outcome is None
-        assert place.entrance._lines == {}
-    assert place.entrance.slow.delay(THERE, "carol") and not place.entrance.slow.delay(THERE, "alice")
+        assert place.authenticator._lines == {}
+    assert place.authenticator.slow.delay(THERE, "carol") and not place.authenticator.slow.delay(THERE, "alice")
     assert isinstance(place.login("bob", GOOD).outcome, Admitted)
 
 
@@ -375,25 +375,25 @@ def test_who_has_proved_to_be_a_user_is_not_slowed_down_by_rules(place):
 def test_what_is_offered(place):
     login = place.login(password=GOOD)
     caller = Caller(login.stream, "imap", True)
-    assert place.entrance.mechanisms(caller) == ("SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "LOGIN")
-    assert place.entrance.mechanisms(Caller(login.stream, "imap", False)) == ()
+    assert place.authenticator.mechanisms(caller) == ("SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "LOGIN")
+    assert place.authenticator.mechanisms(Caller(login.stream, "imap", False)) == ()
     place.configure(mechanisms=("login", "oauthbearer"))
-    assert place.entrance.mechanisms(caller) == ("LOGIN",) and place.entrance.takes_passwords(caller)
+    assert place.authenticator.mechanisms(caller) == ("LOGIN",) and place.authenticator.takes_passwords(caller)
     place.configure(mechanisms=("OAUTHBEARER", "SCRAM-SHA-256"), oauth_introspection="http://127.0.0.1/")
-    assert place.entrance.mechanisms(caller) == ("SCRAM-SHA-256", "OAUTHBEARER")
-    assert not place.entrance.takes_passwords(caller)
+    assert place.authenticator.mechanisms(caller) == ("SCRAM-SHA-256", "OAUTHBEARER")
+    assert not place.authenticator.takes_passwords(caller)
     for name in ("PLAIN", "SCRAM-SHA-256-PLUS", "EXTERNAL", "XOAUTH2", "CRAM-MD5", ""):
         assert place.sasl(name).outcome is NotOffered
     assert place.sasl("SCRAM-SHA-256", passwords=False).outcome is NotOffered
 
 
 def test_the_entrance_of_a_store(whole_store):
-    whole_store.entrance = None
-    assert Entrance.of(whole_store) is Entrance.of(whole_store)
-    assert not Entrance.of(whole_store).settings.slow_first
+    whole_store.authenticator = None
+    assert Authenticator.of(whole_store) is Authenticator.of(whole_store)
+    assert not Authenticator.of(whole_store).settings.slow_first
     module.attach(whole_store, Settings())
-    assert Entrance.of(whole_store).settings == Settings()
-    whole_store.entrance = None
+    assert Authenticator.of(whole_store).settings == Settings()
+    whole_store.authenticator = None
 
 
 def test_what_is_said_in_an_exchange(place):

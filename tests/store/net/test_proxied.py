@@ -5,11 +5,11 @@ from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.task import Clock
 
-from store.net.lines import Stopping
-from store.net.networks import Networks
-from store.net.proxied import HEADER_TIME, Proxied, ProxiedFactory
+from store.accounts.networks import Networks
+from store.net.linestates import Stopping
+from store.net.proxyconnections import HEADER_TIME, Proxied, ProxiedFactory
 from store.net.stream import READ_AHEAD, StreamFactory
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
 
 HEADER = b"PROXY TCP4 192.0.2.1 198.51.100.2 56324 24\r\n"
 PROXY = "10.0.0.1"

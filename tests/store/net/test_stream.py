@@ -8,9 +8,9 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from store.net.lines import ConnectionLost, LineTooLong, Stopping, TimedOut
+from store.net.linestates import ConnectionLost, LineTooLong, Stopping, TimedOut
 from store.net.stream import LINGER, READ_AHEAD, Stream, StreamFactory
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
 
 
 class Talk:

@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import Env
+from mboxlist.engine.kv import Env
 from mboxlist.names import MailboxName
-from store.check import check
-from store.deliver import Target
+from store.check.wholecheck import check
+from store.delivery.commit import Target
 from store.errors import Problem, StoreError
-from store.flags import change_flags
-from store.messagefiles import MessageFiles
+from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.staged import Staged
+from store.partition.messagefiles import MessageFiles
+from store.partition.staged import Staged
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 
 INBOX = MailboxName("alice", "INBOX")
 

@@ -41,12 +41,12 @@ def test_a_failure_comes_back(loop):
 
 
 def test_no_more_threads_than_the_pool_has_and_no_kind_waits_for_another(loop):
-    gate = threading.Event()
-    held = [loop.threads.run("search", gate.wait) for _ in range(5 * POOLS["search"])]
+    write_freeze = threading.Event()
+    held = [loop.threads.run("search", write_freeze.wait) for _ in range(5 * POOLS["search"])]
     assert loop.outcome(loop.threads.run("files", lambda: "done")) == "done"
     names = [thread.name for thread in threading.enumerate() if thread.name.startswith("search-")]
     assert len(names) <= POOLS["search"]
-    gate.set()
+    write_freeze.set()
     assert all(loop.outcome(one) for one in held)
 
 

@@ -15,19 +15,19 @@ import pytest
 from attrs import frozen
 
 from mboxlist.names import MailboxName
-from store import partitions
-from store.flags import change_flags
-from store.index import chunk_key, join
-from store.mailbox import Mailbox
-from store.quota import DEFAULT, UNLIMITED
-from store.rights import set_acl
+from store.mailboxes.authorization import set_acl
+from store.mailboxes.flagchanges import change_flags
+from store.partition import volumes
 from store.settings import Settings
 from store.store import Store
+from store.tables.index import chunk_key, join
+from store.tables.quotatable import DEFAULT, UNLIMITED
+from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.conftest import MEMORY
-from tests.support.messages import make
-from tests.support.stores import HASH, deliver, make_store
-from tools.spark.reading import ALL, Wanted, batches, roots, tasks
+from tests.support.stores.messages import make
+from tests.support.stores.stores import HASH, deliver, make_store
+from tools.spark.source.reading import ALL, Wanted, batches, roots, tasks
 
 QUIET = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, default_domain="example.org",
                  special_mailboxes=())
@@ -69,7 +69,7 @@ def place() -> Iterator[Place]:
 
 def fill(store: Store) -> None:
     """Mailboxes of all kinds on two partitions, messages with flags, keywords, dates and zones."""
-    partitions.add(store, "archive")
+    volumes.add(store, "archive")
     store.inbox(store.directory.add("dave", HASH, partition="archive"))        # type: ignore[attr-defined]
     for name in ("user/alice/Archive/2026", "user/alice/Grüße", "user/bob/Gone", "public/news", "public/news/more"):
         store.create_mailbox(MailboxName.parse(name))
@@ -132,10 +132,10 @@ def tell(store: Store) -> dict[str, list[dict[str, Any]]]:
             own | common | {"mailbox": entry.id, "identifier": who.lstrip("-"), "rights": rights,
                             "negative": who.startswith("-")} for who, rights in entry.acl.items()]
     for partition in store.partitions.values():
-        for mid, record in partition.refs.all():
-            path = Path(partition.files.path(mid))
+        for digest, record in partition.refs.all():
+            path = Path(partition.files.path(digest))
             told["messages"].append({
-                "store": str(store.root), "partition": partition.name, "digest": mid.hex(), "octets": record.size,
+                "store": str(store.root), "partition": partition.name, "digest": digest.hex(), "octets": record.size,
                 "folder": f"{path.parts[-3]}/{path.parts[-2]}", "staged": False, "damage": "",
                 "modified": instant(path.stat().st_mtime_ns, 10**9), "path": str(path.relative_to(partition.folder))})
         told["quotas"] += list(quotas_of(store, partition))
@@ -152,8 +152,8 @@ def reference(mailbox: Mailbox, row: Any) -> dict[str, Any]:
     """A record, value by value."""
     flags = Flag(int(row["flags"]))
     return {
-        "mailbox": mailbox.entry.id, "digest": bytes(row["mid"]).hex(), "octets": int(row["size"]),
-        **{name: int(row[name]) for name in ("uid", "modseq", "serial", "skip", "head")},
+        "mailbox": mailbox.entry.id, "digest": bytes(row["digest"]).hex(), "octets": int(row["size"]),
+        **{name: int(row[name]) for name in ("uid", "modseq", "serial", "header_length", "head")},
         "internal_date": datetime.fromtimestamp(int(row["received"]), UTC), "zone": int(row["zone"]),
         "saved": instant(int(row["saved"])), "keywords": list(mailbox.keyword_names(int(row["keywords"]))),
         "flags": [f"\\{flag.name.capitalize()}" for flag in Flag if flag in flags and flag.name],
@@ -183,8 +183,8 @@ def quotas_of(store: Store, partition: Any) -> Iterator[dict[str, Any]]:
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A session. Its parameter says where: LOCAL or CLUSTER."""
-    from tests.support.cluster import QUICK, SETTINGS, cluster
-    from tools.spark.session import session
+    from tests.support.servers.cluster import QUICK, SETTINGS, cluster
+    from tools.spark.sparksession import session
     with tempfile.TemporaryDirectory(prefix="onecopy-spark-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_SUBMIT_OPTS", QUICK)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")

@@ -16,27 +16,27 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import idxfile
 from store.accounts.builtin import User
-from store.check import check
-from store.copying import copy_messages
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.expunge import remove
-from store.flags import change_flags
-from store.index import ROW, chunk_key
-from store.portable import write_changed
+from store.mailboxes.copymessages import copy_messages
+from store.mailboxes.expunge import remove
+from store.mailboxes.flagchanges import change_flags
+from store.partition.transactions import state_key
 from store.store import Store
-from store.txn import state_key
-from store.userarea import place
+from store.tables.index import ROW, chunk_key
+from store.userarea import idxfile
+from store.userarea.paths import place
+from store.userarea.writing import write_changed
 from store.values import FlagAction, Flags
-from tests.support.stores import SMALL, deliver, make_store
-from tests.support.whole import TRACE, USERS, everything, lose_databases, random_store, unused
-from tools.spark import apply
-from tools.spark.apply import SCRATCH, apply_down, is_down
-from tools.spark.generate import Shape, generate
-from tools.spark.live import MOVED_ON, apply_live
-from tools.spark.plan import BadPlan, Plan
-from tools.spark.rebuild import Local, make_plan
+from tests.support.stores.stores import SMALL, deliver, make_store
+from tests.support.stores.whole import TRACE, USERS, everything, lose_databases, random_store, unused
+from tools.spark.generate.generator import Shape, generate
+from tools.spark.rebuild import planload
+from tools.spark.rebuild.plan import BadPlan, Plan
+from tools.spark.rebuild.planlive import MOVED_ON, apply_live
+from tools.spark.rebuild.planload import SCRATCH, apply_down, is_down
+from tools.spark.rebuild.rebuildjob import Local, make_plan
 
 NAMES = ("user/alice/INBOX", "user/alice/Archive", "user/bob/INBOX")
 
@@ -113,14 +113,14 @@ def test_after_a_stop_anywhere_it_goes_on(tmp_path, monkeypatch, seed):
     for after in range(3 + seed, 400, 9):
         calls = []
 
-        def stop(self, work, *, seconds=None, after=after, calls=calls, real=apply.Partition.transact):
+        def stop(self, work, *, seconds=None, after=after, calls=calls, real=planload.Partition.transact):
             calls.append(work)
             if len(calls) > after:
                 raise KeyboardInterrupt
             return real(self, work, seconds=seconds)
 
         with monkeypatch.context() as patch:
-            patch.setattr(apply.Partition, "transact", stop)
+            patch.setattr(planload.Partition, "transact", stop)
             try:
                 apply_down(root, plan, SMALL, users=USERS)
                 break
@@ -140,15 +140,15 @@ def test_after_a_stop_anywhere_it_goes_on(tmp_path, monkeypatch, seed):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests.support.stores import SMALL
-from tools.spark import apply
-from tools.spark.plan import Plan
+from tests.support.stores.stores import SMALL
+from tools.spark.rebuild import planload
+from tools.spark.rebuild.plan import Plan
 
 def show(what, done, total):
     if what == "mailboxes" and done == 20:
         os.kill(os.getpid(), signal.SIGKILL)
 
-apply.apply_down(Path(sys.argv[1]), Plan(Path(sys.argv[2])), SMALL, progress=show)
+planload.apply_down(Path(sys.argv[1]), Plan(Path(sys.argv[2])), SMALL, progress=show)
 """
 
 
@@ -287,13 +287,13 @@ def _state(**values):
 def _message(change):
     def work(store, plan):
         partition = store.partitions["primary"]
-        mid = bytes(store.open_mailbox(box(store)).rows["mid"][6])
-        partition.transact(lambda txn: change(partition, mid, partition.refs.find(mid, txn.handle), txn.handle))
+        digest = bytes(store.open_mailbox(box(store)).rows["digest"][6])
+        partition.transact(lambda txn: change(partition, digest, partition.refs.find(digest, txn.handle), txn.handle))
     return work
 
 
 def _cached(**values):
-    def change(partition, mid, record, txn):
+    def change(partition, digest, record, txn):
         partition.write_cached(record.serial, partition.cached([record.serial])[0]._replace(**values), txn)
     return _message(change)
 
@@ -303,7 +303,7 @@ FAULTS = {
     "a lost chunk": _lost_chunk,
     "a lost record": lambda store, plan: changed_rows(store, lambda rows: np.delete(rows, 5)),
     "other flags": _set("flags", 31),
-    "another message": _set("mid", b"x" * 32),
+    "another message": _set("digest", b"x" * 32),
     "another date": _set("received", 77),
     "another size": _set("size", 5),
     "another serial": _set("serial", 3),
@@ -311,17 +311,17 @@ FAULTS = {
     "other quota use": lambda store, plan: store.partitions["primary"].transact(
         lambda txn: txn.charge_root("alice", 1000, 3, enforce=False)),
     "a wrong count of references": _message(
-        lambda partition, mid, record, txn: partition.refs.write(mid, evolve(record, references=9), txn)),
+        lambda partition, digest, record, txn: partition.refs.write(digest, evolve(record, references=9), txn)),
     "a wrong check value": _message(
-        lambda partition, mid, record, txn: partition.refs.write(mid, evolve(record, check=1), txn)),
+        lambda partition, digest, record, txn: partition.refs.write(digest, evolve(record, check=1), txn)),
     "a wrong size of a file": _message(
-        lambda partition, mid, record, txn: partition.refs.write(mid, evolve(record, size=record.size + 1), txn)),
+        lambda partition, digest, record, txn: partition.refs.write(digest, evolve(record, size=record.size + 1), txn)),
     "no record of a file": _message(
-        lambda partition, mid, record, txn: partition.refs.messages.delete(mid, txn)),
+        lambda partition, digest, record, txn: partition.refs.messages.delete(digest, txn)),
     "no cache record": _message(
-        lambda partition, mid, record, txn: partition.forget_cached(record.serial, txn)),
+        lambda partition, digest, record, txn: partition.forget_cached(record.serial, txn)),
     "another envelope": _cached(envelope=b"(NIL)"),
-    "another's cache record": _cached(mid=b"y" * 32),
+    "another's cache record": _cached(digest=b"y" * 32),
     "no store.idx": lambda store, plan: place(store.partitions["primary"], box(store).name).unlink(),
 }
 
@@ -410,8 +410,8 @@ def test_what_is_not_there_any_more_is_left(live):
 def test_records_of_messages_that_the_plan_could_not_read_stay(live, tmp_path):
     """Their files may come back; and nothing but a restore can bring them."""
     store, _ = live
-    mid = bytes(store.open_mailbox(box(store)).rows["mid"][4])
-    path = Path(store.partitions["primary"].files.path(mid))
+    digest = bytes(store.open_mailbox(box(store)).rows["digest"][4])
+    path = Path(store.partitions["primary"].files.path(digest))
     data = path.read_bytes()
     path.write_bytes(b"broken")
     plan = planned(store.root, tmp_path / "second")
@@ -452,7 +452,7 @@ def test_a_crash_between_two_repairs(live, monkeypatch):
     for name in (NAMES[0], NAMES[2]):
         changed_rows(store, lambda rows: np.delete(rows, 5), name)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tools.spark.live._compare_cached", _interrupt)
+        patch.setattr("tools.spark.rebuild.planlive._compare_cached", _interrupt)
         apply_live(store, plan)
     assert apply_live(store, plan).left == []
     assert records(store) == before and check(store) == []

@@ -9,15 +9,15 @@ import shutil
 import pytest
 
 from store.store import Store
-from tests.support.dying import dies_once
-from tests.support.spark_faults import FAULTS, QUIET, plant
+from tests.support.faults.dying import dies_once
+from tests.support.faults.spark_faults import FAULTS, QUIET, plant
 from tests.tools.spark.conftest import CLUSTER
-from tools.spark.generate import Shape, generate
-from tools.spark.rebuild import Local, Spark
-from tools.spark.report import read
-from tools.spark.session import mapper
-from tools.spark.source import Source, register
-from tools.spark.verify import verify
+from tools.spark.generate.generator import Shape, generate
+from tools.spark.rebuild.rebuildjob import Local, Spark
+from tools.spark.report.reportjob import read
+from tools.spark.source.source import Source, register
+from tools.spark.sparksession import mapper
+from tools.spark.verify.verifyjob import verify
 
 WHERE = [CLUSTER]
 

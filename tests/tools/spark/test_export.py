@@ -10,13 +10,13 @@ from pyarrow import parquet
 
 from mboxlist.names import MailboxName
 from store.store import Store
-from tests.support.messages import make
-from tests.support.stores import SMALL, deliver
+from tests.support.stores.messages import make
+from tests.support.stores.stores import SMALL, deliver
 from tests.tools.spark.conftest import in_order, rows
-from tools.errors import Failure
-from tools.spark import export as exporting
-from tools.spark.export import MANIFEST, export
-from tools.spark.tables import TABLES
+from tools.cli.exits import Failure
+from tools.spark import parquet as exporting
+from tools.spark.parquet import MANIFEST, export
+from tools.spark.source.schema import TABLES
 
 
 def each(work, groups):

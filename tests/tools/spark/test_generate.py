@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store.check import check
+from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.store import Store
-from tests.support.stores import SMALL
-from tools.spark.generate import Shape, generate
-from tools.spark.mail import message
+from tests.support.stores.stores import SMALL
+from tools.spark.generate.generator import Shape, generate
+from tools.spark.generate.samplemail import message
 
 SHAPE = Shape(messages=400, users=13, references=6, seed=3, small=True)
 
@@ -23,7 +23,7 @@ def made(tmp_path_factory):
     return root
 
 
-def picture(root):
+def view(root):
     """Message files, and all records by mailbox."""
     store = Store(root, SMALL)
     partition = store.partitions["primary"]
@@ -44,7 +44,7 @@ def test_what_is_in_it(made):
     assert len(records) == 400 and all(record.references for record in records.values())
     assert len(rows) == 2400 == sum(record.references for record in records.values())
     assert len(list(store.directory.all())) == 13
-    assert rows["head"].any() and rows["skip"].any() and rows["keywords"].any() and (rows["zone"] < 0).any()
+    assert rows["head"].any() and rows["header_length"].any() and rows["keywords"].any() and (rows["zone"] < 0).any()
     for flag in (1, 2, 4, 8, 16):
         assert 0 < np.count_nonzero(rows["flags"] & flag) < len(rows)
     assert any(entry.acl for entry in entries) and any(entry.special_use == "\\Sent" for entry in entries)
@@ -76,9 +76,9 @@ def test_the_same_seed_makes_the_same_store(tmp_path):
     for name, processes in (("a", 1), ("b", 2)):
         generate(tmp_path / name, Shape(2100, 3, 1, seed=5, small=True), processes=processes)
     generate(tmp_path / "c", Shape(2100, 3, 1, seed=6, small=True))
-    (files, boxes), (others, same) = picture(tmp_path / "a"), picture(tmp_path / "b")
+    (files, boxes), (others, same) = view(tmp_path / "a"), view(tmp_path / "b")
     assert files == others and boxes == same
-    assert not set(files) & set(picture(tmp_path / "c")[0])
+    assert not set(files) & set(view(tmp_path / "c")[0])
 
 
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(1, 1, 30), Shape(30, 1, 2, small=True), Shape(2, 40, 1)])

@@ -9,14 +9,14 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store.heads import UNKNOWN
-from store.idxfile import OWN, Head, Remains
-from store.index import ROW
-from store.refs import sum_of_marks
-from store.remains import Source
-from tools.spark import planning
-from tools.spark.pieces import Messages, whole_mailboxes
-from tools.spark.plan import MANIFEST, SCHEMAS, BadPlan, Facts, Figures, Manifest, Plan
+from store.reconstruct.userareascan import Source
+from store.tables.index import ROW
+from store.tables.privateheaders import UNKNOWN
+from store.tables.references import sum_of_marks
+from store.userarea.idxfile import OWN, Head, Remains
+from tools.spark.rebuild import plantasks
+from tools.spark.rebuild.plan import MANIFEST, SCHEMAS, BadPlan, Facts, Figures, Manifest, Plan
+from tools.spark.rebuild.planpieces import Messages, whole_mailboxes
 
 WHOLE = Manifest("/srv/mail", 1.5, {"primary": Figures(1, 2, 3, 4, 5), "big": Figures(2, 10, 20, 30, 40)})
 
@@ -91,14 +91,14 @@ def test_nothing_is_nowhere():
 
 # Records
 
-def remains(rows, heads=None, keywords=("a", "b")):
+def remains(rows, private_headers=None, keywords=("a", "b")):
     head = Head(id=7, name="user/alice/INBOX", owner="alice", partition="primary", uidvalidity=1, uidnext=99,
                 highestmodseq=9, keywords=list(keywords))
     source = Source("primary", None, head, MailboxName.parse(head.name))
-    return source, Remains(head, rows, np.empty(0, OWN), heads or {}, [])
+    return source, Remains(head, rows, np.empty(0, OWN), private_headers or {}, [])
 
 
-@pytest.mark.parametrize(("size", "skip", "head", "usable"), [
+@pytest.mark.parametrize(("size", "header_length", "head", "usable"), [
     (1000, 0, 0, True),                 # the whole file, trace header and all
     (900, 100, 0, True),                # without it
     (900, 0, 0, False), (1000, 100, 0, False), (999, 1, 0, False), (1001, 0, 0, False),
@@ -106,35 +106,35 @@ def remains(rows, heads=None, keywords=("a", "b")):
     (1030, 0, 6, "lost"), (930, 100, 6, "lost"), (1000, 0, 6, False),      # nobody knows how many
     (2 ** 64 - 1, 0, 0, False), (2 ** 64 - 1, 0, 6, False), (0, 2 ** 32 - 1, 0, False),
 ])
-def test_which_records_are_usable(size, skip, head, usable):
+def test_which_records_are_usable(size, header_length, head, usable):
     """A file of 1000 octets, 100 of them a trace header."""
     rows = np.zeros(2, ROW)
-    rows["uid"], rows["mid"], rows["flags"], rows["keywords"], rows["modseq"] = [3, 4], b"1" * 32, 0xFFFF, 7, 2 ** 63
-    rows["size"], rows["skip"], rows["head"] = [size, 1000], [skip, 0], [head, 0]
+    rows["uid"], rows["digest"], rows["flags"], rows["keywords"], rows["modseq"] = [3, 4], b"1" * 32, 0xFFFF, 7, 2 ** 63
+    rows["size"], rows["header_length"], rows["head"] = [size, 1000], [header_length, 0], [head, 0]
     source, left = remains(rows, {5: b"x" * 20})
     findings = []
-    good, places, unused = planning.usable(source, left, facts((b"1" * 32, 1000, 100, False)), findings)
+    good, places, unused = plantasks.usable(source, left, facts((b"1" * 32, 1000, 100, False)), findings)
     assert good["uid"].tolist() == ([3, 4] if usable else [4]) and unused["uid"].tolist() == ([] if usable else [3])
     assert places.tolist() == [0] * len(good)
     assert len(findings) == (usable is not True)
     assert all("UID 3" in finding.where for finding in findings)
     assert set(good["flags"]) == {31} and set(good["keywords"]) == {3} and good["modseq"].max() == 1 << 62
     if usable == "lost":
-        assert (good["size"][0], good["head"][0]) == (1000 - skip, 0)
+        assert (good["size"][0], good["head"][0]) == (1000 - header_length, 0)
     assert UNKNOWN < 0
 
 
 def test_a_message_that_is_not_there():
     rows = np.zeros(1, ROW)
-    rows["uid"], rows["mid"], rows["size"] = 5, b"2" * 32, 10
+    rows["uid"], rows["digest"], rows["size"] = 5, b"2" * 32, 10
     for known in (facts(), facts((b"1" * 32, 10, 0, False))):
         findings = []
-        assert not len(planning.usable(*remains(rows), known, findings)[0])
+        assert not len(plantasks.usable(*remains(rows), known, findings)[0])
         assert [finding.where for finding in findings] == ["user/alice/INBOX, UID 5"]
         findings = []                                   # it came when the plan had been begun
-        planning.usable(*remains(rows), known, findings, lambda row: True)
+        plantasks.usable(*remains(rows), known, findings, lambda row: True)
         assert findings == []
-        planning.usable(*remains(rows), evolve(known, damaged=frozenset((b"2" * 32,))), findings, lambda row: True)
+        plantasks.usable(*remains(rows), evolve(known, damaged=frozenset((b"2" * 32,))), findings, lambda row: True)
         assert len(findings) == 1
 
 
@@ -158,8 +158,8 @@ def test_references_are_counted(tmp_path):
                   "places": places.tobytes()})
     plan.write("pieces", table)
     ids = {("primary", path): mailbox * 1000 for mailbox, path in enumerate(("a", "b", "c"), 1)}
-    batches = [batch for rows in plan.batches("pieces") for batch in planning.references(rows, ids)]
-    found = planning.summed(pa.Table.from_batches(batches)).to_pylist()
+    batches = [batch for rows in plan.batches("pieces") for batch in plantasks.references(rows, ids)]
+    found = plantasks.summed(pa.Table.from_batches(batches)).to_pylist()
     assert len(found) == len(wanted)
     for row in found:
         references = wanted[row["place"]]

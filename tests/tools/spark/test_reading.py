@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store import idxfile
-from store.idxfile import Contents, Head
-from store.index import ROW
 from store.store import Store
-from store.userarea import place as place_of
-from tests.support.messages import make
-from tests.support.stores import SMALL, deliver, make_store
+from store.tables.index import ROW
+from store.userarea import idxfile
+from store.userarea.idxfile import Contents, Head
+from store.userarea.paths import place as place_of
+from tests.support.stores.messages import make
+from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.tools.spark.conftest import in_order, rows
-from tools.spark import arrays, reading
-from tools.spark import rows as made
-from tools.spark.reading import Beginnings, Wanted, partitions, roots, tasks
-from tools.spark.tables import TABLES
+from tools.spark.source import arrays, reading
+from tools.spark.source import rows as made
+from tools.spark.source.reading import Beginnings, Wanted, partitions, roots, tasks
+from tools.spark.source.schema import TABLES
 
 NOT_TOLD = {"mailboxes": {"written", "path", "identity", "octets"}, "quotas": {"mailbox", "written"}}
 
@@ -309,8 +309,8 @@ def test_times_that_no_year_has_are_null():
 
 
 def test_digests_have_their_digits():
-    mids = np.array([bytes(range(32)), bytes(range(224, 256))], "V32")
-    assert arrays.digests(mids).to_pylist() == [bytes(range(32)).hex(), bytes(range(224, 256)).hex()]
+    digests = np.array([bytes(range(32)), bytes(range(224, 256))], "V32")
+    assert arrays.digests(digests).to_pylist() == [bytes(range(32)).hex(), bytes(range(224, 256)).hex()]
 
 
 def test_nothing_of_spark_is_needed():
@@ -318,13 +318,13 @@ def test_nothing_of_spark_is_needed():
     code = """if True:
         import sys
         sys.modules["pyspark"] = sys.modules["py4j"] = None
-        from tools.spark import reading, rows
+        from tools.spark.source import reading, rows
         assert "twisted" not in sys.modules
         sys.modules["pyarrow"] = None
-        from tools import cli
+        from tools.cli import program
         """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    code = "import sys; from tools import cli; assert not {'pyspark', 'pyarrow'} & set(sys.modules)"
+    code = "import sys; from tools.cli import program; assert not {'pyspark', 'pyarrow'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

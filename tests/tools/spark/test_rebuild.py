@@ -6,18 +6,19 @@ import shutil
 import pytest
 
 from store.errors import Problem, StoreError
-from store.portable import write_changed
-from store.rebuild import rebuild
+from store.reconstruct.wholestore import rebuild
 from store.store import Store
-from tests.support.dying import dies_once
-from tests.support.stores import SMALL, deliver, make_store
-from tests.support.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store
+from store.userarea.writing import write_changed
+from tests.support.faults.dying import dies_once
+from tests.support.stores.stores import SMALL, deliver, make_store
+from tests.support.stores.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store
 from tests.tools.spark.conftest import CLUSTER
-from tools.spark import planning, reading
-from tools.spark.apply import apply_down
-from tools.spark.generate import Shape, generate
-from tools.spark.plan import SCHEMAS, BadPlan, Plan
-from tools.spark.rebuild import Local, Spark, make_plan
+from tools.spark.generate.generator import Shape, generate
+from tools.spark.rebuild import plantasks
+from tools.spark.rebuild.plan import SCHEMAS, BadPlan, Plan
+from tools.spark.rebuild.planload import apply_down
+from tools.spark.rebuild.rebuildjob import Local, Spark, make_plan
+from tools.spark.source import reading
 
 UNLIKE = {"plan": None}
 
@@ -86,16 +87,16 @@ def test_a_worker_that_dies_changes_nothing(spark, damaged, tmp_path):
     tasks = reading.tasks([str(root)], "messages")
     many = [reading.Task("messages", task.store, task.partition, task.folder, task.places[at::8])
             for task in tasks for at in range(8) if task.places[at::8]]
-    dying, read = dies_once(mark), planning.messages
+    dying, read = dies_once(mark), plantasks.messages
     Spark(spark).run(plan, "messages", many, lambda task: dying(read(task)))
     assert mark.exists()
-    wanted = sorted(row["path"] for task in tasks for batch in planning.messages(task) for row in batch.to_pylist())
+    wanted = sorted(row["path"] for task in tasks for batch in plantasks.messages(task) for row in batch.to_pylist())
     assert sorted(row["path"] for row in plan.rows("messages")) == wanted
 
 
 def test_without_tasks_there_is_nothing_to_do(tmp_path):
     plan = Plan(tmp_path)
-    Spark(None).run(plan, "pieces", [], planning.messages)
+    Spark(None).run(plan, "pieces", [], plantasks.messages)
     assert list(plan.rows("pieces")) == []
 
 
@@ -143,12 +144,12 @@ def test_work_that_was_cut_off_goes_on(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(planning, "pieces", fail)
+        patch.setattr(plantasks, "pieces", fail)
         make_plan(root, tmp_path / "plan", Local())
     with pytest.raises(BadPlan, match="not completed"):
         Plan(tmp_path / "plan").read_manifest()
     with monkeypatch.context() as patch:
-        patch.setattr(planning, "messages", fail)           # these have been read
+        patch.setattr(plantasks, "messages", fail)           # these have been read
         make_plan(root, tmp_path / "plan", Local())
     assert contents(Plan(tmp_path / "plan")) == contents(Plan(tmp_path / "whole"))
 

@@ -10,23 +10,24 @@ from pathlib import Path
 import attrs
 import pytest
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store.accounting import sharing
-from store.discounts import reckon
-from store.expunge import remove
+from store.mailboxes.expunge import remove
+from store.quota.accounting import sharing
+from store.quota.fairshare import reckon
 from store.settings import Settings
 from store.store import Store
 from store.values import InternalDate
-from tests.support.stores import SMALL, deliver, make_store
-from tests.support.whole import random_store
+from tests.support.stores.stores import SMALL, deliver, make_store
+from tests.support.stores.whole import random_store
 from tests.tools.spark.conftest import LOCAL
-from tools import cli
-from tools.spark import drift, session
-from tools.spark.figures import Terms, differences, earlier, lost, oddities, report, with_default
-from tools.spark.generate import Shape, generate
-from tools.spark.report import read
-from tools.spark.what_if import Left, compared, rules_of
+from tools.cli import program
+from tools.spark import sparksession
+from tools.spark.generate.generator import Shape, generate
+from tools.spark.report import drift
+from tools.spark.report.reportjob import read
+from tools.spark.report.totals import Terms, differences, earlier, lost, oddities, report, with_default
+from tools.spark.report.what_if import Left, compared, rules_of
 
 WHERE = [LOCAL]             # a cluster makes the same rows: test_rebuild, test_source
 TRACE = b"Return-Path: <a@example.org>\r\n"         # 30 octets
@@ -181,10 +182,10 @@ def test_fair_charging_by_hand(found, stores):
 @pytest.fixture
 def command(spark, monkeypatch, capsys):
     """Runs `onecopy quota report` in the session of these tests."""
-    monkeypatch.setattr(session, "session", lambda *_: contextlib.nullcontext(spark))
+    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
 
     def run(*words, status=0):
-        assert cli.main(["quota", "report", *map(str, words)]) == status
+        assert program.main(["quota", "report", *map(str, words)]) == status
         return capsys.readouterr()
 
     return run
@@ -241,7 +242,7 @@ def test_a_lost_message_file(command, tmp_path):
 
 
 def run(capsys, *words):
-    status = cli.main(["quota", "report", *map(str, words)])
+    status = program.main(["quota", "report", *map(str, words)])
     return status, *capsys.readouterr()
 
 

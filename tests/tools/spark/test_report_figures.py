@@ -11,18 +11,18 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.index import ROW
-from store.quota import QuotaUse
 from store.settings import Settings
+from store.tables.index import ROW
+from store.tables.quotatable import QuotaUse
 from store.values import Flag
-from tools.errors import Failure
-from tools.spark import figures
-from tools.spark.charts import Bar, bars, columns, shortened
-from tools.spark.figures import Live, Terms, differences, earlier, grown, report, save
-from tools.spark.report import Read, gone
-from tools.spark.report_page import more, number, octets
-from tools.spark.tables import schema
-from tools.spark.what_if import Left, compared, rules_in, rules_of
+from tools.cli.exits import Failure
+from tools.spark.report import totals
+from tools.spark.report.charts import Bar, bars, columns, shortened
+from tools.spark.report.page import more, number, octets
+from tools.spark.report.reportjob import Read, gone
+from tools.spark.report.totals import Live, Terms, differences, earlier, grown, report, save
+from tools.spark.report.what_if import Left, compared, rules_in, rules_of
+from tools.spark.source.schema import schema
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 SETTINGS = Settings(default_domain="example.org", default_quota=1000)
@@ -158,10 +158,10 @@ def test_what_if():
     found = read([box("a", "INBOX", 3, 100), box("b", "INBOX", 3, 2000), box("c", "INBOX", 3, 300)],
                  [limit("c", 200)])
     today = made(found)
-    told = compared(today, made(found, figures.with_default(TERMS, 99, None)))
+    told = compared(today, made(found, totals.with_default(TERMS, 99, None)))
     assert (told["over_then"], told["over_no_more"], told["freed"]) == (["a"], [], 0)
     assert (told["today"]["over"], told["then"]["over"]) == (2, 3)
-    told = compared(today, made(found, figures.with_default(TERMS, 0, "fair")))
+    told = compared(today, made(found, totals.with_default(TERMS, 0, "fair")))
     assert (told["over_then"], told["over_no_more"]) == ([], ["b"])
 
 
@@ -214,14 +214,14 @@ def test_files_that_are_not_there(tmp_path):
     assert gone([(store, "p", there, 6), (store, "p", other, 5)]) == [(store, "p", there, 6), (store, "p", other, 5)]
     row = box("a", "INBOX", 2, 10, store=store, missing=2, missing_octets=10,
               lost=[{"digest": there, "size": 5}, {"digest": other, "size": 5}])
-    assert figures.lost(read([row])) == [
+    assert totals.lost(read([row])) == [
         f"{store}, partition p: 1 message files of user/a/INBOX are missing or cut off, such as {other}"]
-    assert figures.lost(read([], unread=[{"store": "/s", "partition": "p", "path": "users/a0"}])) == [
+    assert totals.lost(read([], unread=[{"store": "/s", "partition": "p", "path": "users/a0"}])) == [
         "/s, partition p: users/a0 could not be read"]
 
 
 def test_oddities():
-    told = figures.oddities(read([box("a", "INBOX", 3, 1, records=4), box("b", "INBOX", 3, 1, headless=1),
+    told = totals.oddities(read([box("a", "INBOX", 3, 1, records=4), box("b", "INBOX", 3, 1, headless=1),
                                   box("c", "INBOX", 3, 1)]))
     assert len(told) == 2 and "3 of 4 records" in told[0] and "head" in told[1]
 
@@ -239,7 +239,7 @@ def test_live():
     assert only(told["roots"], root="a")["refused_since"] == "2026-06-26T12:00:00Z"
     assert only(told["roots"], root="z")["counter_octets"] == 0
     assert (told["totals"]["in_grace"], told["totals"]["drifted"]) == (1, 1)
-    assert figures.apart(told["roots"], live.uses) == ["b"]
+    assert totals.apart(told["roots"], live.uses) == ["b"]
 
 
 # Growth

@@ -7,12 +7,12 @@ from datetime import timedelta
 import pytest
 from attrs import evolve
 
-from store.quota import QuotaUse
-from tests.support.chromium import chromium
+from store.tables.quotatable import QuotaUse
+from tests.support.clients.chromium import chromium
 from tests.tools.spark.test_report_figures import NOW, TERMS, box, limit, made, read
-from tools.spark.figures import Live, grown, with_default
-from tools.spark.report_page import page
-from tools.spark.what_if import compared
+from tools.spark.report.page import page
+from tools.spark.report.totals import Live, grown, with_default
+from tools.spark.report.what_if import compared
 
 LONG = "a.very.long.name.with.many.parts.that.no.phone.can.show.on.one.line@department.of.something.example.org"
 EVIL = "<script>alert(1)</script>&\"'"

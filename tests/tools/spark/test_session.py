@@ -10,13 +10,13 @@ import zipfile
 
 import pytest
 
-from tests.support.cluster import QUICK
+from tests.support.servers.cluster import QUICK
 from tests.tools.spark.conftest import CLUSTER, LOCAL, rows
-from tools import cli
-from tools.errors import Failure
-from tools.spark import java, session
+from tools.cli import program
+from tools.cli.exits import Failure
+from tools.spark import java, sparksession
 from tools.spark.java import java_home, version_of
-from tools.spark.session import Seen
+from tools.spark.sparksession import Seen
 
 
 def make_java(home, version):
@@ -68,7 +68,7 @@ def test_no_java(tmp_path, version):
 # What the program says
 
 def run(capsys, *words):
-    status = cli.main(["spark", *words])
+    status = program.main(["spark", *words])
     out, error = capsys.readouterr()
     return status, out, error
 
@@ -76,7 +76,7 @@ def run(capsys, *words):
 @pytest.mark.parametrize("command", [["sql", "SELECT 1"], ["shell"], ["export", "out"]])
 def test_what_is_missing_is_said_in_one_line(capsys, monkeypatch, place, command):
     where = ["--root", place.stores[1]]
-    monkeypatch.setattr(session, "find_spec", lambda name: None if name == "pyspark" else 1)
+    monkeypatch.setattr(sparksession, "find_spec", lambda name: None if name == "pyspark" else 1)
     status, out, error = run(capsys, *command, *where)
     assert (status, out) == (2, "")
     start = f"onecopy: Spark is not installed: {sys.executable} -m pip install 'pyspark"
@@ -84,7 +84,7 @@ def test_what_is_missing_is_said_in_one_line(capsys, monkeypatch, place, command
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(session, "java_home", lambda: java.java_home(os.environ, java.Path("/nowhere")))
+    monkeypatch.setattr(sparksession, "java_home", lambda: java.java_home(os.environ, java.Path("/nowhere")))
     monkeypatch.chdir(place.stores[1])
     status, out, error = run(capsys, *command, *where)
     assert (status, out, error.count("\n")) == (2, "", 1)
@@ -107,7 +107,7 @@ def test_wrong_use_is_said_before_spark_begins(capsys, place, words, said):
 @pytest.fixture
 def command(spark, monkeypatch, capsys, place):
     """Runs `onecopy spark` on both stores."""
-    monkeypatch.setattr(session, "session", lambda *_: contextlib.nullcontext(spark))
+    monkeypatch.setattr(sparksession, "session", lambda *_: contextlib.nullcontext(spark))
     return lambda *words: run(capsys, *words, "--stores", ",".join(place.stores))
 
 
@@ -155,7 +155,8 @@ def test_the_program_itself(place):
     """A process of its own: it finds Java and the interpreter, says nothing but the answer, and ends."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     done = subprocess.run(
-        [sys.executable, "-m", "tools.cli", "spark", "sql", "SELECT count(*) AS n FROM mailboxes", "--csv", "--root",
+        [sys.executable, "-m", "tools.cli.program", "spark", "sql", "SELECT count(*) AS n FROM mailboxes", "--csv",
+         "--root",
          place.stores[1], "--master", "local[1]"],
         text=True, capture_output=True, timeout=300, env=environment | {"SPARK_SUBMIT_OPTS": QUICK})
     assert (done.returncode, done.stdout, done.stderr) == (0, "n\n3\n", "")
@@ -164,8 +165,9 @@ def test_the_program_itself(place):
 # Parts
 
 def test_what_is_shipped(tmp_path):
-    names = zipfile.ZipFile(session.packed(tmp_path / "x.zip")).namelist()
-    assert {"tools/spark/reading.py", "store/idxfile.py", "mboxlist/kv.py", "store/net/dots.py"} <= set(names)
+    names = zipfile.ZipFile(sparksession.packed(tmp_path / "x.zip")).namelist()
+    assert {"tools/spark/source/reading.py", "store/userarea/idxfile.py", "mboxlist/engine/kv.py",
+            "store/net/dots.py"} <= set(names)
     assert all(name.endswith(".py") for name in names)
 
 

@@ -6,13 +6,13 @@ from collections import defaultdict
 import pytest
 
 from store.store import Store
-from tests.support.stores import SMALL, deliver, make_store
+from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.tools.spark.conftest import LOCAL, rows
-from tools.spark import reading
-from tools.spark.generate import Shape, generate
+from tools.spark.generate.generator import Shape, generate
 from tools.spark.nearness import HEADER_LIMIT, is_left_out, nearness, plain, plain_header
-from tools.spark.session import tables
 from tools.spark.sharing import analyse
+from tools.spark.source import reading
+from tools.spark.sparksession import tables
 
 local = pytest.mark.parametrize("spark", [LOCAL], indirect=True, scope="session")
 BODY = b"\r\nHello,\r\nX-Not: a field\r\nReceived: neither\r\n"

@@ -7,9 +7,9 @@ from pyspark.sql.datasource import EqualTo, In, Not, StringStartsWith
 
 from tests.tools.spark.conftest import CLUSTER, LOCAL, in_order
 from tests.tools.spark.test_reading import newest, without
-from tools.spark.reading import Wanted
-from tools.spark.source import narrowed, paths, wanted
-from tools.spark.tables import TABLES
+from tools.spark.source.reading import Wanted
+from tools.spark.source.schema import TABLES
+from tools.spark.source.source import narrowed, paths, wanted
 
 
 def read(spark, table, stores, **options):
@@ -30,8 +30,8 @@ def test_the_workers_do_it(spark):
     def whence(number):
         import os
 
-        import tools.spark.rows
-        return os.path.abspath(tools.spark.rows.__file__), os.getppid()
+        import tools.spark.source.rows
+        return os.path.abspath(tools.spark.source.rows.__file__), os.getppid()
 
     found = spark.sparkContext.parallelize(range(4), 4).map(whence).collect()
     assert all(path.startswith(str(spark.nodes.folder)) and "onecopy.zip" in path for path, _ in found)

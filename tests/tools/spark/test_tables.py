@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from tools.spark.tables import TABLES, VERSION, schema
+from tools.spark.source.schema import TABLES, VERSION, schema
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
 

@@ -9,27 +9,28 @@ import pyarrow.parquet as pq
 import pytest
 from attrs import evolve
 
-from mboxlist.kv import transact
+from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store.check import check
-from store.expunge import remove
+from store.check.wholecheck import check
 from store.findings import Finding
-from store.idxfile import MAGIC, Head
-from store.index import ROW, chunk_key
+from store.mailboxes.expunge import remove
 from store.store import Store
-from store.userarea import place
-from tests.support.spark_faults import FAULTS, LOSSES, QUIET, Planter, plant
-from tests.support.stores import deliver, make_store
-from tests.support.whole import lose_databases
+from store.tables.index import ROW, chunk_key
+from store.userarea.idxfile import MAGIC, Head
+from store.userarea.paths import place
+from tests.support.faults.spark_faults import FAULTS, LOSSES, QUIET, Planter, plant
+from tests.support.stores.stores import deliver, make_store
+from tests.support.stores.whole import lose_databases
 from tests.tools.spark.conftest import LOCAL
-from tools.spark import comparing, verifying
-from tools.spark.generate import Shape, generate
-from tools.spark.mending import mend
-from tools.spark.plan import Plan
-from tools.spark.rebuild import Local, Spark
-from tools.spark.session import mapper
-from tools.spark.verify import FAULTS as FAULTS_FILE
-from tools.spark.verify import verify
+from tools.spark.generate.generator import Shape, generate
+from tools.spark.rebuild.plan import Plan
+from tools.spark.rebuild.rebuildjob import Local, Spark
+from tools.spark.sparksession import mapper
+from tools.spark.verify import comparing
+from tools.spark.verify import kinds as verifying
+from tools.spark.verify.mending import mend
+from tools.spark.verify.verifyjob import FAULTS as FAULTS_FILE
+from tools.spark.verify.verifyjob import verify
 
 SHAPE = Shape(150, 9, 6, seed=5, small=True)
 
@@ -172,7 +173,7 @@ def test_every_kind_is_described(kind):
 def test_what_the_check_says_has_a_kind():
     """Every text of a finding in store/checks is of a kind, so that nothing new goes under "something else"."""
     texts = []
-    for path in sorted((Path(verifying.__file__).parents[2] / "store" / "checks").glob("*.py")):
+    for path in sorted((Path(verifying.__file__).parents[3] / "store" / "check").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "found"):
                 first = node.args[0]
@@ -264,7 +265,7 @@ def test_kinds_of_damaged_store_idx(texts, kind):
 def test_differences_between_records():
     def rows(*uids):
         found = np.zeros(len(uids), ROW)
-        found["uid"], found["mid"] = uids, np.array([bytes([uid]) * 32 for uid in uids], "V32")
+        found["uid"], found["digest"] = uids, np.array([bytes([uid]) * 32 for uid in uids], "V32")
         return found
 
     want, have = rows(1, 2, 3, 5, 70), rows(1, 2, 4, 5)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from store.check import check
+from store.check.wholecheck import check
 from store.store import Store
-from tests.support.stores import make_store
+from tests.support.stores.stores import make_store
 
 
 @pytest.fixture

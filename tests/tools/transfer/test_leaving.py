@@ -10,11 +10,11 @@ import pytest
 from mboxlist.names import MailboxName
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores import deliver
-from tools.transfer.leaving import Leaving
+from tests.support.stores.stores import deliver
+from tools.transfer.exportmail import Leaving
+from tools.transfer.importmail import Taking
 from tools.transfer.maildir import Maildirs
 from tools.transfer.mbox import MboxFiles
-from tools.transfer.taking import Taking
 
 TRACE = b"Return-Path: <sender@example.org>\r\nReceived: from x\r\n"
 CONTENTS = [b"From: A <a@example.org>\r\nSubject: 1\r\n\r\none\r\nFrom here\r\n\r\n>From there\r\n>>>From\r\nFrom",
@@ -46,11 +46,11 @@ def leave(store: Store, folder: Path, form: str, **options: bool | str) -> list[
 
 
 def octets(store: Store, user: str, path: str) -> list[tuple[bytes, int, int, tuple[str, ...]]]:
-    picture, found = store.open_mailbox(store.entry(MailboxName(user, path))), []
-    for row in picture.rows:
-        with store.open_message(picture.entry, row) as file:
+    view, found = store.open_mailbox(store.entry(MailboxName(user, path))), []
+    for row in view.rows:
+        with store.open_message(view.entry, row) as file:
             found.append((file.read(0, file.size), int(row["received"]), int(row["flags"]),
-                          tuple(sorted(picture.keyword_names(int(row["keywords"]))))))
+                          tuple(sorted(view.keyword_names(int(row["keywords"]))))))
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from store.values import Flag, Flags, InternalDate
 from tools.transfer.maildir import Maildirs
-from tools.transfer.values import Mail
+from tools.transfer.sourcevalues import Mail
 
 
 def make(root: Path, files: dict[str, bytes]) -> Path:

@@ -7,7 +7,7 @@ import pytest
 
 from store.values import Flag, Flags, InternalDate
 from tools.transfer.mbox import MboxFiles, from_date, is_separator, own_fields, quoted, separator
-from tools.transfer.values import Unreadable
+from tools.transfer.sourcevalues import Unreadable
 
 FROM = b"From alice@example.org Thu Feb  1 09:30:00 2024\n"
 

@@ -11,12 +11,12 @@ from twisted.internet.task import Clock
 from imap.protocol import factory
 from imap.settings import Settings
 from mboxlist.names import MailboxName
-from store.check import check
+from store.check.wholecheck import check
 from store.store import Store
-from tests.support.stores import make_store, reopen_after_crash
-from tests.support.wire import Wire
+from tests.support.conversations.wire import Wire
+from tests.support.stores.stores import make_store, reopen_after_crash
 from tests.tools.transfer.test_taking import Killed, Old, contents, fill, take
-from tools.transfer import taking
+from tools.transfer import importmail
 
 OLD = MailboxName("alice", "Old")
 
@@ -24,7 +24,7 @@ OLD = MailboxName("alice", "Old")
 @pytest.fixture
 def cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, Old]:
     """A store in which an import has brought the first of several pieces when the machine stopped."""
-    monkeypatch.setattr(taking, "MESSAGES", 4)
+    monkeypatch.setattr(importmail, "MESSAGES", 4)
     store, old = make_store(tmp_path / "store"), Old(dies=6)
     fill(old, 20)
     with pytest.raises(Killed):
@@ -56,8 +56,8 @@ def test_what_was_shown_stays(cut_off: tuple[Store, Old], command: str, ends: in
     for _ in range(ends):
         store = reopen_after_crash(store)
     taken, _ = take(store, old)
-    picture = store.open_mailbox(store.entry(OLD))
-    new = picture.rows["uid"][4:]
+    view = store.open_mailbox(store.entry(OLD))
+    new = view.rows["uid"][4:]
     assert len(new) and new.min() >= shown              # what came later has UIDs from there on
     assert min(ask(store, "STATUS Old (UIDNEXT)")) > shown
     assert taken.well and contents(store) == old.contents()

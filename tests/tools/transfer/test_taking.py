@@ -9,13 +9,13 @@ import pytest
 from attrs import define, evolve, field
 
 from mboxlist.names import MailboxName
-from store.check import check
+from store.check.wholecheck import check
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores import deliver, make_store, reopen_after_crash
-from tools.transfer import taking
-from tools.transfer.taking import Choices, Taken, Taking
-from tools.transfer.values import Box, Content, Mail, Told, Unreadable
+from tests.support.stores.stores import deliver, make_store, reopen_after_crash
+from tools.transfer import importmail
+from tools.transfer.importmail import Choices, Taken, Taking
+from tools.transfer.sourcevalues import Box, Content, Mail, Told, Unreadable
 
 VALIDITY = 1_600_000_000
 Seen = tuple[bytes, int, int, tuple[str, ...]]       # octets, date, system flags, keywords
@@ -90,12 +90,12 @@ def take(store: Store, old: Old, choices: Choices = ALL) -> tuple[Taken, list[st
 
 
 def contents(store: Store, name: str = "Old") -> "Counter[Seen]":
-    picture = store.open_mailbox(store.entry(MailboxName("alice", name)))
+    view = store.open_mailbox(store.entry(MailboxName("alice", name)))
     found: Counter[Seen] = Counter()
-    for row in picture.rows:
-        with store.open_message(picture.entry, row) as file:
+    for row in view.rows:
+        with store.open_message(view.entry, row) as file:
             found[file.read(0, file.size), int(row["received"]), int(row["flags"]),
-                  tuple(sorted(picture.keyword_names(int(row["keywords"]))))] += 1
+                  tuple(sorted(view.keyword_names(int(row["keywords"]))))] += 1
     return found
 
 
@@ -105,11 +105,11 @@ def test_a_new_mailbox_keeps_uids(store: Store) -> None:
     del old.there[4], old.there[20]
     old.following += 7
     taken, told = take(store, old)
-    picture = store.open_mailbox(store.entry(MailboxName("alice", "Old")))
-    assert picture.rows["uid"].tolist() == sorted(old.there)
-    assert (picture.state.uidvalidity, picture.state.uidnext) == (VALIDITY, old.following)
+    view = store.open_mailbox(store.entry(MailboxName("alice", "Old")))
+    assert view.rows["uid"].tolist() == sorted(old.there)
+    assert (view.state.uidvalidity, view.state.uidnext) == (VALIDITY, old.following)
     assert contents(store) == old.contents()
-    assert {int(row["zone"]) for row in picture.rows} == {60}
+    assert {int(row["zone"]) for row in view.rows} == {60}
     assert taken.well and (taken.there, taken.here, taken.brought) == (21, 21, 21)
     assert store.subscriptions("alice") == ["Elsewhere", "Old"] and len(told) == 1 and "bad" in told[0]
 
@@ -152,7 +152,7 @@ def test_files_without_uids_come_once(store: Store) -> None:
 @pytest.mark.parametrize("validity", [VALIDITY, 0])
 def test_killed_anywhere_it_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, validity: int
                                          ) -> None:
-    monkeypatch.setattr(taking, "MESSAGES", 4)
+    monkeypatch.setattr(importmail, "MESSAGES", 4)
     store = make_store(tmp_path / "store")
     if name == "INBOX":
         deliver(store, b"Message-ID: <mine@example.org>\r\n\r\nmine\r\n", "user/alice/INBOX")
@@ -220,7 +220,7 @@ def test_what_cannot_come_is_said_and_stops_nothing(store: Store, monkeypatch: p
 
 
 def test_what_was_expunged_here_does_not_come_back(store: Store) -> None:
-    from store.expunge import expunge
+    from store.mailboxes.expunge import expunge
     old = Old()
     for number in range(4):
         old.put(b"Message-ID: <%d@example.org>\r\n\r\n" % number, Flags(Flag.DELETED if number == 2 else Flag(0)))

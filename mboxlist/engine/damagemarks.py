@@ -1,0 +1,268 @@
+"""What an environment's folder says of itself, so that the next start can tell whether something is missing.
+
+    tables      which tables there are, each with its identity (20 octets of its first page, in hexadecimal)
+    newest      the newest log file, and up to which octet it has been flushed, at least: log.0000000007:0000004096
+    opening     is there while the first process opens the environment
+    suspect     what Berkeley DB has found wrong: the next start reads everything before it believes anything
+    clean       sizes and times of the files after a clean end; while they are so, nobody has touched them
+    unlogged    there are tables that were made without the log (`bulk`): it does not go back to their beginning
+    memory      how the shared memory was made; and after a clean end what it was then: see `regions`
+    DB_CONFIG   is Berkeley DB's own: what `kv` has it read whenever it opens the environment
+
+Nothing here is needed to recover what a crash leaves; these files are hints, and only what they miss is damage.
+"""
+
+import contextlib
+import json
+import os
+from pathlib import Path
+
+from mboxlist.engine.disk import sync_folder
+
+TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
+UNLOGGED, CONFIG, MEMORY = "unlogged", "DB_CONFIG", "memory"
+OURS = (TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED, UNLOGGED, CONFIG, MEMORY)
+LOADING = ".loading"            # behind the name of a table that is being made
+_ID = slice(52, 72)             # the identity of a file in its first page
+_LONGEST = 2000                 # octets of a cause
+
+
+def logs(folder: Path) -> list[Path]:
+    """The log files, the oldest first."""
+    return sorted(path for path in folder.glob("log.??????????") if path.name[4:].isdecimal())
+
+
+def tables(folder: Path) -> list[Path]:
+    """The tables that are there."""
+    return sorted(folder.glob("*.db"))
+
+
+def file_id(table: Path) -> str:
+    """The identity of a table's file; "" when it has none."""
+    try:
+        with table.open("rb") as file:
+            return file.read(72)[_ID].hex()
+    except OSError:
+        return ""
+
+
+def known_tables(folder: Path) -> dict[str, str]:
+    """The tables that there must be, and their identities; none are known of an environment that is new."""
+    try:
+        lines = (folder / TABLES).read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {name: identity for name, _, identity in (line.partition(" ") for line in lines) if name.endswith(".db")}
+
+
+def write_tables(folder: Path, found: dict[str, str]) -> None:
+    """Put on record which tables there are; on disk. Raises OSError."""
+    if known_tables(folder) == found:
+        return
+    new = folder / f"{TABLES}.new"
+    with new.open("w") as file:
+        file.write("".join(f"{name} {identity}\n" for name, identity in found.items()))
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(folder / TABLES)
+    sync_folder(folder)
+
+
+def newest(folder: Path) -> tuple[int, int]:
+    """The number of the newest log file that is on record, and the octets that it had then; or zeros."""
+    with contextlib.suppress(OSError, ValueError):
+        name, _, octets = (folder / NEWEST).read_text().partition(":")
+        return int(name.removeprefix("log.")), int(octets)
+    return 0, 0
+
+
+def log_size(folder: Path) -> tuple[int, int]:
+    """The number of the newest log file, and its octets."""
+    there = logs(folder)
+    return (int(there[-1].name[4:]), there[-1].stat().st_size) if there else (0, 0)
+
+
+def note_newest(folder: Path, there: tuple[int, int] | None = None) -> bool:
+    """Put on record that so much of the log is on disk; without `there` that the newest file's name is. Whether that
+    changed anything. Any process may do it: a record that is too old tells less, and nothing wrong."""
+    found = there or (log_size(folder)[0], 0)
+    if found <= newest(folder):
+        return False
+    with contextlib.suppress(OSError), Flushed(folder) as record:
+        record.write(found)
+    return True
+
+
+class Flushed:
+    """How far the log has been flushed, written after each flush. It is not synced itself: after a loss of power it may
+    be an older one. What is behind it nobody was answered for, or it was only in the last moments."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NEWEST
+        self._file = -1
+
+    def write(self, there: tuple[int, int]) -> None:
+        """All in place and in one sector: nobody reads half of it. Raises OSError."""
+        if self._file < 0:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.pwrite(self._file, b"log.%010d:%010d\n" % there, 0)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> "Flushed":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+
+def begin(folder: Path) -> None:
+    """The first process opens the environment. Raises OSError."""
+    with (folder / OPENING).open("ab") as file:
+        file.write(b".")
+    with contextlib.suppress(FileNotFoundError):
+        (folder / CLEAN).rename(folder / ENDED)
+
+
+def is_open(folder: Path) -> None:
+    """It is open, and can be used."""
+    (folder / ENDED).unlink(missing_ok=True)
+    (folder / OPENING).unlink(missing_ok=True)
+
+
+def marks(folder: Path) -> str:
+    """What an earlier process has left to be looked at; "" if nothing."""
+    with contextlib.suppress(OSError):
+        return (folder / SUSPECT).read_text(errors="replace") or "suspect"
+    with contextlib.suppress(OSError):
+        if (folder / OPENING).stat().st_size > 1:       # once is any kill; twice is no chance
+            return "processes have died while they opened it"
+    return ""
+
+
+def suspect(folder: Path, cause: str) -> None:
+    """Have the next start look at everything; the first cause counts. Where it cannot be written nothing is done."""
+    with contextlib.suppress(OSError), (folder / SUSPECT).open("x") as file:
+        file.write(cause[:_LONGEST])
+
+
+def _stamps(folder: Path) -> dict[str, list[int]]:
+    found = {}
+    for path in (*tables(folder), *logs(folder)[-1:]):
+        status = path.stat()
+        found[path.name] = [status.st_size, status.st_mtime_ns, status.st_ino]
+    return found
+
+
+def mark_clean(folder: Path) -> None:
+    """Everybody has left, and everything is in the tables. Raises OSError."""
+    (folder / CLEAN).write_text(json.dumps(_stamps(folder)))
+
+
+def is_untouched(folder: Path) -> bool:
+    """Whether the end was clean, and no file has been changed since."""
+    try:
+        return bool(json.loads((folder / CLEAN).read_text()) == _stamps(folder))
+    except (OSError, ValueError):
+        return False
+
+
+def has_whole_tables(folder: Path) -> bool:
+    """Whether the end was clean, and no table has been changed since: then the log has nothing that is not in them."""
+    for name in (CLEAN, ENDED):
+        with contextlib.suppress(OSError, ValueError):
+            then, now = json.loads((folder / name).read_text()), _stamps(folder)
+            return all(then[table] == now.get(table) for table in then if table.endswith(".db"))
+    return False
+
+
+# Looking
+
+def missing(folder: Path) -> list[str]:
+    """What is not there and should be, for people; nothing is opened."""
+    found = []
+    for name in known_tables(folder):
+        if not (folder / name).is_file():
+            found.append(f"{name} is missing")
+    number, octets = newest(folder)
+    there = {int(path.name[4:]): path for path in logs(folder)}
+    last = max(there, default=0)
+    if number > last:
+        found.append(f"log.{number:010} is missing")
+    elif number == last and number and there[number].stat().st_size < octets:
+        found.append(f"{there[number].name} has been cut short: it had {octets} octets")
+    gaps = sorted(set(range(min(there, default=0), last + 1)) - set(there)) if there else []
+    found += [f"log.{gap:010} is missing" for gap in gaps[:3]]
+    return found
+
+
+# The log
+
+SECTOR = 512
+_LONGEST_RECORD = 1 << 20
+_HEADER = 12                    # octets before a record's own: where the one before it is, its length, its checksum
+
+
+def end_of_log(folder: Path) -> tuple[str, bytes]:
+    """The newest log file as it is, without the zeros that it may have been made longer with. Recovery only adds to
+    it, unless it comes upon something damaged."""
+    there = logs(folder)
+    return (there[-1].name, there[-1].read_bytes().rstrip(b"\0")) if there else ("", b"")
+
+
+def cut_at(folder: Path, before: tuple[str, bytes], end: tuple[int, int]) -> int | None:
+    """Where the log, which recovery has left with this `end`, is no longer what it was, or ends; None if it goes on."""
+    name, then = before
+    try:
+        now = (folder / name).read_bytes() if name else b""
+    except OSError:
+        return 0
+    if now.startswith(then):
+        return None if not name or end >= (int(name[4:]), len(then)) else end[1] if end[0] == int(name[4:]) else 0
+    first = next(at for at in range(0, len(then), SECTOR) if now[at:at + SECTOR] != then[at:at + SECTOR])
+    return first + next(at for at in range(SECTOR) if now[first + at:first + at + 1] != then[first + at:first + at + 1])
+
+
+def was_cut(folder: Path, before: tuple[str, bytes], ended: tuple[int, int]) -> bool:
+    """Whether recovery has cut the log off at something that was damaged.
+
+    A loss of power may leave the end half written: a write that is missing and reads as zeros, in a record or at its
+    end, or a last record that is not whole. That is no damage, since nobody was answered for what is in it.
+    """
+    differs, then = cut_at(folder, before, ended), before[1]
+    if differs is None:
+        return False
+    if (int(before[0][4:] or 0), differs) < newest(folder):         # so far it had been flushed
+        return True
+    at, length = 0, _length(then, 0)
+    while _HEADER <= length and at + length <= max(differs, _first(then)):
+        at += length
+        length = _length(then, at)
+    end = at + length
+    if not _HEADER <= length < _LONGEST_RECORD:
+        return length != 0 and not _is_torn(then, at)
+    if end > len(then) or int.from_bytes(then[end:end + 4], "little") != at:    # nothing that is whole comes behind it
+        return False
+    return not then[at:end].endswith(bytes(16)) and bytes(64) not in then[at:end]
+
+
+def _length(log: bytes, at: int) -> int:
+    """Of the record that begins there."""
+    return int.from_bytes(log[at + 4:at + 8], "little")
+
+
+def _first(log: bytes) -> int:
+    """Of the record at the beginning of each file, which is Berkeley DB's own: recovery writes it anew, with what is
+    behind it, where nothing else in the file is whole."""
+    length = _length(log, 0)
+    return length if length <= SECTOR else 0
+
+
+def _is_torn(log: bytes, at: int) -> bool:
+    """Whether the length of the record there is not whole, since the sector is missing into which it goes on."""
+    sector = (at // SECTOR + 1) * SECTOR
+    return sector < at + 8 and not any(log[sector:sector + SECTOR])

@@ -1,0 +1,104 @@
+"""Keeps transactions from beginning, in every process, while somebody needs the databases held still.
+
+The gate is a file of eight octets that every process has in its memory: 0, or the Unix time until which it is shut. Who
+shuts it holds a lock on the file, which goes with the process: if the lock is free, or the time is over, the gate is
+open whatever the file says. A transaction looks at it when it has begun and before it has done anything; one that only
+reads passes. So when the gate is shut and after that no transaction is active, none changes anything until it opens.
+"""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+_UNTIL = struct.Struct("<d")
+_OPEN = bytes(8)
+STEP = 0.005                # seconds between two looks
+LOOKS = 20                  # after so many, see whether who shut it is alive
+
+
+class ShutAlready(Exception):
+    """Somebody else has shut the gate."""
+
+
+class Quiesced(Exception):
+    """The gate is shut, and this thread must not wait."""
+
+
+class WriteFreeze:
+    """One of a store; see the module's text. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if os.fstat(self._handle).st_size < _UNTIL.size:
+            os.ftruncate(self._handle, _UNTIL.size)
+        self._shared = mmap.mmap(self._handle, _UNTIL.size)
+        self._keeps = False             # whether this process has shut it: its other threads wait, too
+        self._loop = 0                  # the thread that must not wait
+
+    def never_waits(self, *, never: bool = True) -> None:
+        """This thread is that of an event loop: see `wait`. Or no longer."""
+        self._loop = threading.get_ident() if never else 0
+
+    @property
+    def shut(self) -> bool:
+        """Whether nothing may begin."""
+        # A time after 1970 has something in its last octet. This is asked for each transaction.
+        return self._shared[7] != 0 and time.time() < _UNTIL.unpack(self._shared)[0]
+
+    def wait(self) -> None:
+        """Return when it is open. Raises HeldStill in the thread that never waits."""
+        if self.shut and threading.get_ident() == self._loop:
+            raise Quiesced
+        looks = 0
+        while self.shut:
+            time.sleep(STEP)
+            looks += 1
+            if looks % LOOKS == 0:
+                self._open_if_deserted()
+
+    def _open_if_deserted(self) -> None:
+        """Who shut it may have died."""
+        if self._keeps:
+            return
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            self._shared[:] = _OPEN
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+
+    @contextlib.contextmanager
+    def keep_shut(self, seconds: float) -> Iterator[None]:
+        """Shut it, for so long at most; `left` says how much of that is left. Raises ShutAlready."""
+        if self._keeps:
+            raise ShutAlready
+        for left in reversed(range(LOOKS)):             # who waits may look, just now, whether it is deserted
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not left:
+                    raise ShutAlready from None
+                time.sleep(STEP)
+        try:
+            self._keeps = True
+            self._shared[:] = _UNTIL.pack(time.time() + seconds)
+            yield
+        finally:
+            self._shared[:] = _OPEN
+            self._keeps = False
+            fcntl.flock(self._handle, fcntl.LOCK_UN)
+
+    def left(self) -> float:
+        """How many more seconds it is shut; 0 when it is open."""
+        until: float = _UNTIL.unpack(self._shared)[0]
+        return max(until - time.time(), 0.0)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._shared.close()
+        os.close(self._handle)

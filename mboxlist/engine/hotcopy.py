@@ -1,0 +1,279 @@
+"""Copies of an environment while others write to it, and environments made of such copies.
+
+A copy is made in this order (Berkeley DB Programmer's Reference Guide, "Hot backup"): first the databases, page by
+page, as they happen to be on disk; then a position in the log is taken; then the log, from the first file that recovery
+needed when the copy began to that position. Whatever a page lacked is in that log, since a log record is on disk before
+the page that it is about: catastrophic recovery makes of the copy what the environment was at that position.
+
+A page must not be half old and half new. The kernel does not promise that a read sees a write of several memory pages
+whole, so each page is read again a while later (`Copying.settle`), when a write that was under way has ended. Had the
+first read met it half way, what is there now is not what was read: then the page is taken anew, and looked at again.
+`DB_ENV->dbbackup` is not used: it waits forever beside another process that writes (5.3.28).
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from attrs import define, field, frozen
+from berkeleydb import db
+
+from mboxlist.engine.btree import Table
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.kv import LOG_FILE, Env
+
+BLOCK = 1 << 20             # octets that are read at a time: a multiple of every page size
+PAGES = tuple(512 << power for power in range(8))       # sizes that there are
+PAUSE = 0.02                # seconds, at least, between two reads of a page: the caller waits
+ROUNDS = 500                # in which a page may have changed each time
+RECOVERY_CACHE = 64 << 20
+
+Position = tuple[int, int]      # in a log: file and octet
+Piece = tuple[int, int]         # of a file: where it begins, octets
+
+
+@frozen
+class Copied:
+    """A file of a copy."""
+
+    name: str
+    size: int
+    digest: str
+
+
+@define
+class Copying:
+    """The copy of one environment, under way, into an empty folder."""
+
+    env: Env
+    target: Path
+    first: int = 0                                          # log file
+    _unsure: dict[str, list[Piece]] = field(factory=dict)     # by database: what must be read again
+
+    def databases(self) -> Iterator[int]:
+        """Copy the databases; octets, as they are copied. Raises OSError."""
+        self.first = self.env.first_log()
+        for path in sorted(self.env.folder.glob("*.db")):
+            pieces = self._unsure[path.name] = []
+            for piece in _copy_pages(path, self.target / path.name):
+                pieces.append(piece)
+                yield piece[1]
+
+    def settle(self) -> bool:
+        """Read again what is not known to be whole; whether all is. At least PAUSE after `databases`, and after each
+        other. Raises OSError."""
+        for name, places in self._unsure.items():
+            self._unsure[name] = _copy_again(self.env.folder / name, self.target / name, places)
+        return not any(self._unsure.values())
+
+    def log(self, end: Position) -> list[Copied]:
+        """Copy the log up to that position, which is on disk; all files of the copy, on disk. Raises OSError."""
+        for number in range(self.first, end[0] + 1):
+            name = log_name(number)
+            _copy_start(self.env.folder / name, self.target / name, end[1] if number == end[0] else None)
+        found = []
+        for path in sorted(self.target.iterdir()):
+            sync_file(path)
+            found.append(Copied(path.name, path.stat().st_size, digest(path)))
+        sync_folder(self.target)
+        return found
+
+
+def log_name(number: int) -> str:
+    """The name of a file of the log."""
+    return f"log.{number:010}"
+
+
+def log_number(name: str) -> int:
+    """The number in the name of a file of the log; 0 for other files."""
+    head, _, number = name.partition(".")
+    return int(number) if head == "log" and number.isdecimal() else 0
+
+
+def digest(path: Path) -> str:
+    """That of a file's content. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+
+
+def _copy_pages(source: Path, target: Path) -> Iterator[Piece]:
+    with open(source, "rb", buffering=0) as old, open(target, "xb", buffering=0) as new:
+        at = 0
+        while block := os.pread(old.fileno(), BLOCK, at):
+            new.write(block)
+            yield at, len(block)
+            at += len(block)
+    os.chmod(target, 0o600)
+
+
+def _copy_again(source: Path, target: Path, pieces: list[Piece]) -> list[Piece]:
+    """Compare these pieces; the pages that were not the same, which have been taken anew."""
+    changed = []
+    with open(source, "rb", buffering=0) as old, open(target, "r+b", buffering=0) as new:
+        page = _page_size(os.pread(old.fileno(), 24, 0))
+        for at, size in pieces:
+            now, then = os.pread(old.fileno(), size, at), os.pread(new.fileno(), size, at)
+            if now == then:
+                continue
+            for start in range(0, len(now), page):      # what is there no more recovery takes away
+                one = now[start:start + page]
+                if one != then[start:start + page]:
+                    os.pwrite(new.fileno(), one, at + start)
+                    changed.append((at + start, len(one)))
+    return changed
+
+
+def _page_size(head: bytes) -> int:
+    """That in the metadata page of a database (in the byte order of the machine)."""
+    size = int.from_bytes(head[20:24], sys.byteorder)
+    return size if size in PAGES else max(PAGES)
+
+
+def _copy_start(source: Path, target: Path, size: int | None) -> None:
+    """Copy a file, or its first octets. Raises OSError."""
+    with open(source, "rb") as old, open(target, "xb") as new:
+        left = os.fstat(old.fileno()).st_size if size is None else size
+        while left and (block := old.read(min(left, BLOCK))):
+            new.write(block)
+            left -= len(block)
+        if left:
+            raise OSError(f"{source} ends {left} octets early")
+    os.chmod(target, 0o600)
+
+
+def sync_file(path: Path) -> None:
+    """Return when the content of a file is on disk. Raises OSError."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+# Making an environment of a copy
+
+@frozen
+class Logs:
+    """The log that was put beside the databases of a copy: its last file; whether that is a later one than the copy's
+    own, or the same with more in it; and what was found and is no continuation of it."""
+
+    last: int
+    later: bool
+    passed_over: tuple[str, ...] = ()
+
+
+def fill(copy: Path, names: Iterable[str], target: Path) -> None:
+    """Copy files of a copy into an empty folder. Raises OSError."""
+    for name in names:
+        shutil.copyfile(copy / name, target / name)
+        os.chmod(target / name, 0o600)
+
+
+def add_logs(target: Path, end: Position, folders: Iterable[Path], most: int | None = None) -> Logs:
+    """Put the log that follows a copy beside it: the rest of its last file, and the files after that without a gap, up
+    to number `most`. Each is taken from the first of `folders` that has it.
+
+    A file that does not begin as the copy's last one does is that of another life of the environment, which was put
+    back since: it is not used, nor is what follows. Raises OSError.
+    """
+    places = [folder for folder in folders if folder.is_dir()]
+    own = target / log_name(end[0])
+    longer = _first(places, own.name)
+    limit = end[0] if most is None else most
+    passed: list[str] = []
+    if longer is None or limit < end[0] or not _begins(longer, own):
+        if longer is not None and limit >= end[0] and longer.stat().st_size >= end[1]:
+            passed.append(str(longer))
+        return Logs(end[0], False, tuple(passed))
+    later = longer.stat().st_size > own.stat().st_size
+    shutil.copyfile(longer, own)
+    number = end[0]
+    while (most is None or number < most) and (path := _first(places, log_name(number + 1))) is not None:
+        number += 1
+        shutil.copyfile(path, target / path.name)
+        os.chmod(target / path.name, 0o600)
+        later = True
+    for place in places:
+        passed += [str(path) for path in sorted(place.glob("log.*")) if log_number(path.name) > number]
+    return Logs(number, later, tuple(passed))
+
+
+def _first(places: Iterable[Path], name: str) -> Path | None:
+    return next((place / name for place in places if (place / name).is_file()), None)
+
+
+def _begins(longer: Path, start: Path) -> bool:
+    """Whether the first file begins with the content of the second."""
+    with open(longer, "rb") as one, open(start, "rb") as other:
+        while block := other.read(BLOCK):
+            if one.read(len(block)) != block:
+                return False
+    return True
+
+
+def recover(folder: Path, until: int | None = None) -> None:
+    """Make a copy consistent, by catastrophic recovery: all that its log has, or what was committed up to that Unix
+    time. Nobody else may use it. It has no shared memory then, and opens as any other. Raises Failure (of `kv`)."""
+    env = db.DBEnv()
+    try:
+        env.set_cachesize(0, RECOVERY_CACHE, 1)
+        env.set_lg_max(LOG_FILE)
+        env.set_tx_max(1000)
+        if until is not None:
+            env.set_tx_timestamp(until)
+        env.open(str(folder), db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_INIT_LOCK |
+                 db.DB_THREAD | db.DB_PRIVATE | db.DB_RECOVER_FATAL, 0o600)
+    finally:
+        env.close()
+    for path in folder.iterdir():
+        sync_file(path)
+    sync_folder(folder)
+
+
+def faults(folder: Path) -> list[str]:
+    """What is wrong with the databases in a folder that nobody uses, after `recover`: their structure is looked at, and
+    every row is read."""
+    found = []
+    for path in sorted(folder.glob("*.db")):
+        try:
+            db.DB().verify(str(path))
+        except db.DBError as error:
+            found.append(f"{path.name}: {error}")
+    return found
+
+
+class Still:
+    """The databases of an environment that nobody writes to any more, in a folder after `recover`, for reading: without
+    transactions, locks or logs, and without a file of its own in the folder. Any number of processes may read.
+
+    `cache` is octets of memory. Raises Failure (of `kv`).
+    """
+
+    def __init__(self, folder: Path, cache: int) -> None:
+        self._tables: list[Table] = []
+        self._env = db.DBEnv()
+        self._env.set_cachesize(0, cache, 1)
+        self._env.open(str(folder), db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_PRIVATE | db.DB_THREAD, 0o600)
+
+    def table(self, name: str) -> Table:
+        """Open the table `name`; if that fails, all is closed. Raises Failure."""
+        handle = db.DB(self._env)
+        try:
+            handle.open(name, dbtype=db.DB_BTREE, flags=db.DB_RDONLY | db.DB_THREAD)
+        except db.DBError:
+            handle.close()
+            self.close()
+            raise
+        self._tables.append(Table(handle, lambda: None, name))
+        return self._tables[-1]
+
+    def close(self) -> None:
+        """Let go of it; nobody reads any more. What is damaged is let go of as well."""
+        for close in (*(table.close for table in self._tables), self._env.close):
+            with contextlib.suppress(db.DBError):
+                close()
+        self._tables.clear()

@@ -1,0 +1,518 @@
+"""Berkeley DB behind a small boundary: environments and transactions; tables are in `btree`.
+
+Commits do not sync: whoever must answer for a change calls `Env.flush` once for all that was committed so far. Locks
+are Berkeley DB's own, so that any number of processes share an environment; a deadlock raises `Deadlock`, and the
+function that met it is run again (`transact`).
+
+Source for the calls: Berkeley DB 5.3 Programmer's Reference Guide, "Transactional Data Store Applications".
+"""
+
+import contextlib
+import ctypes
+import errno
+import itertools
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from berkeleydb import db
+
+from mboxlist.engine import regions
+from mboxlist.engine.btree import Table, Txn
+from mboxlist.engine.damagemarks import (
+    UNLOGGED,
+    Flushed,
+    begin,
+    cut_at,
+    end_of_log,
+    file_id,
+    is_open,
+    is_untouched,
+    known_tables,
+    note_newest,
+    suspect,
+    was_cut,
+    write_tables,
+)
+from mboxlist.engine.disk import is_disk_full, sync_folder
+from mboxlist.engine.freezegate import WriteFreeze
+
+if TYPE_CHECKING:
+    from mboxlist.engine.statistics import Statistics
+
+Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
+Failure = db.DBError
+
+TRIES = 50                  # how often a transaction that met a deadlock is run
+PAUSE = 0.002               # seconds, at most, before it is run again; twice as long each time where time is limited,
+LONGEST_PAUSE = 0.05        # up to this
+LOCK_WAIT = 5_000_000       # microseconds after which waiting for a lock counts as a deadlock
+LOG_FILE = 16 << 20         # octets of one log file
+LATEST = 1 << 32, 0         # a place in the log that never comes
+CHECKPOINT = 16 << 10       # octets of log that a checkpoint writes, at most
+LOG_BUFFER = 4 << 20        # octets of log that may wait for the next flush in memory
+LOG_NAMES = 1 << 20         # octets of memory for the names of tables
+LOCKERS, TRANSACTIONS = 2000, 1000      # at once, at least
+
+KEPT_LOG = "kept-log"       # the file with the number of the first log file that stays
+
+_PARTS = db.DB_CREATE | db.DB_INIT_MPOOL | db.DB_INIT_LOCK | db.DB_INIT_LOG | db.DB_INIT_TXN | db.DB_THREAD
+
+T = TypeVar("T")
+
+
+class NeedsRecovery(Exception):
+    """The environment was damaged by a process that died in it; all must leave it and recovery must run."""
+
+
+class Damaged(Exception):
+    """What is on disk of an environment cannot be used as it is: see `mboxlist.damage`."""
+
+
+class BadPages(Damaged):
+    """A table has pages that are not what they were, or is another one; nothing else seems to be wrong."""
+
+
+class LogCut(Damaged):
+    """The log is damaged, and recovery has left off there."""
+
+
+class Env:
+    """One Berkeley DB environment: a folder with its tables and its log.
+
+    `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
+    message. `broken` is called when nothing more can be done in the environment before it has been recovered. While
+    `write_freeze` is shut, no transaction begins. `recover` is for the one process that opens it first; the others
+    join. That one calls `opened` when it is through. Raises NeedsRecovery when joining what must first be recovered,
+    Damaged when that cannot be done, OSError when there is no room for its memory.
+    """
+
+    def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None],
+                 write_freeze: WriteFreeze | None = None) -> None:
+        self.broken = broken
+        self._gate = write_freeze
+        self.folder = self._folder = folder
+        self._tables: list[Table] = []
+        self._log_files = 0
+        self._flushed = Flushed(folder)
+        self._failed = False                # to sync the log
+        self._recover = recover
+        self._known = known_tables(folder) if recover else {}
+        untouched = recover and is_untouched(folder)
+        self._ending = ending = end_of_log(folder) if recover and not untouched else ("", b"")
+        form = " ".join(map(str, (db.DB_VERSION_STRING, cache, locks, LOCKERS, TRANSACTIONS, LOG_FILE, LOG_BUFFER,
+                                  LOG_NAMES, regions.LOCK_LISTS)))
+        kept = untouched and regions.is_kept(folder, form)
+        if recover:
+            begin(folder)
+            regions.begin(folder, form)
+            regions.configure(folder)
+        self._env = self._made(cache, locks)
+        if not (kept and self._joined(cache, locks)):
+            self._open()
+        if recover:
+            if was_cut(folder, ending, self._log_end()):
+                raise self._damaged("the log has been cut off where it is damaged")
+            if not untouched:
+                from mboxlist.engine.pages import look  # here: it loads numpy, which many a command does without
+                if wrong := look(folder):
+                    raise self._damaged(wrong, BadPages)
+
+    def _open(self) -> None:
+        try:
+            self._env.open(str(self._folder), _PARTS | (db.DB_RECOVER if self._recover else 0), 0o600)
+        except db.DBError as error:
+            if not self._recover and isinstance(error, db.DBRunRecoveryError):
+                raise NeedsRecovery(str(self._folder)) from error
+            if not self._recover or is_disk_full(error):
+                raise
+            raise self._damaged(error) from error
+        if self._recover:
+            regions.reserve(self._folder)
+
+    @staticmethod
+    def _made(cache: int, locks: int) -> Any:
+        env = db.DBEnv()
+        env.set_cachesize(cache >> 30, cache & ((1 << 30) - 1), 1)
+        env.set_lk_max_locks(locks)
+        env.set_lk_max_objects(locks)
+        env.set_lk_max_lockers(LOCKERS)
+        env.set_tx_max(TRANSACTIONS)
+        env.set_lg_max(LOG_FILE)
+        env.set_lg_bsize(LOG_BUFFER)
+        env.set_lg_regionmax(LOG_NAMES)
+        env.set_lk_detect(db.DB_LOCK_MINWRITE)
+        env.set_timeout(LOCK_WAIT, db.DB_SET_LOCK_TIMEOUT)
+        env.set_flags(db.DB_TXN_NOSYNC, 1)
+        return env
+
+    def _joined(self, cache: int, locks: int) -> bool:
+        """Whether the memory that was kept could be joined, and nothing in it is held; if not, the environment is to be
+        opened anew."""
+        try:
+            self._env.open(str(self._folder), _PARTS, 0o600)
+            if not self._env.lock_stat()["nlocks"] and not self._env.txn_stat()["nactive"]:
+                return True
+        except db.DBError:
+            pass
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))     # not closed: see `_damaged`
+        self._env = self._made(cache, locks)
+        return False
+
+    def _damaged(self, error: object, kind: type[Damaged] = Damaged) -> Damaged:
+        """The environment is let go of without closing it: Berkeley DB may wait for ever for what is broken."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))
+        for table in self._tables:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
+        try:
+            cut = cut_at(self._folder, self._ending, self._log_end())
+        except db.DBError:                          # the environment is not open, or broken
+            cut = cut_at(self._folder, self._ending, LATEST)
+        return (kind if cut is None else LogCut)(f"{self._folder}: {error}")
+
+    def opened(self) -> None:
+        """All tables are open, and could be read: what the next start can expect is put on record."""
+        self.flush()
+        self._ending = "", b""
+        names = {table.name for table in self._tables}
+        write_tables(self._folder, {name: file_id(self._folder / name) for name in sorted(names)})
+        is_open(self._folder)
+
+    def _log_end(self) -> tuple[int, int]:
+        found = self._env.log_stat()
+        return int(found["cur_file"]), int(found["cur_offset"])
+
+    def every_table(self) -> list[Table]:
+        """Those that are open."""
+        return list(self._tables)
+
+    def _break(self) -> None:
+        """Within `except`: nothing more can be done here. What Berkeley DB found first is left for the next start."""
+        error = sys.exc_info()[1]
+        while error is not None and "fatal region error" in str(error):     # what follows when it is broken already
+            error = error.__context__
+        if isinstance(error, db.DBError):
+            suspect(self._folder, str(error))
+        self.broken()
+
+    def table(self, name: str, *, page: int = 8192, glances: bool = False) -> Table:
+        """Open the table `name`, making it if there is none; `page` is its page size in octets; `glances`: it allows
+        `Table.glance`."""
+        table = Table(self._handle(name, page, glances), self._break, name, glances)
+        self._tables.append(table)
+        return table
+
+    def exchange(self, table: Table, file: Path) -> None:
+        """Have the table be that file from now on, which was made outside of every environment, and is on disk: `bulk`.
+
+        For the one process that recovers the environment, while nobody uses the table. Whoever cannot go on from the
+        end of this must begin anew: the log goes on with a table that it has not made. Raises OSError, Failure.
+        """
+        (self.folder / UNLOGGED).touch(mode=0o600)
+        table.close()
+        file.replace(self.folder / table.name)
+        sync_folder(self.folder)
+        table.use(self._handle(table.name, 0, table.glances))
+        self.checkpoint()                           # recovery need not look at the table that was there before
+
+    def _handle(self, name: str, page: int, glances: bool) -> Any:
+        handle = db.DB(self._env)
+        if page:
+            handle.set_pagesize(page)
+        handle.set_flags(db.DB_CHKSUM)              # of a table that is made: a bad page is never taken for a good one
+        flags = db.DB_AUTO_COMMIT | db.DB_THREAD | (db.DB_READ_UNCOMMITTED if glances else 0)
+        try:
+            flags |= 0 if name in self._known or not page else db.DB_CREATE
+            handle.open(name, dbtype=db.DB_BTREE, flags=flags, mode=0o600)
+        except db.DBError as error:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+            if not self._recover or is_disk_full(error):
+                raise
+            raise self._damaged(error) from error
+        return handle
+
+    def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
+        """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once. One that
+        only `reads` passes the gate. Raises HeldStill."""
+        while True:
+            try:                                        # not `_watched`: this is called often
+                txn = self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
+            except db.DBRunRecoveryError:
+                self._break()
+                raise
+            if self._gate is None or reads or not self._gate.shut:
+                return txn
+            txn.abort()
+            self._gate.wait()
+
+    @property
+    def quiesced(self) -> bool:
+        """Whether the gate is shut: a transaction that changes anything would wait."""
+        return self._gate is not None and self._gate.shut
+
+    def active(self) -> int:
+        """How many transactions are under way, in all processes."""
+        return int(self._env.txn_stat()["nactive"])
+
+    def flush(self) -> None:
+        """Return when everything committed so far is on disk. Raises OSError.
+
+        After a sync that failed nobody knows what is on disk (fsync(2)), and Berkeley DB would only try again: then the
+        environment is `broken`. When there was no room to write, it can be tried again.
+        """
+        if self._failed:
+            raise OSError(errno.EIO, f"a sync of the log in {self._folder} has failed")
+        try:
+            end = self._log_end()
+            self._env.log_flush()
+        except db.DBError as error:
+            full = is_disk_full(error)
+            if not full or "fsync" in str(error):
+                self._fail()
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
+        newest = self._folder.stat().st_mtime_ns
+        if newest != self._log_files:               # a new log file: its name must be on disk as well
+            sync_folder(self._folder)
+            self._log_files = newest
+        self._flushed.write(end)
+
+    def logged(self) -> int:
+        """Octets that have been written to the log since the environment was made, also to files that are no more."""
+        found = self._env.log_stat()
+        return int((found["cur_file"] - 1) * LOG_FILE + found["cur_offset"])
+
+    def statistics(self) -> "Statistics":
+        """What has been counted. Waits for no lock of a table."""
+        from mboxlist.engine.statistics import Statistics  # here: few ask
+        with self._watched():
+            return Statistics.of(self._env)
+
+    def checkpoint(self, volume: int = 0, *, held: bool = False) -> None:
+        """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if
+        so many octets of log, or more, have been written since the last one. While the gate is shut, only who has
+        `held` it does that."""
+        if not held and self._gate is not None and self._gate.shut:
+            return
+        try:
+            self._name_log_file()
+            there = self._log_end()
+            self._env.txn_checkpoint(volume >> 10, 0, 0)
+        except db.DBError as error:
+            if not is_disk_full(error):
+                self._fail()
+            raise
+        if not volume:                              # so much of the log is on disk, and its name is
+            sync_folder(self._folder)
+            note_newest(self._folder, there)
+
+    def _name_log_file(self) -> None:
+        """Have the name of the log file that a checkpoint writes to on disk before it writes pages: a crash must not
+        leave pages of which the log knows nothing. Raises OSError."""
+        file, at = self._log_end()
+        if self._env.log_stat()["lg_size"] - at < CHECKPOINT:
+            while self._log_end()[0] == file:
+                self._env.log_printf(b"-" * 2000)           # all that one call takes
+        self.flush()
+
+    def met(self, error: db.DBError) -> None:
+        """A transaction met this error. A sync that failed is one of the log: a file of it was full, see `flush`."""
+        if isinstance(error, db.DBRunRecoveryError):
+            self._break()
+        elif "fsync" in str(error):
+            self._fail()
+
+    def _fail(self) -> None:
+        self._failed = True
+        self.broken()
+
+    def detect_deadlocks(self) -> int:
+        """Have waits for a lock end that are part of a deadlock, or take longer than LOCK_WAIT; how many.
+
+        Berkeley DB looks for a deadlock when a lock is asked for and not free; the time a wait takes is looked at here.
+        """
+        with self._watched():
+            rejected: int = self._env.lock_detect(db.DB_LOCK_MINWRITE)
+        return rejected
+
+    def unneeded_logs(self) -> list[Path]:
+        """The files of the log that recovery needs no more, the oldest first."""
+        return [self._folder / os.fsdecode(name) for name in sorted(self._env.log_archive())]
+
+    def first_log(self) -> int:
+        """The number of the first file of the log that recovery needs."""
+        needed = {path.name for path in self._folder.glob("log.*")} - {path.name for path in self.unneeded_logs()}
+        return min(int(name.partition(".")[2]) for name in needed)
+
+    def log_end(self) -> tuple[int, int]:
+        """Where the next record of the log will be: file and octet."""
+        found = self._env.log_stat()
+        return int(found["cur_file"]), int(found["cur_offset"])
+
+    def kept_log(self) -> int | None:
+        """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
+        that came after it; None when there is no such file."""
+        try:
+            return int((self._folder / KEPT_LOG).read_bytes()[:20])
+        except (OSError, ValueError):
+            return None
+
+    def keep_logs(self, first: int | None) -> None:
+        """Have the log stay from that file on, whoever drops files; on disk. None: only what recovery needs. Raises
+        OSError."""
+        path = self._folder / KEPT_LOG
+        if first is None:
+            path.unlink(missing_ok=True)
+        else:
+            temporary = path.with_name(KEPT_LOG + ".new")
+            temporary.write_text(f"{first}\n")
+            temporary.replace(path)
+        sync_folder(self._folder)
+
+    def kept_volume(self) -> int:
+        """Octets of the log that stay and that recovery does not need."""
+        kept = self.kept_log()
+        return 0 if kept is None else sum(path.stat().st_size for path in self.unneeded_logs()
+                                          if path.exists() and int(path.name.partition(".")[2]) >= kept)
+
+    def drop_logs(self, archive: Path | None = None, most: int | None = None) -> int:
+        """Remove log files that neither recovery nor a snapshot (`keep_logs`) needs; how many. With `archive` each is
+        on disk there first. `most`: octets that stay for a snapshot, at most; if there are more, none does.
+
+        Raises OSError; what has not been removed then is there at the next call.
+        """
+        if self._gate is not None and self._gate.shut:
+            return 0
+        files = self.unneeded_logs()
+        kept = self.kept_log()          # after the list, or a snapshot that begins now would miss what goes
+        if kept is not None and (most is None or self.kept_volume() <= most):
+            files = [file for file in files if int(file.name.partition(".")[2]) < kept]
+        for file in files:
+            if archive is not None:
+                _archive(file, archive)
+            file.unlink(missing_ok=True)
+        return len(files)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except db.DBRunRecoveryError:
+            self._break()
+            raise
+
+    def close(self, *, clean: bool = False) -> None:
+        """Leave the environment. Every transaction must have ended. `clean`: nobody else is in it, and there has been a
+        checkpoint.
+
+        Then the log is cut where it ends. Its newest file is made as long as it may become, and what follows the end
+        would be overwritten with zeros by the next recovery.
+        """
+        for table in self._tables:
+            table.close()
+        self._tables.clear()
+        self._flushed.close()
+        number, octets = self._log_end() if clean else (0, 0)
+        self._env.close()
+        if clean:
+            with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made anew
+                _cut(self._folder / f"log.{number:010}", octets)
+                regions.keep(self._folder)
+
+
+class AtRest(Env):
+    """An environment that nobody has open, and that the last one left clean: its tables are read as files. Nothing is
+    made or written, and no transaction begins. Who has it sees to it that nobody opens the environment meanwhile.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.broken = lambda: None
+        self.folder = self._folder = folder
+        self._tables = []
+
+    def _handle(self, name: str, page: int, glances: bool) -> Any:
+        handle = db.DB()
+        handle.open(str(self.folder / name), dbtype=db.DB_BTREE, flags=db.DB_RDONLY)
+        return handle
+
+    def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
+        """There is none."""
+        raise AssertionError(f"{self.folder} is only read")
+
+    def close(self, *, clean: bool = False) -> None:
+        """Let go of the tables."""
+        for table in self._tables:
+            table.close()
+        self._tables.clear()
+
+
+def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None, reads: bool = False) -> T:
+    """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once.
+
+    It waits for locks; with `seconds` it does not, but tries again until so much time has passed, and at least twice.
+    `reads`: it changes nothing, and goes on while the store is held still.
+    Raises one of `Deadlock` when it does not get them, HeldStill in an event loop.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    pause = PAUSE
+    for tried in itertools.count(1):
+        txn = env.begin(wait=seconds is None, reads=reads)
+        try:
+            result = work(txn)
+        except Deadlock:
+            txn.abort()
+            if tried == TRIES if deadline is None else tried > 1 and time.monotonic() + pause > deadline:
+                raise
+            time.sleep(random.uniform(0, pause))        # or the same ones meet again
+            if deadline is not None:
+                pause = min(2 * pause, LONGEST_PAUSE)
+        except db.DBRunRecoveryError:
+            env._break()
+            raise
+        except BaseException as error:
+            if isinstance(error, db.DBError):
+                env.met(error)
+            txn.abort()
+            raise
+        else:
+            try:
+                txn.commit()
+            except db.DBError as error:
+                env.met(error)
+                raise
+            return result
+    raise AssertionError("unreachable")
+
+
+def _cut(log: Path, octets: int) -> None:
+    handle = os.open(log, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(handle).st_size > octets:
+            os.ftruncate(handle, octets)
+    finally:
+        os.close(handle)
+
+
+def _archive(file: Path, folder: Path) -> None:
+    """Return when a copy of the file is on disk in the folder. Raises FileExistsError for another file of that name."""
+    import filecmp  # here: who archives no log does without
+    import shutil
+    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    copy = folder / file.name
+    if copy.exists():
+        if not filecmp.cmp(file, copy, shallow=False):
+            raise FileExistsError(errno.EEXIST, "another log of that name has been archived", str(copy))
+    else:
+        part = folder / f"{file.name}.part"
+        shutil.copyfile(file, part)
+        handle = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        part.rename(copy)
+    sync_folder(folder)

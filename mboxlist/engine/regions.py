@@ -1,0 +1,95 @@
+"""The shared memory of an environment: files, `__db.*`, that all its processes have mapped.
+
+The last process that leaves in order keeps it. Who comes next joins it, as those do who come while others are there,
+and need not make it and fill it. That holds only while the system runs on (a loss of power may leave anything of these
+files), and for who wants it of the same form. In every other case recovery makes it anew.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+from mboxlist.engine.damagemarks import CONFIG, MEMORY
+from mboxlist.engine.disk import sync_folder
+
+LOCK_LISTS = 8209           # lists of locked pages, a prime: all are made at once, of 136 octets each, and would be as
+                            # many as there may be locks
+BOOT = Path("/proc/sys/kernel/random/boot_id")      # another one after each start of the system: random(4)
+KEEP_SIZE = 1               # FALLOC_FL_KEEP_SIZE of fallocate(2)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def configure(folder: Path) -> None:
+    """Have Berkeley DB read, as it opens the environment, what `berkeleydb` has no call for. Raises OSError.
+
+    The file is whole at any time: with a line in it that is none, nobody could open the environment.
+    """
+    path, text = folder / CONFIG, f"set_lk_tablesize {LOCK_LISTS}\n".encode()
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_bytes() == text:
+            return
+    new = path.with_name(CONFIG + ".new")
+    with new.open("wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync_folder(folder)
+
+
+def begin(folder: Path, form: str) -> None:
+    """The first process is about to use it, of this form. Raises OSError."""
+    (folder / MEMORY).write_text(f"{form}\n")
+
+
+def keep(folder: Path) -> None:
+    """All have left it, in order. Raises OSError."""
+    form = (folder / MEMORY).read_text().partition("\n")[0]
+    (folder / MEMORY).write_text(f"{form}\n{_stamps(folder)}\n")
+
+
+def is_kept(folder: Path, form: str) -> bool:
+    """Whether it is as the last process has left it, and of this form."""
+    try:
+        return (folder / MEMORY).read_text() == f"{form}\n{_stamps(folder)}\n"
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _stamps(folder: Path) -> str:
+    found = [(path.name, path.stat()) for path in sorted(folder.glob("__db.*"))]
+    return " ".join([BOOT.read_text().strip(), *(
+        f"{name}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for name, status in found)])
+
+
+def reserve(folder: Path) -> None:
+    """Have disk blocks for all of the shared memory: touching a hole of a mapped file on a full disk is SIGBUS.
+
+    Regions are made small and grow, up to what is mapped of them from the beginning. Raises OSError.
+    """
+    mapped = _mapped()
+    for region in sorted(folder.resolve().glob("__db.*")):
+        handle = os.open(region, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            size = os.fstat(handle).st_size
+            os.posix_fallocate(handle, 0, size)
+            if _libc.fallocate(handle, KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(
+                    mapped.get(os.fsencode(region), size))) != 0 and ctypes.get_errno() != errno.EOPNOTSUPP:
+                raise OSError(ctypes.get_errno(), f"no room for all that {region} may become")
+        finally:
+            os.close(handle)
+
+
+def _mapped() -> dict[bytes, int]:
+    """How many octets of files this process has mapped, by their names: proc(5), /proc/pid/maps."""
+    found: dict[bytes, int] = {}
+    with open("/proc/self/maps", "rb") as lines:
+        for line in lines:
+            span, _, offset, *_, name = line.rstrip(b"\n").split(None, 5)
+            first, _, end = span.partition(b"-")
+            name = name.replace(b"\\012", b"\n")
+            found[name] = max(found.get(name, 0), int(offset, 16) + int(end, 16) - int(first, 16))
+    return found

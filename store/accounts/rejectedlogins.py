@@ -1,0 +1,74 @@
+"""Logins that were refused or kept waiting, noted for those who ask later (`onecopy explain login`): who, from where,
+and why; never a password.
+
+What is the same within one writing of the journal is one note with a count, and only so many different ones are noted
+in that time: who tries many names from many places fills neither the memory nor the disk.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from store.deliverylog import DeliveryLog, short
+from store.errors import Problem, StoreError
+
+if TYPE_CHECKING:
+    from store.accounts.base import Directory
+
+KIND = "login"
+MOST = 200                  # different notes between two writings
+
+_Key = tuple[str, str, str, Problem | None, str]
+
+
+@define(eq=False)
+class RejectedLogins:
+    """Those of one process."""
+
+    delivery_log: DeliveryLog
+    directory: "Directory"
+    _same: dict[_Key, list[int]] = field(factory=dict, init=False)
+
+    def refused(self, service: str, peer: str, user: str, error: StoreError) -> None:
+        """A login as that user id ("": it is not known whose) has been refused."""
+        self._note(service, peer, user, error.problem, error.detail or error.public)
+
+    def waits(self, service: str, peer: str, user: str, seconds: float) -> None:
+        """It has been made to wait for earlier failures."""
+        self._note(service, peer, user, None, f"had to wait {seconds:.0f} s: logins of this user, or from there, had "
+                                              "failed before (login.slow_first)")
+
+    def at_admission(self, service: str, peer: str, user: str, why: str) -> None:
+        """A connection has been ended by a limit."""
+        self._note(service, peer, user, Problem.LIMIT, why)
+
+    def _note(self, service: str, peer: str, user: str, problem: Problem | None, why: str) -> None:
+        key = service, peer, user, problem, why
+        known = self._same.get(key)
+        if known is not None:
+            known[0] += 1
+        elif len(self._same) < MOST:
+            self._same[key] = count = [1]
+            self.delivery_log.note(KIND, partial(self._facts, key, count))
+        else:
+            self.delivery_log.counted["not noted"] += 1
+
+    def _facts(self, key: _Key, count: list[int]) -> dict[str, Any]:
+        """In the thread that writes: there the directory can be looked at."""
+        self._same.pop(key, None)           # before the count is read: what comes from now on is another note
+        service, peer, user, problem, why = key
+        if problem is Problem.BAD_LOGIN:
+            why = self._reason(user)
+        return {"service": service, "peer": short(peer), "user": short(user), "why": short(why), "times": count[0],
+                "refused": problem is not None}
+
+    def _reason(self, user: str) -> str:
+        """Why name and password, or whatever else was shown, did not do."""
+        found = self.directory.find(user) if user else None
+        if found is None:
+            return ("there is no such user" if user and not self.directory.remote else
+                    "no such user is known here, or the password is wrong" if user else "what was shown is nobody's")
+        if not found.status.may_log_in:
+            return f"the account's status is {found.status.value}"
+        return "the password, or what was shown in its place, is wrong"

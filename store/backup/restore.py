@@ -1,0 +1,480 @@
+"""A store gets back what archives have: all of it, or what is chosen, beside servers that go on.
+
+Message files come first, each once; mailboxes that are not there are made as they were (`publish`), others
+get what they lack (`messageimport.add`), if that is wanted. UIDNEXT and MODSEQs skip ahead of what may have been shown
+since the backup. All of it can be cut off and done again.
+
+What is damaged costs what is in it: of a mailbox whose newest copy cannot be read an older one is taken.
+"""
+
+import tempfile
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import define, evolve, field, frozen
+
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_path
+from store.accounts.base import Account, Status
+from store.accounts.builtin import BuiltinDirectory, User
+from store.backup import cachemembers, userrows
+from store.backup.archive import ACCOUNTS, CACHED, LIMITS, TOTALS, Archive, in_memory, parse_name
+from store.backup.chain import Chain
+from store.backup.tarmembers import Cut, Lost, Member
+from store.delivery.filecopy import FileCopier, copy_rows
+from store.errors import Problem, StoreError
+from store.message.cacherecord import CachedMessage, fits
+from store.migration.messageimport import Contents, add, lacking
+from store.migration.publish import Filling, Nursery, Wanted
+from store.partition import volumes
+from store.partition.partition import Partition
+from store.problems import problems
+from store.quota import roots
+from store.reconstruct.wholestore import NO_PASSWORD, acl_of
+from store.tables.index import MAX_UID, Rows, take
+from store.tables.state import MODSEQ_SKIP, UID_SKIP
+from store.userarea import idxfile
+from store.userarea.idxfile import Remains
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+TOGETHER = 256              # mailboxes that are made, and published, at a time,
+OCTETS = 32 << 20           # or fewer, when their records have so much
+SHOWN = 20                  # UIDs of lost messages that one line names
+
+
+@frozen
+class Choice:
+    """What is to be restored: all, or what these name. `into`: beside what is there, below that name; `over`: what is
+    missing is added to mailboxes that are there."""
+
+    users: frozenset[str] | None = None
+    mailbox: str = ""
+    uids: frozenset[int] = frozenset()
+    into: str = ""
+    over: bool = False
+    dry_run: bool = False
+
+    @property
+    def everything(self) -> bool:
+        """Nothing is named."""
+        return self.users is None and not self.mailbox
+
+    def wants(self, name: MailboxName) -> bool:
+        """Whether the mailbox is among what is named."""
+        return (self.users is None or name.owner in self.users) and self.mailbox in ("", name.path)
+
+    def target(self, name: MailboxName) -> MailboxName:
+        """The name under which it is restored. Raises StoreError BAD_NAME."""
+        if not self.into:
+            return name
+        try:
+            return MailboxName(name.owner, legal_path(self.into if self.mailbox else self.into + SEPARATOR + name.path))
+        except NameProblem as error:
+            raise StoreError(Problem.BAD_NAME, str(error)) from error
+
+
+@define
+class Restored:
+    """What was done. `there` are messages that were there already; `findings` what is not whole, or was left."""
+
+    users: int = 0
+    mailboxes: int = 0
+    messages: int = 0
+    there: int = 0
+    files: int = 0
+    octets: int = 0
+    findings: list[str] = field(factory=list)
+
+
+Told = Callable[[Restored], None]
+
+
+@define(eq=False)
+class Restoring:
+    """Restores archives (a full one and those that continue it, in any order) to a store."""
+
+    store: "Store"
+    archives: list[Archive]
+    choice: Choice = Choice()
+    told: Told = lambda so_far: None
+    done: Restored = field(factory=Restored)
+    chain: Chain = field(init=False)
+    _contents: dict[str, Contents] = field(factory=dict, init=False)
+    _nurseries: dict[str, Nursery] = field(factory=dict, init=False)
+    _waiting: dict[str, list[Filling]] = field(factory=dict, init=False)
+    _ready: list[tuple[str, Remains]] = field(factory=list, init=False)
+    _octets: int = field(default=0, init=False)                     # of the records in them
+    _names: set[str] = field(factory=set, init=False)               # mailboxes that have been dealt with
+    _damaged: set[str] = field(factory=set, init=False)             # messages of which a copy was damaged, by digest
+    _cached: Mapping[bytes, CachedMessage] = field(factory=dict, init=False)    # of the messages that come next
+    _owners: set[str] = field(factory=set, init=False)
+
+    def run(self) -> Restored:
+        """Do it. Raises StoreError DISK_FULL, UNAVAILABLE, BUSY, NO_MAILBOX."""
+        with problems():
+            return self._run()
+
+    def _run(self) -> Restored:
+        self.chain = Chain.of(self.archives, self.done.findings)
+        self.archives = self.chain.archives
+        try:
+            if self.archives[-1].path is not None:
+                self._accounts()
+            if self.choice.everything:
+                for at in range(len(self.archives)):
+                    self._whole(at)
+            else:
+                self._chosen()
+            self._older()
+            self._publish(0)
+            self._missing()
+        finally:
+            for contents in self._contents.values():
+                contents.drop()
+            for filling in [filling for waiting in self._waiting.values() for filling in waiting]:
+                filling.abandon()
+        for owner in sorted(self._owners):
+            roots.settle(self.store, owner)
+        return self._counted()
+
+    def _counted(self) -> Restored:
+        self.done.files = sum(contents.files for contents in self._contents.values())
+        self.done.octets = sum(contents.octets for contents in self._contents.values())
+        return self.done
+
+    # Reading
+
+    def _members(self, at: int) -> Iterator[Member]:
+        """Those of an archive; what cannot be read is told."""
+        archive = self.archives[at]
+        for member in archive.members():
+            if isinstance(member, Lost):
+                self._tell(f"{archive.name}: {member.octets} octets from {member.offset} on cannot be read")
+            elif member.name != TOTALS:
+                yield member
+        if not archive.ended:
+            self._tell(f"{archive.name}: it is cut off")
+
+    def _tell(self, finding: str) -> None:
+        if finding not in self.done.findings:
+            self.done.findings.append(finding)
+
+    def _whole(self, at: int) -> None:
+        """Everything that is in an archive, as it comes."""
+        for member in self._members(at):
+            place = parse_name(member.name)
+            if place is None:
+                if member.name.startswith(CACHED):
+                    self._cached = cachemembers.read(member)
+                elif self.archives[at].path is None:
+                    self._beside(member)
+            elif place[1] == "messages":
+                self._land(place[0], place[2], member)
+            else:
+                with in_memory() as path:
+                    left = self._index(member, path)
+                head = left.head if left is not None else None
+                if left is not None and head is not None and self.chain.has_newest(at, member.name, head.name):
+                    self._soon(place[0], left)
+            self.told(self._counted())
+        self._now()
+
+    def _chosen(self) -> None:
+        """What is named: the mailboxes first, then the messages that they need, then both together."""
+        with tempfile.TemporaryFile() as kept:          # it has no name: nothing is left of it when this is killed
+            found: list[tuple[str, int, int]] = []      # partition, and where the file of a mailbox is
+            needed: set[bytes] = set()
+            for at in range(len(self.archives)):
+                for member in self._members(at):
+                    place = parse_name(member.name)
+                    if place is not None and place[1] == "users":
+                        with in_memory() as path:
+                            left = self._index(member, path)
+                            if (left is not None and left.head is not None and self._named(left)
+                                    and self.chain.has_newest(at, member.name, left.head.name)):
+                                found.append((place[0], kept.tell(), kept.write(path.read_bytes())))
+                                needed.update(self._rows(left)["digest"].tolist())
+            for at in range(len(self.archives) if not self.choice.dry_run else 0):
+                for member in self._members(at):
+                    place = parse_name(member.name)
+                    if member.name.startswith(CACHED):
+                        self._cached = cachemembers.read(member)
+                    elif place is not None and place[1] == "messages" and place[2] in needed:
+                        self._land(place[0], place[2], member)
+                    self.told(self._counted())
+            for partition, where, octets in found:
+                kept.seek(where)
+                self._mailbox(partition, idxfile.decode(kept.read(octets)))
+        if not found:
+            raise StoreError(Problem.NO_MAILBOX, "Nothing that was named is in the archive")
+
+    def _named(self, left: Remains) -> bool:
+        name = _name(left)
+        return name is not None and self.choice.wants(name)
+
+    def _rows(self, left: Remains) -> Rows:
+        uids = self.choice.uids
+        return take(left.rows, np.isin(left.rows["uid"], list(uids))) if uids else left.rows
+
+    def _older(self) -> None:
+        """Of mailboxes that should be in an archive and could not be read, older copies."""
+        if self.chain.catalogue is None or len(self.archives) < 2:
+            return
+        due = {name for name in self.chain.catalogue.mailboxes if self._is_due(name)}
+        for at in reversed(range(len(self.archives) if due else 0)):
+            for member in self._members(at):
+                place = parse_name(member.name)
+                if place is None or place[1] != "users":
+                    continue
+                with in_memory() as path:
+                    left = self._index(member, path)
+                if left is not None and left.head is not None and left.head.name in due:
+                    due.discard(left.head.name)
+                    self._tell(f"{left.head.name}: it is as it was in an older archive, {self.archives[at].name}")
+                    self._mailbox(place[0], left)
+
+    def _is_due(self, name: str) -> bool:
+        try:
+            return name not in self._names and self.choice.wants(MailboxName.parse(name))
+        except NameProblem:
+            return False
+
+    def _missing(self) -> None:
+        if self.chain.catalogue is not None:
+            for name in self.chain.catalogue.mailboxes:
+                if self._is_due(name):
+                    self._tell(f"{name}: the mailbox is damaged or missing in the archive")
+
+    # Messages
+
+    def _place(self, partition: str) -> Partition:
+        """Where what was on that partition comes to."""
+        names = self.store.partitions
+        return self.store.partition(partition if partition in names else volumes.for_new_mail(self.store))
+
+    def _brought(self, partition: str) -> Contents:
+        place = self._place(partition)
+        if place.name not in self._contents:
+            self._contents[place.name] = Contents(place)
+        return self._contents[place.name]
+
+    def _land(self, partition: str, digest: bytes, member: Member) -> None:
+        if self.choice.dry_run:
+            return
+        try:
+            trace, record = int(member.said.get("trace", "0")), self._cached.get(digest)
+            if record is not None and not fits(record, digest, trace, member.size):
+                record = None
+            self._brought(partition).land(member.data(), digest=digest, trace=trace, cached=record)
+        except Cut:
+            self._damaged.add(digest.hex())
+        except (StoreError, ValueError) as error:
+            if isinstance(error, StoreError) and error.problem is not Problem.CORRUPT:
+                raise
+            self._damaged.add(digest.hex())
+
+    # Mailboxes
+
+    def _soon(self, partition: str, left: Remains) -> None:
+        """A mailbox that waits for others, whose message files are put on disk together."""
+        self._ready.append((partition, left))
+        self._octets += left.rows.nbytes
+        if len(self._ready) >= TOGETHER or self._octets > OCTETS:
+            self._now()
+
+    def _now(self) -> None:
+        ready, self._ready, self._octets = self._ready, [], 0
+        for partition, left in ready:
+            self._mailbox(partition, left)
+
+    def _index(self, member: Member, path: Path) -> Remains | None:
+        """What is left of a mailbox's file."""
+        with path.open("wb") as file:
+            try:
+                for data in member.data():
+                    file.write(data)
+            except Cut:
+                self._tell(f"{member.name}: it is cut off")
+        try:
+            left = idxfile.read_what_is_left(path)
+        except StoreError:
+            left = None
+        for finding in left.findings if left is not None else ():
+            self._tell(f"{member.name}: {finding}")
+        return left
+
+    def _mailbox(self, partition: str, left: Remains) -> None:
+        head, name = left.head, _name(left)
+        if head is None or name is None:
+            self._tell("a mailbox has a name that cannot be")
+            return
+        if head.removed or not self.choice.wants(name):
+            return
+        self._names.add(head.name)
+        rows = self._rows(left)
+        if self.choice.uids and len(rows) < len(self.choice.uids):
+            gone = sorted(self.choice.uids.difference(rows["uid"].tolist()))
+            self._tell(f"{name}: the archive has no UID {_few(gone)}")
+        target = self.choice.target(name)
+        entry = self.store.mailboxes.find(target)
+        if self.choice.dry_run:
+            self._look(rows, target, entry)
+            return
+        self._own_account(name.owner, partition)
+        contents = self._brought(partition)
+        if contents.waiting:
+            contents.keep()
+        left = evolve(left, rows=rows)
+        new, had = contents.translated(rows, left.private_headers)
+        if not had.all():
+            lost = rows["uid"][~had].tolist()
+            self._tell(f"{name}: {len(lost)} messages are damaged or missing in the archive: UID {_few(lost)}")
+        if entry is not None:
+            self._add(contents, entry, new, left)
+        else:
+            self._make(contents.partition, target, new, left)
+
+    def _look(self, rows: Rows, target: MailboxName, entry: MailboxEntry | None) -> None:
+        if entry is None:
+            self.done.mailboxes += 1
+            self.done.messages += len(rows)
+            return
+        there, wanted = self.store.open_mailbox(entry).rows.copy(), rows.copy()
+        there["head"] = wanted["head"] = 0              # of other tables
+        missing = self._lacks(target, there, wanted)
+        if self.choice.over or self.choice.into:
+            self.done.there += len(rows) - missing
+            self.done.messages += missing
+
+    def _lacks(self, name: MailboxName, there: Rows, wanted: Rows) -> int:
+        """How many of the archive's records a mailbox lacks that is there."""
+        missing = int(np.count_nonzero(lacking(there, wanted)))
+        if not (self.choice.over or self.choice.into):
+            self.done.there += len(wanted) - missing
+            if missing:
+                self._tell(f"{name}: it is there, and lacks {missing} messages of the archive (--over adds them, "
+                           "--into restores it beside)")
+        return missing
+
+    def _add(self, contents: Contents, entry: MailboxEntry, rows: Rows, left: Remains) -> None:
+        assert left.head is not None
+        entry, partition = self.store.whereabouts(entry)
+        if partition is not contents.partition:
+            rows, = copy_rows(FileCopier(contents.partition, partition, contents.side_by_side), [rows])
+        if not (self.choice.over or self.choice.into):
+            self._lacks(entry.name, self.store.open_mailbox(entry).rows, rows)
+            return
+        added = add(partition, entry, rows, left.head.keywords, own=_own(left), uidls=left.uidls)
+        self.store.news.tell([entry.id])
+        self.done.messages += len(added.uids)
+        self.done.there += added.there
+
+    def _make(self, partition: Partition, name: MailboxName, rows: Rows, left: Remains) -> None:
+        head = left.head
+        assert head is not None
+        nursery = self._nurseries.setdefault(partition.name, Nursery(self.store, partition))
+        wanted = Wanted(name, keywords=head.keywords)
+        if not self.choice.into:
+            notes = [(note, user, _octets(value)) for note, users in head.annotations.items()
+                     for user, value in users.items()]
+            wanted = evolve(
+                wanted, uidvalidity=head.uidvalidity, uidnext=min(head.uidnext + UID_SKIP, MAX_UID), recent=head.recent,
+                highestmodseq=head.highestmodseq + MODSEQ_SKIP, created=head.created, special_use=head.special_use,
+                acl=acl_of(head), annotations=notes, subscriptions=head.subscriptions if name.is_inbox() else ())
+        try:
+            filling = nursery.begin(wanted)
+        except StoreError as refused:
+            if refused.problem is not Problem.MAILBOX_EXISTS:
+                raise
+            self._tell(f"{name}: it was made meanwhile: restore it again")
+            return
+        try:
+            filling.add(rows)
+            filling.finish(_own(left) if not self.choice.into else (), left.uidls)
+        except BaseException:
+            filling.abandon()
+            raise
+        waiting = self._waiting.setdefault(partition.name, [])
+        waiting.append(filling)
+        self.done.mailboxes += 1
+        self.done.messages += len(rows)
+        self._publish(TOGETHER)
+
+    def _publish(self, most: int) -> None:
+        for name, waiting in self._waiting.items():
+            if len(waiting) > most or waiting and not most:
+                for refused in self._nurseries[name].publish(waiting):
+                    self.done.mailboxes -= 1
+                    self._tell(f"{refused.wanted.name}: it was made meanwhile, or the user is on another back end: "
+                               "restore it again")
+                waiting.clear()
+
+    # Users and limits
+
+    def _accounts(self) -> None:
+        """Those of the last archive; where that is damaged, also of earlier ones."""
+        for at in reversed(range(len(self.archives))):
+            whole = True
+            for member in self.archives[at].members():
+                if isinstance(member, Lost):
+                    whole = False
+                elif parse_name(member.name) is not None:
+                    break
+                else:
+                    whole = self._beside(member) and whole
+            if whole:
+                break
+            self._tell(f"{self.archives[at].name}: some accounts or limits of quota are damaged")
+
+    def _beside(self, member: Member) -> bool:
+        """Take what a member says of users or limits; whether it could be read."""
+        if self.choice.dry_run or self.choice.into or not member.name.startswith((ACCOUNTS, LIMITS)):
+            return True
+        try:
+            lines = userrows.lines(member)
+        except (Cut, ValueError):
+            return False
+        place = self._place
+        if member.name.startswith(ACCOUNTS):
+            self.done.users += userrows.restore_users(self.store, lines, self.choice.users, place, self._tell)
+        else:
+            self._owners |= userrows.restore_limits(self.store, lines, self.choice.users, place)
+        return True
+
+    def _own_account(self, owner: str, partition: str) -> None:
+        """See that the owner of a mailbox is a user."""
+        directory = self.store.directory
+        if not owner or directory.remote or directory.find(owner) is not None:
+            return
+        if isinstance(directory, BuiltinDirectory):
+            directory.insert(User(Account(owner, self._place(partition).name, Status.INACTIVE), NO_PASSWORD))
+            self._tell(f"user {owner}: the account is not in the archive; it has no password, and is inactive")
+
+
+def _name(left: Remains) -> MailboxName | None:
+    try:
+        return MailboxName.parse(left.head.name) if left.head is not None else None
+    except NameProblem:
+        return None
+
+
+def _octets(text: str) -> bytes:
+    try:
+        return b64decode(text)
+    except ValueError:
+        return b""
+
+
+def _own(left: Remains) -> list[tuple[int, str, "np.ndarray"]]:
+    readers: Sequence[str] = left.head.readers if left.head is not None else ()
+    return [(int(item["chunk"]), readers[int(item["reader"])], item["own"]) for item in left.own
+            if int(item["reader"]) < len(readers)]
+
+
+def _few(uids: Sequence[int]) -> str:
+    return ", ".join(map(str, uids[:SHOWN])) + (f" and {len(uids) - SHOWN} more" if len(uids) > SHOWN else "")

@@ -1,0 +1,108 @@
+"""Users and limits of quota come back from an archive. Who is there, and what limits there are, stays."""
+
+import json
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
+from mboxlist.names import NameProblem, legal_owner
+from store.accounts.builtin import BuiltinDirectory, User
+from store.backup.archive import SMALL
+from store.backup.tarmembers import Member
+from store.errors import StoreError
+from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
+from store.tables.quotatable import DEFAULT
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+Place = Callable[[str], Partition]
+
+
+def lines(member: Member) -> list[dict[str, Any]]:
+    """The rows of a member. Raises Cut, ValueError."""
+    found = [json.loads(line) for line in member.octets(SMALL).splitlines()]
+    if not all(isinstance(line, dict) for line in found):
+        raise ValueError("a row is no object")
+    return found
+
+
+def restore_users(store: "Store", rows: Iterable[dict[str, Any]], users: frozenset[str] | None, place: Place,
+                  tell: Callable[[str], None]) -> int:
+    """Add the users that are not there, all or these, and their subscriptions; how many."""
+    directory = store.directory
+    if not isinstance(directory, BuiltinDirectory) or directory.remote:
+        return 0
+    new: list[tuple[User, list[str]]] = []
+    for row in rows:
+        try:
+            if "domain" in row:
+                if users is None and not directory.domains.access(row["domain"]):
+                    directory.domains.set_access(row["domain"], str(row["access"]))
+            elif (users is None or row["user"] in users) and directory.user(row["user"]) is None:
+                found = User.from_bytes(legal_owner(str(row["user"])), row["row"].encode())
+                account = evolve(found.account, partition=place(found.account.partition).name)
+                new.append((evolve(found, account=account), [str(name) for name in row["subscriptions"]]))
+        except (NameProblem, ValueError, KeyError, TypeError, AttributeError) as error:
+            tell(f"an account cannot be read: {error}")
+    try:
+        transact(store.mailboxes.env, lambda txn: _write(store, directory, new, txn))
+        done = len(new)
+    except StoreError:
+        done = sum(_write_one(store, directory, each, tell) for each in new)
+    store.mailboxes.env.flush()
+    return done
+
+
+def _write(store: "Store", directory: BuiltinDirectory, new: Iterable[tuple[User, list[str]]], txn: Txn) -> None:
+    for user, subscriptions in new:
+        if directory.user(user.account.user, txn) is None:
+            directory.write(user, txn)
+            for name in subscriptions:
+                store.mailboxes.subscriptions.add(user.account.user, name, txn)
+
+
+def _write_one(store: "Store", directory: BuiltinDirectory, new: tuple[User, list[str]], tell: Callable[[str], None]
+               ) -> bool:
+    user = new[0].account.user
+    try:
+        transact(store.mailboxes.env, lambda txn: _write(store, directory, [new], txn))
+    except StoreError as refused:
+        tell(f"user {user}: {refused.public}")
+        return False
+    return True
+
+
+def restore_limits(store: "Store", rows: Iterable[dict[str, Any]], users: frozenset[str] | None, place: Place
+                   ) -> set[str]:
+    """Set the limits of roots that have none; the owners of whose mailboxes some have a root of their own."""
+    wanted: dict[str, dict[str, tuple[int, int]]] = {}
+    owners = set()
+    for row in rows:
+        root = str(row.get("root", ""))
+        owner = root.partition("/")[0]
+        limits = row.get("octets"), row.get("messages")
+        if not root or users is not None and ("" if owner == "public" else owner) not in users:
+            continue
+        if all(isinstance(limit, int) and DEFAULT <= limit < 1 << 63 for limit in limits):
+            wanted.setdefault(place(str(row.get("partition", ""))).name, {})[root] = limits     # type: ignore[assignment]
+            if "/" in root:
+                owners.add("" if owner == "public" else owner)
+    for name, roots in wanted.items():
+        partition = store.partition(name)
+        partition.transact(lambda txn, roots=roots: _set(txn, roots))       # type: ignore[misc]
+        partition.flush()
+    store.domains.refresh()
+    return owners
+
+
+def _set(txn: WriteTxn, roots: dict[str, tuple[int, int]]) -> None:
+    quotas = txn.partition.quotas
+    for root, (octets, messages) in sorted(roots.items()):
+        use = quotas.find(root, txn.handle)
+        if (use.octet_limit, use.message_limit) == (DEFAULT, DEFAULT) or not quotas.has(root, txn.handle):
+            quotas.set_limits(root, octets, messages, txn.handle)

@@ -1,0 +1,174 @@
+"""The message files of a partition: what messages.db, the records, and the folders say of each."""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+from attrs import define, field
+from numpy.typing import NDArray
+
+from mboxlist.engine.btree import Txn
+from mboxlist.entry import MailboxId
+from store.findings import RECONSTRUCT, RESTART, RESTORE, Finding
+from store.partition.partition import Partition
+from store.partition.processes import look as look_inside
+from store.store import Store
+from store.tables.index import Rows
+from store.tables.references import FOREVER, MessageRecord, marks
+
+OLD = 3600                  # seconds after which nobody writes to a file in `staging/` any more
+
+
+@define(eq=False)
+class Messages:
+    """messages.db in columns, in order of arrival serial, and what the records that were counted so far say."""
+
+    records: dict[bytes, MessageRecord]
+    digests: NDArray[np.void]
+    serials: NDArray[np.uint64]
+    sizes: NDArray[np.uint64]
+    traces: NDArray[np.uint64]
+    references: NDArray[np.int64] = field(init=False)
+    held: NDArray[np.int64] = field(init=False)         # those among them that have been expunged
+    checks: NDArray[np.uint64] = field(init=False)
+    unknown: dict[bytes, int] = field(factory=dict)     # references to what messages.db does not know
+    sure: bool = True                                   # all records could be counted
+
+    def __attrs_post_init__(self) -> None:
+        self.references = np.zeros(len(self.serials), np.int64)
+        self.held = np.zeros(len(self.serials), np.int64)
+        self.checks = np.zeros(len(self.serials), np.uint64)
+
+    @classmethod
+    def of(cls, partition: Partition, txn: Txn) -> "Messages":
+        """Those of a partition."""
+        records = dict(sorted(partition.refs.all(txn), key=lambda item: item[1].serial))
+        figures = np.array([(record.serial, record.size, record.trace) for record in records.values()], np.uint64)
+        figures = figures.reshape(-1, 3)
+        digests = np.frombuffer(b"".join(records), "V32") if records else np.empty(0, "V32")
+        return cls(records, digests, figures[:, 0], figures[:, 1], figures[:, 2])
+
+    def _fitting(self, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """The message of each record by its serial, and whether it is the right one."""
+        if not len(self.serials):
+            return np.zeros(len(rows), np.intp), np.zeros(len(rows), np.bool_)
+        at = np.minimum(np.searchsorted(self.serials, rows["serial"]), len(self.serials) - 1)
+        return at, (self.serials[at] == rows["serial"]) & (self.digests[at] == rows["digest"])
+
+    def count(self, mailbox: MailboxId, rows: Rows, *, sure: bool, held: bool = False) -> None:
+        """Count the references of these records; not `sure`: the mailbox has others that cannot be read; `held`: they
+        have been expunged."""
+        self.sure = self.sure and sure
+        at, fits = self._fitting(rows)
+        values = marks(mailbox, rows["uid"])
+        np.add.at(self.references, at[fits], 1)
+        np.add.at(self.held, at[fits], int(held))
+        np.add.at(self.checks, at[fits], values[fits])
+        for place in np.flatnonzero(~fits).tolist():
+            digest = bytes(rows["digest"][place])
+            record = self.records.get(digest)
+            if record is None:
+                self.unknown[digest] = self.unknown.get(digest, 0) + 1
+            else:
+                number = int(np.searchsorted(self.serials, record.serial))
+                self.references[number] += 1
+                self.checks[number:number + 1] += values[place:place + 1]
+
+    def wrong(self, rows: Rows, private_headers: NDArray[np.int64]) -> list[int]:
+        """The UIDs of the records that disagree with what is known of their messages; `private_headers` is the octets
+        of header fields of its own that each has."""
+        at, fits = self._fitting(rows)
+        if len(self.serials):
+            octets = self.sizes[at].astype(np.int64) + private_headers
+            fits &= (octets == (rows["size"] + rows["header_length"]).astype(np.int64)) & (rows["spare"] == 0) & (
+                (rows["header_length"] == 0) | (self.traces[at] == rows["header_length"]))
+        return [int(row["uid"]) for row in rows[~fits] if bytes(row["digest"]) in self.records]
+
+
+def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspects: set[str] | None
+         ) -> Iterator[Finding]:
+    """What is wrong, when all records have been counted; with `suspects`, files are looked at there alone."""
+    waiting = set(partition.refs.waiting(FOREVER, txn=txn))
+    for digest, references in sorted(messages.unknown.items()):
+        yield Finding(f"{references} records refer to it, and nothing is known of it", f"message {digest.hex()}",
+                      RECONSTRUCT)
+    for digest, record, references, held, check in zip(
+            messages.records, messages.records.values(), messages.references.tolist(), messages.held.tolist(),
+            messages.checks.tolist(), strict=True):
+        where = f"message {digest.hex()}"
+        if record.references != references and (messages.sure or record.references < references):
+            yield Finding(f"{references} records refer to it, counted are {record.references}", where, RECONSTRUCT)
+        elif record.check != check and messages.sure:
+            yield Finding("the records that refer to it are not those that were counted", where, RECONSTRUCT)
+        if record.trace > record.size:
+            yield Finding(f"its trace header is {record.trace} of its {record.size} octets", where, RECONSTRUCT)
+        if not record.references and (record.released, digest) not in waiting:
+            yield Finding("nothing refers to it, and it does not wait for the purge", where, RECONSTRUCT)
+        if suspects is None or where in suspects:
+            yield from _look_at_file(partition, digest, record, where, missed=record.references > held)
+    for released, digest in sorted(waiting):
+        if digest not in messages.records:
+            yield Finding(f"it waits for the purge since {released}, and nothing is known of it",
+                          f"message {digest.hex()}", "purge")
+    for serial in messages.serials[1:][messages.serials[1:] == messages.serials[:-1]].tolist():
+        yield Finding(f"two messages have the arrival serial {serial}", f"partition {partition.name}", RECONSTRUCT)
+    if len(messages.serials) and int(messages.serials[-1]) >= partition.first_free_serial(txn):
+        yield Finding(f"the arrival serial {messages.serials[-1]} will be given out again",
+                      f"partition {partition.name}", RECONSTRUCT)
+    yield from _look_at_folders(partition, messages, txn, suspects)
+    yield from _look_at_staging(store, partition)
+
+
+def _look_at_file(partition: Partition, digest: bytes, record: MessageRecord, where: str, *, missed: bool
+                  ) -> Iterator[Finding]:
+    path = partition.files.locate(digest, record.serial)
+    if path is None:
+        if missed:
+            yield Finding("its file is missing", where, RESTORE)
+        return
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:           # purged, or given its place, at this moment
+        return
+    if size != record.size:
+        yield Finding(f"its file has {size} octets instead of {record.size}", where, RESTORE)
+    cached = partition.cached([record.serial])[0]
+    if cached is None:
+        yield Finding("it has no cache record", where, RECONSTRUCT)
+    elif cached.digest != digest or cached.trace != record.trace:
+        yield Finding("its cache record is another message's", where, RECONSTRUCT)
+
+
+def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspects: set[str] | None
+                     ) -> Iterator[Finding]:
+    """Every folder is there, and every file in it belongs there. (Those in `staging/` may be on their way.)"""
+    for folder in partition.files.folders():
+        try:
+            names = os.listdir(folder)
+        except FileNotFoundError:
+            yield Finding("the folder is missing", folder, RECONSTRUCT)
+            continue
+        for name in names:
+            path = f"{folder}/{name}"
+            if _digest(name) not in messages.records and (suspects is None or path in suspects):
+                yield from _look_at_stranger(partition, path, txn)
+
+
+def _look_at_stranger(partition: Partition, path: str, txn: Txn) -> Iterator[Finding]:
+    if partition.refs.find(_digest(os.path.basename(path)), txn) is None and os.path.exists(path):
+        yield Finding("nothing is known of this file", path, "scrub --sweep")
+
+
+def _digest(name: str) -> bytes:
+    try:
+        digest = bytes.fromhex(name)
+    except ValueError:
+        return b""
+    return digest if digest.hex() == name else b""
+
+
+def _look_at_staging(store: Store, partition: Partition) -> Iterator[Finding]:
+    """Other processes have files there that only they know."""
+    if len(look_inside(store.root / "run")[0]) <= 1:
+        for serial in partition.files.left(OLD):
+            yield Finding("it was left over", partition.files.staged_path(serial), RESTART)

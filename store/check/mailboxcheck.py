@@ -1,0 +1,219 @@
+"""The mailboxes of a partition: figures, records, what was expunged, readers' own flags; and quota roots."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mboxlist.engine.btree import Txn
+from mboxlist.entry import MailboxId
+from mboxlist.usermoves import Phase
+from store.check.filecheck import Messages
+from store.errors import StoreError
+from store.findings import RECONSTRUCT, Finding
+from store.partition.partition import Partition
+from store.store import Store
+from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole
+from store.tables.state import MailboxState
+from store.tables.uidls import is_legal
+from store.userarea.writing import whereabouts
+from store.values import Flag
+
+_FLAGS = sum(flag.value for flag in Flag)
+
+
+def look(store: Store, partition: Partition, messages: Messages, txn: Txn) -> Iterator[Finding]:
+    """What is wrong; with `txn`, while nothing changes. The references of all records are counted in `messages`."""
+    removed, unreadable = _removed(partition, messages, txn)
+    yield from unreadable
+    uses: dict[str, list[int]] = {}
+    states = dict(partition.all_states(txn))
+    coming = store.mailboxes.moves.mailboxes(Phase.COMING)
+    for mailbox, state in states.items():
+        where = _where(store, mailbox)
+        rows, broken = _rows(partition, mailbox, where, txn)
+        yield from broken
+        messages.count(mailbox, rows, sure=not broken)
+        if mailbox in coming or (state.moving or state.removed) and not _is_here(store, partition, mailbox):
+            if not state.removed:
+                _charge(uses, state)
+            continue                        # on its way to or from elsewhere, or being purged
+        yield from _look_at_mailbox(state, rows, where, whole=not broken)
+        for uid in messages.wrong(rows, partition.private_headers.sizes(rows, txn)):
+            yield Finding(f"UID {uid} is not what is known of its message", where, RECONSTRUCT)
+        yield from _look_at_vanished(partition, mailbox, state, rows, where, txn)
+        yield from _look_at_removed(removed.get(mailbox, np.empty(0, np.uint32)), state, rows, where)
+        yield from _look_at_own_flags(partition, mailbox, state, where, txn)
+        yield from _look_at_uidls(partition, mailbox, rows, where, txn)
+        if not state.removed:
+            _charge(uses, state)
+    yield from _look_at_orphans(partition, set(states), txn)
+    yield from _look_at_quota(partition, uses, txn)
+    yield from _look_at_heads(partition, txn)
+
+
+def _is_here(store: Store, partition: Partition, mailbox: MailboxId) -> bool:
+    found = whereabouts(store, mailbox)
+    return found is not None and found[0].partition == partition.name
+
+
+def _charge(uses: dict[str, list[int]], state: MailboxState) -> None:
+    use = uses.setdefault(state.quota_root, [0, 0])
+    use[0] += state.octets
+    use[1] += state.messages
+
+
+def _where(store: Store, mailbox: MailboxId) -> str:
+    found = whereabouts(store, mailbox)
+    return f"mailbox {mailbox}" if found is None else f"{found[0].name} (deleted)" if found[1] else str(found[0].name)
+
+
+def _rows(partition: Partition, mailbox: MailboxId, where: str, txn: Txn) -> tuple[Rows, list[Finding]]:
+    start, end = chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)
+    whole, broken = [np.empty(0, ROW)], []
+    for key, value in partition.index.scan(start, end, txn, hold=txn is not None):
+        number = chunk_of_key(key)[1]
+        if not is_whole(value):
+            broken.append(Finding(f"index chunk {number} does not agree with its checksum", where, RECONSTRUCT))
+            continue
+        rows = np.frombuffer(value[:-4], ROW)
+        if ((rows["uid"].astype(np.int64) - 1) // CHUNK != number).any():
+            broken.append(Finding(f"index chunk {number} has records that are not its own", where, RECONSTRUCT))
+        whole.append(rows)
+    return np.concatenate(whole), broken
+
+
+def _look_at_mailbox(state: MailboxState, rows: Rows, where: str, *, whole: bool) -> Iterator[Finding]:
+    def found(what: str) -> Finding:
+        return Finding(what, where, RECONSTRUCT)
+
+    uids, flags = rows["uid"].astype(np.int64), rows["flags"]
+    if (np.diff(uids) <= 0).any():
+        yield found("UIDs do not ascend")
+    if len(uids) and uids.max() >= state.uidnext:
+        yield found(f"UID {uids.max()} is not below UIDNEXT {state.uidnext}")
+    if len(rows) and int(rows["modseq"].max()) > state.highestmodseq:
+        yield found(f"a MODSEQ is above HIGHESTMODSEQ {state.highestmodseq}")
+    if len(rows) and not rows["modseq"].all():
+        yield found("a MODSEQ is 0")
+    if max(state.changed, state.log_since) > state.highestmodseq:
+        yield found(f"it changed after its HIGHESTMODSEQ {state.highestmodseq}")
+    if state.recent > state.uidnext:
+        yield found("the first \\Recent UID is above UIDNEXT")
+    if len(rows) and int(np.bitwise_or.reduce(rows["keywords"])) >> len(state.keywords):
+        yield found("a message has a keyword that has no name")
+    if len(rows) and int(np.bitwise_or.reduce(flags)) & ~_FLAGS:
+        yield found("a message has a flag that does not exist")
+    if len({name.lower() for name in state.keywords}) != len(state.keywords):
+        yield found("two keywords have the same name")
+    counted = {"messages": len(rows), "octets": int(rows["size"].sum()),
+               "unseen": len(rows) - int(np.count_nonzero(flags & np.uint16(Flag.SEEN))),
+               "deleted": int(np.count_nonzero(flags & np.uint16(Flag.DELETED)))}
+    for name, figure in counted.items() if whole else ():
+        if getattr(state, name) != figure:
+            yield found(f"{name}: {getattr(state, name)} in its figures, {figure} in its records")
+
+
+def _look_at_vanished(partition: Partition, mailbox: MailboxId, state: MailboxState, rows: Rows, where: str, txn: Txn
+                      ) -> Iterator[Finding]:
+    items = partition.vanished.all(mailbox, txn)
+    octets = sum(len(data) for _, data in items)
+    if octets != state.logged:
+        yield Finding(f"{state.logged} octets of expunged UIDs in its figures, {octets} on record", where, RECONSTRUCT)
+    for modseq, data in items:
+        pairs = np.frombuffer(data[:len(data) // 8 * 8], "<u4").reshape(-1, 2).astype(np.int64)
+        if (not len(pairs) or len(data) % 8 or (pairs[:, 0] > pairs[:, 1]).any()
+                or (pairs[1:, 0] <= pairs[:-1, 1]).any() or pairs[0, 0] < 1):
+            yield Finding(f"what was expunged at MODSEQ {modseq} cannot be read", where, RECONSTRUCT)
+        elif modseq > state.highestmodseq or pairs[-1, 1] >= state.uidnext:
+            yield Finding(f"what was expunged at MODSEQ {modseq} was never there", where, RECONSTRUCT)
+        elif (np.searchsorted(rows["uid"], pairs[:, 1], "right") > np.searchsorted(rows["uid"], pairs[:, 0])).any():
+            yield Finding(f"a UID that was expunged at MODSEQ {modseq} is still there", where, RECONSTRUCT)
+
+
+def _removed(partition: Partition, messages: Messages, txn: Txn
+             ) -> tuple[dict[int, NDArray[np.uint32]], list[Finding]]:
+    """The UIDs of each mailbox that can be brought back. Their references are counted in `messages`."""
+    found: dict[int, list[NDArray[np.uint32]]] = {}
+    for item in partition.removed.all(txn=txn):
+        found.setdefault(item.mailbox, []).append(item.rows["uid"])
+        if item.held:
+            messages.count(MailboxId(item.mailbox), item.rows, sure=True, held=True)
+    findings = []
+    if partition.removed.unreadable(txn):
+        messages.sure = False
+        findings.append(Finding("what was expunged cannot be read", f"removed.db of {partition.name}", RECONSTRUCT))
+    return {mailbox: np.concatenate(uids) for mailbox, uids in found.items()}, findings
+
+
+def _look_at_removed(uids: NDArray[np.uint32], state: MailboxState, rows: Rows, where: str) -> Iterator[Finding]:
+    if len(uids) and uids.max() >= state.uidnext:
+        yield Finding(f"UID {uids.max()} was expunged and is not below UIDNEXT {state.uidnext}", where, RECONSTRUCT)
+    both = np.intersect1d(uids, rows["uid"])
+    if len(both):
+        yield Finding(f"UID {both[0]} is there and can be brought back as well", where, RECONSTRUCT)
+
+
+def _look_at_own_flags(partition: Partition, mailbox: MailboxId, state: MailboxState, where: str, txn: Txn
+                       ) -> Iterator[Finding]:
+    damaged = [(number, reader) for number, reader, _ in partition.readers.damaged(mailbox, txn)]
+    for number, reader in damaged:
+        yield Finding(f"{reader}'s own flags of chunk {number} do not agree with their checksum", where, RECONSTRUCT)
+    try:
+        for number, reader, own in () if damaged else partition.readers.all(mailbox, txn):
+            if own["modseq"].max() > state.highestmodseq:
+                yield Finding(f"a MODSEQ of {reader}'s own flags of chunk {number} is above HIGHESTMODSEQ", where,
+                              RECONSTRUCT)
+            if int(np.bitwise_or.reduce(own["flags"])) & ~_FLAGS or number * CHUNK + 1 >= max(state.uidnext, 2):
+                yield Finding(f"{reader} has flags of its own in chunk {number} that cannot be", where, RECONSTRUCT)
+    except StoreError:
+        pass                        # damaged since: the second look tells
+
+
+def _look_at_uidls(partition: Partition, mailbox: MailboxId, rows: Rows, where: str, txn: Txn) -> Iterator[Finding]:
+    """The unique-ids of POP3 that messages brought along: each is a message's that is there, and no other's."""
+    uidls = partition.uidls.all(mailbox, txn)
+    count = partition.uidls.counted(mailbox, txn)
+    if count != len(uidls):
+        yield Finding(f"{count} messages should have a unique-id of their own, {len(uidls)} have one", where,
+                      RECONSTRUCT)
+    there = set(rows["uid"].tolist())
+    for uid, uidl in uidls.items():
+        if uid not in there:
+            yield Finding(f"UID {uid} has a unique-id of its own and is not there", where, RECONSTRUCT)
+        elif not is_legal(uidl):
+            yield Finding(f"UID {uid} has a unique-id that is none", where, RECONSTRUCT)
+    if len(set(uidls.values())) != len(uidls):
+        yield Finding("two messages have the same unique-id", where, RECONSTRUCT)
+
+
+def _look_at_orphans(partition: Partition, known: set[MailboxId], txn: Txn) -> Iterator[Finding]:
+    records = set()
+    for key, _ in partition.index.scan(txn=txn, hold=txn is not None):
+        records.add(chunk_of_key(key)[0])
+    for what, mailboxes in (("records", records), ("readers' own flags", partition.readers.mailboxes(txn)),
+                            ("expunged UIDs", partition.vanished.mailboxes(txn)),
+                            ("unique-ids", partition.uidls.mailboxes(txn))):
+        for mailbox in sorted(mailboxes - known):
+            yield Finding(f"{what} of a mailbox that has no figures", f"mailbox {mailbox}", RECONSTRUCT)
+
+
+def _look_at_heads(partition: Partition, txn: Txn) -> Iterator[Finding]:
+    """Header fields that messages have of their own: each has one number, up to the last one."""
+    private_headers = partition.private_headers
+    known = dict(private_headers.all(txn))
+    last = int.from_bytes(known.pop(0, b""), "big")
+    for number, octets in known.items():
+        if number > last or private_headers.number(octets, txn) != number:
+            yield Finding("they have another number, or it will be given again", f"header fields {number}", RECONSTRUCT)
+
+
+def _look_at_quota(partition: Partition, uses: dict[str, list[int]], txn: Txn) -> Iterator[Finding]:
+    """Use is compared with the mailboxes' figures, and these are compared with the records."""
+    known = {root for root, _ in partition.quotas.all(txn)}
+    for root in sorted(uses.keys() | known):
+        octets, messages = uses.get(root, (0, 0))
+        use = partition.quotas.find(root, txn)
+        if (use.octets, use.messages) != (octets, messages):
+            said, found = f"{use.octets} octets in {use.messages} messages", f"{octets} in {messages}"
+            yield Finding(f"quota says {said}, the mailboxes {found}", f"quota root {root}", RECONSTRUCT)

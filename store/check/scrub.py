@@ -1,0 +1,217 @@
+"""The message files against their digests: what the disk gave back wrong, lost, or has and nobody knows.
+
+A partition is gone through folder by folder, 4,096 of them, each with as many files. It runs beside the servers: what
+looks wrong is looked at again, since a file may have been purged, or have come, meanwhile. Pages of files that were not
+in the system's memory are let go at once, so that what clients read stays there; pages that were are read from there.
+"""
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+
+from attrs import define, field, frozen
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
+from store.errors import Problem, StoreError
+from store.findings import RECONSTRUCT, RESTORE, Finding
+from store.partition.messagefiles import MID_OCTETS
+from store.partition.partition import Partition
+from store.partition.verified import is_intact
+from store.tables.references import MessageRecord
+
+FOLDERS = 16 * 256
+PIECE = 1 << 20             # octets that are read at a time, at most
+SMALLEST = 4096             # and at least
+_TICK = 10                  # pieces in a second, with a rate so low that it counts
+_IOPRIO_SET = {"x86_64": (251, 252), "aarch64": (30, 31)}      # system call numbers of ioprio_set(2), ioprio_get(2)
+_IDLE = 3 << 13             # IOPRIO_CLASS_IDLE
+_THIS_THREAD = (1, 0)       # IOPRIO_WHO_PROCESS, 0
+_LOOKS = 3                  # at a file that goes and comes again all the time
+_MISSING = "its file is missing"
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@define
+class Pace:
+    """No more than `rate` octets a second (0: as many as there are), on the average since it was made."""
+
+    rate: int = 0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    octets: int = field(default=0, init=False)
+    _begun: float | None = field(default=None, init=False)
+
+    @property
+    def piece(self) -> int:
+        """How many octets to read at a time, so that no sleep is long."""
+        return min(PIECE, max(SMALLEST, self.rate // _TICK)) if self.rate else PIECE
+
+    def count(self, octets: int) -> None:
+        """So many were read: wait until they may have been."""
+        now = self.clock()
+        if self._begun is None:
+            self._begun = now
+        self.octets += octets
+        ahead = self.octets / self.rate - (now - self._begun) if self.rate else 0
+        if ahead > 0:
+            self.sleep(ahead)
+
+
+@frozen
+class Folder:
+    """What was found in one of the 4,096 folders; `number` counts them from 0."""
+
+    number: int
+    files: int
+    findings: list[Finding]
+
+    @property
+    def name(self) -> str:
+        """The digits that the digests in it begin with."""
+        return f"{self.number:03x}"
+
+
+class Stopped(Exception):
+    """`stop` said so; the folder that was begun is not done."""
+
+
+def scrub(partition: Partition, pace: Pace, *, first: int = 0, sweep: bool = False,
+          stop: Callable[[], bool] = lambda: False) -> Iterator[Folder]:
+    """Read every message file from the folder `first` on; a `Folder` for each that is done.
+
+    `sweep` removes the files that nobody knows. `stop` is asked between two reads. Raises Stopped.
+    """
+    buffer = memoryview(bytearray(pace.piece))
+    for number in range(first, FOLDERS):
+        yield _folder(partition, number, _Reader(partition, pace, buffer, stop), sweep)
+
+
+def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -> Folder:
+    start = (number << 4).to_bytes(2, "big")
+    end = (number + 1 << 4).to_bytes(2, "big") if number + 1 < FOLDERS else None
+    records = dict(partition.refs.all(start=start, end=end))
+    findings = [found for digest, record in records.items() if (found := reader.examine(digest, record)) is not None]
+    name = f"{number:03x}"
+    place, strange = partition.files.folder / name[0] / name[1:], []
+    try:
+        with os.scandir(place) as entries:
+            strange = sorted(entry.path for entry in entries if _digest(entry.name) not in records)
+    except FileNotFoundError:
+        findings.append(Finding("the folder is missing", str(place), RECONSTRUCT))
+    except OSError as error:
+        findings.append(Finding(f"the folder cannot be read: {error.strerror}", str(place), RESTORE))
+    findings += [found for path in strange if (found := _unknown(partition, path, sweep)) is not None]
+    return Folder(number, len(records), findings)
+
+
+def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
+    """A file that was not known. Another look, and, to `sweep`, its removal, while its row is locked."""
+    digest = _digest(os.path.basename(path))
+
+    def work(txn: Txn) -> Finding | None:
+        if partition.refs.find_to_change(digest, txn) is not None:
+            return None                             # it came meanwhile
+        if not os.path.exists(path):
+            return None                             # it was purged meanwhile
+        if sweep:
+            os.unlink(path)
+        return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, "scrub --sweep")
+
+    return transact(partition.env, work)
+
+
+def _digest(name: str) -> bytes:
+    """The digest that is the name of a message file; what no digest is for any other name."""
+    try:
+        digest = bytes.fromhex(name)
+    except ValueError:
+        return b""
+    return digest if len(digest) == MID_OCTETS and digest.hex() == name else b""
+
+
+@frozen
+class _Reader:
+    """Reads message files, and says what is wrong with them."""
+
+    partition: Partition
+    pace: Pace
+    buffer: memoryview
+    stop: Callable[[], bool]
+
+    def examine(self, digest: bytes, record: MessageRecord) -> Finding | None:
+        """What is wrong with the message file. Raises Stopped."""
+        for _ in range(_LOOKS):
+            wrong = self._wrong(digest, record)
+            now = self.partition.refs.find(digest) if wrong else None
+            if wrong is None or now is None:
+                return None             # or it was purged meanwhile
+            if wrong == _MISSING and now.references <= self.partition.removed.counts()[digest]:
+                return None             # as a purge leaves it that was cut off; or it was expunged
+            if now.serial == record.serial:
+                return Finding(wrong, f"message {digest.hex()}", "restore")
+            record = now                # purged, and come again
+        return None
+
+    def _wrong(self, own_digest: bytes, record: MessageRecord) -> str | None:
+        try:
+            file = self.partition.files.open(own_digest, record.serial, 0, record.size)
+        except StoreError as refusal:
+            return _MISSING if refusal.problem is Problem.CORRUPT else f"its file cannot be opened: {refusal.detail}"
+        with file:
+            size = os.fstat(file.fileno).st_size
+            if size != record.size:
+                return f"its file has {size} octets instead of {record.size}"
+            try:
+                digest, trace = self._digest_of(file.fileno, record.trace), file.read(0, record.trace)
+            except OSError as error:
+                return f"its file cannot be read: {error.strerror}"
+            except StoreError as error:
+                return f"its file cannot be read: {error.detail}"
+        if digest != own_digest:
+            return "its file does not agree with its digest"
+        return None if is_intact(trace) else "its trace header does not agree with the sum in it"
+
+    def _digest_of(self, fileno: int, trace: int) -> bytes:
+        digest = hashlib.blake2b(digest_size=MID_OCTETS)
+        os.posix_fadvise(fileno, 0, 0, os.POSIX_FADV_RANDOM)        # no reading ahead: it would look as if in memory
+        offset = trace
+        while True:
+            if self.stop():
+                raise Stopped
+            count = _read(fileno, self.buffer, offset)
+            if not count:
+                return digest.digest()
+            digest.update(self.buffer[:count])
+            offset += count
+            self.pace.count(count)
+
+
+def _read(fileno: int, buffer: memoryview, offset: int) -> int:
+    """Octets into the buffer; how many. What had to be fetched from the disk does not stay in memory."""
+    try:
+        return os.preadv(fileno, [buffer], offset, os.RWF_NOWAIT)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+    count = os.preadv(fileno, [buffer], offset)
+    os.posix_fadvise(fileno, offset, count, os.POSIX_FADV_DONTNEED)
+    return count
+
+
+@contextlib.contextmanager
+def low_priority() -> Iterator[None]:
+    """The disk serves this thread when nobody else wants it, where the system knows such a thing."""
+    calls = _IOPRIO_SET.get(os.uname().machine)
+    before = _libc.syscall(calls[1], *_THIS_THREAD) if calls else -1
+    if calls and before >= 0:
+        _libc.syscall(calls[0], *_THIS_THREAD, _IDLE)
+    try:
+        yield
+    finally:
+        if calls and before >= 0:
+            _libc.syscall(calls[0], *_THIS_THREAD, before)

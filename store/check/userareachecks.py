@@ -1,0 +1,55 @@
+"""`store.idx` of each mailbox against the mailbox, where it should be up to date."""
+
+from collections.abc import Iterator
+
+from mboxlist.entry import MailboxId
+from store.errors import Problem, StoreError
+from store.findings import RECONSTRUCT, Finding
+from store.partition.partition import Partition
+from store.partition.processes import look as look_inside
+from store.recovery.userareacheck import comparable
+from store.store import Store
+from store.userarea import idxfile, writing
+from store.userarea.paths import behind_marker
+
+
+def look(store: Store) -> Iterator[Finding]:
+    """What is wrong at this moment; a change that is under way may be among it.
+
+    Another process may have changes that it has not written yet: beside one, only files that are damaged count, and
+    those that contradict the mailbox.
+    """
+    alone = len(look_inside(store.root / "run")[0]) <= 1
+    for partition in store.partitions.values():
+        current = alone and not behind_marker(partition.folder).exists()
+        for mailbox, _ in list(partition.all_states()):
+            if mailbox not in partition.unwritten.changed:
+                yield from _look_at(store, partition, mailbox, current=current)
+
+
+def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current: bool) -> Iterator[Finding]:
+    try:
+        found = writing.view(store, partition, mailbox)
+    except StoreError:
+        return                          # the mailbox itself is damaged, which is found elsewhere
+    if found is None:
+        return
+    path, wanted = found
+    try:
+        there = idxfile.read(path)
+    except StoreError as error:
+        if path.exists() and error.problem is Problem.CORRUPT:
+            yield Finding(f"it is damaged: {error.detail}", str(path), RECONSTRUCT)
+        elif current and not path.exists():
+            yield Finding("it is missing", str(path), RECONSTRUCT)
+        return
+    epoch = wanted.head.epoch
+    old, new = comparable(there.head, epoch), comparable(wanted.head, epoch)
+    if old == new:
+        if (there.rows.tobytes(), there.own.tobytes(), there.private_headers, there.uidls) != (
+                wanted.rows.tobytes(), wanted.own.tobytes(), wanted.private_headers, wanted.uidls):
+            yield Finding("it has other records than its mailbox", str(path), RECONSTRUCT)
+    elif current:
+        yield Finding("it says other things of its mailbox than is so", str(path), RECONSTRUCT)
+    elif old.id == new.id and old.highestmodseq > new.highestmodseq:
+        yield Finding("it is ahead of its mailbox", str(path), RECONSTRUCT)

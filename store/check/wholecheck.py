@@ -1,0 +1,35 @@
+"""The consistency check: every promise that the store keeps on disk, as findings where it is broken.
+
+It runs beside the servers. What a first look finds may be a change that was half seen, so a partition with findings is
+looked at again with everything on it held still, as far as there was something to find. What lies in two environments,
+or in files, cannot be held still: there a finding must be the same before and after all the rest was looked at.
+"""
+
+from collections.abc import Iterator
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
+from store.check import filecheck, listcheck, mailboxcheck, userareachecks
+from store.findings import Finding
+from store.partition.partition import Partition
+from store.store import Store
+
+
+def check(store: Store) -> list[Finding]:
+    """All findings; none in a store that is whole."""
+    first = {*listcheck.look(store), *userareachecks.look(store)}
+    findings = []
+    for partition in store.partitions.values():
+        suspects = {finding.where for finding in _look(store, partition, None, None)}
+        if suspects:
+            findings += transact(partition.env, lambda txn, partition=partition, suspects=suspects: [  # type: ignore[misc]
+                finding for finding in _look(store, partition, txn, suspects) if finding.where in suspects])
+    if first:
+        findings += [finding for finding in (*listcheck.look(store), *userareachecks.look(store)) if finding in first]
+    return findings
+
+
+def _look(store: Store, partition: Partition, txn: Txn, suspects: set[str] | None) -> Iterator[Finding]:
+    known = filecheck.Messages.of(partition, txn)
+    yield from mailboxcheck.look(store, partition, known, txn)
+    yield from filecheck.look(store, partition, known, txn, suspects)

@@ -1,1 +1,0 @@
-"""What `store.check` looks at, by subject."""

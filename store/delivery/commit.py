@@ -1,0 +1,308 @@
+"""One received message into any number of mailboxes of a partition, in one transaction.
+
+`net.offload.deliver` is the whole way: it syncs the message file before this and flushes the log after it.
+"""
+
+import struct
+import time
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from attrs import evolve, field, frozen
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from store.delivery.replacement import put_back
+from store.errors import Problem, StoreError
+from store.mailboxes.flagchanges import keyword_bits, set_own
+from store.partition.partition import Partition
+from store.partition.staged import Staged
+from store.partition.transactions import WriteTxn
+from store.tables.duplicates import arrival_key
+from store.tables.index import ROW, chunk_number
+from store.tables.references import MessageRecord, sum_of_marks
+from store.values import Flags, InternalDate
+
+_HEAD = struct.Struct("<IHhQQ")             # the fields of index.ROW that differ from mailbox to mailbox,
+_TAIL = struct.Struct("<qQQII32sII")        # and the others
+assert _HEAD.size + _TAIL.size == ROW.itemsize
+
+#: Refusals that concern one mailbox and leave the others to be delivered to.
+_ONE_MAILBOX = frozenset({
+    Problem.NO_MAILBOX, Problem.BUSY, Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED, Problem.LIMIT})
+
+
+@frozen
+class Target:
+    """A mailbox that a message is for, and the flags that it gets there.
+
+    `appended`: a client stores it itself; a refusal does not begin the period of grace (setting `quota_grace`).
+    `own` is those of the flags (bits) that are the `reader`'s own in this mailbox; see `Store.private_bits`.
+    `header` is header fields, each with its CRLF, that the message gets in this mailbox alone, before all others.
+    `suppress`: for so many seconds the same Message-ID from the same sender does not come to the mailbox again; 0: it
+    may.
+    """
+
+    entry: MailboxEntry
+    flags: Flags = Flags()
+    ignore_quota: bool = False
+    reader: str = ""
+    own: int = 0
+    appended: bool = False
+    header: bytes = b""
+    suppress: int = 0
+
+
+@frozen
+class Delivered:
+    """The message is in the mailbox, under that UID."""
+
+    entry: MailboxEntry
+    uid: int
+
+
+@frozen
+class Duplicate:
+    """The message is, or was, in the mailbox already (`Target.suppress`): it did not come again."""
+
+    entry: MailboxEntry
+
+
+Outcome = Delivered | Duplicate | StoreError
+
+
+class NotOnDisk(Exception):
+    """The message's content is new to the partition after all: its file must be synced first."""
+
+
+@frozen
+class _Arrival:
+    """What is the same for all mailboxes: the fields of their records from `received` on, and the size."""
+
+    zone: int
+    size: int
+    tail: bytes = field(repr=False)
+
+
+def is_known(partition: Partition, staged: Staged) -> bool:
+    """Whether the partition seems to have the content already, so that its file need not be synced again."""
+    record = partition.refs.glance(staged.digest)
+    return record is not None and record.references > 0 and partition.files.is_whole(
+        staged.digest, record.serial, record.size)
+
+
+class Locked(StoreError):
+    """BUSY: another transaction keeps the mailbox of the target at that place locked. To try again does not help."""
+
+    def __init__(self, at: int, detail: str = "") -> None:
+        self.at = at
+        super().__init__(Problem.BUSY, detail=detail)
+
+
+def commit(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate, *,
+           seconds: float | None = None) -> list[Outcome]:
+    """Deliver; an outcome for each target, in their order. Not flushed yet; after that `staged.place` is due.
+
+    A target that is over quota, full of keywords, being moved, or deleted meanwhile is refused alone, and so is one
+    that has the message. Unless `staged.committed`, the file is not needed. `seconds`: see `kv.transact`. Raises
+    NotOnDisk, and StoreError when the transaction as a whole cannot be done, Locked among them.
+    """
+    asked = -1                      # the target whose mailbox is being asked for
+    order = sorted(range(len(targets)), key=lambda at: targets[at].entry.id)
+    numbers = _numbers(partition, {target.header for target in targets if target.header}, seconds)
+    keys = {at: arrival_key(staged.message_id, staged.sender, target.entry.id) for at, target in enumerate(targets)
+            if target.suppress > 0} if staged.message_id else {}
+
+    def work(txn: WriteTxn) -> tuple[list[Outcome | None], bool]:
+        nonlocal asked
+        asked = -1
+        outcomes: list[Outcome | None] = [None] * len(targets)
+        known = _usable(txn, txn.refs.glance(staged.digest), staged)
+        if known is None and not staged.on_disk:
+            raise NotOnDisk
+        record = known or MessageRecord(staged.serial, 0, staged.size, staged.trace)
+        plain = _arrival(partition, record, staged, received)
+        duplicates = _headed(plain, numbers) if numbers else {}
+        there = set()
+        for at in order if keys else ():        # all mailboxes before any key: who waits for one holds up nobody else
+            asked = at
+            if at in keys and _is_there(txn, targets[at]):
+                there.add(keys[at])
+        asked = -1
+        counted = {key for key in sorted(there) if partition.duplicates.counts(key, txn.handle)}
+        for at in order:
+            asked, target, key = at, targets[at], keys.get(at)
+            if key in counted:
+                outcomes[at] = Duplicate(target.entry)
+                continue
+            try:
+                outcomes[at] = _arrive(txn, target, duplicates[target.header] if target.header else plain)
+            except StoreError as refusal:
+                if refusal.problem not in _ONE_MAILBOX:
+                    raise
+                outcomes[at] = refusal
+            else:
+                if key is not None:
+                    partition.duplicates.add(key, target.suppress, txn.handle)
+                    counted.add(key)
+        asked = -1
+        made = [(outcome.entry.id, outcome.uid) for outcome in outcomes if isinstance(outcome, Delivered)]
+        if made:
+            _reference(txn, staged, known, len(made), sum_of_marks(made))
+        return outcomes, bool(made) and known is None
+
+    try:
+        outcomes, new = partition.transact(work, seconds=seconds)
+    except StoreError as refusal:
+        if refusal.problem is Problem.BUSY and asked >= 0:
+            raise Locked(asked) from refusal
+        raise
+    staged.committed |= new
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, InternalDate]], *,
+               seconds: float | None = None) -> list[int]:
+    """Deliver several messages to one mailbox of the partition, all or none (RFC 3502 §6.3.11); their UIDs.
+
+    Not flushed yet; after that `place` is due for each. Raises NotOnDisk, StoreError.
+    """
+    first: dict[bytes, Staged] = {}             # of those that have the same content
+    for staged, _, _ in messages:
+        first.setdefault(staged.digest, staged)
+
+    def work(txn: WriteTxn) -> tuple[list[int], list[Staged]]:
+        known = {digest: _usable(txn, txn.refs.glance(digest), staged) for digest, staged in first.items()}
+        if not all(known[digest] or staged.on_disk for digest, staged in first.items()):
+            raise NotOnDisk
+        uids: list[int] = []
+        made: dict[bytes, list[tuple[MailboxId, int]]] = {digest: [] for digest in first}
+        for staged, target, received in messages:
+            one = first[staged.digest]
+            record = known[staged.digest] or MessageRecord(one.serial, 0, one.size, one.trace)
+            uids.append(_arrive(txn, target, _arrival(partition, record, staged, received)).uid)
+            made[staged.digest].append((target.entry.id, uids[-1]))
+        for digest in sorted(made):                # in one order, so that no two wait for each other
+            _reference(txn, first[digest], known[digest], len(made[digest]), sum_of_marks(made[digest]))
+        return uids, [staged for digest, staged in first.items() if known[digest] is None]
+
+    uids, new = partition.transact(work, seconds=seconds)
+    for staged in new:
+        staged.committed = True
+    return uids
+
+
+def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate,
+                     seconds: float) -> list[Outcome]:
+    """The same, for a thread: it waits for locks, and a target whose mailbox stays locked is refused alone."""
+    deadline = time.monotonic() + seconds
+    outcomes: dict[int, Outcome] = {}
+    left = list(range(len(targets)))
+    while left:
+        try:
+            found = commit(partition, staged, [targets[at] for at in left], received,
+                           seconds=deadline - time.monotonic())
+            outcomes |= zip(left, found, strict=True)
+            break
+        except Locked as refusal:
+            outcomes[left.pop(refusal.at)] = refusal
+        except StoreError as refusal:
+            if refusal.problem is not Problem.BUSY or time.monotonic() > deadline:
+                raise
+    return [outcomes[at] for at in range(len(targets))]
+
+
+def _usable(txn: WriteTxn, record: MessageRecord | None, staged: Staged) -> MessageRecord | None:
+    """The record, unless its file went in a purge that was cut off before its end.
+
+    A file that is missing, or cut off, although messages use it has been lost: what came now takes its place. Raises
+    NotOnDisk; StoreError CORRUPT when it cannot.
+    """
+    if record is None or txn.partition.files.is_whole(staged.digest, record.serial, record.size):
+        return record
+    if not record.references:
+        return None
+    if not staged.on_disk:
+        raise NotOnDisk
+    put_back(txn.partition, staged, txn)
+    return txn.refs.find(staged.digest, txn.handle)        # of a file that nobody had looked at it says more now
+
+
+def _arrival(partition: Partition, record: MessageRecord, staged: Staged, received: InternalDate) -> _Arrival:
+    """Where the file begins with a trace header that is not this message's, its records skip that.
+
+    An appended message has none; and one that came from another sender must not show the first one's address.
+    """
+    header_length = record.trace
+    if staged.trace and (record.serial == staged.serial or _sender(partition, record, staged.digest) == staged.sender):
+        header_length = 0
+    size = record.size - header_length
+    tail = _TAIL.pack(received.seconds, size, record.serial, int(time.time()), header_length, staged.digest, 0, 0)
+    return _Arrival(received.zone, size, tail)
+
+
+def _numbers(partition: Partition, headers: set[bytes], seconds: float | None) -> dict[bytes, int]:
+    """The numbers of these header fields.
+
+    New ones are given in a transaction before that of the delivery, which may have to wait for a mailbox: nobody else's
+    fields wait with it. Raises StoreError LIMIT, BUSY.
+    """
+    private_headers = partition.private_headers
+    numbers = {octets: number for octets in headers if (number := private_headers.number(octets)) is not None}
+    if len(numbers) < len(headers):
+        new = sorted(headers - numbers.keys())
+        numbers |= partition.transact(lambda txn: private_headers.numbers(new, txn.handle), seconds=seconds)
+    return numbers
+
+
+def _headed(plain: _Arrival, numbers: Mapping[bytes, int]) -> dict[bytes, _Arrival]:
+    """The same message with each of these header fields."""
+    received, size, serial, saved, header_length, digest, _, _ = _TAIL.unpack(plain.tail)
+    return {octets: _Arrival(plain.zone, size + len(octets), _TAIL.pack(
+        received, size + len(octets), serial, saved, header_length, digest, number, 0))
+        for octets, number in numbers.items()}
+
+
+def _is_there(txn: WriteTxn, target: Target) -> bool:
+    """Whether the mailbox takes messages; it is locked from here on, as for `_arrive`, which says why not."""
+    try:
+        txn.state(target.entry.id)
+    except StoreError:
+        return False
+    return True
+
+
+def _sender(partition: Partition, record: MessageRecord, digest: bytes) -> bytes:
+    with partition.files.open(digest, record.serial, 0, record.trace) as file:
+        return file.read(0, record.trace).partition(b"\n")[0]
+
+
+def _arrive(txn: WriteTxn, target: Target, arrival: _Arrival) -> Delivered:
+    entry, flags, system = target.entry, target.flags, int(target.flags.system)
+    bits, keywords = keyword_bits(txn.state(entry.id), flags.keywords, add=True) if flags.keywords else (0, ())
+    shown = system & ~target.own
+    uid, modseq = txn.arrive(entry.id, arrival.size, shown, enforce=not target.ignore_quota,
+                               delivery=not target.appended)
+    txn.append_octets(entry.id, chunk_number(uid), _HEAD.pack(uid, shown, arrival.zone, bits, modseq) + arrival.tail)
+    if keywords:                        # only now, since one that is refused for its quota brings no keywords
+        txn.set_state(entry.id, None, evolve(txn.state(entry.id), keywords=keywords))
+    if shown != system:
+        _keep_own(txn, target, uid, modseq)
+    return Delivered(entry, uid)
+
+
+def _keep_own(txn: WriteTxn, target: Target, uid: int, modseq: int) -> None:
+    """Those of the flags that are the reader's own."""
+    row = np.zeros(1, ROW)
+    row["uid"], row["flags"] = uid, target.flags.system.value
+    set_own(txn, target.entry.id, target.reader, row, target.own, modseq)
+
+
+def _reference(txn: WriteTxn, staged: Staged, known: MessageRecord | None, count: int, check: int) -> None:
+    """Count the new references; the file's row is locked last, as everywhere, so that no two wait for each other."""
+    record = _usable(txn, txn.refs.find_to_change(staged.digest, txn.handle), staged)
+    if (record and record.serial) != (known and known.serial):      # another process was quicker, or purged it
+        raise StoreError(Problem.BUSY, detail="the same message arrived at the same moment")
+    if record is None:
+        txn.refs.write(staged.digest, MessageRecord(staged.serial, 0, staged.size, staged.trace), txn.handle)
+        txn.partition.write_cached(staged.serial, staged.cached, txn.handle)
+    txn.refs.add(staged.digest, count, check, txn.handle)

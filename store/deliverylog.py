@@ -1,0 +1,147 @@
+"""What became of which message: noted by each process in files of its own in `journal/`, for `onecopy explain message`.
+
+A line of JSON for each message, or recipient that was refused; no message text, only Message-ID and addresses. Nothing
+waits for it: lines are kept in memory until `write` is called, from a thread, and not synced. What a crash loses of it
+is missing in explanations only. A file that has had its share of the size is followed by another; the oldest go.
+"""
+
+import json
+import logging
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+FOLDER = "journal"
+ENDING = ".jsonl"
+FILES = 8               # of which a process's part of the size consists
+LOGINS = 8              # the part of the size that refused logins have, so that they displace nothing else: 1/8
+MOST_WAITING = 50_000   # notes in memory; what does not fit is counted
+LONGEST = 300           # characters of what clients and relays say
+
+
+Facts = Callable[[], Mapping[str, Any]]
+
+
+class DeliveryLog:
+    """Notes nothing: for processes that deliver no mail. `counted` is what those who note count when it is written."""
+
+    def __init__(self) -> None:
+        self.counted: Counter[str] = Counter()
+
+    def note(self, kind: str, facts: Facts) -> None:
+        """Something has been decided; `facts` makes what is to be known of it, later and in a thread."""
+
+    def write(self) -> None:
+        """Write what has been noted. For a thread."""
+
+    def close(self) -> None:
+        """Write what is left."""
+
+
+class FileDeliveryLog(DeliveryLog):
+    """That of one process of the server. `limits` gives size and time as they are set now."""
+
+    def __init__(self, root: Path, name: str, limits: Callable[[], tuple[int, int]],
+                 clock: Callable[[], float] = time.time) -> None:
+        super().__init__()
+        self._folder = root / FOLDER
+        self._name = name
+        self._limits = limits
+        self._clock = clock
+        self._waiting: deque[tuple[float, str, Facts]] = deque()
+        self._file: Any = None
+        self._size = 0
+        self._began = 0.0
+
+    def note(self, kind: str, facts: Facts) -> None:
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append((self._clock(), kind, facts))
+        else:
+            self.counted["not noted"] += 1
+
+    def write(self) -> None:
+        if not self._waiting:
+            return
+        noted = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        size, seconds = self._limits()
+        lines = [{"time": round(when, 3), "kind": kind, **facts()} for when, kind, facts in noted]
+        if not size:
+            self.close_file()
+            return
+        try:
+            self._write(lines, size, seconds)
+        except OSError as error:
+            self.counted["not noted"] += len(noted)
+            self.close_file()
+            log.warning("journal: %s", error)
+
+    def _write(self, noted: list[dict[str, Any]], size: int, seconds: int) -> None:
+        now = self._clock()
+        if self._file is None or self._size >= size // FILES or now - self._began >= seconds / FILES:
+            self.close_file()
+            self._remove_old(size, now - seconds)
+            self._open(now)
+        lines = "".join(f"{json.dumps(facts, ensure_ascii=False)}\n" for facts in noted).encode("utf-8", "replace")
+        self._file.write(lines)
+        self._size += len(lines)
+
+    def _open(self, now: float) -> None:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        began = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        handle = os.open(self._folder / f"{self._name}.{began}{ENDING}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._file, self._size, self._began = os.fdopen(handle, "ab", buffering=0), 0, now
+
+    def _remove_old(self, size: int, since: float) -> None:
+        """What is past its time, of every process; and of this one the oldest files that are too many."""
+        for path in self._folder.glob(f"*{ENDING}"):
+            if path.stat().st_mtime < since:
+                path.unlink(missing_ok=True)
+        own = sorted(self._folder.glob(f"{self._name}.*{ENDING}"), reverse=True)
+        kept = 0
+        for path in own:
+            kept += path.stat().st_size
+            if kept > size - size // FILES:
+                path.unlink(missing_ok=True)
+
+    def close_file(self) -> None:
+        """Let go of the file; the next note begins another."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def close(self) -> None:
+        self.write()
+        self.close_file()
+
+
+def short(text: str) -> str:
+    """What a client or relay says, bounded."""
+    return text if len(text) <= LONGEST else text[:LONGEST - 1] + "…"
+
+
+def read(root: Path, since: float = 0.0, marks: tuple[str, ...] = ()) -> Iterator[dict[str, Any]]:
+    """All notes since that Unix time, of all processes, a file at a time. `marks`: lines without any of these texts, as
+    JSON writes them, are passed over unread. What is torn or damaged is passed over, too."""
+    for path in sorted((root / FOLDER).glob(f"*{ENDING}")):
+        try:
+            if path.stat().st_mtime < since:
+                continue
+            with path.open(encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    if marks and not any(mark in line for mark in marks):
+                        continue
+                    try:
+                        found = json.loads(line)
+                    except ValueError:
+                        continue
+                    if isinstance(found, dict) and isinstance(found.get("time"), (int, float)) and (
+                            found["time"] >= since):
+                        yield found
+        except FileNotFoundError:
+            continue                    # it has just been removed

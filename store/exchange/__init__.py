@@ -1,1 +1,0 @@
-"""Users moved from one back end to another: what the two say to each other, and what each does to its store."""

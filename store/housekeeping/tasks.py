@@ -1,0 +1,346 @@
+"""What has to be done from time to time: tasks, which work through their items one by one.
+
+A task names its items (partitions, mailboxes, messages) and what to do with one of them. A `Round` goes through them in
+slices: between two items it can be left off, between two slices it waits as the rate limit wants. An item that fails is
+reported once, and from then on comes after all others; the rest goes on.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
+
+from attrs import define, field, frozen
+
+from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxId
+from store.expiry.rounds import Rounds
+from store.housekeeping import interrupted
+from store.mailboxes import deletion
+from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
+from store.partition import volumes
+from store.quota import domains, fairshare, notices
+from store.reconstruct import knownfiles
+from store.reconstruct.recount import repair_damaged
+from store.recovery import userareacheck
+from store.snapshots import retention
+from store.snapshots.taking import environments
+from store.store import Store
+from store.userarea import writing
+from store.users import lifecycle, restorable
+
+log = logging.getLogger(__name__)
+
+SLICE = 0.05                # seconds of work after which a round lets others in
+MOST_BAD = 10_000           # items that failed that a task remembers
+DEADLOCK_INTERVAL = FLUSH_INTERVAL = 1
+SETTLE_INTERVAL = 5         # seconds; how long a message file keeps its staged name beside its own
+PURGE_INTERVAL = 60
+MAILBOXES_INTERVAL = 600
+EXPIRE_INTERVAL = 30        # between two looks at the clock
+NOTICES_INTERVAL = 300
+REPAIR_INTERVAL = 2
+PARTITIONS_INTERVAL = 5
+USERS_INTERVAL = 600
+SWEEP_INTERVAL = 600
+ARRIVALS_INTERVAL = 600
+VOLUME_INTERVAL = 5
+SNAPSHOT_INTERVAL = 60      # seconds between two looks whether a snapshot is due
+LOG_VOLUME = 256 << 20      # octets of log after which there is a checkpoint early: recovery reads some 150 MB a second
+SWEEP_AGE = 3600            # seconds since a file in `staging/` was written to before it counts as left over
+
+
+@frozen
+class Task:
+    """Something to do every `interval` seconds: `work` for each of `items`.
+
+    An item is hashable. `work` gives how much that was (messages, mailboxes), which the rate limit counts if `limited`;
+    it may raise anything. Both run in a thread; `items` may be a generator, but must keep no transaction open.
+    """
+
+    name: str
+    interval: float
+    items: Callable[[Store], Iterable[Any]]
+    work: Callable[[Store, Any], int]
+    limited: bool = False
+
+
+@frozen
+class Status:
+    """What a task has done so far. Times are Unix times, 0 for never; `bad`: items that failed when last tried."""
+
+    name: str
+    running: bool
+    rounds: int                 # that have been completed
+    began: float                # the last round
+    took: float                 # seconds, the last completed round
+    done: int                   # items, in all rounds
+    failures: int               # in all rounds
+    bad: int
+
+
+@define(eq=False)
+class Round:
+    """The rounds of one task through its items, one after the other. Used by one thread at a time."""
+
+    task: Task
+    store: Store
+    _queue: Iterator[Hashable] | None = field(default=None, init=False)
+    _last: list[Hashable] = field(factory=list, init=False)         # come after all others
+    _bad: dict[Hashable, str] = field(factory=dict, init=False)     # what failed when last tried, and how
+    _found: set[Hashable] = field(factory=set, init=False)          # of these, what this round has come upon
+    _began: float = field(default=0.0, init=False)
+    _took: float = field(default=0.0, init=False)
+    _rounds: int = field(default=0, init=False)
+    _done: int = field(default=0, init=False)
+    _failures: int = field(default=0, init=False)
+
+    def step(self, stopping: Callable[[], bool] = lambda: False) -> float | None:
+        """Work for a slice; the seconds to wait before the next, or None when the round is over, or `stopping` is true.
+
+        The first step after that begins a new round.
+        """
+        start, amount = time.monotonic(), 0
+        if self._queue is None:
+            self._queue, self._began = self._items(), time.time()
+        while not stopping():
+            try:
+                item = next(self._queue)
+            except StopIteration:
+                self._end()
+                return None
+            amount += self._try(item)
+            spent = time.monotonic() - start
+            rate = self.store.settings.housekeeping_rate if self.task.limited else 0
+            if spent >= SLICE or rate and amount > rate * spent + rate * SLICE:
+                return max(0.0, amount / rate - spent) if rate else 0.0
+        return None
+
+    def status(self) -> Status:
+        """How it stands."""
+        return Status(self.task.name, self._queue is not None, self._rounds, self._began, self._took, self._done,
+                      self._failures, len(self._bad))
+
+    def _items(self) -> Iterator[Hashable]:
+        """Those that have not failed, and then the others."""
+        self._last, self._found = [], set()
+        try:
+            for item in self.task.items(self.store):
+                if item in self._bad:
+                    self._found.add(item)
+                    self._last.append(item)
+                else:
+                    yield item
+            self._good(None)
+        except Exception as error:
+            self._fail(None, error)
+        yield from self._last
+
+    def _try(self, item: Hashable) -> int:
+        try:
+            amount = self.task.work(self.store, item)
+        except Exception as error:
+            self._fail(item, error)
+            return 1
+        self._done += 1
+        self._good(item)
+        return amount
+
+    def _good(self, item: Hashable) -> None:
+        if self._bad.pop(item, None) is not None:
+            log.info("housekeeping: %s: %s is in order again", self.task.name, _shown(item))
+
+    def _fail(self, item: Hashable, error: Exception) -> None:
+        self._failures += 1
+        self._found.add(item)
+        text = f"{type(error).__name__}: {error}"
+        if self._bad.get(item) != text:
+            log.error("housekeeping: %s: %s failed: %s", self.task.name, _shown(item), text, exc_info=error)
+        if len(self._bad) < MOST_BAD:
+            self._bad[item] = text
+
+    def _end(self) -> None:
+        self._queue = None
+        self._rounds += 1
+        self._took = time.time() - self._began
+        for item in self._bad.keys() - self._found:         # it is no longer there
+            del self._bad[item]
+        log.debug("housekeeping: %s took %.3f s: %d items so far, %d failures, %d bad", self.task.name, self._took,
+                  self._done, self._failures, len(self._bad))
+
+
+def _shown(item: Hashable) -> str:
+    return "the list of its items" if item is None else " ".join(
+        each.hex() if isinstance(each, bytes) else str(each) for each in (item if isinstance(item, tuple) else (item,)))
+
+
+# The tasks
+
+def every_process(store: Store) -> list[Task]:
+    """What each process that serves clients does."""
+    return [Task("settle", SETTLE_INTERVAL, _partitions, _settle),
+            Task("staging", SWEEP_INTERVAL, _partitions, _sweep),
+            Task("store.idx", writing.INTERVAL, _partitions, _write_changed),
+            Task("domains", domains.FRESH, _domains, _refresh_domains),
+            Task("partitions", PARTITIONS_INTERVAL, volumes.added, _join),
+            Task("repair", REPAIR_INTERVAL, _damaged, _repair)]
+
+
+def one_process(store: Store) -> list[Task]:
+    """What one process does for the whole store."""
+    flush = [Task("flush", FLUSH_INTERVAL, environments, _flush)] if store.settings.sync == "messages" else []
+    fair = [Task("fair shares", store.settings.quota_fair_interval, _partitions, fairshare.reckon, limited=True)
+            ] if store.settings.quota_charge == "fair" else []
+    return [*flush, *fair,
+            Task("deadlocks", DEADLOCK_INTERVAL, environments, _detect_deadlocks),
+            Task("checkpoint", store.settings.checkpoint_interval, environments, _checkpoint),
+            Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
+            Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
+            Task("pending", interrupted.SETTLED, interrupted.pending, interrupted.finish),
+            Task("expunged", PURGE_INTERVAL, _expunged, _forget_expunged, limited=True),
+            Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True),
+            Task("mailboxes", MAILBOXES_INTERVAL, deletion.due_mailboxes, deletion.purge_mailbox, limited=True),
+            Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
+            Task("arrivals", ARRIVALS_INTERVAL, _arrivals, _forget_arrivals, limited=True),
+            Task("users", USERS_INTERVAL, lifecycle.due, _forget_user),
+            Task("forgotten", USERS_INTERVAL, restorable.due, restorable.drop),
+            Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
+            Task("snapshots", SNAPSHOT_INTERVAL, retention.due, retention.make_due),
+            Task("cache", writing.INTERVAL, knownfiles.uncached, knownfiles.cache_one, limited=True),
+            Task("reconcile", writing.INTERVAL, userareacheck.steps, userareacheck.take_step, limited=True)]
+
+
+def _partitions(store: Store) -> Iterable[str]:
+    return tuple(store.partitions)
+
+
+def _settle(store: Store, partition: str) -> int:
+    """Take the staged names of placed messages away. Every process that delivers does this for its own."""
+    return store.partitions[partition].files.settle()
+
+
+def _sweep(store: Store, partition: str) -> int:
+    """Take up what this process has left in `staging/`; that of others is taken up when the store is next recovered."""
+    return store.partitions[partition].sweep(SWEEP_AGE)
+
+
+def _write_changed(store: Store, partition: str) -> int:
+    """Each process writes the `store.idx` of the mailboxes that it has changed."""
+    return writing.write_round(store, store.partitions[partition])
+
+
+def _domains(store: Store) -> Iterable[str]:
+    return ("limits",)
+
+
+def _refresh_domains(store: Store, _: str) -> int:
+    """Learn of new limits of domains, and sum up those that mail comes to."""
+    store.domains.refresh()
+    return len(store.domains.limited)
+
+
+def _damaged(store: Store) -> Iterator[tuple[str, MailboxId]]:
+    """The mailboxes in which this process has met damage."""
+    for name, partition in store.partitions.items():
+        for mailbox in sorted(partition.damaged):
+            yield name, mailbox
+
+
+def _repair(store: Store, item: tuple[str, MailboxId]) -> int:
+    return int(repair_damaged(store, store.partitions[item[0]], item[1]))
+
+
+def _flush(store: Store, environment: str) -> int:
+    """Have on disk what was acknowledged without it (setting `sync`)."""
+    environments(store)[environment].flush()
+    return 1
+
+
+def _detect_deadlocks(store: Store, environment: str) -> int:
+    if ended := environments(store)[environment].detect_deadlocks():
+        log.info("%s: %d waits for a lock were ended", environment, ended)
+    return 1
+
+
+def _checkpoint(store: Store, environment: str) -> int:
+    """Write changed pages to the tables, so that recovery is short and old logs can go."""
+    environments(store)[environment].checkpoint()
+    return 1
+
+
+def _checkpoint_early(store: Store, environment: str) -> int:
+    environments(store)[environment].checkpoint(LOG_VOLUME)
+    return 1
+
+
+def _drop_logs(store: Store, environment: str) -> int:
+    """Remove the logs that recovery needs no more, once they are archived if that is wanted."""
+    archive = store.settings.log_archive
+    return environments(store)[environment].drop_logs(archive / environment if archive is not None else None,
+                                                      2 * store.settings.snapshot_logs)
+
+
+def _join(store: Store, partition: str) -> int:
+    """Every process must know of a partition that was added, to keep house on it."""
+    volumes.join(store, partition)
+    return 1
+
+
+def _forget_user(store: Store, user: str) -> int:
+    lifecycle.forget_user(store, user)
+    log.info("%s, who was removed, is forgotten", user)
+    return 1
+
+
+def _expunged(store: Store) -> Iterator[tuple[str, Expunges]]:
+    """What can be brought back no more."""
+    now = time.time()
+    for name, partition in store.partitions.items():
+        yield from ((name, some) for some in expunges(partition, last_due(partition, now)))
+        partition.flush()
+
+
+def _forget_expunged(store: Store, item: tuple[str, Expunges]) -> int:
+    return forget(store.partitions[item[0]], item[1])
+
+
+@define(eq=False)
+class _Purge:
+    """Removes message files that have been in no mailbox for longer than the purge delay, many at a time. One that
+    cannot be removed becomes an item of its own, which is what is reported."""
+
+    _failed: list[Due] = field(factory=list, init=False)
+
+    def items(self, store: Store) -> Iterator[tuple[str, Batch]]:
+        """Batches that are due."""
+        for name, partition in store.partitions.items():
+            for batch in due(partition):
+                self._failed.clear()
+                yield name, batch
+                yield from [(name, Batch((each,))) for each in self._failed]
+            partition.flush()
+
+    def work(self, store: Store, item: tuple[str, Batch]) -> int:
+        """Raises OSError."""
+        name, batch = item
+        purged = purge_batch(store.partitions[name], batch.files)
+        if len(batch.files) == 1:
+            for error in purged.failed.values():
+                raise error
+        self._failed = [each for each in batch.files if each[1] in purged.failed]
+        return len(batch.files)
+
+
+def _arrivals(store: Store) -> Iterator[tuple[str, bytes]]:
+    """What is on record of messages that must not come twice."""
+    for name, partition in store.partitions.items():
+        for start in partition.duplicates.starts():
+            yield name, start
+
+
+def _forget_arrivals(store: Store, item: tuple[str, bytes]) -> int:
+    """Those that have had their time."""
+    partition = store.partitions[item[0]]
+    if over := partition.duplicates.over(item[1]):
+        transact(partition.env, lambda txn: partition.duplicates.forget(over, txn))
+    return max(1, len(over))

@@ -1,0 +1,198 @@
+"""Who may do what with which mailbox (RFC 4314). One's own mailboxes, which is nearly all, cost a comparison."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from attrs import evolve
+
+from mboxlist import acl
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import SEPARATOR, MailboxName
+from store.accounts.base import NO_USER_ID
+from store.errors import Problem, StoreError
+from store.problems import problems
+from store.values import Flag
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+KNOWN_BY = frozenset("lrikxa")      # who has one of these may know of a mailbox (§4, MYRIGHTS)
+_FLAGS = {"s": Flag.SEEN, "t": Flag.DELETED, "w": Flag.ANSWERED | Flag.FLAGGED | Flag.DRAFT}
+
+
+def rights(store: "Store", user: str, entry: MailboxEntry) -> str:
+    """The user's rights on the mailbox, letters of RFC 4314 §2.1."""
+    owner = entry.name.owner == user != ""
+    if not entry.acl:
+        return acl.RIGHTS if owner else ""
+    account = store.directory.find(user) if user else None
+    return acl.rights_of(entry.acl, user, account.groups if account else (), owner=owner)
+
+
+def may(store: "Store", user: str, entry: MailboxEntry, right: str) -> bool:
+    """Whether the user has that right on the mailbox. `user` "" is a stranger, whom only `anyone` speaks of."""
+    if not entry.acl:
+        return entry.name.owner == user != ""
+    return right in rights(store, user, entry)
+
+
+def knows(store: "Store", user: str, entry: MailboxEntry) -> bool:
+    """Whether the user has any right on the mailbox that tells that it is there."""
+    return not KNOWN_BY.isdisjoint(rights(store, user, entry))
+
+
+def visible(store: "Store", user: str) -> Iterator[MailboxEntry]:
+    """The mailboxes of others, and public ones, that the user may look up, in order of name."""
+    account = store.directory.find(user)
+    names = store.mailboxes.granted.of(acl.identifiers(user, account.groups if account else ()))
+    for name in sorted(names, key=str):
+        entry = store.mailboxes.find(name) if name.owner != user else None
+        if entry is not None and may(store, user, entry, "l"):
+            yield entry
+
+
+def sees_many(store: "Store", user: str, most: int) -> bool:
+    """Whether the user has more mailboxes of its own, or of others, or subscriptions, than that."""
+    account = store.directory.find(user)
+    identifiers = acl.identifiers(user, account.groups if account else ())
+    counted = (store.mailboxes.below(user), store.mailboxes.subscriptions.of(user),
+               store.mailboxes.granted.all_of(identifiers))
+    return any(_has_more(items, most) for items in counted)
+
+
+def _has_more(items: Iterator[object], most: int) -> bool:
+    with closing(items):                # type: ignore[type-var]
+        return next(islice(items, most, None), items) is not items
+
+
+def parent(store: "Store", name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
+    """The nearest mailbox above a name."""
+    path = name.path
+    while SEPARATOR in path:
+        path = path.rpartition(SEPARATOR)[0]
+        entry = store.mailboxes.find(MailboxName(name.owner, path), txn)
+        if entry is not None:
+            return entry
+    return None
+
+
+def may_create(store: "Store", user: str, name: MailboxName) -> bool:
+    """Whether the user may make a mailbox of that name: below one on which it has `k` (RFC 4314 §4), or of its own."""
+    above = parent(store, name)
+    if above is None:
+        return name.owner == user != ""
+    return may(store, user, above, "k")
+
+
+def changeable(store: "Store", user: str, entry: MailboxEntry) -> tuple[Flag, bool]:
+    """The system flags that the user may change in the mailbox, and whether keywords too (RFC 4314 §4); "": all."""
+    held = rights(store, user, entry) if user else acl.RIGHTS
+    flags = Flag(0)
+    for right, those in _FLAGS.items():
+        if right in held:
+            flags |= those
+    return flags, "w" in held
+
+
+@problems()
+def set_acl(store: "Store", name: MailboxName, identifier: str, modification: str, *, any_name: bool = False
+            ) -> MailboxEntry:
+    """Change what an identifier may do with a mailbox, as SETACL does (RFC 4314 §3.1); the row then. Durable.
+
+    `any_name`: the user need not exist, and it takes no longer, and is no other row, when it does not (§6).
+    Raises StoreError NO_MAILBOX, BAD_NAME, and without `any_name` NO_USER for a user that does not exist.
+    """
+    try:
+        identifier = acl.parse_identifier(identifier)
+        if any_name:
+            identifier = _canonical(store, identifier)
+        else:
+            identifier = _known(store, identifier, taking=modification in ("", "-") or modification.startswith("-"))
+    except acl.AclProblem as problem:
+        raise StoreError(Problem.BAD_NAME, str(problem)) from problem
+
+    def work(txn: Txn) -> MailboxEntry:
+        entry = store.mailboxes.find(name, txn)
+        if entry is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        try:
+            after = evolve(entry, acl=acl.changed(entry.acl, identifier, modification, entry.name.owner))
+        except acl.AclProblem as problem:
+            raise StoreError(Problem.BAD_NAME, str(problem)) from problem
+        store.mailboxes.write(after, txn)
+        return after
+
+    changed = transact(store.mailboxes.env, work)
+    store.mailboxes.env.flush()
+    store.news.tell([changed.id])
+    return changed
+
+
+def _canonical(store: "Store", identifier: str) -> str:
+    """The identifier with the user id that the name would be. An alias stays what it is: whose it is would be told by
+    that, and it may be another's tomorrow. Raises AclProblem."""
+    name = identifier.removeprefix(acl.NEGATIVE)
+    if not acl.is_user(name):
+        return identifier
+    user = store.directory.user_id(name)
+    if not acl.is_user(user) or user == NO_USER_ID:
+        raise acl.AclProblem("Not an identifier")
+    return identifier[:len(identifier) - len(name)] + user
+
+
+def _known(store: "Store", identifier: str, *, taking: bool) -> str:
+    """A user as the directory names it; rights can also be taken from one who is no more."""
+    name = identifier.removeprefix(acl.NEGATIVE)
+    if not acl.is_user(name):
+        return identifier
+    account = store.directory.look_up(name)
+    if account is None and not taking:
+        raise StoreError(Problem.NO_USER)
+    return identifier if account is None else identifier[:len(identifier) - len(name)] + account.user
+
+
+def rename_identifier(store: "Store", old: str, new: str | None, txn: Txn) -> None:
+    """In all access control lists a user has another name, or (None) none; also in those of deleted mailboxes, which
+    may come back when somebody else has the old name. Looks at every row of the list."""
+    names = {old: new, acl.NEGATIVE + old: None if new is None else acl.NEGATIVE + new}
+
+    def renamed(entry: MailboxEntry) -> MailboxEntry:
+        after = ((names.get(identifier, identifier), held) for identifier, held in entry.acl.items())
+        return evolve(entry, acl=dict(sorted((who, held) for who, held in after if who is not None)))
+
+    for entry in list(store.mailboxes.all(txn)):
+        if not names.keys().isdisjoint(entry.acl):
+            store.mailboxes.write(renamed(entry), txn, guarded=False)
+    for when, entry in list(store.mailboxes.deleted.all(txn)):
+        if not names.keys().isdisjoint(entry.acl):
+            store.mailboxes.deleted.add(renamed(entry), when, txn)
+            store.mailboxes.noticed(entry)
+
+
+def annotations(store: "Store", entry: MailboxEntry, user: str) -> dict[str, bytes]:
+    """The mailbox's annotations that concern the user: those for all, and its own (RFC 5464 §3.2)."""
+    return {name: value for name, whose, value in store.mailboxes.annotations.of(entry.id) if whose in ("", user)}
+
+
+@problems()
+def annotate(store: "Store", entry: MailboxEntry, name: str, value: bytes | None, user: str = "") -> None:
+    """Set an annotation of the mailbox, of `user`'s own or of all; None removes it. Durable.
+
+    Raises StoreError LIMIT, NO_MAILBOX.
+    """
+    def work(txn: Txn) -> None:
+        if store.mailboxes.find_id(entry.id, txn) is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        store.mailboxes.guard(entry.name.owner, txn)
+        store.mailboxes.annotations.set(entry.id, name, value, txn, user)
+
+    try:
+        transact(store.mailboxes.env, work)
+    except ValueError as problem:
+        raise StoreError(Problem.LIMIT, str(problem)) from problem
+    store.mailboxes.env.flush()
+    store.mailboxes.noticed(entry)

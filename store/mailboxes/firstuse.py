@@ -1,0 +1,63 @@
+"""What a user has from the first login or delivery on: INBOX, and mailboxes with a special use (RFC 6154).
+
+INBOX comes last: who has one is no new user, and gets nothing more. So what a crash cuts off is made at the next use.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import INBOX, MailboxName
+from store.accounts.base import Account
+from store.errors import Problem, StoreError
+from store.problems import NOT_NOW, problems
+from store.userarea import writing
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+@problems()
+def inbox(store: "Store", account: Account) -> MailboxEntry:
+    """The account's INBOX; it and the others are made if it is not there (setting `special_mailboxes`).
+
+    Raises StoreError NO_USER, LIMIT, DISK_FULL, UNAVAILABLE, BUSY.
+    """
+    name = MailboxName(account.user, INBOX)
+    entry = store.mailboxes.find(name)
+    if entry is not None:
+        return entry
+    wanted = store.settings.special_names
+    if wanted and {each.name.path for each in store.names(account.user)} <= set(wanted.values()):
+        _make_special(store, account.user, wanted)
+    try:
+        return store.create_mailbox(name)
+    except StoreError as refusal:
+        if refusal.problem is not Problem.MAILBOX_EXISTS:
+            raise
+        return store.entry(name)
+
+
+def _make_special(store: "Store", user: str, wanted: dict[str, str]) -> None:
+    """Those that can be made: without the others there is INBOX still. Raises StoreError, one of NOT_NOW."""
+    for use, path in wanted.items():
+        try:
+            store.create_mailbox(MailboxName(user, path), special_use=use)
+        except StoreError as refusal:
+            if refusal.problem in NOT_NOW:
+                raise
+            if refusal.problem is not Problem.MAILBOX_EXISTS:
+                log.warning("%s gets no mailbox %s: %s", user, path, refusal)
+                return
+
+    def subscribe(txn: Txn) -> None:
+        for path in (INBOX, *wanted.values()):
+            store.mailboxes.subscriptions.add(user, path, txn)
+
+    transact(store.mailboxes.env, subscribe)
+    store.mailboxes.env.flush()
+    writing.note_user(store, user)

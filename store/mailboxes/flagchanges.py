@@ -1,0 +1,209 @@
+"""Flags: system flags and keywords as bits of the index records, and changing them (RFC 3501 §2.3.2, §6.4.6)."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from store.errors import Problem, StoreError
+from store.mailboxes.authorization import changeable
+from store.partition.transactions import WriteTxn, places, sorted_uids
+from store.tables.index import CHUNK, Rows, take
+from store.tables.state import MailboxState
+from store.values import Flag, FlagAction, Flags
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+MAX_KEYWORDS = 64           # of a mailbox: bits of a record's field
+
+
+def keyword_bits(state: MailboxState, names: Iterable[str], *, add: bool) -> tuple[int, tuple[str, ...]]:
+    """The bits of `names`, and the mailbox's keywords with those that are new (with `add`; else they are left out).
+
+    Keywords are the same in any case. Raises StoreError LIMIT when a mailbox would have more than 64.
+    """
+    bits, keywords = 0, state.keywords
+    for name in names:
+        known = [keyword.lower() for keyword in keywords]
+        if name.lower() not in known:
+            if not add:
+                continue
+            if len(keywords) >= MAX_KEYWORDS:
+                raise StoreError(Problem.LIMIT, f"A mailbox has at most {MAX_KEYWORDS} keywords")
+            known.append(name.lower())
+            keywords = (*keywords, name)
+        bits |= 1 << known.index(name.lower())
+    return bits, keywords
+
+
+@frozen(eq=False)
+class Known:
+    """For STORE with UNCHANGEDSINCE (RFC 7162 §3.1.3): the messages as the client knows them."""
+
+    since: int
+    rows: Rows
+
+
+@frozen(eq=False)
+class Update:
+    """What a change of flags came to: the UIDs that are gone, those left alone since they were changed after
+    `Known.since`, and all others with their MODSEQs now."""
+
+    gone: NDArray[np.uint32]
+    modified: NDArray[np.uint32]
+    uids: NDArray[np.uint32]
+    modseqs: NDArray[np.uint64]
+
+
+def change_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
+                 action: FlagAction, flags: Flags, reader: str = "") -> NDArray[np.uint32]:
+    """`update_flags` of all; those of `uids` that are gone."""
+    return update_flags(store, entry, uids, action, flags, reader).gone
+
+
+def update_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
+                 action: FlagAction, flags: Flags, reader: str = "", known: Known | None = None) -> Update:
+    """Change the flags of `uids`, with `known` of those only that pass its test. One transaction, not flushed yet.
+
+    In a mailbox of somebody else's the private flags (`Settings.private_flags`) that change are the reader's own. Flags
+    that the reader has no right to change stay as they are (RFC 4314 §4).
+    Raises StoreError NO_MAILBOX, LIMIT, and NO_PERMISSION when none of the flags may be changed.
+    """
+    wanted = sorted_uids(uids)
+    own = store.private_bits(entry, reader)
+    allowed, words = changeable(store, reader, entry)
+    flags, asked = Flags(flags.system & allowed, flags.keywords if words else ()), flags
+    if flags == Flags() and (asked != Flags() or not (allowed or words)):
+        raise StoreError(Problem.NO_PERMISSION)
+
+    def work(txn: WriteTxn) -> Update:
+        before = txn.state(entry.id)
+        bits, keywords = keyword_bits(before, flags.keywords, add=action is not FlagAction.REMOVE)
+        change = _Change(action, int(flags.system), bits, int(allowed), words, own, before.highestmodseq + 1)
+        rows = txn.load(entry.id, wanted)
+        found = at = places(rows, wanted)
+        if known is not None:
+            at = found[change.passes(_shown(txn, entry.id, rows, found, reader if own else ""), known)]
+        there, old = rows["uid"][at], rows["flags"][at]
+        differ = change.of_all(rows, at)
+        if differ.any():
+            txn.rewrite(entry.id, rows, differ)
+        changed_own = bool(own) and _change_own(txn, entry.id, reader, there, change)
+        if changed_own or differ.any():
+            new = rows["flags"][at]
+            after = evolve(
+                before, highestmodseq=change.modseq, changed=change.modseq, keywords=keywords,
+                unseen=before.unseen + _count(old, Flag.SEEN) - _count(new, Flag.SEEN),
+                deleted=before.deleted + _count(new, Flag.DELETED) - _count(old, Flag.DELETED))
+            txn.set_state(entry.id, before, after)
+            if len(rows) == before.messages:
+                txn.hand_over(entry.id, after, rows)
+        present = rows["uid"][found]
+        modseqs = rows["modseq"][at] if not own else _shown(txn, entry.id, rows, at, reader)["modseq"]
+        return Update(_without(wanted, present), _without(present, there), there, modseqs)
+
+    return store.transact(entry, work)
+
+
+def _without(uids: NDArray[np.uint32], some: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """The UIDs that are not among `some` of them."""
+    return uids[:0] if len(some) == len(uids) else np.setdiff1d(uids, some, assume_unique=True)
+
+
+def _shown(txn: WriteTxn, mailbox: MailboxId, rows: Rows, at: NDArray[np.intp], reader: str) -> Rows:
+    """The records at these places as the reader sees them."""
+    return txn.partition.views.as_seen(mailbox, take(rows, at), reader, txn.handle)
+
+
+@frozen
+class _Change:
+    """What a STORE does to records: `system` and `keywords` are bits, `own` the bits that are the reader's own.
+
+    Of the system flags those in `allowed` may be changed, and the keywords if `words`.
+    """
+
+    action: FlagAction
+    system: int
+    keywords: int
+    allowed: int
+    words: bool
+    own: int
+    modseq: int
+
+    def passes(self, rows: Rows, known: Known) -> NDArray[np.bool_]:
+        """Which of these records pass the test of UNCHANGEDSINCE.
+
+        One that was changed, but not in flags that this adds or removes, passes (RFC 7162 §3.1.11): the client knows
+        how those are, if what it knows of the message is as old as it says.
+        """
+        passed = rows["modseq"] <= known.since
+        if self.action is not FlagAction.REPLACE:
+            old = take(known.rows, places(known.rows, np.ascontiguousarray(rows["uid"])))
+            same = (old["flags"] ^ rows["flags"]) & np.uint16(self.system) == 0
+            same &= (old["keywords"] ^ rows["keywords"]) & np.uint64(self.keywords) == 0
+            passed |= same & (old["modseq"] <= known.since)
+        return np.asarray(passed)
+
+    def of_all(self, rows: Rows, at: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Change the flags that everybody sees, in the records at these places; which of all are different now."""
+        which: Any = slice(None) if len(at) == len(rows) else at       # many times as fast
+        old, old_words = rows["flags"][which].copy(), rows["keywords"][which].copy()
+        new = _apply(self.action, old, self.system & ~self.own, old & np.uint16(self.own | ~self.allowed & 0xFFFF))
+        new_words = _apply(self.action, old_words, self.keywords, np.uint64(0)) if self.words else old_words
+        rows["flags"][which] = new
+        if self.words:
+            rows["keywords"][which] = new_words
+        differ = np.zeros(len(rows), np.bool_)
+        differ[which] = (old != new) | (old_words != new_words)
+        rows["modseq"][slice(None) if differ.all() else differ] = self.modseq
+        return differ
+
+
+def _change_own(txn: WriteTxn, mailbox: MailboxId, reader: str, uids: NDArray[np.uint32], change: _Change) -> bool:
+    """Change the reader's own flags of these UIDs; whether any is different now."""
+    changed = False
+    numbers = (uids - 1) // CHUNK
+    for number in np.unique(numbers).tolist():
+        own = txn.partition.readers.chunk(mailbox, number, reader, txn.handle)
+        at = (uids[numbers == number] - 1) % CHUNK
+        old = own["flags"][at]
+        new = _apply(change.action, old, change.system & change.own, old & np.uint8(~change.allowed & 0xFF))
+        differ = old != new
+        if differ.any():
+            own["flags"][at] = new
+            own["modseq"][at[differ]] = change.modseq
+            txn.put_own(mailbox, number, reader, own)
+            changed = True
+    return changed
+
+
+def set_own(txn: WriteTxn, mailbox: MailboxId, reader: str, rows: Rows, private: int, modseq: int) -> None:
+    """Let the private flags of these new records be the reader's own, and nobody else's. Changes `rows`."""
+    mine = (rows["flags"] & np.uint16(private)).astype(np.uint8)
+    rows["flags"] &= np.uint16(~private & 0xFFFF)
+    numbers = (rows["uid"] - 1) // CHUNK
+    for number in np.unique(numbers[mine != 0]).tolist():
+        own = txn.partition.readers.chunk(mailbox, number, reader, txn.handle)
+        here = numbers == number
+        at = (rows["uid"][here] - 1) % CHUNK
+        own["flags"][at] = mine[here]
+        own["modseq"][at] = modseq
+        txn.put_own(mailbox, number, reader, own)
+
+
+def _apply(action: FlagAction, old: Rows, bits: int, kept: Any) -> Rows:
+    """The new flags; REPLACE leaves those in `kept` as they are."""
+    mask = old.dtype.type(bits)
+    if action is FlagAction.ADD:
+        return cast(Rows, old | mask)
+    if action is FlagAction.REMOVE:
+        return cast(Rows, old & ~mask)
+    return cast(Rows, np.full_like(old, mask) | kept)
+
+
+def _count(flags: Rows, flag: Flag) -> int:
+    return int(np.count_nonzero(flags & np.uint16(flag)))

@@ -1,0 +1,295 @@
+"""The cache record of a message: its ENVELOPE, BODYSTRUCTURE and BODY (RFC 3501 §7.4.2) and where its parts are.
+
+A record is made once, when the message arrives, and sliced ever after. Everything in it is about the content: offsets
+count from the end of the trace header that the first delivery put in front, `trace` octets of the message file.
+"""
+
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from store.message import headers
+from store.message.headers import Address
+
+if TYPE_CHECKING:
+    from store.message.mime import Parameters, Part
+
+VERSION = 4
+# mid, trace, version, octets of envelope, structure, body, references and header fields
+_HEAD = struct.Struct("<32sIHIIIII")
+_HEAD_SIZE = _HEAD.size
+_HEAD_ROW = np.dtype([("digest", "V32"), ("trace", "<u4"), ("version", "<u2"), ("octets", "<u4", (5,))])
+_NO_HEAD = bytes(_HEAD_SIZE)
+# A part: header_start, body_start, end, its parent's number, kind, octets of the four strings that follow
+_PART = struct.Struct("<QQQHBBBBB")
+_LEAF, _MULTIPART, _MESSAGE = range(3)
+REFERENCES = 16 << 10       # octets of the References field that are kept: its end, where the nearest ancestors are
+
+_TEXTS = (b"TEXT", b"MESSAGE")          # types of which a leaf is text; one that is a message is no leaf
+
+Path = tuple[int, ...]
+Leaf = tuple[int, int, bytes, bytes]    # of a body: where it begins and ends, its transfer encoding and its charset
+
+
+@frozen
+class PartSpan:
+    """Where a part is in the content, and what is needed to read it as text.
+
+    The header is [header_start, body_start), the body [body_start, end). `message` is the message that a MESSAGE/RFC822
+    part contains.
+    """
+
+    header_start: int
+    body_start: int
+    end: int
+    type: bytes = b"TEXT"
+    subtype: bytes = b"PLAIN"
+    encoding: bytes = b"7BIT"
+    charset: bytes = b""
+    message: "PartSpan | None" = None
+
+
+class CachedMessage(NamedTuple):
+    """What FETCH and SEARCH need to know of a message without opening its file.
+
+    A named tuple, since there is one for each message that is looked at: it is made in a fifth of the time.
+    """
+
+    digest: bytes
+    trace: int
+    envelope: bytes
+    bodystructure: bytes
+    body: bytes
+    table: bytes                # the parts, see `parts`
+    references: bytes = b""     # the References field (RFC 5322 §3.6.4), for THREAD
+    fields: bytes = b""         # of the header, see `store.fields`; b"": the file must be read
+
+    @property
+    def parts(self) -> dict[Path, PartSpan]:
+        """The parts by their numbers (RFC 3501 §6.4.5); () is the message itself. Decoded at each call."""
+        return _decode_parts(self.table)
+
+    def to_bytes(self) -> bytes:
+        """The record as it is stored."""
+        return b"".join((
+            _HEAD.pack(self.digest, self.trace, VERSION, len(self.envelope), len(self.bodystructure), len(self.body),
+                       len(self.references), len(self.fields)),
+            self.envelope, self.bodystructure, self.body, self.references, self.fields, self.table))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "CachedMessage":
+        """The record out of its stored form. Raises ValueError when it is damaged or of another version."""
+        try:
+            digest, trace, version, envelope, structure, body, references, fields = _HEAD.unpack_from(data)
+        except struct.error as error:
+            raise ValueError("a cache record is cut short") from error
+        if version != VERSION:
+            raise ValueError(f"a cache record of version {version}")
+        structure += (envelope := envelope + _HEAD_SIZE)
+        body += structure
+        references += body
+        fields += references
+        if fields >= len(data):
+            raise ValueError("a cache record is cut short")
+        return cls(digest, trace, data[_HEAD_SIZE:envelope], data[envelope:structure], data[structure:body],
+                   data[fields:], data[body:references], data[references:fields])
+
+
+def are_sound(values: Iterable[bytes | None], digests: NDArray[np.void], traces: NDArray[Any]) -> NDArray[np.bool_]:
+    """Of many stored records, whether each can be read and is that of the message file with that digest (V32) and
+    length of the trace header: what `CachedMessage.from_bytes` finds out of one. Of a value no more than its head is
+    kept while the next is asked for."""
+    found: list[bytes] = []
+    sizes: list[int] = []
+    for value in values:
+        whole = value if value is not None and len(value) > _HEAD_SIZE else _NO_HEAD
+        found.append(whole[:_HEAD_SIZE])
+        sizes.append(len(whole))
+    heads = np.frombuffer(b"".join(found), _HEAD_ROW)
+    sound: NDArray[np.bool_] = (heads["digest"] == digests) & (heads["trace"] == traces) & (
+        heads["version"] == VERSION) & (
+        heads["octets"].sum(1, dtype=np.int64) + _HEAD_SIZE < np.array(sizes, np.int64))
+    return sound
+
+
+def fits(record: CachedMessage, digest: bytes, trace: int, size: int) -> bool:
+    """Whether a record that came from elsewhere is that of this message file: the message ends where its file does."""
+    return (record.digest, record.trace) == (digest, trace) and len(record.table) >= _PART.size and _PART.unpack_from(
+        record.table)[2] == size - trace
+
+
+def render(part_tree: "Part", digest: bytes, trace: int) -> CachedMessage:
+    """The record of a message with this tree."""
+    table: list[bytes] = []
+    _encode_part(part_tree, 0, table)
+    references = (part_tree.envelope or {}).get(b"references", b"")[-REFERENCES:]
+    return CachedMessage(digest, trace, envelope(part_tree), *structure(part_tree), b"".join(table), references,
+                         part_tree.listed)
+
+
+# The wire form
+
+_NOT_PLAIN = re.compile(rb'[\x00\r\n"\\\x80-\xff]')
+_NOT_QUOTABLE = re.compile(rb"[\r\n\x80-\xff]")
+
+
+def string(value: bytes) -> bytes:
+    """RFC 3501 §9 string: quoted, or a literal where an octet does not fit; NULs fit in neither and are left out."""
+    if _NOT_PLAIN.search(value) is None:
+        return b'"%b"' % value
+    value = value.replace(b"\0", b"")
+    if _NOT_QUOTABLE.search(value) is not None:
+        return b"{%d}\r\n%b" % (len(value), value)
+    return b'"%b"' % value.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+
+
+def nstring(value: bytes | None) -> bytes:
+    """RFC 3501 §9 nstring."""
+    return b"NIL" if value is None else string(value)
+
+
+def envelope(message: "Part") -> bytes:
+    """The ENVELOPE of a part that is a message (RFC 3501 §7.4.2)."""
+    get = (message.envelope or {}).get
+    senders = _addresses(get(b"from"))
+    lists = [_addresses(get(name)) for name in (b"sender", b"reply-to", b"to", b"cc", b"bcc")]
+    if lists[0] == b"NIL":
+        lists[0] = senders
+    if lists[1] == b"NIL":
+        lists[1] = senders
+    return b"(%b %b %b %b %b %b)" % (nstring(get(b"date")), nstring(get(b"subject")), senders, b" ".join(lists),
+                                     nstring(get(b"in-reply-to")), nstring(get(b"message-id")))
+
+
+def _addresses(value: bytes | None) -> bytes:
+    found = headers.addresses(value) if value else None
+    return b"(%b)" % b"".join([_address(item) for item in found]) if found else b"NIL"
+
+
+def _address(item: Address) -> bytes:
+    return b"(%b %b %b %b)" % (nstring(item.name), nstring(item.route), nstring(item.mailbox), nstring(item.host))
+
+
+def structure(part: "Part") -> tuple[bytes, bytes]:
+    """BODYSTRUCTURE and BODY of a part; BODY is the same without extension data (RFC 3501 §7.4.2)."""
+    if part.is_multipart:
+        inside = [structure(child) for child in part.children]
+        subtype = string(part.subtype)
+        return (b"(%b %b %b %b)" % (b"".join([long for long, _ in inside]), subtype, _params(part.params),
+                                    _extension(part)),
+                b"(%b %b)" % (b"".join([short for _, short in inside]), subtype))
+    params = part.params
+    if part.type == b"TEXT" and not [name for name, _ in params if name.partition(b"*")[0] == b"CHARSET"]:
+        params = (*params, (b"CHARSET", b"US-ASCII"))       # RFC 2046 §4.1.2
+    fields = b"%b %b %b %b %b %b %d" % (
+        string(part.type), string(part.subtype), _params(params), nstring(part.id), nstring(part.description),
+        string(part.encoding), part.end - part.body_start)
+    extension = b"%b %b" % (nstring(part.md5), _extension(part))
+    if part.is_message:
+        inner = part.children[0]
+        long, short = structure(inner)
+        shown = envelope(inner)
+        return (b"(%b %b %b %d %b)" % (fields, shown, long, part.lines, extension),
+                b"(%b %b %b %d)" % (fields, shown, short, part.lines))
+    if part.type == b"TEXT":
+        fields += b" %d" % part.lines
+    return b"(%b %b)" % (fields, extension), b"(%b)" % fields
+
+
+def _params(params: "Parameters") -> bytes:
+    if not params:
+        return b"NIL"
+    return b"(%b)" % b" ".join([b"%b %b" % (string(name), string(value)) for name, value in headers.joined(params)])
+
+
+def _extension(part: "Part") -> bytes:
+    """body-fld-dsp, body-fld-lang and body-fld-loc."""
+    if part.disposition is None and not part.language and part.location is None:
+        return b"NIL NIL NIL"
+    disposition = b"NIL"
+    if part.disposition is not None:
+        disposition = b"(%b %b)" % (string(part.disposition[0]), _params(part.disposition[1]))
+    language = b"(%b)" % b" ".join([string(tag) for tag in part.language]) if part.language else b"NIL"
+    return b"%b %b %b" % (disposition, language, nstring(part.location))
+
+
+# The table of parts
+
+def _encode_part(part: "Part", parent: int, table: list[bytes]) -> None:
+    """Add the part and all in it, each after its parent."""
+    number = len(table)
+    kind = _MULTIPART if part.is_multipart else _MESSAGE if part.is_message else _LEAF
+    charset = (headers.parameter(part.params, b"CHARSET") or b"") if part.type == b"TEXT" else b""
+    strings = [text[:255] for text in (part.type, part.subtype, part.encoding, charset)]
+    table.append(_PART.pack(part.header_start, part.body_start, part.end, parent, kind, *map(len, strings))
+                 + b"".join(strings))
+    for child in part.children:
+        _encode_part(child, number, table)
+
+
+def texts(table: bytes) -> list[Leaf]:
+    """Where the bodies that are text begin and end in the content, their transfer encodings and their charsets."""
+    found = []
+    at, end = 0, len(table)
+    while at < end:
+        _, body, stop, _, kind, *sizes = _PART.unpack_from(table, at)
+        at += _PART.size
+        strings = at
+        at += sum(sizes)
+        if kind == _LEAF and table[strings:strings + sizes[0]] in _TEXTS:
+            encoding = strings + sizes[0] + sizes[1]
+            charset = at - sizes[3]
+            found.append((body, stop, table[encoding:charset], table[charset:at]))
+    return found
+
+
+def _decode_parts(table: bytes) -> dict[Path, PartSpan]:
+    spans: list[PartSpan] = []
+    children: list[list[int]] = []
+    kinds: list[int] = []
+    at = 0
+    while at < len(table):
+        header_start, body_start, end, parent, kind, *sizes = _PART.unpack_from(table, at)
+        at += _PART.size
+        if spans:
+            children[parent].append(len(spans))
+        strings: list[bytes] = []
+        for size in sizes:
+            strings.append(table[at:at + size])
+            at += size
+        kind_of, subtype, encoding, charset = strings
+        spans.append(PartSpan(header_start, body_start, end, kind_of, subtype, encoding, charset))
+        children.append([])
+        kinds.append(kind)
+    return _number(spans, children, kinds)
+
+
+def _number(spans: list[PartSpan], children: Sequence[Sequence[int]], kinds: Sequence[int]) -> dict[Path, PartSpan]:
+    """Give the parts the numbers of RFC 3501 §6.4.5: a message that is no multipart has one part, its text."""
+    for number in reversed(range(len(spans))):
+        if kinds[number] == _MESSAGE:
+            span, inner = spans[number], spans[children[number][0]]
+            spans[number] = PartSpan(span.header_start, span.body_start, span.end, span.type, span.subtype,
+                                     span.encoding, span.charset, inner)
+    found: dict[Path, PartSpan] = {(): spans[0]}
+    below: list[tuple[Path, int, bool]] = [((), 0, True)]          # of a message or multipart: its path, its number
+    while below:
+        path, number, is_message = below.pop()
+        if kinds[number] == _MULTIPART:
+            inside = [(path + (count,), child) for count, child in enumerate(children[number], 1)]
+        elif is_message:
+            inside = [(path + (1,), number)]
+        else:
+            continue
+        for inner_path, child in inside:
+            found[inner_path] = spans[child]
+            if kinds[child] == _MESSAGE:
+                below.append((inner_path, children[child][0], True))
+            elif kinds[child] == _MULTIPART and child != number:
+                below.append((inner_path, child, False))
+    return found

@@ -1,0 +1,100 @@
+"""The door of a server, which all its listeners share: what it asks of every connection, whatever the protocol."""
+
+import logging
+import math
+from collections import Counter
+from pathlib import Path
+
+from attrs import Attribute, define, field, frozen
+from attrs.validators import ge, in_
+
+from store.accounts.networks import Networks
+from store.accounts.sharedcounts import Counts
+from store.net.limits import ConnectionLimits
+
+log = logging.getLogger(__name__)
+
+MINUTE = 60.0               # seconds in which `command_rate` counts
+
+
+def are_networks(_settings: object, _attribute: "Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
+    """For a setting that names networks. Raises ValueError."""
+    Networks.parse(value)
+
+
+@frozen
+class AdmissionSettings:
+    """What can be chosen about the doors of each server alike; its own `Settings` may have other defaults."""
+
+    connections: int = field(default=10_000, validator=ge(1), metadata={
+        "help": "connections at a time, over all processes"})
+    connections_per_address: int = field(default=1000, validator=ge(1), metadata={
+        "help": "connections at a time from one address"})
+    ipv6_prefix: int = field(default=64, validator=in_(range(129)), metadata={
+        "help": "how many bits of an IPv6 address make one address in this sense"})
+    proxy_networks: tuple[str, ...] = field(default=(), validator=are_networks, metadata={
+        "help": "addresses and networks of proxies: every connection from there begins with a PROXY header (v1 or v2)"})
+    client_ca: Path | None = field(default=None, metadata={
+        "help": "PEM file of authorities: clients may show a certificate of theirs, for SASL EXTERNAL; any other one "
+                "ends the connection"})
+
+
+@frozen
+class LoginAdmissionSettings(AdmissionSettings):
+    """And about those of servers that users log in to."""
+
+    connections_per_user: int = field(default=100, validator=ge(0), metadata={
+        "help": "connections at a time of one user; 0: any number"})
+    early_octets: int = field(default=64 << 10, validator=ge(0), metadata={
+        "help": "octets that a client may send before it has logged in, under TLS those within; 0: any number",
+        "type": "size"})
+    command_rate: int = field(default=600_000, validator=ge(0), metadata={
+        "help": "lines that a client may send in a minute; 0: any number"})
+
+
+@define(eq=False)
+class AdmissionControl:
+    """Counts what is there. `early_octets`: what a client may send before it has logged in, 0: anything;
+    `command_rate`: how many lines it may send in a minute. `draining`: nobody new is let in. `refused`: connections
+    that are told that they may not come in."""
+
+    limits: ConnectionLimits
+    early_octets: int = 0
+    command_rate: float = math.inf
+    draining: bool = False
+    refused: set[object] = field(factory=set, init=False)
+    counted: "Counter[str]" = field(factory=Counter, init=False)        # what has come since the start
+    _told: float = field(default=-math.inf, init=False)     # when the log was last told of one of them,
+    _untold: int = field(default=0, init=False)             # and of how many it was not
+
+    @classmethod
+    def from_settings(cls, server: str, settings: AdmissionSettings, shared: Counts | None = None
+                      ) -> "AdmissionControl":
+        """What these settings make of it."""
+        limits = ConnectionLimits(settings.connections, settings.connections_per_address, 0, settings.ipv6_prefix,
+                                  server, shared)
+        if not isinstance(settings, LoginAdmissionSettings):
+            return cls(limits)
+        limits.per_user = settings.connections_per_user
+        return cls(limits, settings.early_octets, settings.command_rate or math.inf)
+
+    def follow(self, settings: AdmissionSettings) -> None:
+        """Have the limits of these settings from now on; what is open stays."""
+        self.limits.total, self.limits.per_address = settings.connections, settings.connections_per_address
+        if isinstance(settings, LoginAdmissionSettings):
+            self.limits.per_user = settings.connections_per_user
+            self.early_octets, self.command_rate = settings.early_octets, settings.command_rate or math.inf
+
+    @classmethod
+    def open_to_all(cls) -> "AdmissionControl":
+        """Without limits."""
+        return cls(ConnectionLimits(1 << 62, 1 << 62))
+
+    def tell(self, now: float, connection: str, peer: str, refused: str) -> None:
+        """Log a refusal, but not each of very many."""
+        if now - self._told < 1:
+            self._untold += 1
+            return
+        others = f" (and so were {self._untold} others)" if self._untold else ""
+        self._told, self._untold = now, 0
+        log.warning("%s: %s is turned away: %s%s", connection, peer, refused.lower(), others)

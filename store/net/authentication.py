@@ -1,0 +1,433 @@
+"""Who gets in: the one way of every login, whichever protocol carries it and by whatever mechanism (RFC 4422)."""
+
+import ipaddress
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from typing import Any
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
+
+from store.accounts.access import BadRule, Rules
+from store.accounts.base import Account
+from store.accounts.networks import Networks
+from store.accounts.rejectedlogins import RejectedLogins
+from store.accounts.sasl import mechanisms as sasl
+from store.accounts.sasl.mechanisms import (
+    MECHANISMS,
+    Challenge,
+    Channel,
+    CheckPassword,
+    CheckToken,
+    FindKeys,
+    FindNamed,
+    Proved,
+    Question,
+    Turn,
+)
+from store.accounts.sasl.scram import PLUS
+from store.accounts.sasl.tokens import Tokens
+from store.accounts.settings import Settings
+from store.accounts.slowdown import SlowDown
+from store.errors import Problem, StoreError
+from store.net import offload
+from store.net.limits import is_this_host
+from store.net.linestates import ConnectionLost
+from store.net.stream import Stream
+from store.store import Store
+from store.values import Secret
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 2                 # logins from one address that are looked at; others wait in line
+PATIENCE = 60.0             # seconds in which their turn must come
+NETWORK_BITS = 64           # of an IPv6 address: a customer has as many addresses below that as it likes
+
+Talk = Callable[[bytes], Awaitable[Secret]]     # says a challenge, and reads the response
+
+
+class NotOffered(Exception):
+    """There is no such mechanism, here and now."""
+
+
+class Elsewhere(StoreError):
+    """The client has proved to be a user whose mail another back end keeps."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__(Problem.ELSEWHERE, detail=f"the mail of {account.user} is on {account.host}")
+        self.account = account
+
+
+@frozen
+class Behind:
+    """A client for which a proxy asks on a connection of its own: where it is, whether it speaks TLS there, and for how
+    many seconds the proxy has kept it waiting."""
+
+    peer: str
+    secure: bool
+    waited: float = 0.0
+
+
+@frozen
+class Caller:
+    """Who knocks: by which service ("imap", "pop", "lmtp"), and whether `passwords` may be sent on the connection.
+
+    `anywhere`: it wants no mail, so that its mail may be on another back end.
+    """
+
+    stream: Stream
+    service: str
+    passwords: bool
+    anywhere: bool = False
+    behind: Behind | None = None
+
+    @property
+    def peer(self) -> str:
+        """Where the client is."""
+        return self.stream.peer if self.behind is None else self.behind.peer
+
+    @property
+    def waited(self) -> float:
+        """Seconds that it has been kept waiting already."""
+        return 0.0 if self.behind is None else self.behind.waited
+
+
+@frozen
+class Admitted:
+    """Who got in, and who that was in truth: not the same when an administrator or a proxy acts as a user."""
+
+    account: Account
+    authenticated: str
+
+
+@define(eq=False)
+class Authenticator:
+    """Shared by all servers of a process, so that failed logins count together."""
+
+    _store: Store
+    settings: Settings
+    slow: SlowDown = field(init=False)
+    _tokens: Tokens = field(init=False)
+    _lines: "dict[tuple[str, str], _Line]" = field(factory=dict, init=False)
+    _excluded: Networks = field(init=False)
+    _proxies: Networks = field(init=False)
+    _offered: frozenset[str] = field(init=False)
+    address: Callable[[str], str] = field(init=False)
+    failed: int = field(default=0, init=False)      # logins since the start
+    turned: RejectedLogins = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        settings = self.settings
+        self.slow = SlowDown(settings.scale)
+        self.turned = RejectedLogins(self._store.refusals, self._store.directory)
+        self._tokens = Tokens(settings)
+        self._excluded, self._proxies = Networks.parse(settings.slow_exclude), Networks.parse(settings.proxy_networks)
+        self._offered = frozenset(name.upper() for name in settings.mechanisms)
+        self.address = lru_cache(maxsize=10_000)(self._address)
+        self._store.directory.remember_for(settings.remember_time)
+
+    def follow(self, settings: Settings) -> None:
+        """Have these settings from now on. What is remembered of failed logins stays."""
+        slow, turned = self.slow, self.turned
+        self.settings = settings
+        self.__attrs_post_init__()
+        self.slow, self.slow.scale, self.turned = slow, settings.scale, turned
+
+    @classmethod
+    def of(cls, store: Store) -> "Authenticator":
+        """The authenticator of an open store. Until `attach` it has default settings and slows nobody down."""
+        if not isinstance(store.authenticator, Authenticator):
+            store.authenticator = cls(store, Settings(slow_first=0))
+        return store.authenticator
+
+    def is_secure(self, stream: Stream) -> bool:
+        """Whether the client speaks TLS, to us or to the proxy through which it comes."""
+        return stream.secure or bool(stream.proxy and self.settings.proxies_use_tls)
+
+    def is_private(self, stream: Stream) -> bool:
+        """Whether nobody else can read what the client sends."""
+        return self.is_secure(stream) or is_this_host(stream.peer)
+
+    def believes(self, stream: Stream) -> bool:
+        """Whether the peer is a proxy that may say for whom it connects."""
+        return not stream.proxy and stream.peer in self._proxies
+
+    def takes_passwords(self, caller: Caller) -> bool:
+        """Whether a name and a password are taken without SASL: where PLAIN or LOGIN is."""
+        return caller.passwords and not self._offered.isdisjoint(("PLAIN", "LOGIN"))
+
+    def mechanisms(self, caller: Caller) -> tuple[str, ...]:
+        """Those that the client may use as the connection is now."""
+        return tuple(name for name in MECHANISMS if name in self._offered and self._possible(name, caller))
+
+    def _possible(self, name: str, caller: Caller) -> bool:
+        if not caller.passwords:            # SCRAM sends none, and the mail would follow in the clear
+            return False
+        if name.startswith("SCRAM-"):
+            return self._store.directory.has_keys and (not name.endswith(PLUS) or caller.stream.can_bind)
+        if name == "EXTERNAL":
+            return bool(caller.stream.certificate_names)
+        return self.settings.oauth or name not in ("OAUTHBEARER", "XOAUTH2")
+
+    async def password(self, caller: Caller, user: str, password: Secret) -> Admitted:
+        """A name and a password, without SASL.
+
+        Raises StoreError BAD_LOGIN, NOT_AUTHORIZED, LIMIT, UNAVAILABLE, Elsewhere; ConnectionLost, Stopping.
+        """
+        attempt = _Attempt(self, caller)
+        with attempt:
+            account = await attempt.answer(CheckPassword(user, password))
+            return await attempt.admit(Proved(account))
+
+    async def authenticate(self, caller: Caller, mechanism: str, initial: Secret | None, talk: Talk) -> Admitted:
+        """A SASL exchange, from the initial response if there is one.
+
+        Raises NotOffered, Malformed, StoreError BAD_LOGIN, NOT_AUTHORIZED, LIMIT, UNAVAILABLE, Elsewhere;
+        ConnectionLost, Stopping; and what `talk` raises.
+        """
+        offered = self.mechanisms(caller)
+        if mechanism not in offered:
+            raise NotOffered
+        stream = caller.stream
+        channel = Channel(stream.secure, stream.certificate_names, stream.channel_binding,
+                          any(name.endswith(PLUS) for name in offered))
+        exchange = sasl.begin(mechanism, channel, self.settings.wanted)
+        attempt = _Attempt(self, caller)
+        with attempt:
+            try:
+                step = next(exchange)
+                while True:
+                    if isinstance(step, Challenge):
+                        attempt.pass_on()
+                        response = initial if initial is not None else await talk(step.octets)
+                        initial = None
+                        step = exchange.send(response.reveal())
+                        continue
+                    try:
+                        answer = await attempt.answer(step)
+                    except StoreError as error:
+                        attempt.refused(error)
+                        step = exchange.throw(error)
+                    else:
+                        step = exchange.send(answer)
+            except StopIteration as end:
+                return await attempt.admit(end.value)
+            finally:
+                exchange.close()
+
+    def _address(self, peer: str) -> str:
+        """The peer's as failed logins count by it; "" if they do not."""
+        if peer in self._excluded:
+            return ""
+        try:
+            parsed = ipaddress.ip_address(peer.partition("%")[0])
+        except ValueError:
+            return peer
+        if isinstance(parsed, ipaddress.IPv4Address):
+            return str(parsed)
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
+
+    async def check_token(self, token: Secret) -> Account:
+        """The account of the one to whom a token was given. Raises StoreError BAD_LOGIN, UNAVAILABLE."""
+        name = self._tokens.remembered(token)
+        if not name:
+            name = await offload.run(self._store, "tokens", self._tokens.check, token)
+        return await self._login_account(name)
+
+    async def find_named(self, names: tuple[str, ...]) -> Account:
+        """The account with one of the names of a certificate. Raises StoreError BAD_LOGIN, UNAVAILABLE."""
+        for name in names:
+            try:
+                return await self._login_account(name)
+            except StoreError as error:
+                if error.problem is not Problem.BAD_LOGIN:
+                    raise
+        raise StoreError(Problem.BAD_LOGIN, detail="nobody has the name of the certificate")
+
+    async def _login_account(self, name: str) -> Account:
+        found = await offload.find(self._store, self._store.directory.user_id(name))
+        if found is None or not found.status.may_log_in:
+            raise StoreError(Problem.BAD_LOGIN)
+        return found
+
+    async def authorize(self, proved: Proved, caller: Caller) -> Admitted:
+        """The client has proved who it is; whether it may act as it wants to, and use the service, here.
+
+        Raises StoreError NOT_AUTHORIZED, UNAVAILABLE; Elsewhere.
+        """
+        account, directory, stream = proved.account, self._store.directory, caller.stream
+        own, wanted = account.user, directory.user_id(proved.acts_as) if proved.acts_as else account.user
+        subjects = [account]
+        if wanted != own:
+            proxy = own in self.settings.proxies and (stream.proxy or stream.peer) in self._proxies
+            if not proxy and own not in self.settings.administrators:
+                raise StoreError(Problem.NOT_AUTHORIZED, "You may not act as another user", f"{own} as {wanted!r}")
+            found = await offload.find(self._store, wanted)
+            if found is None or not found.status.may_log_in:
+                raise StoreError(Problem.NOT_AUTHORIZED, "Nobody can act as that user", f"{own} as {wanted!r}")
+            account = found
+            if proxy and own not in self.settings.administrators:
+                subjects.append(found)          # the proxy lets users in, who may not use what their rules deny
+            log.info("%s: %s acts as %s, from %s", stream.id, own, wanted, caller.peer)
+        for subject in subjects:
+            self._require_access(subject, caller)
+        if not caller.anywhere and not self._store.is_here(account):
+            raise Elsewhere(account)
+        return Admitted(account, own)
+
+    def _require_access(self, account: Account, caller: Caller) -> None:
+        own = self._store.directory.access_rules(account)
+        secure = self.is_secure(caller.stream) if caller.behind is None else caller.behind.secure
+        for text in (self.settings.service_access, own or self.settings.access):
+            try:
+                rules = Rules.parse(text)
+            except BadRule as error:
+                raise StoreError(Problem.UNAVAILABLE, detail=f"access rules of {account.user}: {error}") from None
+            if not rules.allow(caller.service, caller.peer, secure=secure):
+                raise StoreError(Problem.NOT_AUTHORIZED, "This service is not for you from where you are",
+                                 f"{account.user}: {caller.service} from {caller.peer}")
+
+    def line(self, key: tuple[str, str]) -> "_Line":
+        """Those who wait for a turn under that key."""
+        found = self._lines.get(key)
+        if found is None:
+            found = self._lines[key] = _Line()
+        return found
+
+    def left(self, key: tuple[str, str]) -> None:
+        """One of them has had it."""
+        if self._lines[key].leave():
+            del self._lines[key]
+
+    @property
+    def store(self) -> Store:
+        """The store to which it leads."""
+        return self._store
+
+
+def attach(store: Store, settings: Settings) -> None:
+    """Have all logins of this process obey these settings."""
+    store.authenticator = Authenticator(store, settings)
+    if store.directory.has_keys:
+        store.directory.find_keys("", MECHANISMS[0].removesuffix(PLUS))     # what has to be made and synced once, is
+
+
+@define(eq=False)
+class _Line:
+    """`AT_ONCE` may go on at a time, in the order in which they came."""
+
+    _inside: int = 0
+    _waiting: "deque[Deferred[None]]" = field(factory=deque)
+
+    async def enter(self, stream: Stream) -> None:
+        """Wait for a turn. Raises ConnectionLost, Stopping, StoreError LIMIT; `leave` in any case."""
+        if self._inside < AT_ONCE:
+            self._inside += 1
+            return
+        turn: Deferred[None] = Deferred()
+        self._waiting.append(turn)
+        try:
+            came = await stream.until(turn, PATIENCE)
+        except BaseException:
+            self._give_up(turn)
+            raise
+        if not came:
+            self._give_up(turn)
+            raise StoreError(Problem.LIMIT, "Too many logins are waiting: try again later")
+
+    def _give_up(self, turn: "Deferred[None]") -> None:
+        """Who has not had a turn yet gets one, to be given back: the caller calls `leave` in any case."""
+        if turn in self._waiting:
+            self._waiting.remove(turn)
+            self._inside += 1
+
+    def leave(self) -> bool:
+        """The next one's turn. Whether nobody is there any more."""
+        self._inside -= 1
+        while self._waiting and self._inside < AT_ONCE:
+            self._inside += 1
+            self._waiting.popleft().callback(None)
+        return not self._inside and not self._waiting
+
+
+@define(eq=False)
+class _Attempt:
+    """One login. As a context it counts how it ended, and gives the turn to the next one."""
+
+    _entrance: Authenticator
+    _caller: Caller
+    _address: str = field(init=False)
+    _user: str = ""                             # whoever the client says to be
+    _counted: bool = False
+    _noted: bool = False
+    _key: tuple[str, str] | None = None         # of the line in which it has its turn
+
+    def __attrs_post_init__(self) -> None:
+        self._address = self._entrance.address(self._caller.peer)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, StoreError):
+            self.refused(error)
+        self.pass_on()
+
+    def refused(self, error: StoreError) -> None:
+        """It has failed, though the client may yet have something to say."""
+        if not self._noted:
+            self._noted = True
+            caller = self._caller
+            self._entrance.turned.refused(caller.service, caller.peer, self._user, error)
+        if error.problem is Problem.BAD_LOGIN and not self._counted:
+            self._counted = True
+            self._entrance.failed += 1
+            self._entrance.slow.failed(self._address, self._user)
+
+    def pass_on(self) -> None:
+        """The next one's turn: nobody waits for what a client says."""
+        key, self._key = self._key, None
+        if key is not None:
+            self._entrance.left(key)
+
+    async def admit(self, proved: Proved) -> Admitted:
+        """The end of a good one. Raises StoreError NOT_AUTHORIZED, UNAVAILABLE."""
+        self._entrance.slow.succeeded(self._address, proved.account.user)
+        self._user = self._user or proved.account.user
+        return await self._entrance.authorize(proved, self._caller)
+
+    async def answer(self, question: Question) -> Any:
+        """What the directory says. Raises StoreError, ConnectionLost, Stopping."""
+        store = self._entrance.store
+        if isinstance(question, FindNamed):
+            return await self._entrance.find_named(question.names)
+        if isinstance(question, FindKeys):          # what they tell, anybody may know
+            return await offload.change(store, lambda: store.directory.find_keys(question.user, question.mechanism))
+        await self._wait(question.user)
+        if isinstance(question, Turn):
+            return None
+        if isinstance(question, CheckToken):
+            return await self._entrance.check_token(question.token)
+        kind = "doubtful" if self._entrance.slow.doubtful(self._address, self._user) else "directory"
+        return await offload.authenticate(store, question.user, question.password, kind)
+
+    async def _wait(self, name: str) -> None:
+        """For a turn, and for as long as earlier failures want."""
+        authenticator, stream = self._entrance, self._caller.stream
+        self._user = authenticator.store.directory.user_id(name) if name else ""
+        if not self._address and not self._user:        # a token, by way of an address that does not count
+            return
+        key = authenticator.slow.key(self._address, self._user)
+        self._key = key
+        await authenticator.line(key).enter(stream)
+        delay = authenticator.slow.delay(self._address, self._user) - self._caller.waited
+        if delay > 0:
+            log.info("%s: a login from %s waits for %.2f s", stream.id, self._caller.peer, delay)
+            authenticator.turned.waits(self._caller.service, self._caller.peer, self._user, delay)
+            await stream.pause(delay)
+        if stream.lost:
+            raise ConnectionLost

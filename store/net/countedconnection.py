@@ -1,0 +1,121 @@
+"""A connection as the door counts it (`admission`): under its address, as its user's, by how much and how fast it
+sends."""
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from twisted.internet.protocol import Protocol
+
+from store.net.admission import MINUTE, AdmissionControl
+from store.net.limits import TOO_MANY_OF_USER
+from store.net.linestates import LimitReached, Stopping
+
+if TYPE_CHECKING:
+    from store.net.stream import Clock
+
+log = logging.getLogger(__name__)
+
+TOO_MUCH_BEFORE_LOGIN = "Too much was sent before login"
+TOLD = 200                  # refused connections of a server that are told why, at a time
+TOO_FAST = "Too many commands in a minute"
+
+
+class Counted(Protocol):
+    """What a `Stream` is to the door; the rest of it reads and writes."""
+
+    def __init__(self, admission: AdmissionControl, clock: "Clock", number: int, *, stopping: bool) -> None:
+        self._door = admission
+        self._clock = clock
+        self._admitted = False                          # counted at the door, under its address
+        self._user: str | None = None                   # and as this user's
+        self._early = admission.early_octets                 # how much of that is left; 0: no limit (any more)
+        self._lines, self._since = 0, 0.0               # since when so many lines have come
+        self.entered_at = 0.0                           # when somebody logged in
+        self.number, self.id = number, f"{os.getpid():x}-{number:x}"
+        self.peer = ""
+        self.proxy = ""                                 # the proxy that has told us of `peer`
+        self.stopping = stopping
+
+    def stop(self) -> None:
+        """See `Stream`."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """See `Stream`."""
+        raise NotImplementedError
+
+    def admit(self) -> None:
+        """Count the connection, before anything is said. Raises LimitReached, Stopping."""
+        if self.stopping:
+            raise Stopping
+        self._count()
+        self._since = self._clock.seconds()
+
+    def _count(self) -> None:
+        admission = self._door
+        refused = admission.limits.refusal(self.peer)
+        admission.counted["connections turned away" if refused else "connections"] += 1
+        if refused:
+            admission.tell(self._clock.seconds(), self.id, self.peer, refused)
+            admission.refused.add(self)
+            if len(admission.refused) > TOLD:  # they take no notice: under TLS they may linger without a handshake
+                self.abort()
+            raise LimitReached(refused)
+        self._admitted = True
+
+    def introduce(self, peer: str) -> None:
+        """A proxy says who its client is; from now on that one counts in its place. Raises LimitReached."""
+        self._admitted = False
+        self._door.limits.release(self.peer)
+        self.proxy, self.peer = self.peer, peer
+        self._count()
+
+    def enter(self, user: str) -> None:
+        """The client has proved to be `user`: from now on the limits are wider. Raises LimitReached, Stopping."""
+        if self._door.draining:
+            raise Stopping
+        if not self._door.limits.admit_user(user):
+            log.warning("%s: %s is turned away: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
+            raise LimitReached(TOO_MANY_OF_USER, user)
+        self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
+        self._door.counted["logins"] += 1
+
+    def leave(self) -> None:
+        """Nobody is logged in any more."""
+        user, self._user = self._user, None
+        if user is not None:
+            self._door.limits.release_user(user)
+            self._early = self._door.early_octets
+            if self._door.draining:
+                self.stop()
+
+    @property
+    def user(self) -> str:
+        """Who is logged in; "" for nobody."""
+        return self._user or ""
+
+    @property
+    def entered(self) -> bool:
+        """Whether somebody is logged in."""
+        return self._user is not None
+
+    # Inside
+
+    def _depart(self) -> None:
+        """The connection counts no longer."""
+        admission = self._door
+        admission.refused.discard(self)
+        if self._admitted:
+            self._admitted = False
+            admission.limits.release(self.peer)
+        if self._user is not None:
+            admission.limits.release_user(self._user)
+            self._user = None
+
+    def _look_at_rate(self) -> None:
+        """So many lines have come as may come in a minute: how long did they take?"""
+        now = self._clock.seconds()
+        if now - self._since < MINUTE:
+            raise LimitReached(TOO_FAST)
+        self._lines, self._since = 1, now

@@ -1,0 +1,46 @@
+"""Deliveries to mailboxes that are locked by another transaction: they wait in threads, and only a few behind each, so
+that one mailbox that stays locked holds up neither the event loop nor the mail of others."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from mboxlist.entry import MailboxId
+from store.delivery.commit import Locked, Outcome, Target, commit_patiently
+from store.net.threads import POOLS, Threads
+from store.partition.partition import Partition
+from store.partition.staged import Staged
+from store.settings import Settings
+from store.values import InternalDate
+
+KIND = "locked"
+
+
+class LockedMailboxes:
+    """How many deliveries wait for which mailboxes."""
+
+    def __init__(self, settings: Settings, threads: Threads) -> None:
+        self._settings = settings
+        self._threads = threads
+        self._waiting: Counter[MailboxId] = Counter()
+        self._under_way = 0
+
+    async def commit(self, partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate
+                     ) -> list[Outcome]:
+        """`commit.commit`, as soon as the locks are free. A target behind which too many wait is refused (Locked)."""
+        most = self._settings.mailbox_waiters if self._under_way < POOLS[KIND] else 0
+        mine = [target for target in targets if self._waiting[target.entry.id] < most]
+        ids = [target.entry.id for target in mine]
+        found: list[Outcome] = []
+        if mine:
+            self._under_way += 1
+            self._waiting.update(ids)
+            try:
+                found = await self._threads.run(KIND, lambda: commit_patiently(
+                    partition, staged, mine, received, self._settings.mailbox_wait))
+            finally:
+                self._under_way -= 1
+                self._waiting.subtract(ids)
+                self._waiting += Counter()          # those that nobody waits for are forgotten
+        outcomes = dict(zip(ids, found, strict=True))
+        return [outcomes[target.entry.id] if target.entry.id in outcomes else
+                Locked(at, f"too many deliveries wait for {target.entry.name}") for at, target in enumerate(targets)]

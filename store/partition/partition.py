@@ -1,0 +1,481 @@
+"""One partition: its folders, its environment, and reading and writing the mailboxes on it.
+
+A partition is a complete shard of the store: message files, indexes, quota and log lie together on one volume.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import struct
+import threading
+import time
+from bisect import bisect, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from attrs import evolve
+from numpy.typing import NDArray
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.damagemarks import mark_clean
+from mboxlist.engine.disk import is_disk_full, sync_folder
+from mboxlist.engine.freezegate import Quiesced, WriteFreeze
+from mboxlist.engine.kv import Deadlock, Env, Failure, transact
+from mboxlist.entry import MailboxId
+from store.changes import News
+from store.errors import Problem, StoreError, WritesFrozen
+from store.message.cacherecord import CachedMessage, are_sound, render
+from store.partition.messagefiles import MessageFile, MessageFiles, disk_problem
+from store.partition.staged import Staged
+from store.partition.transactions import WriteTxn, state_key
+from store.partition.views import MailboxViews
+from store.quota.domains import Domains, NotSummed
+from store.settings import Settings
+from store.tables.duplicates import Duplicates
+from store.tables.expunged import ExpungedMessages
+from store.tables.index import Rows, is_whole, message_of, writable
+from store.tables.privateheaders import PrivateHeaders
+from store.tables.quotatable import QuotaTable
+from store.tables.readerflags import ReaderFlags
+from store.tables.references import UNSEEN_TRACE, MessageRecord, References
+from store.tables.state import MailboxState, charged_root, is_here
+from store.tables.uidls import Uidls
+from store.tables.vanished import Vanished
+from store.userarea.paths import mark_behind, read_epoch, write_epoch
+from store.userarea.writing import Unwritten
+
+log = logging.getLogger(__name__)
+
+_FOREVER = 1 << 32          # a Unix time that never comes
+META_KEY = b"\x00\x00\x00\x00"
+META = struct.Struct("<IQI")           # epoch; first arrival serial not given out; format of what is on disk
+FORMAT = 4                              # 3: each list of those that wait for the purge has one digest. 2: no expunged
+                                        # record is counted. 1, without the field in META: records of 88 octets
+READABLE = (2, 3, FORMAT)               # what is written to becomes one of FORMAT
+PLENTY = 1 << 30                        # octets that nobody writes within a fifth of a second
+READY = 64                              # files that are made ready at a time
+PART = ".part"                          # behind the name of a snapshot that is being made
+HELD = 250                              # cache records that are in memory at a time: of more, it would be fresh memory
+SERIALS = 4096                          # arrival serials that a process takes at a time
+
+T = TypeVar("T")
+
+
+class Partition:
+    """See the module's text. `recover` is for the one process that opens the store first; `broken`: see `Env`."""
+
+    def __init__(self, folder: Path, settings: Settings, news: News, *, recover: bool, broken: Callable[[], None],
+                 write_freeze: WriteFreeze | None = None) -> None:
+        self.name = folder.name
+        self.folder = folder
+        self.settings = settings
+        self.files = MessageFiles(folder)
+        self._news = news
+        self._unclean = folder / "index" / "unclean"
+        self._snapshots = [folder.parent.parent / "snapshots"]
+        if settings.snapshot_folder is not None:
+            self._snapshots.append(settings.snapshot_folder)
+        self.env = Env(folder / "index", cache=settings.cache, locks=settings.database_locks, recover=recover,
+                       broken=broken, write_freeze=write_freeze)
+        self.index = self.env.table("index.db", page=32768)
+        self.states = self.env.table("state.db", page=4096, glances=True)
+        self.quotas = QuotaTable(self.env.table("quota.db", page=4096, glances=True), settings)
+        self.domains = Domains(lambda: (self.quotas,), settings)       # the store has one for all its partitions
+        self.refs = References(self.env.table("messages.db", glances=True), self.env.table("purge.db"), self._seen)
+        self.readers = ReaderFlags(self.env.table("seen.db"))
+        self.vanished = Vanished(self.env.table("vanished.db", page=4096))
+        self.removed = ExpungedMessages(self.env.table("removed.db"), self.refs)
+        self.private_headers = PrivateHeaders(self.env.table("heads.db"))
+        self.uidls = Uidls(self.env.table("uidls.db", page=4096))
+        self.duplicates = Duplicates(self.env.table("arrivals.db"))
+        self._cache = self.env.table("cache.db", page=16384)
+        self._roomy_until = -1.0
+        self._serials: Iterator[int] = iter(range(0))
+        self._blocks: list[int] = []        # the first of each block of serials that this process took
+        self._left: set[int] = set()        # of files in `staging/` that seemed to be forgotten at the last `sweep`
+        self._serials_lock = threading.Lock()
+        self.views = MailboxViews(self)
+        self.unwritten = Unwritten()
+        self.damaged: set[MailboxId] = set()        # mailboxes whose index was found damaged, to be repaired
+        self.epoch = self._begin(recover)
+
+    @staticmethod
+    def make(folder: Path) -> None:
+        """The folders of a new partition, on disk when this returns. Some may be there."""
+        (folder / "index").mkdir(parents=True, mode=0o700, exist_ok=True)
+        (folder / "users").mkdir(mode=0o700, exist_ok=True)
+        MessageFiles(folder).make_folders()
+        for made in (*(folder / "messages").iterdir(), folder / "messages", folder, folder.parent):
+            sync_folder(made)
+
+    def _begin(self, recover: bool) -> int:
+        """Count an unclean end, take up what it left in `staging/`; the epoch."""
+        def count(txn: Txn) -> int:
+            data = self.states.get_to_change(META_KEY, txn)
+            epoch, serial, _ = META.unpack(self._of_our_format(data)) if data else (1, 1, FORMAT)
+            if recover:
+                epoch = max(epoch, read_epoch(self.folder))     # the table may be an older one
+            if recover and self._unclean.exists():
+                epoch += 1
+            self.states.put(META_KEY, META.pack(epoch, serial, FORMAT), txn)
+            return int(epoch)
+
+        try:
+            epoch = transact(self.env, count)
+        except StoreError:
+            self.env.close()
+            raise
+        self.env.flush()
+        if recover:
+            if self._unclean.exists():
+                mark_behind(self.folder)
+            write_epoch(self.folder, epoch)
+            self.files.recover(self._committed_mid)
+            self.files.settle()
+            self._unclean.touch()
+            sync_folder(self._unclean.parent)
+        return epoch
+
+    def _of_our_format(self, meta: bytes) -> bytes:
+        """What is stored under META_KEY. Raises StoreError UNAVAILABLE when another version of onecopy wrote it."""
+        found = META.unpack(meta)[-1] if len(meta) == META.size else 1
+        if found not in READABLE:
+            raise StoreError(Problem.UNAVAILABLE, f"Partition {self.name} has the format {found} of another version of "
+                                                  f"onecopy; this one knows format {FORMAT}")
+        return meta
+
+    def _committed_mid(self, serial: int) -> bytes | None:
+        data = self._cache.get(_serial_key(serial))
+        if data is None:
+            return None
+        digest = data[:32]                     # in records of every version
+        record = self.refs.find(digest)
+        return digest if record is not None and record.serial == serial else None
+
+    def flush(self) -> None:
+        """Return when everything committed so far is on disk. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        try:
+            self.env.flush()
+        except OSError as error:
+            raise disk_problem(error) from error
+
+    def close(self, *, clean: bool) -> None:
+        """Leave the partition; `clean` says that no other process is in it and nothing is under way."""
+        self.env.flush()
+        self.files.settle()
+        if clean:
+            self.env.checkpoint()
+            if self.settings.log_archive is None:
+                self.env.drop_logs(most=2 * self.settings.snapshot_logs)
+        self.files.close()
+        self.env.close(clean=clean)
+        if clean:
+            mark_clean(self.folder / "index")
+            self._unclean.unlink(missing_ok=True)
+            sync_folder(self._unclean.parent)
+
+    def user_folder(self, user: str) -> Path:
+        """The user's own folder; two levels of a hash of the user id keep every folder small."""
+        digest = hashlib.blake2b(user.encode(), digest_size=2).hexdigest()
+        return self.folder / "users" / digest[:2] / digest[2:] / user
+
+    # Messages coming in
+
+    def stage(self, trace: bytes = b"") -> Staged:
+        """A message to be received. Raises StoreError DISK_FULL when too little is free."""
+        self.check_room()
+        ready = self.files.take_ready()
+        serial = self.next_serial() if ready is None else ready
+        return Staged(self.files, serial, trace, self.settings.message_limit, named=ready is not None)
+
+    def check_room(self) -> None:
+        """Raises StoreError DISK_FULL when the volume takes no more mail: too little is free, or too much is used.
+
+        Where there is plenty of room it looks every fifth of a second: under load a look takes as long as a commit.
+        """
+        now = time.monotonic()
+        if now < self._roomy_until:
+            return
+        free, used = self.files.volume()
+        if not self._has_room(free, used):
+            raise StoreError(Problem.DISK_FULL, detail=f"partition {self.name} takes no more mail")
+        if self._has_room(free - PLENTY, used + PLENTY):
+            self._roomy_until = now + 0.2
+
+    def _has_room(self, free: int, used: int) -> bool:
+        threshold = self.settings.disk_threshold
+        return free >= self.settings.disk_reserve and not used * 100 >= (used + free) * threshold > 0
+
+    def has(self, mailbox: MailboxId) -> bool:
+        """Whether the mailbox is here, and neither on its way elsewhere nor deleted."""
+        data = self.states.glance(state_key(mailbox))
+        return data is not None and is_here(data)
+
+    def quota_root(self, mailbox: MailboxId) -> str:
+        """The quota root that the mailbox is charged to at this moment. Raises StoreError NO_MAILBOX."""
+        data = self.states.glance(state_key(mailbox))
+        if data is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        return charged_root(data)
+
+    def make_ready(self) -> None:
+        """Make files for messages to come. For a thread. Raises StoreError."""
+        self.files.make_ready(self.next_serial() for _ in range(READY))
+
+    def next_serial(self) -> int:
+        """An arrival serial that was never given out before, in any process. Raises StandsStill."""
+        with self._serials_lock:
+            serial = next(self._serials, None)
+        if serial is None:              # a thread may wait here while the store is held still, and must hold no lock
+            try:
+                serial = transact(self.env, self._take_serials)
+            except Quiesced:
+                raise WritesFrozen from None
+            self.flush()                # or else a crash would have them given out again
+            with self._serials_lock:
+                self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
+                insort(self._blocks, serial)
+        return serial
+
+    def first_free_serial(self, txn: Txn = None) -> int:
+        """The first arrival serial that no process has taken."""
+        return int(META.unpack(self.states.get(META_KEY, txn) or b"")[1])
+
+    def _take_serials(self, txn: Txn) -> int:
+        epoch, first, _ = META.unpack(self.states.get_to_change(META_KEY, txn) or b"")
+        self.states.put(META_KEY, META.pack(epoch, first + SERIALS, FORMAT), txn)
+        return int(first)
+
+    def sweep(self, age: float) -> int:
+        """Take up files in `staging/` that this process made and forgot, if older than `age` seconds; how many.
+
+        What was committed gets its place, the rest goes. For a thread. A file must have been found by two calls: one
+        that was made ready may be on its way to its message when we look.
+        """
+        own = {serial for serial in self.files.left(age)
+               if (at := bisect(self._blocks, serial)) and serial < self._blocks[at - 1] + SERIALS}
+        again, self._left = own & self._left, own
+        for serial in sorted(again):
+            transact(self.env, lambda txn, serial=serial: self._take_up(serial, txn))   # type: ignore[misc]
+        return len(again)
+
+    def place_if_committed(self, serial: int) -> None:
+        """Give the message of that file in `staging/` its name, if it was committed: as its process is about to."""
+        digest = self._committed_mid(serial)
+        if digest is not None and not os.path.exists(self.files.path(digest)):
+            self.files.place(serial, digest)
+
+    def _take_up(self, serial: int, txn: Txn) -> None:
+        digest = self._committed_mid(serial)
+        if digest is None:
+            self.files.discard(serial)
+        elif self.refs.find_to_change(digest, txn) is not None:        # the purge waits for this lock
+            self.files.place(serial, digest)
+
+    def skip_to(self, epoch: int, serial: int) -> None:
+        """Go on from this epoch, and give out neither this serial nor smaller ones: the partition is made anew."""
+        def work(txn: WriteTxn) -> None:
+            self.states.put(META_KEY, META.pack(epoch, serial + 1, FORMAT), txn.handle)
+
+        self.transact(work)
+        self.env.flush()
+        self.epoch = epoch
+        self._serials = iter(range(0))
+        write_epoch(self.folder, epoch)
+
+    def write_cached(self, serial: int, cached: CachedMessage, txn: Txn) -> None:
+        """Keep the cache record of an arrival."""
+        self._cache.put(_serial_key(serial), cached.to_bytes(), txn)
+
+    def forget_cached(self, serial: int, txn: Txn) -> None:
+        """The message file has been purged."""
+        self._cache.delete(_serial_key(serial), txn)
+
+    def kept_since(self) -> int:
+        """The Unix time of the oldest snapshot: the message files that had references then must stay. While the volume
+        with the snapshots is missing, all must."""
+        missing = not all(folder.is_dir() for folder in self._snapshots[1:]) and self.env.kept_log() is not None
+        return 1 if missing else min(self.snapshots(), default=_FOREVER)
+
+    def snapshots(self) -> list[int]:
+        """The Unix times of the snapshots that there are, and of one that is being made."""
+        names = [name for folder in self._snapshots if folder.is_dir() for name in os.listdir(folder)]
+        times = [snapshot_time(name.removesuffix(PART)) for name in names]
+        return [time for time in times if time is not None]
+
+    # Writing
+
+    def transact(self, work: Callable[[WriteTxn], T], *, seconds: float | None = None) -> T:
+        """The result of `work`, committed but not flushed. `work` may run more than once. `seconds`: see `kv.transact`.
+
+        Raises what `work` raises, and StoreError BUSY (StandsStill), DISK_FULL, UNAVAILABLE.
+        """
+        made: list[WriteTxn] = []
+
+        def run(handle: Txn) -> T:
+            made[:] = [WriteTxn(self, handle)]
+            return work(made[0])
+
+        try:
+            result = self._with_sums(run, seconds)
+        except Deadlock as error:
+            raise StoreError(Problem.BUSY, detail=str(error)) from error
+        except Quiesced:
+            raise WritesFrozen from None
+        except Failure as error:
+            problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
+            raise StoreError(problem, detail=str(error)) from error
+        if made[0].charged:
+            self.domains.add(made[0].charged)
+        self._remember(made[0])
+        return result
+
+    def _with_sums(self, run: Callable[[Txn], T], seconds: float | None) -> T:
+        while True:
+            try:
+                return transact(self.env, run, seconds=seconds)
+            except NotSummed as needed:
+                self.domains.sum_up(needed.domain)
+
+    def _remember(self, txn: WriteTxn) -> None:
+        told = []
+        unwritten = self.unwritten.changed
+        for mailbox, before, chunks in txn.changed():
+            self.views.remember(mailbox, before, chunks)
+            if mailbox in txn.handed:
+                self.views.hand(mailbox, *txn.handed[mailbox])
+            told.append(mailbox)
+            unwritten.add(mailbox)
+        if told:
+            self._news.tell(told)
+
+    # Reading
+
+    def state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState:
+        """The mailbox's figures. Raises StoreError NO_MAILBOX when it has been deleted."""
+        data = self.states.get(state_key(mailbox), txn)
+        state = None if data is None else MailboxState.from_bytes(data, self.epoch)
+        if state is None or state.removed:
+            raise StoreError(Problem.NO_MAILBOX)
+        return state
+
+    def all_states(self, txn: Txn = None) -> Iterator[tuple[MailboxId, MailboxState]]:
+        """Every mailbox that has figures here, also those that were deleted and not purged yet; within a transaction
+        they stay as they are."""
+        for key, data in self.states.scan(b"\x00\x00\x00\x01", txn=txn, hold=txn is not None):
+            yield MailboxId(int.from_bytes(key, "big")), MailboxState.from_bytes(data, self.epoch)
+
+    def writable(self, mailbox: MailboxId, values: list[bytes]) -> Rows:
+        """The records of chunks, in an array that can be written to. Raises StoreError CORRUPT."""
+        return writable(self.whole(mailbox, values))
+
+    def whole(self, mailbox: MailboxId, values: list[bytes]) -> list[bytes]:
+        """The values of chunks, if they agree with their checksums. Raises StoreError CORRUPT."""
+        if not all(map(is_whole, values)):
+            self.found_damage(mailbox)
+            raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
+        return values
+
+    def found_damage(self, mailbox: MailboxId) -> None:
+        """The mailbox cannot be read until it has been repaired, which housekeeping does; say so once."""
+        if mailbox not in self.damaged:
+            self.damaged.add(mailbox)
+            log.error("the index of mailbox %d on partition %s is damaged", mailbox, self.name)
+
+    def open_message(self, row: np.void) -> MessageFile:
+        """The message of an index record, for reading. Raises StoreError CORRUPT."""
+        size, serial, header_length, digest, head = message_of(row)
+        return self.files.open(digest, serial, header_length, size, self.private_headers.find(head))
+
+    def cached(self, serials: Iterable[int], txn: Txn = None) -> list[CachedMessage | None]:
+        """The cache records of arrivals, in the order asked for; None where there is none of this version. Who has
+        written any in a transaction, reads in it, too."""
+        get = self._cache.get
+        return [_cached(get(serial.to_bytes(8, "big"), txn)) for serial in serials]
+
+    def stored_cached(self, serials: Sequence[int]) -> list[bytes | None]:
+        """The cache records of arrivals, whose serials ascend, as they are stored."""
+        return self._cache.pick([_serial_key(serial) for serial in serials])
+
+    def are_cached(self, serials: NDArray[np.uint64], digests: NDArray[np.void], traces: NDArray[Any]
+                   ) -> NDArray[np.bool_]:
+        """Whether each of these arrivals has a cache record that can be read, and is of its own message file."""
+        order = np.argsort(serials)
+        sound = np.empty(len(serials), np.bool_)
+        keys = serials[order].astype(">u8").view("V8").tolist()         # as `_serial_key` makes them
+        values = chain.from_iterable(self._cache.pick(keys[at:at + HELD]) for at in range(0, len(keys), HELD))
+        sound[order] = are_sound(values, digests.take(order), traces[order])
+        return sound
+
+    def _seen(self, digest: bytes, record: MessageRecord) -> MessageRecord:
+        """What is known of a message file, with what it says itself."""
+        from store.reconstruct.userareascan import seen  # here, as below: who only reads whole tables does without
+        return seen(self.files, digest, record)
+
+    def settle_file(self, digest: bytes) -> MessageRecord | None:
+        """What is known of a message file, which is looked at now if nobody has done so since databases were made anew.
+
+        Raises StoreError CORRUPT when it is missing or damaged; once it has been brought back it is looked at anew.
+        """
+        record = self.refs.find(digest, raw=True)
+        if record is None or record.trace != UNSEEN_TRACE:
+            return record
+        from store.reconstruct.userareascan import trace_of
+        path = self.files.locate(digest, record.serial)
+        found = None if path is None else trace_of(path, digest, ())
+        if found is None:
+            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"message file {digest.hex()} is "
+                             + ("missing" if path is None else "damaged"))
+        trace, size = found
+
+        def work(txn: WriteTxn) -> MessageRecord | None:
+            now = txn.refs.find_to_change(digest, txn.handle, raw=True)
+            if now is not None and now.trace == UNSEEN_TRACE:
+                now = evolve(now, trace=trace, size=size)
+                txn.refs.write(digest, now, txn.handle)
+            return now
+
+        return self.transact(work)
+
+    def rebuild_cached(self, row: np.void) -> CachedMessage:
+        """The cache record of a message, made from its file and kept; while the store is held still it is not, since
+        who reads must not wait. Raises StoreError CORRUPT."""
+        digest = bytes(row["digest"])
+        record = self.refs.find(digest)
+        if record is None:
+            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {digest.hex()}")
+        cached = self.cached_anew(digest, record)
+        if not self.env.quiesced:
+            with contextlib.suppress(WritesFrozen):
+                self.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
+        return cached
+
+    def cached_anew(self, digest: bytes, record: MessageRecord) -> CachedMessage:
+        """The cache record of a message file, made from it. Raises StoreError CORRUPT."""
+        from store.message.mime import parse  # here: as above
+        with self.files.open(digest, record.serial, record.trace, record.size - record.trace) as file:
+            return render(parse(file.read, file.size), digest, record.trace)
+
+
+def _cached(value: bytes | None) -> CachedMessage | None:
+    try:
+        return None if value is None else CachedMessage.from_bytes(value)
+    except ValueError:          # an earlier version's: made anew as a lost one is
+        return None
+
+
+def _serial_key(serial: int) -> bytes:
+    return serial.to_bytes(8, "big")
+
+
+def snapshot_time(name: str) -> int | None:
+    """The Unix time in the name of a snapshot's folder, 20260131T235959Z; None for anything else."""
+    try:
+        return int(datetime.strptime(name, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        return None

@@ -1,0 +1,186 @@
+"""Which processes have a store open: who is the first (and runs recovery), who is the last, who died in it, and who is
+the server.
+
+All of it hangs on flock(2), which a killed process cannot leave behind. Coming and going happen one at a time, behind a
+door; whoever is inside holds the lock of a file of its own. The file has its lock before it has its name, and loses its
+name before its lock: so a file whose lock is free is that of a process that died inside, and anybody can look at any
+time.
+"""
+
+import contextlib
+import fcntl
+import itertools
+import os
+import time
+from pathlib import Path
+
+from attrs import frozen
+
+from store.errors import Problem, StoreError
+
+WAIT = 20.0         # seconds that a process waits to come in while one that died keeps a store from being used
+STEP = 0.02
+_LONGEST = 100      # octets of what a process calls itself
+_numbers = itertools.count()
+
+
+@frozen
+class Inside:
+    """A process that has the store open, or had when it died. `who` is what it called itself ("onecopy deliver")."""
+
+    pid: int
+    who: str
+    path: Path
+
+    def __str__(self) -> str:
+        return f"{self.who or 'a process'} ({self.pid})"
+
+
+class ProcessRegistry:
+    """This process's place in a store. `alone`: no other process was in it when this one came.
+
+    The door stays shut until `uidskip`. While one has died inside and others are still there, nobody comes in, as they
+    may hang on its locks, and so may who comes: they must leave first, and the first one after them recovers the store.
+    Raises StoreError UNAVAILABLE when they have not left after `wait` seconds.
+    """
+
+    def __init__(self, folder: Path, who: str = "", wait: float = WAIT) -> None:
+        self._root = folder
+        self._folder = folder / "inside"
+        self._folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        self._door = -1
+        self.alone = self._come(time.monotonic() + wait)
+        name = f"{os.getpid()}.{next(_numbers)}.{_file_name(who)}"
+        hidden = self._folder / f".{name}"
+        self._inside = _lock(hidden)
+        self._own = hidden.rename(self._folder / name)
+
+    def _come(self, deadline: float) -> bool:
+        while True:
+            self._door = _lock(self._root / "door.lock")
+            living, dead = look(self._root)
+            if not living:
+                _clear(self._folder)
+                return True
+            if not dead:
+                return False
+            os.close(self._door)
+            if time.monotonic() > deadline:
+                raise StoreError(Problem.UNAVAILABLE, f"{_listed(dead)} died in the store: it can be used again when "
+                                 f"the others have left it: {_listed(living)}")
+            time.sleep(STEP)
+
+    def settled(self) -> None:
+        """The store is open: let the next ones in."""
+        os.close(self._door)
+        self._door = -1
+
+    def leaving(self) -> bool:
+        """Shut the door in order to leave; whether this is the last process inside, and none died there."""
+        if self._door < 0:
+            self._door = _lock(self._root / "door.lock")
+        living, dead = look(self._root)
+        return not dead and all(other.path == self._own for other in living)
+
+    def leave(self) -> None:
+        """Be out of it."""
+        self._own.unlink(missing_ok=True)
+        for handle in (self._inside, self._door):
+            if handle >= 0:
+                os.close(handle)
+        self._inside = self._door = -1
+
+
+def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
+    """Those that have the store open, whose `run` folder this is, and those that died with it open.
+
+    The latter are known until the next process comes in alone, to recover the store.
+    """
+    living, dead = [], []
+    for path in sorted((folder / "inside").glob("[!.]*")):
+        pid, _, rest = path.name.partition(".")
+        other = Inside(int(pid) if pid.isdecimal() else 0, rest.partition(".")[2], path)
+        with contextlib.suppress(FileNotFoundError):
+            if _is_held(path):
+                living.append(other)
+            elif path.exists():                     # or else it has just left
+                dead.append(other)
+    return living, dead
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a process holds the lock of that file. Raises FileNotFoundError."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)      # shared: two who look do not see each other
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def forget_dead(folder: Path) -> None:
+    """Forget those that died, if nobody is inside: whoever comes next is alone, and recovers the store."""
+    admission = _open(folder / "door.lock")
+    try:
+        fcntl.flock(admission, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not look(folder)[0]:
+            _clear(folder / "inside")
+    except BlockingIOError:
+        pass                                        # somebody is at the door, and will do it
+    finally:
+        os.close(admission)
+
+
+def claim(path: Path) -> int:
+    """Own the store as its server for as long as the descriptor is open. Raises StoreError STORE_IN_USE."""
+    handle = _open(path)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.pread(handle, 20, 0).decode(errors="replace").strip() or "unknown"
+        os.close(handle)
+        raise StoreError(Problem.STORE_IN_USE, f"Another server, pid {pid}, owns this store") from None
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+    return handle
+
+
+def server(path: Path) -> int:
+    """The process that owns the store as its server; 0: none does."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.pread(handle, 20, 0).strip()
+        return int(pid) if pid.isdigit() else 0
+    finally:
+        os.close(handle)
+    return 0
+
+
+def _clear(inside: Path) -> None:
+    for path in inside.glob("*"):
+        path.unlink()
+
+
+def _listed(others: list[Inside]) -> str:
+    return ", ".join(map(str, others))
+
+
+def _file_name(who: str) -> str:
+    return "".join(letter if letter.isprintable() and letter != "/" else "_" for letter in who)[:_LONGEST]
+
+
+def _lock(path: Path) -> int:
+    handle = _open(path)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    return handle
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

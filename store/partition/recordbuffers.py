@@ -1,0 +1,181 @@
+"""The records of large mailboxes as this process holds them: few arrays, however many views and sessions there are.
+
+What a view shows never changes while anybody holds a part of it. An array that nobody holds is brought up to date
+where it differs, for the next view: so what a change costs does not depend on the size of the mailbox.
+"""
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from store.tables.index import ROW, TRAILER, Rows, spans
+from store.tables.state import MailboxState
+
+LARGE = 1000                # records from which on a mailbox has arrays here; fewer are copied in no time
+FREE = 64 << 20             # octets, about, of arrays that nobody holds
+EACH = 3                    # arrays of a mailbox, as this reader sees it, that are remembered
+ROOM = 64                   # one record in so many, and as many records again, is room for arrivals
+
+Pieces = Sequence[tuple[int, Rows]]     # numbers of chunks, ascending, and what is in them
+_ONE = np.dtype((np.void, ROW.itemsize))
+
+
+@frozen(eq=False)
+class Records:
+    """The records of a mailbox as they were when it had these figures; who has this, holds them."""
+
+    state: MailboxState
+    rows: Rows
+    uids: NDArray[np.uint32]
+
+
+@define(eq=False)
+class Copy:
+    """The records of a mailbox at one MODSEQ, in memory that has room for more.
+
+    All that is seen of it are parts of one array; when that is gone, nobody holds it, and the memory may be changed.
+    """
+
+    state: MailboxState
+    uids: NDArray[np.uint32]
+    memory: memoryview = field(repr=False)
+    _array: "weakref.ref[Rows]" = field(init=False, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._array = weakref.ref(np.empty(0, ROW))
+
+    @classmethod
+    def with_room(cls, state: MailboxState, count: int) -> "Copy":
+        """An empty one for so many records, and for some more if they are many."""
+        room = count + (count // ROOM + ROOM if count >= LARGE else 0)
+        return cls(state, np.empty(0, np.uint32), np.empty(room * ROW.itemsize, np.uint8).data)
+
+    @property
+    def free(self) -> bool:
+        """Whether nobody holds a part of it."""
+        return self._array() is None
+
+    def seen(self) -> Records:
+        """What is in it."""
+        array = self._array()
+        if array is None:
+            array = np.frombuffer(self.memory, ROW)
+            self._array = weakref.ref(array)
+        rows: Rows = array[:len(self.uids)]
+        rows.flags.writeable = False
+        return Records(self.state, rows, self.uids)
+
+    def fill(self, state: MailboxState, source: Records, pieces: Pieces) -> bool:
+        """Let it be `source`, which may be its own, with the records of some chunks put in the place of theirs.
+
+        False when there is no room; then it is as it was.
+        """
+        uids = source.uids
+        begins, ends = spans(uids, np.array([number for number, _ in pieces], np.int64))
+        target, octets = np.frombuffer(self.memory, _ONE), source.rows.view(_ONE)
+        own = bool(len(octets)) and np.may_share_memory(octets, target)
+        sizes = np.array([len(piece) for _, piece in pieces], np.int64)
+        if len(octets) + int((sizes - (ends - begins)).sum()) > len(target):
+            return False
+        if own and ((sizes > ends - begins) & (ends < len(octets))).any():
+            return False                # what follows would be overwritten before it is moved
+        at = done = 0
+        same = True
+        parts: list[NDArray[np.uint32]] = []
+        for (_, piece), begin, end in zip(pieces, begins.tolist(), ends.tolist(), strict=True):
+            if not own or at != done:
+                target[at:at + begin - done] = octets[done:begin]
+            at += begin - done
+            target[at:at + len(piece)] = piece.view(_ONE)
+            at += len(piece)
+            parts += [uids[done:begin], piece["uid"]]
+            same = same and np.array_equal(piece["uid"], uids[begin:end])
+            done = end
+        if not own or at != done:
+            target[at:at + len(octets) - done] = octets[done:]
+        self.uids = uids if same else np.concatenate([*parts, uids[done:]])
+        self.state = state
+        return True
+
+    def load(self, state: MailboxState, values: Sequence[bytes]) -> bool:
+        """Let it be the records of these chunks, as they are stored. False when there is no room."""
+        octets = sum(map(len, values)) - len(values) * TRAILER
+        if octets > self.memory.nbytes:
+            return False
+        at = 0
+        for value in values:
+            end = at + len(value) - TRAILER
+            self.memory[at:end] = memoryview(value)[:-TRAILER]
+            at = end
+        self.uids = np.frombuffer(self.memory[:octets], ROW)["uid"].copy()
+        self.state = state
+        return True
+
+    def show(self, rows: Rows) -> None:
+        """Let it be these records, which have the same UIDs."""
+        np.frombuffer(self.memory, _ONE)[:len(rows)] = rows.view(_ONE)
+
+
+class Shelf:
+    """The copies of all mailboxes of a partition: by mailbox and reader, those last used at the end."""
+
+    def __init__(self) -> None:
+        self._copies: OrderedDict[tuple[int, str], list[Copy]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._octets = 0
+        self._look_at = FREE
+
+    def newest(self, mailbox: int, reader: str) -> Records | None:
+        """What is in the newest copy."""
+        with self._lock:
+            copies = self._copies.get((mailbox, reader))
+            return copies[-1].seen() if copies else None
+
+    def take(self, mailbox: int, reader: str, suits: Callable[[Copy], bool]) -> Copy | None:
+        """The newest copy that suits; it is the caller's alone until `put` gives it back."""
+        with self._lock:
+            copies = self._copies.get((mailbox, reader), [])
+            for copy in reversed(copies):
+                if suits(copy):
+                    copies.remove(copy)
+                    self._octets -= copy.memory.nbytes
+                    return copy
+        return None
+
+    def put(self, mailbox: int, reader: str, copy: Copy) -> Records:
+        """Keep a copy, for as long as there is room; the older ones that nobody holds go first. What is in it."""
+        with self._lock:
+            seen = copy.seen()
+            copies = self._copies.setdefault((mailbox, reader), [])
+            self._copies.move_to_end((mailbox, reader))
+            at = next((at for at, one in enumerate(copies) if one.state.highestmodseq > copy.state.highestmodseq),
+                      len(copies))
+            copies.insert(at, copy)
+            self._octets += copy.memory.nbytes
+            if len(copies) > EACH:
+                self._octets -= copies.pop(0).memory.nbytes
+            if self._octets > self._look_at:
+                self._drop()
+            return seen
+
+    def forget(self, mailbox: int, reader: str) -> None:
+        """Keep no copy of this one."""
+        with self._lock:
+            self._octets -= sum(copy.memory.nbytes for copy in self._copies.pop((mailbox, reader), ()))
+
+    def _drop(self) -> None:
+        free = sum(copy.memory.nbytes for copies in self._copies.values() for copy in copies if copy.free)
+        for key, copies in tuple(self._copies.items()):
+            for copy in [copy for copy in copies if copy.free]:
+                if free > FREE // 2:
+                    free -= copy.memory.nbytes
+                    self._octets -= copy.memory.nbytes
+                    copies.remove(copy)
+            if not copies:
+                del self._copies[key]
+        self._look_at = self._octets - free + FREE

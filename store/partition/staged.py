@@ -1,0 +1,198 @@
+"""A message being received: its octets come, are put on disk, and it is delivered; or it is forgotten."""
+
+import hashlib
+import logging
+import os
+
+from store.errors import Problem, StoreError
+from store.message.cacherecord import CachedMessage, render
+from store.partition.messagefiles import MID_OCTETS, SPILL, MessageFile, MessageFiles, disk_problem, remove_name
+
+log = logging.getLogger(__name__)
+
+_OVERFULL = 4 * SPILL       # `write` itself writes to the file when nobody has called `spill` by then
+
+
+class Staged:
+    """A message being received: `write` its octets, then `finish`, `sync`, and deliver it; or `abort`.
+
+    `trace` is the trace header that stands before the content and is not part of the digest; `named`: its file has been
+    made ready, and its name is on disk. `cached` is its cache record, if that came with it, and is used if it fits.
+    """
+
+    def __init__(self, files: MessageFiles, serial: int, trace: bytes, limit: int, *, named: bool = False,
+                 cached: CachedMessage | None = None) -> None:
+        self.files = files
+        self.serial = serial
+        self.trace = len(trace)
+        self.sender = trace.partition(b"\n")[0]         # the Return-Path field, which a trace header begins with
+        self.size = len(trace)
+        self.digest = b""
+        self.message_id = b""           # of its header; `finish` finds it
+        self.named = named
+        self.on_disk = False
+        self.written = False            # some of it, or all
+        self.committed = False          # index records refer to this file
+        from store.message.mime import Scanner  # here: who receives nothing does without
+        self._limit = limit + len(trace)
+        self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
+        self._undigested: list[bytes] = []
+        self._scanner = Scanner() if cached is None else None
+        self._waiting = [trace]
+        self._held = len(trace)
+        self._file = -1
+        self._failed: OSError | None = None             # of a `spill` or `sync`
+        self._cached = cached
+        files.received(self)
+
+    def write(self, data: bytes) -> None:
+        """More of the content. Raises StoreError TOO_BIG past the limit, DISK_FULL, UNAVAILABLE."""
+        self.size += len(data)
+        if self.size > self._limit:
+            raise StoreError(Problem.TOO_BIG)
+        if self._scanner is not None:
+            self._scanner.feed(data)
+        self._waiting.append(data)
+        self._undigested.append(data)
+        self._held += len(data)
+        if self._held > _OVERFULL:
+            self.spill()
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to `spill` (in a thread: writing may wait for the disk)."""
+        return self._held > SPILL
+
+    def spill(self) -> None:
+        """Write to the file what is held in memory. Raises StoreError DISK_FULL, UNAVAILABLE, and then for ever."""
+        if self._failed is not None:            # the file lacks something, and always will
+            raise disk_problem(self._failed) from self._failed
+        self._digest_held()
+        data, self._waiting, self._held = b"".join(self._waiting), [], 0
+        try:
+            if self._file < 0:
+                flags = os.O_WRONLY | os.O_CLOEXEC | (0 if self.named else os.O_CREAT | os.O_EXCL)
+                self._file = os.open(self.files.staged_path(self.serial), flags, 0o600)
+            self.written = True
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file, view):]
+        except OSError as error:
+            self._failed = error
+            raise disk_problem(error) from error
+
+    def _digest_held(self) -> None:
+        """Take what came since the last time into the digest; in `spill`, so that of big messages a thread does it."""
+        for data in self._undigested:
+            self._digest.update(data)
+        self._undigested.clear()
+
+    @property
+    def costly(self) -> bool:
+        """Whether `finish` has so much of headers to work on that it belongs into a thread."""
+        return self._scanner is not None and self._scanner.parsed > SPILL // 2
+
+    def finish(self) -> None:
+        """The content is complete: the digest is known, and so is the structure."""
+        if not self.digest:
+            self._digest_held()
+            self.digest = self._digest.digest()
+            if self._scanner is None:
+                return
+            message = self._scanner.finish()
+            self.message_id = (message.envelope or {}).get(b"message-id", b"").strip()
+            self._cached = render(message, self.digest, self.trace)
+
+    @property
+    def cached(self) -> CachedMessage:
+        """Its cache record; `finish` comes first."""
+        assert self._cached is not None
+        return self._cached
+
+    def sync(self) -> None:
+        """Return when the file's octets are on disk; its name is only if it was `named`. For a thread."""
+        if self._held or self._file < 0 or self._failed is not None:
+            self.spill()
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            self._failed = error
+            raise disk_problem(error) from error
+        self.on_disk = True
+
+    def place(self) -> None:
+        """Its transaction is on disk: if records refer to this file, give it its name."""
+        if self.committed:
+            self.files.place(self.serial, self.digest)
+
+    def close(self) -> None:
+        """Let go of the file, which stays."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def abort(self) -> None:
+        """Forget the message, and its file unless that is committed: its staged name is what is on disk then."""
+        if self.committed:
+            self.close()
+        elif self._file >= 0 or self.on_disk or self.written:
+            self.close()
+            try:
+                remove_name(self.files.staged_path(self.serial))
+            except OSError:             # it is not the reason for which the message was refused; a sweep comes later
+                log.exception("message %016x was not delivered, and its file stays", self.serial)
+            self.on_disk = self.named = self.written = False
+        elif self.named:
+            self.files.give_back(self.serial)
+            self.named = False
+        self._waiting, self._undigested = [], []
+
+    def opened(self) -> MessageFile:
+        """Its file, trace header and all, once that has been written. Raises StoreError DISK_FULL, UNAVAILABLE."""
+        # By the staged name: in `messages/` the same content may lie with another trace header, unless it is this file.
+        try:
+            try:
+                handle = os.open(self.files.staged_path(self.serial), os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                if not self.committed:
+                    raise
+                handle = os.open(self.files.path(self.digest), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise disk_problem(error) from error
+        return MessageFile(handle, 0, self.size)
+
+    def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
+        """The same message, finished, for another partition. For a thread: it reads and writes the whole file.
+
+        Raises StoreError DISK_FULL, UNAVAILABLE, CORRUPT.
+        """
+        with self.opened() as source:
+            twin = Staged.copied(files, serial, source, self.digest, self.trace, self.cached)
+        twin.sender, twin.message_id = self.sender, self.message_id
+        return twin
+
+    @classmethod
+    def copied(cls, files: MessageFiles, serial: int, source: MessageFile, own_digest: bytes, trace: int,
+               cached: CachedMessage) -> "Staged":
+        """A message, finished, whose file is a copy of another one, trace header included. For a thread.
+
+        Raises StoreError DISK_FULL, UNAVAILABLE, and CORRUPT when the file is not what its digest says.
+        """
+        twin = cls(files, serial, b"", source.size)
+        twin.digest, twin.trace, twin._cached = own_digest, trace, cached
+        digest = hashlib.blake2b(digest_size=MID_OCTETS)
+        try:
+            while data := source.read(twin.size, SPILL):
+                digest.update(data[max(0, trace - twin.size):])
+                twin.size += len(data)
+                twin._waiting.append(data)
+                twin.spill()
+            if digest.digest() != own_digest:
+                raise StoreError(Problem.CORRUPT, "The message cannot be read",
+                                 f"message file {own_digest.hex()} is not what its digest says")
+        except BaseException as error:
+            twin.abort()
+            if isinstance(error, OSError):
+                raise disk_problem(error) from error
+            raise
+        return twin

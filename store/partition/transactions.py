@@ -1,0 +1,222 @@
+"""A transaction on one partition: mailboxes are locked by it, and what it did is told when it has been committed.
+
+The work of a transaction is a function that may run more than once (after a deadlock), so it touches nothing outside.
+Within a transaction the mailboxes are visited in order of their ids.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import evolve
+from numpy.typing import NDArray
+
+from mboxlist.engine.btree import Txn
+from mboxlist.entry import MailboxId
+from store.errors import Problem, StoreError
+from store.tables.index import CHUNK, Rows, chunk_key, encode, extend, octets_of, take, with_trailer
+from store.tables.state import UNLISTED, MailboxState, arrived
+
+if TYPE_CHECKING:
+    from mboxlist.table import MailboxList
+    from store.partition.partition import Partition
+
+FEW = 8             # chunks that are got one by one
+MAX_TOLD = 64       # chunks of one change that are named to others; past it they read the mailbox anew
+
+
+class WriteTxn:
+    """See the module's text; made by `Partition.transact`."""
+
+    def __init__(self, partition: "Partition", handle: Txn) -> None:
+        self.partition = partition
+        self.handle = handle
+        self.refs = partition.refs
+        self._arrived: list[tuple[MailboxId, int, int]] = []        # as `changed` gives them, one chunk each
+        self.charged: list[tuple[str, int, int]] = []       # domain, octets, messages: of domains that have limits
+        self.handed: dict[MailboxId, tuple[MailboxState, Rows]] = {}    # see `hand_over`
+        self._before: dict[MailboxId, int] = {}
+        self._chunks: dict[MailboxId, set[int]] = {}
+
+    def state(self, mailbox: MailboxId) -> MailboxState:
+        """The mailbox's figures; it is locked from here on.
+
+        Raises StoreError NO_MAILBOX when it has been deleted, BUSY while it is being moved or made.
+        """
+        state = self.any_state(mailbox)
+        if state is None or state.removed:
+            raise StoreError(Problem.NO_MAILBOX)
+        if state.moving:
+            raise StoreError(Problem.BUSY, "The mailbox is being moved, or made")
+        return state
+
+    def any_state(self, mailbox: MailboxId) -> MailboxState | None:
+        """The same of a mailbox that may have been deleted, or be on its way elsewhere."""
+        data = self.partition.states.get_to_change(state_key(mailbox), self.handle)
+        return None if data is None else MailboxState.from_bytes(data, self.partition.epoch)
+
+    def set_state(self, mailbox: MailboxId, before: MailboxState | None, after: MailboxState) -> None:
+        """Set the mailbox's figures."""
+        self.partition.states.put(state_key(mailbox), after.to_bytes(), self.handle)
+        if before is not None:
+            self._before.setdefault(mailbox, before.highestmodseq)
+            self._chunks.setdefault(mailbox, set())
+
+    def make_writable(self, mailbox: MailboxId, listed: "MailboxList", new: MailboxState | None = None) -> None:
+        """The mailbox's row in the list is on disk now: let it be written to, unless it has been deleted since.
+
+        Housekeeping may have taken it for one that could not be made, and removed it (`interrupted`); then it comes
+        back as it was, or as `new`, which it is if it was just made.
+        """
+        state = self.any_state(mailbox) or new
+        if state is None or state.moving not in (0, UNLISTED) or listed.find_id(mailbox) is None:
+            return
+        if state.removed:
+            self.charge(state, state.octets, state.messages, enforce=False)
+        if state.removed or state.moving:
+            self.set_state(mailbox, None, evolve(state, removed=0, moving=0))
+
+    def arrive(self, mailbox: MailboxId, octets: int, system: int, *, enforce: bool, delivery: bool) -> tuple[int, int]:
+        """A message of that size and flags arrives: its UID and MODSEQ; `append_octets` is to follow.
+
+        This is what every recipient of every delivery costs, so it works on the figures as they are stored.
+        `delivery`: see `QuotaTable.charge`. Raises StoreError NO_MAILBOX, BUSY, OVER_QUOTA, QUOTA_GRACE_ENDED.
+        """
+        partition, key = self.partition, state_key(mailbox)
+        data = partition.states.get_to_change(key, self.handle)
+        if data is None:
+            raise StoreError(Problem.NO_MAILBOX)
+        uid, modseq, root, after = arrived(data, partition.epoch, octets, system)
+        self.charge_root(root, octets, 1, enforce=enforce, delivery=delivery)
+        partition.states.put(key, after, self.handle)
+        self._arrived.append((mailbox, modseq - 1, (uid - 1) // CHUNK))
+        return uid, modseq
+
+    def append(self, mailbox: MailboxId, rows: Rows) -> None:
+        """Add records, whose UIDs are all new and ascending."""
+        numbers = (rows["uid"] - 1) // CHUNK
+        for number in range(int(numbers[0]), int(numbers[-1]) + 1):
+            part = rows[numbers == number] if len(rows) > 1 else rows
+            if len(part):
+                self.append_octets(mailbox, number, part.tobytes())
+                self._touch(mailbox, number)
+
+    def append_octets(self, mailbox: MailboxId, number: int, rows: bytes) -> None:
+        """Add records in their stored form to one chunk."""
+        key = chunk_key(mailbox, number)
+        chunks = self.partition.index
+        chunks.put(key, extend(chunks.get_to_change(key, self.handle), rows), self.handle)
+
+    def load(self, mailbox: MailboxId, uids: NDArray[np.uint32] | None = None, *, most: int | None = None) -> Rows:
+        """The records of all chunks, or of those that could hold `uids` (ascending); the array may be changed.
+
+        `most` is how many chunks are read, the first ones. Raises StoreError CORRUPT.
+        """
+        table = self.partition.index
+        numbers = None if uids is None else _distinct((uids - 1) // CHUNK)
+        if numbers is not None and (len(numbers) < FEW or 2 * len(numbers) < int(numbers[-1]) - int(numbers[0])):
+            found = (table.get_to_change(chunk_key(mailbox, number), self.handle) for number in numbers.tolist())
+            values = [value for value in found if value is not None]
+        else:
+            start = chunk_key(mailbox, 0 if numbers is None else int(numbers[0]))
+            end = chunk_key(MailboxId(mailbox + 1), 0) if numbers is None else chunk_key(mailbox, int(numbers[-1]) + 1)
+            values = [value for _, value in islice(table.scan_to_change(start, end, self.handle), most)]
+        return self.partition.writable(mailbox, values)
+
+    def rewrite(self, mailbox: MailboxId, rows: Rows, changed: NDArray[np.bool_], kept: NDArray[np.bool_] | None = None
+                ) -> None:
+        """Write those chunks of what `load` gave in which records changed; with `kept`, only the records it names."""
+        numbers = (rows["uid"] - 1) // CHUNK
+        touched = _distinct(numbers[changed])
+        begins = np.searchsorted(numbers, touched, "left").tolist()
+        ends = np.searchsorted(numbers, touched, "right").tolist()
+        if kept is None:
+            octets, size, put, handle = octets_of(rows), rows.itemsize, self.partition.index.put, self.handle
+            for number, begin, end in zip(touched.tolist(), begins, ends, strict=True):
+                put(chunk_key(mailbox, number), with_trailer(octets[begin * size:end * size]), handle)
+            self._chunks.setdefault(mailbox, set()).update(touched.tolist())
+            return
+        for number, begin, end in zip(touched.tolist(), begins, ends, strict=True):
+            self.put_chunk(mailbox, number, take(rows[begin:end], kept[begin:end]))
+
+    def hand_over(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
+        """These are all records of the mailbox in that state, which this transaction writes; nobody changes the array
+        any more. Who looks next need not read them."""
+        self.handed[mailbox] = state, rows
+
+    def put_chunk(self, mailbox: MailboxId, number: int, rows: Rows) -> None:
+        """Set a chunk; an empty one goes."""
+        key = chunk_key(mailbox, number)
+        if len(rows):
+            self.partition.index.put(key, encode(rows), self.handle)
+        else:
+            self.partition.index.delete(key, self.handle)
+        self._touch(mailbox, number)
+
+    def put_own(self, mailbox: MailboxId, number: int, reader: str, own: NDArray[np.void]) -> None:
+        """Set a reader's own flags of the UIDs of a chunk."""
+        self.partition.readers.put_chunk(mailbox, number, reader, own, self.handle)
+        self._touch(mailbox, number)
+
+    def rows_of(self, mailbox: MailboxId, uids: NDArray[np.uint32]) -> Rows:
+        """The records of `uids` (ascending) that are there."""
+        rows = self.load(mailbox, uids)
+        return take(rows, places(rows, uids))
+
+    def charge(self, state: MailboxState, octets: int, messages: int, *, enforce: bool = True) -> None:
+        """Add to what the mailbox's quota root uses. Raises StoreError OVER_QUOTA."""
+        self.charge_root(state.quota_root, octets, messages, enforce=enforce)
+
+    def charge_root(self, root: str, octets: int, messages: int, *, enforce: bool, delivery: bool = False) -> None:
+        """Add to what a quota root uses, and its domain; see `QuotaTable.charge`.
+
+        Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED.
+        """
+        domains, domain = self.partition.domains, None
+        if domains.limited and (domain := domains.of(root)) is not None and enforce and messages > 0:
+            full = domains.full(domain, octets, messages, self.charged)
+            if full is not None:
+                self.partition.quotas.refuse(root, octets, messages, self.handle, delivery=delivery, domain=full)
+        self.partition.quotas.charge(root, octets, messages, self.handle, enforce=enforce, delivery=delivery)
+        if domain is not None:
+            self.charged.append((domain, octets, messages))
+
+    def changed(self) -> Iterable[tuple[MailboxId, int, frozenset[int] | None]]:
+        """Each mailbox that was changed, its HIGHESTMODSEQ before, and the chunks (None: many)."""
+        for mailbox, before, number in self._arrived:
+            yield mailbox, before, frozenset((number,))
+        for mailbox, before in self._before.items():
+            chunks = self._chunks[mailbox]
+            yield mailbox, before, frozenset(chunks) if len(chunks) <= MAX_TOLD else None
+
+    def _touch(self, mailbox: MailboxId, number: int) -> None:
+        self._chunks.setdefault(mailbox, set()).add(number)
+
+
+def places(rows: Rows, uids: NDArray[np.uint32]) -> NDArray[np.intp]:
+    """Where `uids` (ascending) are in these records, those that are there."""
+    if not len(uids):
+        return np.empty(0, np.intp)
+    there = np.ascontiguousarray(rows["uid"])
+    at = np.minimum(np.searchsorted(uids, there), len(uids) - 1)
+    return np.flatnonzero(uids[at] == there)
+
+
+def state_key(mailbox: MailboxId) -> bytes:
+    """The key of a mailbox in `state.db`."""
+    return mailbox.to_bytes(4, "big")
+
+
+def sorted_uids(uids: Iterable[int] | NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """As an ascending array without doubles."""
+    array = np.asarray(uids if isinstance(uids, np.ndarray) else list(uids), np.uint32)
+    return array if (array[1:] > array[:-1]).all() else np.unique(array)
+
+
+def _distinct(ascending: NDArray[Any]) -> NDArray[Any]:
+    """Each number once."""
+    new = np.ones(len(ascending), np.bool_)
+    new[1:] = ascending[1:] != ascending[:-1]
+    return ascending[new]
+

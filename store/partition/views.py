@@ -1,0 +1,217 @@
+"""Views of the mailboxes on a partition, as their readers see them, and how they are brought up to date."""
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import evolve
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxEntry, MailboxId
+from store.errors import StoreError
+from store.partition.recordbuffers import LARGE, Copy, Pieces, Records, Shelf
+from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
+from store.tables.readerflags import overlay
+from store.tables.state import Mailbox, MailboxState, Since
+
+if TYPE_CHECKING:
+    from store.partition.partition import Partition
+
+REMEMBERED = 32             # changes of one mailbox that a process remembers
+MAILBOXES_REMEMBERED = 5000
+MANY = 10_000               # records that are read in a thread,
+AT_ONCE = 200               # unless so many chunks of them are to be read, or fewer
+
+
+class MailboxViews:
+    """Reads mailboxes. Changes that this process makes to a mailbox that it has read are remembered (`remember`)."""
+
+    def __init__(self, partition: "Partition") -> None:
+        self._partition = partition
+        self._shelf = Shelf()
+        self._history: OrderedDict[int, deque[tuple[int, int, frozenset[int] | None]]] = OrderedDict()
+
+    def remember(self, mailbox: MailboxId, before: int, chunks: frozenset[int] | None) -> None:
+        """A transaction changed these chunks (None: many) when the mailbox's HIGHESTMODSEQ was `before`."""
+        history = self._history.get(mailbox)
+        if history is not None:
+            history.append((before, before + 1, chunks))
+
+    def hand(self, mailbox: MailboxId, state: MailboxState, rows: Rows) -> None:
+        """These are all records of the mailbox in that state: a transaction has just written them, and lets go of them.
+        """
+        if mailbox in self._history and len(rows) >= LARGE:
+            self._shelf.put(mailbox, "", Copy(state, np.ascontiguousarray(rows["uid"]), octets_of(rows)))
+
+    def is_quick(self, entry: MailboxEntry, reader: str, known: Records | None = None) -> bool:
+        """Whether `read`, or `refresh` of a view with these records, has little to read from the database."""
+        state = self._partition.state(entry.id)
+        if state.messages < MANY:
+            return True
+        seen = None if known is None and self._is_own(reader) else self._shelf.newest(entry.id, reader)
+        if known is None or seen is not None and seen.state.highestmodseq > known.state.highestmodseq:
+            known = seen
+        chunks = self._changed_since(entry.id, known.state, state) if known is not None else None
+        return (chunks is not None and len(chunks) <= AT_ONCE
+                or known is not None and known.state.highestmodseq == state.highestmodseq)
+
+    def forget(self) -> None:
+        """Hold nothing in memory, so that the next view is read from the database."""
+        self._shelf = Shelf()
+
+    def forget_changes(self, mailbox: MailboxId) -> None:
+        """The mailbox has been deleted: nobody asks for its changes."""
+        self._history.pop(mailbox, None)
+
+    def read(self, entry: MailboxEntry, reader: str = "", *, at_once: bool = False) -> Mailbox | None:
+        """A view of the mailbox, with the reader's own flags; with `at_once` None if that belongs into a thread.
+
+        Raises StoreError NO_MAILBOX, CORRUPT.
+        """
+        if at_once and not self.is_quick(entry, reader):
+            return None
+        if entry.id not in self._history:           # whoever has opened a mailbox asks for its changes
+            self._history[entry.id] = deque(maxlen=REMEMBERED)
+            if len(self._history) > MAILBOXES_REMEMBERED:
+                self._history.popitem(last=False)
+        if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
+            self._shelf.forget(entry.id, reader)
+        return transact(self._partition.env, lambda txn: self._picture(entry, reader, None, txn), reads=True)
+
+    def refresh(self, mailbox: Mailbox, *, at_once: bool = False) -> Mailbox | None:
+        """A view of the mailbox as it is now; the same object when nothing changed. With `at_once` None if that
+        belongs into a thread."""
+        entry, old = mailbox.entry, mailbox.state
+        if self._partition.state(entry.id).highestmodseq == old.highestmodseq:
+            return mailbox
+        known = Records(old, mailbox.rows, mailbox.uids)
+        if at_once and len(mailbox.rows) >= MANY and not self.is_quick(entry, mailbox.reader, known):
+            return None
+
+        def work(txn: Txn) -> Mailbox:
+            new = self._picture(entry, mailbox.reader, known, txn)
+            chunks = self._changed_since(entry.id, old, new.state)
+            return new if chunks is None else evolve(new, since=Since(old, frozenset(chunks)))
+        return transact(self._partition.env, work, reads=True)
+
+    def _picture(self, entry: MailboxEntry, reader: str, known: Records | None, txn: Txn) -> Mailbox:
+        state = self._partition.state(entry.id, txn)        # while this row is locked the chunks stand still
+        seen = self._shelf.newest(entry.id, reader)
+        if seen is None or seen.state.highestmodseq != state.highestmodseq:
+            seen = None         # or else nobody could change it
+            copy = self._brought(entry.id, reader, state, known, txn)
+            seen = self._shelf.put(entry.id, reader, copy) if state.messages >= LARGE else copy.seen()
+        return Mailbox(entry, state, seen.rows, reader, seen.uids)
+
+    def _brought(self, mailbox: MailboxId, reader: str, state: MailboxState, known: Records | None, txn: Txn) -> Copy:
+        """The records as they are now: in an array that nobody holds, or at whose end they arrived; else copied."""
+        copy = self._shelf.take(mailbox, reader, lambda copy: (
+            (copy.free or state.changed <= copy.state.highestmodseq)
+            and self._changed_since(mailbox, copy.state, state) is not None))
+        if copy is not None:
+            seen = copy.seen()
+            try:
+                if copy.fill(state, seen, self._pieces(mailbox, reader, seen, state, txn) or ()):
+                    return copy
+            except BaseException:
+                self._shelf.put(mailbox, reader, copy)
+                raise
+        newest = self._shelf.newest(mailbox, reader)
+        if known is None or newest is not None and newest.state.highestmodseq > known.state.highestmodseq:
+            known = newest
+        pieces = self._pieces(mailbox, reader, known, state, txn) if known is not None else None
+        values = self._chunks(mailbox, 0, txn) if known is None or pieces is None else []
+        copy = self._shelf.take(mailbox, reader, lambda copy: copy.free) or Copy.with_room(state, state.messages)
+        if known is None or pieces is None:
+            return self._read_into(copy, mailbox, reader, state, values, txn)
+        if not copy.fill(state, known, pieces):
+            copy = Copy.with_room(state, len(known.rows) + sum(len(rows) for _, rows in pieces))
+            copy.fill(state, known, pieces)
+        return copy
+
+    def _read_into(self, copy: Copy, mailbox: MailboxId, reader: str, state: MailboxState, values: Sequence[bytes],
+                   txn: Txn) -> Copy:
+        if not copy.load(state, values):
+            copy = Copy.with_room(state, sum(map(len, values)) // ROW.itemsize)
+            copy.load(state, values)
+        if self._is_own(reader):
+            copy.show(self.as_seen(mailbox, copy.seen().rows, reader, txn))
+        return copy
+
+    def _is_own(self, reader: str) -> bool:
+        return bool(reader and self._partition.settings.private_bits)
+
+    def as_seen(self, mailbox: MailboxId, rows: Rows, reader: str, txn: Txn) -> Rows:
+        """The records with the reader's own flags in the place of the owner's."""
+        if not self._is_own(reader) or not len(rows):
+            return rows
+        numbers: list[int] = np.unique((rows["uid"] - 1) // CHUNK).tolist()
+        try:
+            own = self._partition.readers.of(mailbox, reader, numbers, txn)
+        except StoreError:
+            self._partition.found_damage(mailbox)
+            raise
+        return overlay(rows, own, self._partition.settings.private_bits)
+
+    def _changed_since(self, mailbox: int, since: MailboxState, until: MailboxState) -> set[int] | None:
+        """The chunks that changed, otherwise than by arrivals alone; None if nobody remembers."""
+        numbers: set[int] = set()
+        if until.changed <= since.highestmodseq:
+            return numbers
+        at = until.highestmodseq
+        for before, after, chunks in reversed(tuple(self._history.get(mailbox, ()))):       # threads add to it
+            if before >= at:                # of a transaction that was committed since
+                continue
+            if after < at or chunks is None:
+                return None
+            numbers |= chunks
+            at = before
+            if at <= since.highestmodseq:
+                break
+        # What two views were found to differ in says nothing of one between them: it may have had an arrival that is
+        # gone again.
+        return numbers if at == since.highestmodseq else None
+
+    def _pieces(self, mailbox: MailboxId, reader: str, known: Records, state: MailboxState, txn: Txn) -> Pieces | None:
+        """The chunks that are other than those of `known` now; None if the mailbox must be read anew."""
+        numbers = self._changed_since(mailbox, known.state, state)
+        table = self._partition.index
+        if numbers is None:
+            return None if self._is_own(reader) else self._compared(mailbox, known, state, txn)
+        if state.changed <= known.state.highestmodseq:
+            start, end = chunk_key(mailbox, chunk_number(known.state.uidnext)), chunk_key(MailboxId(mailbox + 1), 0)
+            found = [(chunk_of_key(key)[1], value) for key, value in table.scan(start, end, txn)]
+        else:
+            found = [(number, table.get(chunk_key(mailbox, number), txn) or b"") for number in sorted(numbers)]
+        return [(number, self._piece(mailbox, reader, value, txn)) for number, value in found]
+
+    def _piece(self, mailbox: MailboxId, reader: str, value: bytes, txn: Txn) -> Rows:
+        values = self._partition.whole(mailbox, [value] if value else [])
+        return self.as_seen(mailbox, join(values), reader, txn)
+
+    def _compared(self, mailbox: MailboxId, known: Records, state: MailboxState, txn: Txn) -> Pieces:
+        """The same, found by looking at every chunk: another process has changed some. It is remembered which."""
+        numbers = np.unique((known.uids - 1) // CHUNK).astype(np.int64)
+        begins, ends = spans(known.uids, numbers)
+        places = dict(zip(numbers.tolist(), zip(begins.tolist(), ends.tolist(), strict=True), strict=True))
+        pieces: list[tuple[int, Rows]] = []
+        start, end = chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)
+        for key, value in self._partition.index.scan(start, end, txn):
+            number = chunk_of_key(key)[1]
+            at, to = places.pop(number, (0, 0))
+            if value[:-4] != known.rows[at:to].tobytes():
+                pieces.append((number, self._piece(mailbox, "", value, txn)))
+        pieces += [(number, join([])) for number in places]
+        pieces.sort(key=itemgetter(0))
+        history = self._history.get(mailbox)
+        if history is not None:
+            changed = frozenset(number for number, _ in pieces)
+            history.append((known.state.highestmodseq, state.highestmodseq, changed))
+        return pieces
+
+    def _chunks(self, mailbox: MailboxId, first: int, txn: Txn) -> list[bytes]:
+        start, end = chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0)
+        return self._partition.whole(mailbox, [value for _, value in self._partition.index.scan(start, end, txn)])

@@ -1,0 +1,311 @@
+"""Quota roots: which mailbox is charged to which, limits, and what the servers ask about them.
+
+The figures of each mailbox (`MailboxState.quota_root`) say which root it is charged to; they are changed together with
+the use of both roots, in one transaction. Which root it should be follows from its name and the rows of `quota.db`.
+
+The list, in which names are, is another environment: a mailbox is renamed there first, and its use moves after that. A
+crash in between leaves it charged to the root of its old name, with sums that are right; the next start moves it
+(`agree`).
+"""
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import evolve, frozen
+
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import PUBLIC, SEPARATOR, MailboxName, legal_owner, legal_path
+from store.accounts.addresses import canonical_domain
+from store.errors import Problem, StoreError
+from store.quota.domains import NotSummed
+from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
+
+if TYPE_CHECKING:           # who only asks loads nothing that is for messages
+    from store.overview import Overview
+    from store.partition.partition import Partition
+    from store.partition.transactions import WriteTxn
+    from store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+@frozen
+class Warned:
+    """A quota root that has reached the threshold of warnings, and what to tell its user."""
+
+    root: str
+    text: str
+
+
+# Names
+
+def parse(store: "Overview", text: str) -> tuple[str, str]:
+    """Owner ("" for public mailboxes) and path ("" for all that have no root of their own) of a root as it is written.
+
+    A domain is an owner that begins with "@". Raises StoreError BAD_NAME.
+    """
+    owner, separator, path = text.partition(SEPARATOR)
+    try:
+        if owner.startswith(DOMAIN):
+            legal_owner(owner[1:] + separator)
+            return DOMAIN + canonical_domain(owner[1:]), ""
+        if separator and owner + SEPARATOR == PUBLIC:
+            return "", legal_path(path)
+        return legal_owner(owner), legal_path(path) if separator else ""
+    except ValueError as error:         # a NameProblem, or no domain
+        raise StoreError(Problem.BAD_NAME, f"{text} is not the name of a quota root: {error}") from error
+
+
+def root_of(name: MailboxName, roots: Collection[str]) -> str:
+    """The root that a mailbox of that name is charged to, when these have rows: the nearest at or above it."""
+    owner, path = name.owner or PUBLIC[:-1], name.path
+    if name.owner + SEPARATOR == PUBLIC:            # what would be its own roots are those of public mailboxes
+        return name.owner
+    while path and roots:
+        if (root := owner + SEPARATOR + path) in roots:
+            return root
+        path = path.rpartition(SEPARATOR)[0]
+    return name.owner or PUBLIC + name.path.partition(SEPARATOR)[0]
+
+
+def root_for(partition: "Partition", name: MailboxName) -> str:
+    """The root that a mailbox of that name on the partition is charged to."""
+    return root_of(name, partition.quotas.roots_below(name.owner))
+
+
+def _partitions(store: "Store", owner: str) -> "list[Partition]":
+    """Where the owner's mailboxes are or will be. Raises StoreError NO_USER."""
+    names = {entry.partition for entry in store.names(owner)}
+    account = store.directory.find(owner) if owner else None
+    if account is not None:
+        names.add(account.partition)
+    if owner and not names:
+        raise StoreError(Problem.NO_USER)
+    return [partition for name, partition in store.partitions.items() if name in names or not (owner or names)]
+
+
+# Use and limits
+
+def quota(store: "Overview", root: str) -> QuotaUse:
+    """Use and limits of a quota root, a domain's among them, summed over all partitions. Raises StoreError BAD_NAME."""
+    if root.startswith(DOMAIN):
+        return store.domains.find(_domain(store, root))
+    inbox = store.mailboxes.find(MailboxName(root.partition(SEPARATOR)[0], "INBOX"))
+    uses = [partition.quotas.find(root) for name, partition in store.partitions.items()
+            if partition.quotas.has(root) or (inbox is not None and name == inbox.partition)]
+    if not uses:
+        return next(iter(store.partitions.values())).quotas.find(root)
+    return evolve(uses[0], octets=sum(use.octets for use in uses), messages=sum(use.messages for use in uses),
+                  discount=sum(use.discount for use in uses), refused=max(use.refused for use in uses),
+                  warned=max(use.warned for use in uses))
+
+
+def _domain(store: "Overview", root: str) -> str:
+    """The domain of such a root as `quota` names it: "" for the default one."""
+    domain = parse(store, root)[0][1:]
+    return "" if domain == store.settings.default_domain else domain
+
+
+def set_quota(store: "Store", root: str, octets: int | None = None, messages: int | None = None) -> None:
+    """Change the limits that are given (`quotatable.DEFAULT` and `quotatable.UNLIMITED` are allowed).
+
+    "alice/Archive" gets a root of its own by that, if it has none, whether or not the mailbox is there: the use of that
+    mailbox and those below it moves to the root. Raises StoreError BAD_NAME, NO_USER, BUSY.
+    """
+    owner, path = parse(store, root)
+    if owner.startswith(DOMAIN):
+        for partition in store.partitions.values():
+            partition.transact(lambda txn, place=partition: place.quotas.set_limits(    # type: ignore[misc]
+                owner, _explicit(octets), _explicit(messages), txn.handle))
+            partition.flush()
+        store.domains.refresh()
+        _note_limits(store, owner)
+        return
+    if path:
+        root = (owner or PUBLIC[:-1]) + SEPARATOR + path
+        octets, messages = _explicit(octets), _explicit(messages)
+    for partition in _partitions(store, owner):
+        def work(txn: "WriteTxn", place: "Partition" = partition) -> Sequence[MailboxEntry]:
+            place.quotas.set_limits(root, octets, messages, txn.handle)
+            return _arrange(store, owner, place.quotas.roots_below(owner, txn.handle), txn) if path else ()
+
+        _until_settled(store, partition, work)
+    _note_limits(store, root)
+
+
+def _explicit(limit: int | None) -> int | None:
+    """The defaults are for users."""
+    return UNLIMITED if limit == DEFAULT else limit
+
+
+def remove_quota_root(store: "Store", root: str) -> None:
+    """Have a mailbox, and those below it, charged to the root above again; or take a domain's limits away.
+
+    Raises StoreError BAD_NAME when there is no such root, BUSY.
+    """
+    owner, path = parse(store, root)
+    if owner.startswith(DOMAIN):
+        if _domain(store, owner) not in store.domains.limited:
+            raise StoreError(Problem.BAD_NAME, f"{owner} has no limits")
+        for partition in store.partitions.values():
+            partition.transact(lambda txn, place=partition: place.quotas.forget(owner, txn.handle))  # type: ignore[misc]
+            partition.flush()
+        store.domains.refresh()
+        _note_limits(store, owner)
+        return
+    root = (owner or PUBLIC[:-1]) + SEPARATOR + path
+    if not path or not (owner or SEPARATOR in path) or not any(
+            partition.quotas.has(root) for partition in store.partitions.values()):
+        raise StoreError(Problem.BAD_NAME, f"{root if path else owner} is not a quota root that was made for a mailbox")
+    for partition in store.partitions.values():
+        def work(txn: "WriteTxn", place: "Partition" = partition) -> Sequence[MailboxEntry]:
+            roots = set(place.quotas.roots_below(owner, txn.handle)) - {root}
+            moved = _arrange(store, owner, roots, txn)
+            left = place.quotas.find(root, txn.handle)
+            if left.octets or left.messages:        # a mailbox that is being made, or deleted, at this moment
+                raise StoreError(Problem.BUSY, "A mailbox is being changed, try again")
+            place.quotas.forget(root, txn.handle)
+            return moved
+
+        _until_settled(store, partition, work)
+    _note_limits(store, root)
+
+
+def _note_limits(store: "Store", root: str) -> None:
+    from store.userarea import writing  # here: see above
+    writing.note_limits(store, root)
+
+
+# Names that change
+
+def settle(store: "Store", owner: str) -> None:
+    """Have each mailbox of the owner charged to the root that its name says; call it when names have changed."""
+    for partition in store.partitions.values():
+        _until_settled(store, partition, lambda txn: _arrange(
+            store, owner, txn.partition.quotas.roots_below(owner, txn.handle), txn))
+
+
+def settle_renamed(store: "Store", owner: str) -> None:
+    """The same, where there is nothing to be done unless the owner has more than one root."""
+    if not owner or _has_more_roots(store, owner):
+        settle(store, owner)
+
+
+def _has_more_roots(store: "Store", owner: str) -> bool:
+    return any(partition.quotas.roots_below(owner) for partition in store.partitions.values())
+
+
+def _until_settled(store: "Store", partition: "Partition", work: "Callable[[WriteTxn], Sequence[MailboxEntry]]"
+                   ) -> None:
+    """Repeat the transaction until it moves nothing: another process may have renamed a mailbox since it looked."""
+    from store.userarea import writing  # here: see above
+    while moved := partition.transact(work):
+        for entry in moved:
+            writing.note(store, entry)
+    partition.flush()
+
+
+def _arrange(store: "Store", owner: str, roots: Collection[str], txn: "WriteTxn") -> list[MailboxEntry]:
+    """Charge each of the owner's mailboxes here to the root that its name says; those that were charged to another."""
+    entries = {entry.id: entry for entry in store.names(owner) if entry.partition == txn.partition.name}
+    moved = []
+    for mailbox, entry in sorted(entries.items()):
+        state, root = txn.any_state(mailbox), root_of(entry.name, roots)
+        if state is None or state.removed or state.moving or state.quota_root == root:
+            continue                                # who moves it has its root settled at the end
+        txn.charge_root(state.quota_root, -state.octets, -state.messages, enforce=False)
+        txn.charge_root(root, state.octets, state.messages, enforce=False)
+        txn.set_state(mailbox, None, evolve(state, quota_root=root))
+        moved.append(entry)
+    return moved
+
+
+def check_rename(store: "Store", old: MailboxName, new: MailboxName) -> None:
+    """Whether a mailbox and those below it fit into the roots of their new names. Raises StoreError OVER_QUOTA."""
+    if not store.settings.quota_enforce or old.owner and not _has_more_roots(store, old.owner):
+        return
+    coming: dict[tuple[str, str], list[int]] = {}
+    for entry in [*filter(None, [store.mailboxes.find(old)]), *store.mailboxes.below(old.owner, old.path)]:
+        partition, name = store.partition_of(entry), MailboxName(new.owner, new.path + entry.name.path[len(old.path):])
+        state, root = partition.state(entry.id), root_for(partition, name)
+        if root != state.quota_root and state.messages:
+            use = coming.setdefault((entry.partition, root), [0, 0])
+            use[0] += state.octets
+            use[1] += state.messages
+    for (place, root), (octets, messages) in coming.items():
+        if not store.partitions[place].quotas.find(root).has_room(octets, messages, store.settings):
+            raise StoreError(Problem.OVER_QUOTA)
+
+
+def agree(store: "Store") -> None:
+    """After an unclean end: mailboxes that were renamed, or whose roots were being made, are charged as they should."""
+    for partition in store.partitions.values():
+        roots = {root for root, _ in partition.quotas.all() if SEPARATOR in root}
+        states = dict(partition.all_states())
+        owners = {entry.name.owner for entry in store.mailboxes.all()
+                  if entry.id in states and entry.partition == partition.name
+                  and states[entry.id].quota_root != root_of(entry.name, roots)}
+        for owner in sorted(owners):
+            log.info("the mailboxes of %s are charged to other quota roots than before the end", owner or "all")
+            settle(store, owner)
+
+
+# What servers ask
+
+def has_room(store: "Store", entry: MailboxEntry, octets: int) -> bool:
+    """Whether one more message, of at least that size, fits."""
+    partition = store.partition_of(entry)
+    return _fits(store, partition, partition.quota_root(entry.id), octets)
+
+
+def _fits(store: "Store", partition: "Partition", root: str, octets: int) -> bool:
+    return not store.settings.quota_enforce or (
+        partition.quotas.glance(root).has_room(octets, 1, store.settings) and _fits_domain(store, root, octets))
+
+
+def _fits_domain(store: "Store", root: str, octets: int) -> bool:
+    domain = store.domains.of(root)
+    while domain is not None:
+        try:
+            return store.domains.full(domain, octets, 1) is None
+        except NotSummed:
+            store.domains.sum_up(domain)
+    return True
+
+
+def admit(store: "Store", partition: "Partition", root: str, octets: int) -> None:
+    """Whether a delivery of at least that size, charged to that root on the partition, would be taken.
+
+    A refusal counts as one: see `QuotaTable.charge`. Not flushed. Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED.
+    """
+    if _fits(store, partition, root, octets):
+        return
+
+    def work(txn: "WriteTxn") -> StoreError:
+        domain = store.domains.of(root)
+        full = None if domain is None else store.domains.full(domain, octets, 1)
+        try:
+            partition.quotas.refuse(root, octets, 1, txn.handle, delivery=True, domain=full)
+        except StoreError as refusal:
+            return refusal                      # and the transaction is committed
+
+    raise partition.transact(work)
+
+
+def warning(store: "Store", entry: MailboxEntry) -> Warned | None:
+    """What the mailbox's owner is to be told of its quota root, once the threshold (`quota_warn`) has been reached."""
+    partition = store.partition_of(entry)
+    root = partition.state(entry.id).quota_root
+    use = partition.quotas.find(root)
+    if not use.deserves_warning(store.settings):
+        return None
+    path = root.partition(SEPARATOR)[2]
+    return Warned(root, f"{f'The quota of {path}' if path else 'Your mail quota'} is {use.describe(store.settings)}")
+
+
+def all_roots(store: "Overview") -> list[str]:
+    """Every root that has a row, and the domains that have limits: users and what is theirs in order, then domains."""
+    found = {root for partition in store.partitions.values() for root, _ in partition.quotas.all()}
+    return [*sorted(found), *(DOMAIN + (domain or store.settings.default_domain)
+                              for domain in sorted(store.domains.limited))]

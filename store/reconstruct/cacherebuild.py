@@ -1,0 +1,192 @@
+"""Cache records made anew from message files, and message files looked at: for the messages of some mailboxes."""
+
+import hashlib
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxEntry
+from store.errors import Problem, StoreError
+from store.findings import RESTORE, Finding
+from store.message.cacherecord import CachedMessage
+from store.partition.filelooks import PIECE, read_through, sizes
+from store.partition.messagefiles import MID_OCTETS
+from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
+from store.reconstruct.repair import Correction
+from store.tables.references import MessageRecord
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+BATCH = 200                 # messages that are read before what differs is written
+LOOK = 2000                 # messages that are looked at at a time
+KNOWN = np.dtype([("digest", "V32"), ("serial", "<u8"), ("size", "<u8"), ("trace", "<u4")])
+
+Tell = Callable[[int], None]            # so many messages more have been read
+
+
+def messages_of(store: "Store", entries: Iterable[MailboxEntry], uids: Callable[[int], bool] | None = None
+                ) -> dict[str, set[bytes]]:
+    """The digests of the messages in these mailboxes, or of those UIDs, by partition. Raises StoreError."""
+    found: dict[str, set[bytes]] = {}
+    for entry in entries:
+        view = store.open_mailbox(entry)
+        digests = view.rows["digest"].tolist()
+        if uids is not None:
+            digests = [digest for uid, digest in zip(view.rows["uid"].tolist(), digests, strict=True) if uids(uid)]
+        found.setdefault(view.entry.partition, set()).update(digests)
+    return found
+
+
+def look_at(partition: Partition, said: NDArray[Any], *, deep: bool = False, change: bool = True,
+            tell: Tell = lambda count: None) -> Iterator[Correction | Finding]:
+    """What is wrong with the messages of which messages.db says this (`known`, `recount_some`). A file must be there,
+    and as long as it was when it came; with `deep` it is read, and its content must agree with the digest. A cache
+    record that is missing, cannot be read or is another message's is made anew from the file, with `change`.
+
+    A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.
+    """
+    order = np.argsort(said["serial"])          # of arrival: files and cache records lie on the disk in that order
+    for at in range(0, len(order), LOOK):
+        figures = said.take(order[at:at + LOOK])
+        some = figures["digest"]
+        there = figures["serial"] != 0          # of any other, who counts references says that it is not known
+        right = read_through(partition.files, figures) if deep else np.zeros(len(some), np.bool_)
+        bad = there & ~right
+        measured = figures.take(np.flatnonzero(bad))
+        bad[bad] = _sizes(partition, measured) != measured["size"]
+        for digest in some[bad].tolist():
+            yield from _look_again(partition, digest)
+        if deep:
+            for place in np.flatnonzero(there & ~bad & ~right).tolist():
+                yield from _read(partition, some[place].tobytes(), int(figures["serial"][place]),
+                                 int(figures["trace"][place]))
+        without = there & ~bad & ~partition.are_cached(figures["serial"], some, figures["trace"])
+        if without.any():
+            yield from recache(partition, some[without].tolist(), change=change)
+        tell(len(some))
+
+
+def known(partition: Partition, digests: Collection[bytes]) -> NDArray[Any]:
+    """What messages.db says of these messages."""
+    every = sorted(digests)
+    found = np.empty(len(every), KNOWN)
+    found["digest"] = np.frombuffer(b"".join(every), KNOWN["digest"])
+    figures = partition.refs.figures(found["digest"])
+    for name in ("serial", "size", "trace"):
+        found[name] = figures[name]
+    return found
+
+
+def _look_again(partition: Partition, digest: bytes) -> Iterator[Finding]:
+    """What is wrong with a message file that was not there, or had not the right length: it may have been purged."""
+    record = partition.refs.find(digest)
+    if record is None:
+        return
+    size = _size(partition, digest, record.serial)
+    if size < 0:
+        yield Finding("its file is missing", f"message {digest.hex()}", RESTORE)
+    elif size != record.size:
+        yield Finding(f"its file has {size} octets instead of {record.size}", f"message {digest.hex()}", RESTORE)
+
+
+def _sizes(partition: Partition, figures: NDArray[Any]) -> NDArray[np.int64]:
+    """The octets of these message files; -1 for one that is not there. Raises OSError."""
+    found = sizes(partition.files, figures["digest"])
+    for place in np.flatnonzero(found < 0).tolist():
+        found[place] = _size(partition, figures["digest"][place].tobytes(), int(figures["serial"][place]))
+    return found
+
+
+def _size(partition: Partition, digest: bytes, serial: int) -> int:
+    """The octets of a message file; -1 when it is not there."""
+    path = partition.files.path(digest)
+    for place in (path, None, path):
+        try:
+            return os.stat(partition.files.staged_path(serial) if place is None else place).st_size
+        except FileNotFoundError:
+            continue                        # it may have got its place between two looks
+    return -1
+
+
+def _read(partition: Partition, own_digest: bytes, serial: int, trace: int) -> Iterator[Finding]:
+    """Compare a message file with its digest."""
+    digest = hashlib.blake2b(digest_size=MID_OCTETS)
+    at = trace
+    try:
+        path = partition.files.locate(own_digest, serial)
+        if path is None:
+            return                          # it was there a moment ago: it was purged
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while octets := os.pread(file, PIECE, at):
+                digest.update(octets)
+                at += len(octets)
+        finally:
+            os.close(file)
+    except FileNotFoundError:
+        yield from _look_again(partition, own_digest)
+        return
+    except OSError as error:
+        yield Finding(f"its file cannot be used: {error}", f"message {own_digest.hex()}", RESTORE)
+        return
+    if digest.digest() != own_digest:
+        yield Finding("its file cannot be used: it does not agree with its digest", f"message {own_digest.hex()}",
+                      RESTORE)
+
+
+def recache(partition: Partition, digests: Collection[bytes], *, change: bool = True, verify: bool = False,
+            tell: Tell = lambda count: None) -> Iterator[Correction | Finding]:
+    """Make the cache records of these messages anew from their files, also those that are there; what was wrong with
+    any. With `verify` the octets of each file are compared with its digest.
+
+    A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.
+    """
+    # In order of arrival: files and cache records lie on the disk in that order.
+    known = sorted((record.serial, digest,
+                    record) for digest in digests if (record := partition.refs.find(digest)) is not None)
+    for at in range(0, len(known), BATCH):
+        some = known[at:at + BATCH]
+        stored = partition.cached([serial for serial, _, _ in some])
+        wrong = []
+        for (_, digest, record), cached in zip(some, stored, strict=True):
+            try:
+                new = _made(partition, digest, record, verify=verify)
+            except (OSError, StoreError) as error:
+                if partition.refs.find(digest) is not None:
+                    detail = error.detail or str(error) if isinstance(error, StoreError) else str(error)
+                    yield Finding(f"its file cannot be used: {detail}", f"message {digest.hex()}", RESTORE)
+                continue
+            if cached is None or cached.to_bytes() != new.to_bytes():
+                wrong.append((digest, record, new))
+                yield Correction("it had no cache record of its own" if cached is None or cached.digest != digest else
+                                 "its cache record said other things than its file", f"message {digest.hex()}")
+        if wrong and change:
+            partition.transact(lambda txn, wrong=wrong: _write(txn, wrong))         # type: ignore[misc]
+        tell(len(some))
+    if change:
+        partition.flush()
+
+
+def _made(partition: Partition, digest: bytes, record: MessageRecord, *, verify: bool) -> CachedMessage:
+    """Raises StoreError CORRUPT, OSError."""
+    if verify:
+        from store.reconstruct.userareascan import content  # here: it loads what takes messages apart
+        path = partition.files.locate(digest, record.serial)
+        found = content(path, digest, [record.trace]) if path is not None else None
+        if path is not None and found is None:
+            raise StoreError(Problem.CORRUPT, detail="it does not agree with its digest")
+        if found is not None:
+            return found[0]
+    return partition.cached_anew(digest, record)
+
+
+def _write(txn: WriteTxn, wrong: list[tuple[bytes, MessageRecord, CachedMessage]]) -> None:
+    for digest, record, cached in wrong:
+        now = txn.refs.find(digest, txn.handle)
+        if now is not None and now.serial == record.serial:
+            txn.partition.write_cached(record.serial, cached, txn.handle)

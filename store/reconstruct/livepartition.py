@@ -1,0 +1,379 @@
+"""A partition whose databases are gone or damaged, made anew from its `messages/` and `users/`, and from the list of
+mailboxes, while the rest of the store is in use.
+
+    partitions/P/index.damaged-<time>/      what was there is set aside; if it can be opened, each `store.idx` of which
+                                            it has a newer state is written first
+    partitions/P/rebuild/P/                 while it is there nobody opens the partition: `index/` grows in it, beside
+                                            links to the partition's other folders
+    partitions/P/index/                     in the end it gets its place, with one rename, and the partition is joined
+
+Until then who wants a mailbox on it is refused for now (UNAVAILABLE). The long part has the store not open: a server
+that has to start again meanwhile does so, without this partition. What is cut off begins anew, from the same sources.
+
+The list decides which mailboxes there are; their records, with UIDs, flags and dates, come from `store.idx`. A mailbox
+that the list has and of which there is no file is there again, empty, under a new UIDVALIDITY; one of another list, of
+which this file may be all that is left, is added. UIDs and MODSEQs skip ahead, as after each unclean end.
+"""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import define, evolve, field, frozen
+
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.kv import Failure, NeedsRecovery, transact
+from mboxlist.entry import MailboxEntry, MailboxId
+from store.changes import News
+from store.errors import Problem, StoreError
+from store.filelock import exclusive
+from store.findings import RESTORE, Finding
+from store.mailboxes import deletion
+from store.partition import volumes
+from store.partition.messagefiles import disk_problem, sync_file_system
+from store.partition.partition import Partition
+from store.partition.processes import look
+from store.partition.volumes import REBUILD
+from store.quota import roots
+from store.reconstruct.userareascan import Source, free_name, sources
+from store.reconstruct.wholestore import Progress, Rebuilding, Rebuilt, add_users, enlist, silent
+from store.recovery.emptying import adopt, make_folders
+from store.recovery.environments import aside_name
+from store.settings import Settings
+from store.store import Store
+from store.tables.state import MODSEQ_SKIP, MailboxState
+from store.userarea import writing
+from store.userarea.idxfile import read_head
+from store.userarea.paths import mark_behind
+
+log = logging.getLogger(__name__)
+
+ADOPTED = "adopted.json"        # in `rebuild/`: names that files of `staging/` got
+LEAVE = 60.0                    # seconds in which the processes of a server must have left the partition
+STEP = 0.05
+
+Open = Callable[[], contextlib.AbstractContextManager[Store]]       # opens the store, beside others
+
+
+def is_lost(root: Path, name: str) -> bool:
+    """Whether the partition has message files, and no databases that anybody could use."""
+    folder = root / "partitions" / name
+    return (folder / "messages").is_dir() and not volumes.is_whole(folder)
+
+
+def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, restart: Callable[[], None],
+           force: bool = False, progress: Progress = silent) -> Rebuilt:
+    """Make the databases of a partition anew, and have every process take it up; with `force` also if it has some.
+
+    `restart` has the processes of a server begin anew, which leave the partition alone then; it is called if any of
+    them has it open. Raises StoreError UNAVAILABLE when there is no such partition or they do not leave it,
+    STORE_IN_USE when another process does the same, DISK_FULL.
+    """
+    folder = root / "partitions" / name
+    if not (folder / "messages").is_dir():
+        raise StoreError(Problem.UNAVAILABLE, f"There is no partition {name} with messages")
+    with _nobody_else(folder):
+        try:
+            if not force and not is_lost(root, name):       # cut off when all had been done but this
+                with open_store() as store:
+                    if name not in store.partitions:
+                        volumes.put_in_use(store, name, _agree)
+                return Rebuilt()
+            done = Rebuilt()
+            _left_alone(root, folder, restart)
+            if (folder / "index").is_dir():
+                with open_store() as store:
+                    _write_what_it_knows(store, folder, done)
+            _set_aside(folder)
+            reinstating = _Reinstating(folder, settings, done, progress)
+            reinstating.look()
+            with open_store() as store:
+                reinstating.choose(store)
+            reinstating.make()
+            with open_store() as store:
+                reinstating.join(store)
+        except OSError as error:
+            raise disk_problem(error) from error
+    return done
+
+
+def _nobody_else(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """No other process does the same. Raises StoreError STORE_IN_USE."""
+    return exclusive(folder, Problem.STORE_IN_USE, f"Another process makes partition {folder.name} anew", folder=True)
+
+
+def _left_alone(root: Path, folder: Path, restart: Callable[[], None]) -> None:
+    """Nobody has the partition open, nor opens it from here on. Raises StoreError UNAVAILABLE."""
+    (folder / REBUILD).mkdir(mode=0o700, exist_ok=True)         # whoever opens the store from now on leaves it out
+    sync_folder(folder)
+    deadline, asked = time.monotonic() + LEAVE, False
+    while not _try_to_unlist(root, folder.name):
+        if not asked:
+            restart()
+            asked = True
+        if time.monotonic() > deadline:
+            raise StoreError(Problem.UNAVAILABLE, f"Partition {folder.name} is in use: stop the server, and every "
+                                                  "other program that has the store open")
+        time.sleep(STEP)
+
+
+def _try_to_unlist(root: Path, name: str) -> bool:
+    (root / "run").mkdir(mode=0o700, exist_ok=True)
+    admission = os.open(root / "run" / "door.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(admission, fcntl.LOCK_EX)                        # nobody comes in meanwhile
+        if look(root / "run")[0] and name in (volumes.listed(root) or ()):
+            return False
+        volumes.unlist(root, name)
+        return True
+    finally:
+        os.close(admission)
+
+
+def _set_aside(folder: Path) -> None:
+    """What is left of its databases gets another name."""
+    index = folder / "index"
+    if index.exists():
+        index.rename(aside_name(index, time.time()))
+        sync_folder(folder)
+
+
+def _write_what_it_knows(store: Store, folder: Path, done: Rebuilt) -> None:
+    """Before the databases are given up: write each `store.idx` of which they have a newer state that is whole.
+
+    A mailbox whose records do not agree with its figures may be damaged: its file stays as it is.
+    """
+    try:
+        partition = store.open_partition(folder, recover=True)
+    except (Failure, NeedsRecovery, StoreError, OSError) as error:
+        log.warning("the databases of partition %s cannot be opened: %s", folder.name, error)
+        return
+    before = store.partitions
+    store.partitions = {**before, folder.name: partition}
+    partition.domains = store.domains
+    try:
+        partition.unwritten.changed.update(mailbox for mailbox, state in list(partition.all_states())
+                                           if _is_newer(store, partition, mailbox, state))
+        writing.write_round(store, partition, hurry=True)
+    except (Failure, StoreError, OSError) as error:
+        log.warning("the databases of partition %s cannot be read to their end: %s", folder.name, error)
+    finally:
+        store.partitions = before
+        with contextlib.suppress(Failure, StoreError, OSError):
+            partition.close(clean=True)
+
+
+def _is_newer(store: Store, partition: Partition, mailbox: MailboxId, state: MailboxState) -> bool:
+    """Whether the databases know more of the mailbox than its `store.idx`, and are whole there."""
+    try:
+        found = writing.view(store, partition, mailbox)
+    except StoreError:
+        return False
+    if found is None or len(found[1].rows) != state.messages or state.moving:
+        return False
+    try:
+        head = read_head(found[0])
+    except StoreError:
+        return True
+    behind = state.epoch - head.epoch
+    return head.id != mailbox or state.highestmodseq > head.highestmodseq + behind * MODSEQ_SKIP
+
+
+@frozen
+class _Wanted:
+    """A mailbox that is to be: its file, and its row in the list, which has it already if it is `known`."""
+
+    source: Source
+    entry: MailboxEntry
+    known: bool
+
+
+class _Filling(Rebuilding):
+    """Fills a partition beside its place. Which mailbox is which has been found out; the list is not at hand."""
+
+    wanted: dict[Path, _Wanted]
+
+    def entry_of(self, source: Source) -> MailboxEntry:
+        """See Rebuilding."""
+        return self.wanted[source.path].entry
+
+    def enlist(self, source: Source, entry: MailboxEntry) -> None:
+        """See Rebuilding: it comes later."""
+
+
+@define(eq=False)
+class _Reinstating:
+    """See `livepartition`."""
+
+    folder: Path
+    settings: Settings
+    done: Rebuilt
+    progress: Progress
+    _found: list[Source] = field(factory=list)
+    _wanted: list[_Wanted] = field(factory=list)
+
+    @property
+    def _scratch(self) -> Path:
+        return self.folder / REBUILD / self.folder.name
+
+    # What there is to be
+
+    def look(self) -> None:
+        """Read what each `store.idx` tells."""
+        self._found = list(sources(self.folder, self.done.findings))
+
+    def choose(self, store: Store) -> None:
+        """Find out which mailbox of the list each file is of; the newest counts."""
+        chosen: dict[int, _Wanted] = {}
+        order = sorted(self._found, key=lambda source: (source.found, source.head.written), reverse=True)
+        for source in order:
+            wanted = self._known(store, source)
+            if wanted is None:
+                wanted = self._unknown(store, source)
+            if wanted is not None:
+                chosen.setdefault(wanted.entry.id, wanted)
+        self._wanted = [chosen[mailbox] for mailbox in sorted(chosen)]
+        store.mailboxes.env.flush()
+
+    def _known(self, store: Store, source: Source) -> _Wanted | None:
+        """The mailbox of the list, if it is on this partition."""
+        head, mailboxes = source.head, store.mailboxes
+        if not source.found:                            # its place is all that says whose it is
+            entry = mailboxes.find(source.name)
+            if entry is None or entry.partition != self.folder.name:
+                return None
+            return _Wanted(_named(source, entry, 0), entry, True)
+        entry = mailboxes.find_id(MailboxId(head.id))
+        deleted = mailboxes.deleted.find(MailboxId(head.id)) if entry is None else None
+        if deleted is not None:
+            entry = deleted[1]
+        if entry is None or entry.partition != self.folder.name or (
+                entry.uidvalidity != head.uidvalidity and not deleted):
+            return None
+        if head.store != mailboxes.identity and entry.name.owner != source.name.owner:
+            return None                                 # the same id of another list
+        return _Wanted(_named(source, entry, deleted[0] if deleted else 0), entry, True)
+
+    def _unknown(self, store: Store, source: Source) -> _Wanted | None:
+        """A mailbox that is to be added; None for one that this list knows to be no more, or to be elsewhere."""
+        head = source.head
+        if source.found and head.store == store.mailboxes.identity and head.id <= store.mailboxes.last_identity()[0]:
+            return None
+        before = store.mailboxes.find(source.name)      # a try that was cut off has added it
+        if before is not None and before.partition == self.folder.name and before.uidvalidity == head.uidvalidity:
+            return _Wanted(_named(source, before, 0), before, True)
+        mailbox, validity = transact(store.mailboxes.env, store.mailboxes.next_identity)
+        entry = MailboxEntry(mailbox, source.name, self.folder.name, head.uidvalidity or validity,
+                             head.created or int(time.time()), head.special_use)
+        return _Wanted(_named(source, entry, head.removed), entry, False)
+
+    # The databases
+
+    def make(self) -> None:
+        """Fill an empty partition beside its place. Raises OSError, StoreError."""
+        self._clear()
+        make_folders(self.folder, without=("index",))
+        adopted = self._adopted()
+        (self._scratch / "index").mkdir(mode=0o700, parents=True)
+        for part in ("messages", "staging", "users"):
+            (self._scratch / part).symlink_to(Path("..") / ".." / part, target_is_directory=True)
+        partition = Partition(self._scratch, evolve(self.settings, sync="none", log_archive=None), News(), recover=True,
+                              broken=_broken)
+        try:
+            filling = _Filling(None, [each.source for each in self._wanted], {self.folder.name: adopted},  # type: ignore
+                               self.done, self.progress)
+            filling.wanted = {each.source.path: each for each in self._wanted}
+            filling.fill(partition, filling.found)
+        finally:
+            partition.close(clean=True)
+        for region in (self._scratch / "index").glob("__db.*"):
+            region.unlink()
+        sync_file_system(self._scratch / "index")
+
+    def _clear(self) -> None:
+        """Remove what a try that was cut off has left; links, not what they lead to."""
+        if self._scratch.is_dir():
+            shutil.rmtree(self._scratch)
+
+    def _adopted(self) -> list[list[Path]]:
+        """Have every message file a name in `messages/`; see `emptying.adopt`."""
+        note = self.folder / REBUILD / ADOPTED
+        known = json.loads(note.read_bytes()) if note.exists() else []
+        adopted = [list(map(Path, names)) for names in known]
+        adopted += adopt(self.folder / "staging", self.folder / "messages")
+        sync_file_system(self.folder)
+        temporary = note.with_suffix(".new")
+        temporary.write_text(json.dumps([list(map(str, names)) for names in adopted]), encoding="utf-8")
+        temporary.replace(note)
+        return adopted
+
+    # The partition in its place
+
+    def join(self, store: Store) -> None:
+        """Have the partition in use again. Raises OSError, StoreError."""
+        self._enlist(store)
+        (self._scratch / "index").rename(self.folder / "index")
+        mark_behind(self.folder)
+        sync_folder(self.folder)
+        shutil.rmtree(self.folder / REBUILD)
+        sync_folder(self.folder)
+        volumes.put_in_use(store, self.folder.name, _agree)
+        partition = store.partition(self.folder.name)
+        self._make_empty(store, partition)
+        for owner in {each.entry.name.owner for each in self._wanted}:
+            roots.settle(store, owner)
+        partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
+        writing.write_round(store, partition, hurry=True)
+        log.info("partition %s has been made anew: %d mailboxes, %d records", partition.name, self.done.mailboxes,
+                 self.done.records)
+
+    def _enlist(self, store: Store) -> None:
+        """Add the mailboxes that the list does not know; who is not in the directory is inactive."""
+        new = [each for each in self._wanted if not each.known and store.mailboxes.find_id(each.entry.id) is None]
+        add_users(store.directory, [each.source for each in new], [], self.done.findings)
+        for each in new:
+            name = each.entry.name
+            if not each.source.head.removed and store.mailboxes.find(name) is not None:
+                name = free_name(name, each.entry.id)
+                self.done.findings.append(Finding(f"another mailbox has this name, too: this one is {name} now",
+                                                  str(each.entry.name), "mailbox rename"))
+            entry, source = evolve(each.entry, name=name), each.source
+            transact(store.mailboxes.env, lambda txn, source=source, entry=entry: enlist(    # type: ignore[misc]
+                store.mailboxes, source, entry, txn))
+        store.mailboxes.env.flush()
+
+    def _make_empty(self, store: Store, partition: Partition) -> None:
+        """Mailboxes of which nothing but their row is left."""
+        there = {mailbox for mailbox, _ in partition.all_states()}
+        lost = [entry for entry in store.mailboxes.all() if entry.partition == partition.name and entry.id not in there]
+        for entry in lost:
+            self.done.findings.append(Finding("it has no store.idx: it is there again, empty, with a new UIDVALIDITY",
+                                              str(entry.name), RESTORE))
+            store.insert(entry.name, partition.name, entry.special_use, replace=True, acl=dict(entry.acl))
+
+
+def _agree(store: Store, partition: Partition) -> None:
+    """What happened to mailboxes on it in the list meanwhile; the list decides. Nobody else has the partition."""
+    for mailbox, state in list(partition.all_states()):
+        found = writing.whereabouts(store, mailbox)
+        if found is None or found[0].partition != partition.name:
+            deletion.destroy(partition, mailbox, int(time.time()))
+        elif found[1] and not state.removed:
+            when = found[1]
+            partition.transact(lambda txn, mailbox=mailbox, when=when: deletion.bury(    # type: ignore[misc]
+                txn, mailbox, when))
+
+
+def _named(source: Source, entry: MailboxEntry, removed: int) -> Source:
+    """The source with the name, id and time of deletion that the list has."""
+    return evolve(source, name=entry.name, head=evolve(source.head, id=entry.id, removed=removed))
+
+
+def _broken() -> None:
+    log.error("the databases that are being made need recovery: it will be begun anew")

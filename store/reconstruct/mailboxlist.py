@@ -1,0 +1,159 @@
+"""The list of mailboxes made anew, where it alone is lost: the partitions have their databases.
+
+Which mailboxes there are, with their ids, UIDVALIDITYs and messages, the partitions say; their names, ACLs, special
+uses and annotations, and the owners' subscriptions, `store.idx`. A mailbox that has none (it was made in the last
+minute) gets a name that says so, with the owner that its quota root tells. Accounts come from whoever has kept them:
+see `rebuild`.
+
+The list is made beside its place, and one rename makes it the store's: what is cut off begins anew.
+"""
+
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from attrs import define, evolve, field
+
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.kv import Failure, NeedsRecovery, transact
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
+from mboxlist.table import MailboxList
+from store.accounts.builtin import BuiltinDirectory, User
+from store.changes import News
+from store.errors import Problem, StoreError
+from store.findings import Finding
+from store.mailboxes.deletion import DOOMED
+from store.partition import volumes
+from store.partition.messagefiles import disk_problem
+from store.partition.partition import Partition
+from store.partition.processes import ProcessRegistry
+from store.reconstruct.userareascan import Source, free_name, sources
+from store.reconstruct.wholestore import Rebuilt, acl_of, add_users, enlist
+from store.recovery.emptying import refuse_databases
+from store.settings import Settings
+from store.store import LIST_CACHE
+from store.tables.state import MailboxState
+from store.userarea.idxfile import Head
+from store.userarea.paths import mark_behind
+
+SCRATCH = "mboxlist.new"
+
+
+def only_list_is_lost(root: Path) -> bool:
+    """Whether there is no list, and every partition has its databases."""
+    folders = [folder for folder in (root / "partitions").iterdir() if (folder / "messages").is_dir()] \
+        if (root / "partitions").is_dir() else []
+    return not any((root / "mboxlist").glob("*.db")) and bool(folders) and all(
+        any((folder / "index").glob("*.db")) and volumes.is_whole(folder) for folder in folders)
+
+
+def relist(root: Path, settings: Settings, *, users: Iterable[User] = ()) -> Rebuilt:
+    """Make the list anew. Raises StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE."""
+    refuse_databases([root / "mboxlist"])
+    done = Rebuilt()
+    (root / "run").mkdir(mode=0o700, exist_ok=True)
+    try:
+        process_registry = ProcessRegistry(root / "run", "onecopy reconstruct")
+        try:
+            if not process_registry.alone:
+                raise StoreError(Problem.STORE_IN_USE, "Other processes are in the store: stop them first")
+            shutil.rmtree(root / SCRATCH, ignore_errors=True)
+            (root / SCRATCH).mkdir(mode=0o700)
+            _Relisting(root, settings, done).run(list(users))
+            for region in (*(root / "mboxlist").glob("__db.*"), *(root / SCRATCH).glob("__db.*")):
+                region.unlink()
+            (root / SCRATCH).rename(root / "mboxlist")          # there may be an empty folder
+            sync_folder(root)
+        finally:
+            process_registry.leave()
+    except (NeedsRecovery, Failure) as error:
+        raise StoreError(Problem.UNAVAILABLE, f"A partition cannot be opened: {error}", str(error)) from error
+    except OSError as error:
+        raise disk_problem(error) from error
+    return done
+
+
+def _broken() -> None:
+    """It is begun anew."""
+
+
+@define(eq=False)
+class _Relisting:
+    """Fills an empty list."""
+
+    root: Path
+    settings: Settings
+    done: Rebuilt
+    _names: set[MailboxName] = field(factory=set)
+
+    def run(self, users: list[User]) -> None:
+        """Do all of it. Raises NeedsRecovery, Failure, OSError."""
+        wanted: list[tuple[Source, MailboxEntry]] = []
+        for folder in sorted((self.root / "partitions").iterdir()):
+            if (folder / "messages").is_dir():
+                wanted += self._partition(folder)
+        wanted.sort(key=lambda each: each[1].id)
+        mailboxes = MailboxList(self.root / SCRATCH, cache=LIST_CACHE, recover=True, broken=_broken)
+        try:
+            last = max((entry.id for _, entry in wanted), default=MailboxId(0))
+            validity = max((entry.uidvalidity for _, entry in wanted), default=0)
+            transact(mailboxes.env, lambda txn: mailboxes.skip_identities(last, validity, txn))
+            directory = BuiltinDirectory(mailboxes, self.settings.default_domain)
+            add_users(directory, [source for source, _ in wanted], users, self.done.findings)
+            for source, entry in wanted:
+                named = evolve(source, head=source.head, name=entry.name)
+                transact(mailboxes.env, lambda txn, source=named, entry=entry: enlist(      # type: ignore[misc]
+                    mailboxes, source, entry, txn))
+            mailboxes.env.flush()
+            mailboxes.env.checkpoint()
+            mailboxes.env.flush()
+        finally:
+            mailboxes.close()
+        self.done.mailboxes = len(wanted)
+
+    def _partition(self, folder: Path) -> Iterator[tuple[Source, MailboxEntry]]:
+        """Its mailboxes."""
+        files: dict[tuple[int, int], Source] = {}
+        for file in sorted(sources(folder, self.done.findings), key=lambda source: source.head.written):
+            if file.found:
+                files[file.head.id, file.head.uidvalidity] = file
+        partition = Partition(folder, self.settings, News(), recover=True, broken=_broken)
+        try:
+            mark_behind(folder)
+            states = list(partition.all_states())
+        finally:
+            partition.close(clean=True)
+        for mailbox, state in states:
+            if state.removed != DOOMED:
+                source = files.get((mailbox, state.uidvalidity)) or self._nameless(
+                    partition.name, mailbox, state, files)
+                yield self._row(evolve(source, head=evolve(source.head, removed=state.removed)), mailbox, state)
+                self.done.records += state.messages
+
+    def _nameless(self, partition: str, mailbox: MailboxId, state: MailboxState, files: dict[tuple[int, int], Source]
+                  ) -> Source:
+        """A mailbox that has no file."""
+        root = state.quota_root
+        owner = "" if root.startswith(PUBLIC) else root.partition(SEPARATOR)[0]
+        inbox = MailboxName(owner, INBOX)
+        if owner and inbox not in self._names and all(source.name != inbox for source in files.values()):
+            name = inbox
+        else:
+            name = MailboxName(owner, f"Recovered ({mailbox})")
+        self.done.findings.append(Finding("it had no store.idx: nobody knows its name, nor who may use it", str(name),
+                                          "mailbox rename"))
+        head = Head(id=mailbox, name=str(name), owner=owner, partition=partition, uidvalidity=state.uidvalidity,
+                    uidnext=state.uidnext, highestmodseq=state.highestmodseq)
+        return Source(partition, Path(), head, name)
+
+    def _row(self, source: Source, mailbox: MailboxId, state: MailboxState) -> tuple[Source, MailboxEntry]:
+        name = source.name
+        if not state.removed:
+            if name in self._names:
+                name = free_name(name, mailbox)
+                self.done.findings.append(Finding(f"another mailbox has this name, too: this one is {name} now",
+                                                  str(source.name), "mailbox rename"))
+            self._names.add(name)
+        return source, MailboxEntry(mailbox, name, source.partition, state.uidvalidity, source.head.created,
+                                    source.head.special_use, acl_of(source.head))

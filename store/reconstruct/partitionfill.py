@@ -1,0 +1,379 @@
+"""A partition whose databases were made anew is filled with what they are still missing: part of `startrebuild`.
+
+It takes as long as reading the user area once and writing each record once: message files are not opened before the
+partition serves (`knownfiles`).
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import define, evolve, field
+
+from mboxlist.engine.bulk import Load
+from mboxlist.entry import MailboxEntry, MailboxId
+from store.errors import StoreError
+from store.mailboxes.expunge import drop_lost
+from store.partition.records import every_record, sound
+from store.partition.transactions import WriteTxn, state_key
+from store.reconstruct.bulkload import split, tidy
+from store.reconstruct.bulkrows import chunks_of, give_rows
+from store.reconstruct.knownfiles import SHOWN, UNCACHED, KnownFiles
+from store.reconstruct.recount import recount_purge, recount_quota
+from store.reconstruct.referencepass import Claims, Gathered, Known, places_among
+from store.reconstruct.repair import counted
+from store.reconstruct.salvage import Possible, solve
+from store.reconstruct.userareascan import Source
+from store.recovery.emptying import drop_names
+from store.tables.index import ROW, Rows, chunk_key, encode
+from store.tables.references import MessageRecord
+from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.tables.uidls import of_rows
+from store.userarea import idxfile
+from store.userarea.idxfile import Remains
+
+if TYPE_CHECKING:
+    from store.partition.partition import Partition
+    from store.recovery.environments import Event, Recovery
+    from store.store import Store
+
+log = logging.getLogger(__name__)
+
+PIECE = 64                      # mailboxes, and
+RECORDS = 50_000                # records at the most, of one transaction
+UNSEEN = 64                     # UIDs behind the last one known of a mailbox of which evidence is looked for
+_UIDS = (1 << 32) - 1
+_SERIALS = 1 << 62
+
+
+Mailbox = tuple[MailboxEntry, int, Source | None]       # when it was deleted, or 0; what its store.idx says
+
+
+@define(eq=False)
+class Refill:
+    """Makes one partition whole. `found`: every mailbox that has a `store.idx`."""
+
+    store: "Store"
+    recovery: "Recovery"
+    partition: "Partition"
+    event: "Event"
+    found: list[Source]
+    lost: set[str] = field(init=False)
+    bare: bool = field(init=False)              # index or figures have been lost
+    anew: bool = field(init=False)              # there was nothing
+    fresh: bool = field(init=False)             # there are no records: all are written here
+    logged: set[int] = field(init=False)        # mailboxes of which it is known what was expunged
+    gathered: Gathered = field(init=False)
+    broken: int = 0                             # chunks that cannot be used
+
+    def __attrs_post_init__(self) -> None:
+        self.anew = self.event.source == "nothing"
+        self.lost = {table.name for table in self.partition.env.every_table()} if self.anew else set(self.event.lost)
+        self.bare = bool(self.lost & {"index.db", "state.db"})
+        self.fresh = "index.db" in self.lost
+        self.logged = self.partition.vanished.mailboxes()
+        self.gathered = Gathered(self.partition)
+
+    def run(self) -> None:
+        """Do all of it. Raises StoreError."""
+        from store.reconstruct.wholestore import limits_of, set_limits  # here: it imports the store
+        partition, event = self.partition, self.event
+        here = [source for source in self.found if source.partition == partition.name]
+        if self.bare or event.logs_lost or self.lost & {"heads.db", "seen.db", "uidls.db", "vanished.db"}:
+            first = partition.first_free_serial()
+            partition.skip_to(partition.epoch + (1 if event.logs_lost or self.bare else 0), first)
+            self._mailboxes(here)
+        if "quota.db" in self.lost or event.logs_lost:
+            set_limits(partition, limits_of(self.found, partition.name))
+        if self.bare or event.logs_lost or self.lost & {"messages.db", "removed.db"}:
+            self._messages()
+        recount_quota(partition)
+        if not self.anew and ("purge.db" in self.lost or event.logs_lost):
+            recount_purge(partition)
+        drop_names(partition, self.recovery.adopted.get(partition.name, []))
+        if self.lost & {"messages.db", "index.db", "state.db", "cache.db"} or event.logs_lost:
+            (partition.folder / "index" / UNCACHED).touch(mode=0o600)
+        self._report()
+        partition.flush()
+
+    # Mailboxes
+
+    def _mailboxes(self, here: list[Source]) -> None:
+        store, partition = self.store, self.partition
+        files = {source.head.id: source for source in here}
+        listed = {entry.id: (entry, 0) for entry in store.mailboxes.all() if entry.partition == partition.name}
+        listed |= {entry.id: (entry, when) for when, entry in store.mailboxes.deleted.all()
+                   if entry.partition == partition.name}
+        pieces = list(_some((entry, removed, files.get(mailbox))
+                            for mailbox, (entry, removed) in sorted(listed.items())))
+        with self._loading() as load:
+            with ThreadPoolExecutor(1) as reader:       # reads the next ones meanwhile
+                reading = reader.submit(self._read_all, pieces[0] if pieces else [])
+                for number in range(len(pieces)):
+                    read = reading.result()
+                    reading = reader.submit(self._read_all, pieces[number + 1] if number + 1 < len(pieces) else [])
+                    self._piece(read, load)
+            if load is not None:
+                load.end()
+                partition.env.exchange(partition.index, load.file)
+
+    def _loading(self) -> AbstractContextManager[Load | None]:
+        """Where the records go when there are none."""
+        index = self.partition.env.folder / self.partition.index.name
+        return Load.begin(index, chunks_of) if self.fresh else nullcontext()
+
+    def _read_all(self, piece: list[Mailbox]) -> list[tuple[MailboxEntry, int, Source | None, Remains | None]]:
+        return [(entry, removed, source, self._read(source)) for entry, removed, source in piece]
+
+    def _piece(self, read: list[tuple[MailboxEntry, int, Source | None, Remains | None]], load: Load | None) -> None:
+        def work(txn: WriteTxn) -> list[tuple[MailboxId, Rows]]:
+            return [(entry.id, self._mailbox(entry, removed, source, left, txn))
+                    for entry, removed, source, left in read]
+
+        for mailbox, rows in self.partition.transact(work):
+            if load is not None:
+                give_rows(load, mailbox, rows)
+                self.gathered.add(mailbox, rows)
+        tidy(self.partition)
+
+    def _read(self, source: Source | None) -> Remains | None:
+        try:
+            left = None if source is None else idxfile.read_what_is_left(source.path)
+        except StoreError as error:
+            self._missing(f"{source.path if source else ''}: {error}")
+            return None
+        if left is not None and source is not None:
+            for text in left.findings:
+                self._missing(f"{source.path}: {text}")
+        return left
+
+    def _missing(self, text: str) -> None:
+        if len(self.event.missing) < 4 * SHOWN:
+            self.event.missing.append(text)
+
+    def _mailbox(self, entry: MailboxEntry, removed: int, source: Source | None, left: Remains | None, txn: WriteTxn
+                 ) -> Rows:
+        """What its records are now."""
+        partition = self.partition
+        data = None if self.anew else partition.states.get_to_change(state_key(entry.id), txn.handle)
+        state = None if data is None else MailboxState.from_bytes(data, partition.epoch)
+        there = np.empty(0, ROW) if self.fresh else self._rows(entry.id, txn)
+        if left is not None and left.private_headers and "heads.db" in self.lost:
+            partition.private_headers.put_back(left.private_headers, txn.handle)
+        newer = source is not None and (state is None or _figures(source, partition)[1] > state.highestmodseq)
+        if not newer and not self.bare and not self.lost & {"vanished.db", "seen.db", "uidls.db"}:
+            return there
+        rows = there
+        if left is not None and ("index.db" in self.lost or newer and self.event.logs_lost or not len(there)):
+            rows = left.rows if "heads.db" in self.lost or not left.private_headers else self._numbered(left, txn)
+        if rows is not there and not self.fresh:
+            self._write(entry.id, rows, txn)
+        self._state(entry, removed, source, state, rows, txn)
+        if left is None or source is None:
+            return rows
+        if "seen.db" in self.lost or newer:
+            for item in left.own:
+                if int(item["reader"]) < len(source.head.readers):
+                    txn.put_own(entry.id, int(item["chunk"]), source.head.readers[int(item["reader"])], item["own"])
+        if "uidls.db" in self.lost or newer:
+            if "uidls.db" not in self.lost:
+                partition.uidls.forget(entry.id, txn.handle)
+            partition.uidls.put(entry.id, of_rows(left.uidls, rows), txn.handle)
+        return rows
+
+    def _write(self, mailbox: MailboxId, rows: Rows, txn: WriteTxn) -> None:
+        index = self.partition.index
+        for key in [key for key, _ in index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0),
+                                                 txn.handle)]:
+            index.delete(key, txn.handle)
+        for number, part in split(rows):
+            index.put(chunk_key(mailbox, number), encode(part), txn.handle)
+
+    def _rows(self, mailbox: MailboxId, txn: WriteTxn) -> Rows:
+        values = [value for key, value in self.partition.index.scan(
+            chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0), txn.handle)]
+        return np.frombuffer(b"".join(value[:-4] for value in values), ROW) if values else np.empty(0, ROW)
+
+    def _numbered(self, left: Remains, txn: WriteTxn) -> Rows:
+        from store.tables.privateheaders import renumbered
+        numbers = {number: self.partition.private_headers.number(octets, txn.handle) for number,
+                   octets in left.private_headers.items()}
+        return renumbered(left.rows, {old: new for old, new in numbers.items() if new is not None})
+
+    def _state(self, entry: MailboxEntry, removed: int, source: Source | None, state: MailboxState | None, rows: Rows,
+               txn: WriteTxn) -> None:
+        from store.quota.roots import root_for
+        partition, epoch = self.partition, self.partition.epoch
+        base = state or evolve(MailboxState.new(entry.uidvalidity, epoch, root_for(partition, entry.name)),
+                               uidnext=min(1 + (epoch - 1) * UID_SKIP, _UIDS), highestmodseq=1 + epoch * MODSEQ_SKIP)
+        uidnext, highest = base.uidnext, base.highestmodseq
+        keywords = base.keywords
+        if source is not None:
+            figures = _figures(source, partition)
+            uidnext, highest = max(uidnext, figures[0]), max(highest, figures[1])
+            if state is None or len(source.head.keywords) >= len(keywords):
+                keywords = tuple(source.head.keywords)
+        uidnext = min(max(uidnext, int(rows["uid"].max(initial=0)) + 1), _UIDS)
+        highest = max(highest, int(rows["modseq"].max(initial=1)))
+        made = evolve(base, uidvalidity=entry.uidvalidity, uidnext=uidnext, highestmodseq=highest, changed=highest,
+                      log_since=highest, logged=0, epoch=epoch, removed=removed, moving=False, keywords=keywords,
+                      recent=min(max(base.recent, source.head.recent if source else 1), uidnext))
+        if entry.id in self.logged:
+            partition.vanished.forget(entry.id, txn.handle)
+        txn.set_state(entry.id, None, counted(made, rows))
+
+    # Message files
+
+    def _messages(self) -> None:
+        """Have the partition know every message file that records refer to, with their references."""
+        partition = self.partition
+        claims = self._claims()
+        known = Known.of(partition)
+        serials = claims["serial"][claims["serial"] < _SERIALS]
+        last = max(int(each.max(initial=0)) for each in (known.stored["serial"], serials))
+        partition.skip_to(partition.epoch, max(last, partition.first_free_serial() - 1))
+        if self._fit(claims, known):
+            claims = self._claims(again=True)
+        if (self.bare or self.event.logs_lost) and "messages.db" not in self.lost and self._evidence(claims, known):
+            claims = self.gathered.all()
+        if self.broken:
+            log.error("partition %s: %d chunks of index records are damaged", partition.name, self.broken)
+        KnownFiles(partition, self.event, self.lost, claims, known, broken=bool(self.broken), whole=not (
+            self.bare or self.event.logs_lost or self.broken)).write()
+
+    def _claims(self, *, again: bool = False) -> Claims:
+        drop_lost(self.partition)
+        if again or not self.fresh:
+            self.broken, self.gathered = 0, Gathered(self.partition)
+            for owners, rows in every_record(self.partition, usable=self._is_usable):
+                self.gathered.add(owners, rows)
+        for item in self.partition.removed.held():
+            self.gathered.add(item.mailbox, item.rows)
+        return self.gathered.all()
+
+    def _is_usable(self, mailbox: MailboxId, number: int, value: bytes) -> bool:
+        usable = sound(mailbox, number, value)
+        self.broken += not usable
+        return usable
+
+    def _fit(self, claims: Claims, known: Known) -> bool:
+        """Records say the serials that their files have. Whether there was one that did not."""
+        places = places_among(claims["digest"], known.digests)
+        here, new = places >= 0, claims["serial"][places < 0]
+        if not self.gathered.clash and (claims["serial"][here] == known.stored["serial"][places[here]]).all() and (
+                (new > 0) & (new < _SERIALS) & ~np.isin(new, known.stored["serial"])).all():
+            return False
+        serials = dict(zip(known.digests.tolist(), known.stored["serial"].tolist(), strict=True))
+        taken = set(serials.values())
+        for digest, serial in _said(self.partition, claims, every=self.gathered.clash):
+            there = serials.get(digest)
+            if there is None and (serial in taken or not 0 < serial < _SERIALS):
+                serials[digest] = self.partition.next_serial()
+            elif there is None:
+                serials[digest] = serial
+                taken.add(serial)
+        for mailbox, state in list(self.partition.all_states()):
+            def work(txn: WriteTxn, mailbox: MailboxId = mailbox, state: MailboxState = state) -> None:
+                rows = txn.load(mailbox)
+                there = np.fromiter((serials.get(digest, 0) for digest in rows["digest"].tolist()), np.uint64,
+                                    len(rows))
+                missing = there == 0
+                there[missing] = rows["serial"][missing]
+                changed = rows["serial"] != there
+                if changed.any():
+                    rows["serial"] = there
+                    txn.rewrite(mailbox, rows, changed)
+                    txn.set_state(mailbox, None, counted(state, rows))
+
+            with contextlib.suppress(StoreError):       # a damaged chunk: housekeeping repairs the mailbox
+                self.partition.transact(work)
+        keys = [item.key for item in self.partition.removed.held()]
+        self.partition.transact(lambda txn: self.partition.removed.renumber(keys, serials, txn.handle))
+        return True
+
+    # Records that the index does not have
+
+    def _evidence(self, claims: Claims, known: Known) -> bool:
+        """Records that neither the index nor `store.idx` has: `messages.db` knows where they were. Whether any was
+        found."""
+        differing = list(known.differing(claims))
+        if not differing:
+            return False
+        by_id = {source.head.id: source for source in self.found}
+        states = dict(self.partition.all_states())
+        firsts = {mailbox: by_id[mailbox].head.uidnext if mailbox in by_id else 1 for mailbox in states}
+        possible = Possible.of((mailbox, firsts[mailbox], min(state.uidnext, firsts[mailbox] + UNSEEN))
+                               for mailbox, state in states.items())
+        found: dict[MailboxId, list[tuple[int, bytes, MessageRecord]]] = {}
+        for at, references, check in differing:
+            digest, record = known.digests[at].tobytes(), known.record(at)
+            places = solve(record.references - references, record.check - check & (1 << 64) - 1, set(), possible)
+            for place, uid in places or ():
+                found.setdefault(MailboxId(place), []).append((uid, digest, record))
+        for mailbox, rows in found.items():
+            with contextlib.suppress(StoreError):       # a damaged chunk: as above
+                self.gathered.add(mailbox, self.partition.transact(
+                    lambda txn, mailbox=mailbox, rows=rows: self._add(     # type: ignore[misc]
+                        mailbox, rows, states[mailbox], txn)))
+        return bool(found)
+
+    def _add(self, mailbox: MailboxId, found: list[tuple[int, bytes, MessageRecord]], state: MailboxState, txn: WriteTxn
+             ) -> Rows:
+        """The records that these are."""
+        old = txn.load(mailbox)
+        made = np.zeros(len(found), ROW)
+        for row, (uid, digest, record) in zip(made, sorted(found), strict=True):
+            path = self.partition.files.locate(digest, record.serial)
+            row["uid"], row["digest"], row["serial"] = uid, digest, record.serial
+            row["modseq"], row["size"] = state.highestmodseq + 1, record.size
+            row["received"] = row["saved"] = int(path.stat().st_mtime) if path is not None else 0
+        rows = np.concatenate([old, made])
+        rows = rows[np.argsort(rows["uid"], kind="stable")]
+        for number, part in split(rows):
+            self.partition.index.put(chunk_key(mailbox, number), encode(part), txn.handle)
+        highest = state.highestmodseq + 1
+        txn.set_state(mailbox, None, counted(evolve(state, highestmodseq=highest, changed=highest, log_since=highest,
+                                                    uidnext=max(state.uidnext, int(rows["uid"][-1]) + 1)), rows))
+        self.event.missing.append(f"flags and dates of {len(made)} messages in mailbox {mailbox}")
+        return made
+
+    # The report
+
+    def _report(self) -> None:
+        """What is not there any more."""
+        told = {"removed.db": "expunged messages that could have been brought back",
+                "vanished.db": "the log of expunged UIDs", "arrivals.db": "what is known of duplicates",
+                "purge.db": "what waits for the purge"}
+        self.event.missing += [told[name] for name in sorted(self.lost & told.keys())]
+
+
+def _said(partition: "Partition", claims: Claims, *, every: bool) -> Iterator[tuple[bytes, int]]:
+    """Message files and the serials that records say; of `every` record, where claims have been joined wrongly."""
+    if not every:
+        yield from zip(claims["digest"].tolist(), claims["serial"].tolist(), strict=True)
+    for _, rows in every_record(partition, usable=sound) if every else ():
+        yield from set(zip(rows["digest"].tolist(), rows["serial"].tolist(), strict=True))
+
+
+def _some(mailboxes: Iterable[Mailbox]) -> Iterator[list[Mailbox]]:
+    """As many as are held at a time."""
+    pending: list[Mailbox] = []
+    records = 0
+    for each in mailboxes:
+        pending.append(each)
+        records += each[2].head.records if each[2] else 0
+        if len(pending) >= PIECE or records >= RECORDS:
+            yield pending
+            pending, records = [], 0
+    if pending:
+        yield pending
+
+
+def _figures(source: Source, partition: "Partition") -> tuple[int, int]:
+    """UIDNEXT and HIGHESTMODSEQ that the file says, for the partition's epoch."""
+    behind = max(0, partition.epoch - source.head.epoch)
+    return min(source.head.uidnext + behind * UID_SKIP, _UIDS), source.head.highestmodseq + behind * MODSEQ_SKIP

@@ -1,0 +1,129 @@
+"""Folders and message files of a store that has lost its databases, made ready for new ones."""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from mboxlist.engine.disk import sync_folder
+from store.errors import Problem, StoreError
+from store.filelock import exclusive
+from store.partition.messagefiles import sync_file_system
+from store.partition.partition import Partition
+from store.recovery.unfinishedrebuild import IN_PLACE, SCRATCH, is_half_made
+
+Adopted = dict[str, list[list[Path]]]           # by partition, for each file that was in `staging/` the names it got
+
+
+def nobody_else(root: Path) -> contextlib.AbstractContextManager[None]:
+    """No other process makes all databases of a store anew. Raises StoreError STORE_IN_USE."""
+    return exclusive(root / "partitions", Problem.STORE_IN_USE, "Another process makes the databases anew", folder=True)
+
+
+def prepare(root: Path, target: Path, names: Sequence[str]) -> Adopted:
+    """The folders of a store without databases; every message file has its name in `messages/`: see `adopt`. From here
+    on until it is `finished` the store cannot be opened: what is cut off begins anew, and not with half of it.
+
+    Raises StoreError STORE_IN_USE when there are databases, OSError.
+    """
+    note = target / SCRATCH / IN_PLACE
+    adopted: Adopted = {}
+    if is_half_made(target):
+        if note.exists() and (octets := note.read_bytes()):
+            adopted = {name: [list(map(Path, each)) for each in every] for name, every in json.loads(octets).items()}
+        discard(target, names)
+    else:
+        refuse_databases([target / "mboxlist", *(target / "partitions" / name / "index" for name in names)])
+    note.parent.mkdir(mode=0o700, exist_ok=True)
+    _write(note, adopted)
+    for name in names:
+        old, folder = root / "partitions" / name, target / "partitions" / name
+        make_folders(folder)
+        if target != root:
+            for path in (old / "messages").glob("?/??/*"):
+                _link(path, folder / path.relative_to(old))
+        adopted[name] = [*adopted.get(name, []), *adopt(old / "staging", folder / "messages")]
+        sync_file_system(folder)
+    _write(note, adopted)
+    for each in ("run", "mboxlist"):
+        (target / each).mkdir(mode=0o700, exist_ok=True)
+    return adopted
+
+
+def _write(note: Path, adopted: Adopted) -> None:
+    new = note.with_suffix(".new")
+    with new.open("wb") as file:
+        file.write(json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()}
+                              ).encode())
+        os.fsync(file.fileno())
+    new.replace(note)
+    for folder in (note.parent, note.parent.parent):
+        sync_folder(folder)
+
+
+def discard(target: Path, names: Iterable[str]) -> None:
+    """Remove databases that were being made anew when that was cut off. Raises OSError."""
+    for folder in (target / "mboxlist", target / SCRATCH / "mboxlist",
+                   *(target / "partitions" / name / "index" for name in names)):
+        if folder.exists():
+            shutil.rmtree(folder)
+    for name in names:
+        sync_folder(target / "partitions" / name)
+    sync_folder(target)
+
+
+def finished(target: Path) -> None:
+    """All databases are there, and on disk: the store can be opened. Raises OSError."""
+    (target / SCRATCH / IN_PLACE).unlink()
+    sync_folder(target / SCRATCH)
+    shutil.rmtree(target / SCRATCH)
+
+
+def refuse_databases(environments: Iterable[Path]) -> None:
+    """Raises StoreError STORE_IN_USE when any of them has been used."""
+    for folder in environments:
+        if any(folder.glob("*.db")) or any(folder.glob("log.*")):
+            raise StoreError(Problem.STORE_IN_USE, f"There are databases in {folder}: move them away first")
+
+
+def make_folders(folder: Path, *, without: Sequence[str] = ()) -> None:
+    """Those of a partition that are not there."""
+    folders = [f"messages/{first}/{second:02x}" for first in "0123456789abcdef" for second in range(256)]
+    for each in ("index", "users", "staging", *folders):
+        if each not in without:
+            (folder / each).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _link(path: Path, copy: Path) -> bool:
+    """Give the file that name, too, or to a copy of it; whether nothing had it."""
+    try:
+        os.link(path, copy)
+    except FileExistsError:
+        return False
+    except OSError:                 # another file system
+        shutil.copyfile(path, copy)
+    return True
+
+
+def adopt(staging: Path, messages: Path) -> list[list[Path]]:
+    """Give the files in `staging/` names in `messages/`, since a store that opens sweeps what it does not know: what
+    was committed may not have got there yet. For each the names that it got: the right one is known later."""
+    from store.reconstruct.userareascan import likely_digests  # here: it takes messages apart
+    adopted = []
+    for path in sorted(staging.iterdir()) if staging.is_dir() else []:
+        if path.is_file() and path.stat().st_size:      # empty ones wait for messages
+            names = [messages / name[0] / name[1:3] / name
+                     for name in (digest.hex() for digest in likely_digests(path))]
+            if not any(name.exists() for name in names):
+                adopted.append([name for name in names if _link(path, name)])
+    return adopted
+
+
+def drop_names(partition: Partition, adopted: Iterable[Sequence[Path]]) -> None:
+    """Of the names that a file of `staging/` got the right one stays, or else the likeliest."""
+    for names in adopted:
+        known = [name for name in names if partition.refs.find(bytes.fromhex(name.name)) is not None]
+        for name in set(names) - set(known or names[:1]):
+            name.unlink(missing_ok=True)

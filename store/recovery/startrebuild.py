@@ -1,0 +1,208 @@
+"""What an environment that was made anew is still missing, taken from the user area, the message files, and the tables
+that are whole: after `recovery`, before anybody uses the store.
+
+The sources, in this order: tables that are whole; `store.idx`, at most a minute old, where it is newer than what is
+there; the counts of references in `messages.db`, which tell mailbox and UID of records that neither has (`salvage`).
+"""
+
+import contextlib
+import os
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.names import MailboxName
+from store.accounts.builtin import User
+from store.errors import StoreError
+from store.findings import Finding
+from store.reconstruct.knownfiles import SHOWN
+from store.reconstruct.partitionfill import Refill
+from store.reconstruct.recount import rebuild_rights
+from store.reconstruct.userareascan import Source, choose, read_source
+from store.snapshots.taking import folder as snapshots_folder
+from store.snapshots.taking import listed as snapshots_listed
+from store.tables.state import MailboxState
+from store.userarea import idxfile, writing
+from store.userarea.idxfile import NAME
+from store.userarea.paths import mark_behind
+
+if TYPE_CHECKING:
+    from store.recovery.environments import Event, Recovery
+    from store.store import Store
+
+LIST = "mboxlist"
+
+
+def remake(store: "Store", recovery: "Recovery") -> bool:
+    """Do it for every environment that has not come back exactly; whether there was one. Raises StoreError."""
+    events = {name: event for name, event in recovery.events.items() if not event.exact}
+    if not events:
+        return bool(recovery.events)
+    done = _Remaking(store, recovery, events)
+    done.run()
+    return True
+
+
+@define(eq=False)
+class _Remaking:
+    """See the module's text."""
+
+    store: "Store"
+    recovery: "Recovery"
+    events: "dict[str, Event]"
+    found: list[Source] = field(factory=list)
+    by_id: dict[int, Source] = field(factory=dict)
+
+    def run(self) -> None:
+        """Do all of it."""
+        store, event = self.store, self.events.get(LIST)
+        findings: list[Finding] = []
+        every = [source for partition in store.partitions.values() for source in _sources(partition.folder, findings)]
+        self.found = choose(every, findings)
+        self.by_id = {source.head.id: source for source in self.found}
+        if event is not None:
+            self._list(event)
+            for partition in store.partitions.values():
+                partition.unwritten.forget()        # it has written every row; `userareacheck` looks at every file
+        for name, partition in store.partitions.items():
+            there = self.events.get(f"partitions/{name}/index")
+            if there is not None:
+                Refill(store, self.recovery, partition, there, self.found).run()
+            elif event is not None:
+                mark_behind(partition.folder)
+        if event is not None:
+            rebuild_rights(store)
+        for each in (event, *self.events.values()) if findings else ():
+            if each is not None:
+                each.missing += [f"{finding.where}: {finding.what}" for finding in findings[:SHOWN]]
+                break
+        store.mailboxes.env.flush()
+
+    # The list
+
+    def _list(self, event: "Event") -> None:
+        store, lost = self.store, set(event.lost)
+        mailboxes = store.mailboxes
+        if not any(True for _ in mailboxes.users.scan()) or event.logs_lost or "users.db" in lost:
+            self._users(event)
+        rows = {entry.id for entry in mailboxes.all()}
+        old = event.logs_lost or bool(lost & {"mailboxes.db", "deleted.db", "names.db"}) or not rows
+        states = {mailbox: (state, name) for name, partition in store.partitions.items()
+                  for mailbox, state in partition.all_states()}
+        last = max([*states, *self.by_id], default=0)
+        validity = max([*(state.uidvalidity for state, _ in states.values()),
+                        *(source.head.uidvalidity for source in self.found)], default=0)
+        transact(mailboxes.env, lambda txn: mailboxes.skip_identities(MailboxId(last), validity, txn))
+        for piece in _pieces(self.found):
+            def rows_of(txn: Txn, piece: list[Source] = piece) -> None:
+                for source in piece:
+                    self._row(source, states, lost, old, txn)
+
+            transact(mailboxes.env, rows_of)
+        if "names.db" in lost:
+            def names_of(txn: Txn) -> None:
+                for entry in list(mailboxes.all(txn)):
+                    mailboxes.write(entry, txn, guarded=False)
+
+            transact(mailboxes.env, names_of)
+        if old:
+            self._nameless(states, event)
+
+    def _row(self, source: Source, states: dict[MailboxId, tuple[MailboxState, str]], lost: set[str], old: bool,
+             txn: Txn) -> None:
+        mailboxes, head = self.store.mailboxes, source.head
+        mailbox = MailboxId(head.id)
+        entry, deleted = mailboxes.find_id(mailbox, txn), mailboxes.deleted.find(mailbox, txn)
+        state = states.get(mailbox)
+        place = f"partitions/{source.partition}/index"
+        if old and (state is not None and state[1] == source.partition or place in self.events):
+            removed = state[0].removed if state is not None and place not in self.events else head.removed
+            wanted = _entry(source, state[0].uidvalidity if state is not None else head.uidvalidity)
+            if removed:
+                if entry is not None:
+                    mailboxes.remove(entry.name, txn, guarded=False)
+                if deleted is None:
+                    mailboxes.deleted.add(wanted, removed, txn)
+                return
+            if entry != wanted:
+                if entry is not None:
+                    mailboxes.remove(entry.name, txn, guarded=False)
+                mailboxes.deleted.remove(mailbox, txn)
+                other = mailboxes.find(wanted.name, txn)
+                if other is not None and other.id != mailbox:
+                    mailboxes.remove(other.name, txn, guarded=False)    # an older row: its own file names it anew
+                mailboxes.write(wanted, txn, guarded=False)
+        if old or "annotations.db" in lost:
+            for name, values in head.annotations.items():
+                for user, value in values.items():
+                    with contextlib.suppress(ValueError):
+                        mailboxes.annotations.set(mailbox, name, b64decode(value), txn, user)
+        if (old or "subscriptions.db" in lost) and source.name.is_inbox() and not head.removed:
+            for subscribed in head.subscriptions:
+                mailboxes.subscriptions.add(source.name.owner, subscribed, txn)
+
+    def _users(self, event: "Event") -> None:
+        from store.reconstruct.wholestore import add_users, salvage_users  # here: it imports the store
+        aside = Path(event.aside)
+        places = [aside, *(snapshot.path / LIST for snapshot in snapshots_listed(
+            snapshots_folder(self.store.root, self.store.settings)))]
+        users: dict[str, User] = {}
+        for place in places:
+            for user in salvage_users(place / "users.db") if (place / "users.db").is_file() else ():
+                users.setdefault(user.account.user, user)
+        findings: list[Finding] = []
+        add_users(self.store.directory, self.found, users.values(), findings)
+        event.missing += [f"{finding.where}: {finding.what}" for finding in findings[:SHOWN]]
+
+    def _nameless(self, states: dict[MailboxId, tuple[MailboxState, str]], event: "Event") -> None:
+        """Mailboxes with messages that are in no list and have no file get a name; rows without a mailbox go."""
+        store = self.store
+        for mailbox, (state, place) in states.items():
+            if writing.whereabouts(store, mailbox) is not None or state.removed or not state.messages:
+                continue
+            owner = state.quota_root.partition("/")[0]
+            name = MailboxName("" if owner == "public" else owner, f"Recovered {mailbox}")
+            entry = MailboxEntry(mailbox, name, place, state.uidvalidity, int(self.recovery.began))
+            transact(store.mailboxes.env, lambda txn, entry=entry: store.mailboxes.write(   # type: ignore[misc]
+                entry, txn, guarded=False))
+            event.missing.append(f"the name of a mailbox with {state.messages} messages: it is {name} now")
+        for entry in list(store.mailboxes.all()):
+            if entry.id not in states and entry.id not in self.by_id and entry.partition in store.partitions and (
+                    f"partitions/{entry.partition}/index" not in self.events):
+                transact(store.mailboxes.env, lambda txn, entry=entry: store.mailboxes.remove(    # type: ignore[misc]
+                    entry.name, txn, guarded=False))
+
+
+def _sources(folder: Path, findings: list[Finding]) -> Iterator[Source]:
+    """What the heads of all `store.idx` of a partition say: their records are read later, once."""
+    partition = folder.name
+    for parent, folders, names in os.walk(folder / "users"):
+        folders.sort()
+        if NAME not in names:
+            continue
+        path = Path(os.path.join(parent, NAME))
+        source = None
+        with contextlib.suppress(StoreError, ValueError):
+            head = idxfile.read_head(path)
+            source = Source(partition, path, head, MailboxName.parse(head.name))
+        source = source or read_source(folder, path, findings)[0]
+        if source is not None:
+            yield source
+
+
+def _entry(source: Source, validity: int) -> MailboxEntry:
+    from store.reconstruct.wholestore import acl_of  # here: it imports the store
+    head = source.head
+    return MailboxEntry(MailboxId(head.id), source.name, source.partition, validity or head.uidvalidity, head.created,
+                        head.special_use, acl_of(head))
+
+
+
+def _pieces(items: list[Any], size: int = 256) -> Iterator[list[Any]]:
+    return (items[at:at + size] for at in range(0, len(items), size))

@@ -1,0 +1,144 @@
+"""After an unclean end: every mailbox's `store.idx` is compared with the mailbox, in the background.
+
+`index/behind` asks for it, and is there until it has been done, over any number of starts.
+"""
+
+import logging
+import os
+from collections.abc import Generator, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from attrs import evolve
+
+from mboxlist.entry import MailboxId
+from store.errors import StoreError
+from store.mailboxes.expunge import drop_lost
+from store.partition.transactions import state_key
+from store.tables.quotatable import DOMAIN
+from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.userarea import idxfile
+from store.userarea.idxfile import NAME, Head
+from store.userarea.paths import Locks, behind_marker, owner_of, remove_empty_folders, remove_file
+from store.userarea.writing import describe, right_place, whereabouts, write_round
+
+if TYPE_CHECKING:
+    from store.partition.partition import Partition
+    from store.store import Store
+
+log = logging.getLogger(__name__)
+
+PIECE = 64                  # mailboxes of one step
+
+
+Step = tuple[str, tuple[int, ...]]
+_Rows = Generator[tuple[bytes, bytes], None, None]
+
+
+def reconcile(store: "Store") -> int:
+    """Write the files that differ from their mailboxes, and remove those of mailboxes that are no more, on each
+    partition that asks for it; how many mailboxes were looked at. It may take minutes: for a server see `steps`."""
+    return sum(take_step(store, step) for step in steps(store))
+
+
+def steps(store: "Store") -> Iterator[Step]:
+    """The work of `userareacheck` in pieces, for `take_step`: the name of a partition, and mailboxes on it; none of
+    them at the end of a partition. Nothing is locked between two of them."""
+    for partition in store.partitions.values():
+        if not behind_marker(partition.folder).exists():
+            continue
+        first: int | None = 1
+        while first is not None:
+            states = cast("_Rows", partition.states.scan(state_key(MailboxId(first))))
+            piece = tuple(int.from_bytes(key, "big") for key, _ in islice(states, PIECE))
+            states.close()
+            if piece:
+                yield partition.name, piece
+            first = piece[-1] + 1 if len(piece) == PIECE else None
+        yield partition.name, ()
+
+
+def take_step(store: "Store", step: Step) -> int:
+    """Do one piece; how many mailboxes it was about. What cannot be written stays in `Partition.unwritten`."""
+    partition, mailboxes = store.partitions[step[0]], step[1]
+    if mailboxes:
+        partition.unwritten.changed.update(mailbox for mailbox in mailboxes if _differs(store, partition, mailbox))
+        write_round(store, partition)
+        return len(mailboxes)
+    drop_lost(partition)
+    if sweep(store, partition):
+        behind_marker(partition.folder).unlink(missing_ok=True)
+        log.info("every store.idx on partition %s has been compared", partition.name)
+    return len(mailboxes)
+
+
+def _differs(store: "Store", partition: "Partition", mailbox: int) -> bool:
+    """Whether the mailbox is here, and its file is not as it should be."""
+    found, data = whereabouts(store, mailbox), partition.states.get(state_key(MailboxId(mailbox)))
+    if found is None or data is None or found[0].partition != partition.name:
+        return False
+    entry, removed = found
+    state = MailboxState.from_bytes(data, partition.epoch)
+    try:
+        there = idxfile.read_head(right_place(partition, entry, removed))
+    except StoreError:
+        return True
+    wanted = describe(store, partition, entry, removed, state, records=there.records, readers=there.readers)
+    return comparable(there, state.epoch) != comparable(wanted, state.epoch)
+
+
+def comparable(head: Head, epoch: int) -> Head:
+    """As it would be if it were written now and nothing had changed but the epoch."""
+    behind = epoch - head.epoch
+    limits = {root: limit for root, limit in head.limits.items() if not root.startswith(DOMAIN)}
+    return evolve(head, epoch=epoch, limits=limits, uidnext=head.uidnext + behind * UID_SKIP, written=0, recent=0,
+                  highestmodseq=head.highestmodseq + behind * MODSEQ_SKIP)
+
+
+def sweep(store: "Store", partition: "Partition") -> bool:
+    """Remove temporary files from `users/`, and the files of mailboxes to which this list gave an id and which are no
+    more, or elsewhere. A file of another list may be all that is left of a mailbox: it stays, and is reported.
+
+    Whether it came to its end: it is left off when the process leaves the store.
+    """
+    for folder, _, names in os.walk(partition.folder / "users"):
+        if partition.unwritten.stop.is_set():
+            return False
+        for name in names:
+            path = Path(folder) / name
+            if name == NAME:
+                _sweep_file(store, partition, path)
+            elif name.startswith(NAME):
+                _sweep_temporary(partition, path)
+    return True
+
+
+def _sweep_temporary(partition: "Partition", path: Path) -> None:
+    """Remove a file that got no name of its own, unless somebody is writing it: who does has the mailbox's lock."""
+    mailbox = path.name.removeprefix(NAME + ".").partition(".")[0]
+    with Locks(partition) as locks:
+        if not mailbox.isdecimal() or locks.take(int(mailbox[:10]), wait=False):
+            path.unlink(missing_ok=True)
+            remove_empty_folders(partition, path.parent)
+
+
+def _sweep_file(store: "Store", partition: "Partition", path: Path) -> None:
+    try:
+        head = idxfile.read_head(path)
+    except StoreError as error:
+        if path.exists():
+            log.warning("%s cannot be read, and is not where a mailbox has its file: %s", path, error)
+        return
+    found = whereabouts(store, head.id)
+    if found is not None:
+        place = store.partitions.get(found[0].partition)
+        if place is None:
+            return
+        where = right_place(place, *found)
+        if where == path or owner_of(where) != head.id:
+            return
+    if head.store != store.mailboxes.identity or head.id > store.mailboxes.last_identity()[0]:
+        log.warning("%s is of mailbox %d, %s, which is not known here", path, head.id, head.name)
+    else:
+        remove_file(partition, path, head.id)

@@ -1,0 +1,374 @@
+"""SEARCH over one mailbox: RFC 3501 §6.4.4.
+
+Keys that the index can answer are evaluated on whole arrays, and narrow what is left; of that, what the columns know
+(`store.columns`: the envelope) narrows again before any message is opened. Of the rest, headers come before bodies.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import date
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from attrs import define, frozen
+from numpy.typing import NDArray
+
+from store.message.collation import casemap
+from store.progress import Progress
+from store.search.columns import NO_DATE
+from store.search.matching import find
+from store.search.projection import Column
+from store.search.searchkeys import (
+    All,
+    Among,
+    And,
+    Before,
+    Body,
+    Envelope,
+    HasFlag,
+    Header,
+    Key,
+    Keyword,
+    Larger,
+    Mask,
+    ModSeq,
+    New,
+    Not,
+    Numbers,
+    Old,
+    Older,
+    On,
+    Or,
+    Ranges,
+    Recent,
+    Saved,
+    SentBefore,
+    SentOn,
+    SentSince,
+    Since,
+    Smaller,
+    Text,
+    Uids,
+    Within,
+    Younger,
+)
+from store.tables.index import take
+from store.tables.state import Mailbox
+from store.values import Flag
+
+if TYPE_CHECKING:
+    from store.readable import Readable
+
+__all__ = [
+    "All",
+    "Among",
+    "And",
+    "Before",
+    "Body",
+    "Envelope",
+    "HasFlag",
+    "Header",
+    "Key",
+    "Keyword",
+    "Larger",
+    "ModSeq",
+    "New",
+    "Not",
+    "Numbers",
+    "Old",
+    "Older",
+    "On",
+    "Or",
+    "Recent",
+    "Saved",
+    "SentBefore",
+    "SentOn",
+    "SentSince",
+    "Since",
+    "Smaller",
+    "Text",
+    "Uids",
+    "Within",
+    "Younger",
+    "search",
+]
+
+_EPOCH = date(1970, 1, 1).toordinal()
+_DAY = 86400
+
+
+def search(store: "Readable", mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0),
+           progress: Progress | None = None) -> Mask:
+    """Which of `mailbox.rows` the key finds; `recent` is the first of the UIDs that are \\Recent and their end.
+
+    For a thread: it may read every message. A message that cannot be read is not found, and logged.
+    Raises Abandoned.
+    """
+    progress = progress or Progress()
+    tree = _prepare(_folded(key), _Index(mailbox, recent))
+    found = _bound(tree, len(mailbox.rows))
+    if not isinstance(tree, Among):
+        tree, found = _by_columns(store, mailbox, tree, found, progress)
+    if isinstance(tree, Among):
+        return found & tree.mask
+    places = np.flatnonzero(found)
+    if _asks(tree, (Body, Text)) and not _asks(tree, (Header,)):        # all bodies, unless a header keeps from that
+        store.columns.read(store, mailbox, take(mailbox.rows, places), ("body",), Progress(progress.unwanted))
+    found = np.zeros(len(found), np.bool_)
+    found[places] = find(store, mailbox, tree, places, progress)
+    return found
+
+
+@frozen
+class _Index:
+    """Evaluates keys that need no message."""
+
+    mailbox: Mailbox
+    recent: tuple[int, int]
+
+    def mask(self, key: Key) -> Mask | None:
+        """The messages that the key finds; None where the index does not know."""
+        rows = self.mailbox.rows
+        match key:
+            case Among(mask):
+                return mask
+            case All():
+                return np.ones(len(rows), np.bool_)
+            case HasFlag(flag):
+                return self._flag(flag)
+            case Keyword(name):
+                return self._keyword(name.lower())
+            case Recent():
+                return self._recent()
+            case New():
+                return self._recent() & ~self._flag(Flag.SEEN)
+            case Old():
+                return ~self._recent()
+            case Before(day):
+                return np.asarray(self._days() < day.toordinal() - _EPOCH)
+            case On(day):
+                return np.asarray(self._days() == day.toordinal() - _EPOCH)
+            case Since(day):
+                return np.asarray(self._days() >= day.toordinal() - _EPOCH)
+            case Older(time):
+                return np.asarray(rows["received"] <= time)
+            case Younger(time):
+                return np.asarray(rows["received"] >= time)
+            case Larger(octets):
+                return np.asarray(rows["size"] > octets)
+            case Smaller(octets):
+                return np.asarray(rows["size"] < octets)
+            case ModSeq(least):
+                return np.asarray(rows["modseq"] >= least)
+            case Numbers(ranges):
+                return self._numbers(ranges)
+            case Uids(ranges):
+                return self._uids(ranges)
+        return None
+
+    def _flag(self, flag: Flag) -> Mask:
+        return np.asarray(self.mailbox.rows["flags"] & int(flag) != 0)
+
+    def _keyword(self, wanted: str) -> Mask:
+        bits = sum(1 << bit for bit, name in enumerate(self.mailbox.state.keywords) if name.lower() == wanted)
+        return np.asarray(self.mailbox.rows["keywords"] & np.uint64(bits) != 0)
+
+    def _recent(self) -> Mask:
+        uids = self.mailbox.rows["uid"]
+        return np.asarray((uids >= self.recent[0]) & (uids < self.recent[1]))
+
+    def _days(self) -> NDArray[np.int64]:
+        """The internal dates as days since 1970, each in its own zone."""
+        rows = self.mailbox.rows
+        return np.asarray((rows["received"] + rows["zone"].astype(np.int64) * 60) // _DAY)
+
+    def _numbers(self, ranges: Ranges) -> Mask:
+        mask = np.zeros(len(self.mailbox.rows), np.bool_)
+        for first, last in _resolved(ranges, len(mask)):
+            mask[first - 1:last] = True
+        return mask
+
+    def _uids(self, ranges: Ranges) -> Mask:
+        uids = self.mailbox.rows["uid"].astype(np.int64)
+        mask = np.zeros(len(uids), np.bool_)
+        for first, last in _resolved(ranges, int(uids[-1]) if len(uids) else 0):
+            mask[np.searchsorted(uids, first):np.searchsorted(uids, last, side="right")] = True
+        return mask
+
+
+def _resolved(ranges: Ranges, largest: int) -> Iterator[tuple[int, int]]:
+    """The ranges with `largest` for "*", the lower number first; nothing when nothing is there."""
+    if largest:
+        for pair in ranges:
+            first, last = pair[0] or largest, pair[1] or largest
+            yield min(first, last), max(first, last)
+
+
+class _Known(Protocol):
+    """What can evaluate some keys on whole arrays."""
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Whose messages they are."""
+
+    def mask(self, key: Key) -> Mask | None:
+        """The messages that the key finds; None for a key that is not known here."""
+
+
+@define
+class _Envelopes:
+    """Evaluates keys that the columns know, for the messages at these places; others are not found."""
+
+    store: "Readable"
+    mailbox: Mailbox
+    at: NDArray[np.intp]
+    readable: Mask
+
+    def mask(self, key: Key) -> Mask | None:
+        """The messages that the key finds; None where the columns do not know."""
+        columns = self.store.columns
+        match key:
+            case Envelope("subject", text):
+                subjects = columns.subjects(self.mailbox)
+                return self._among(subjects, lambda: subjects.text.having(text.encode("utf-8", "replace")))
+            case Envelope(name, text):
+                people = columns.people(self.mailbox, name)
+                return self._among(people, lambda: people.text.having(text.encode("utf-8", "replace")))
+            case SentBefore(day):
+                dates = columns.dates(self.mailbox)
+                return self._among(dates, lambda: (dates.day < _since_epoch(day)) & (dates.day != NO_DATE))
+            case SentOn(day):
+                dates = columns.dates(self.mailbox)
+                return self._among(dates, lambda: dates.day == _since_epoch(day))
+            case SentSince(day):
+                dates = columns.dates(self.mailbox)
+                return self._among(dates, lambda: dates.day >= _since_epoch(day))
+        return None
+
+    def _among(self, column: Column, known: Callable[[], Mask]) -> Mask:
+        """`known` says of each place of the column whether it is found, once the messages are in it."""
+        places = column.places(self.store, self.mailbox.entry, take(self.mailbox.rows, self.at))
+        self.readable[self.at[places == 0]] = False
+        mask = np.zeros(len(self.mailbox.rows), np.bool_)
+        mask[self.at] = known()[places]
+        return mask
+
+
+def _by_columns(store: "Readable", mailbox: Mailbox, tree: Key, found: Mask, progress: Progress) -> tuple[Key, Mask]:
+    """What is left of a prepared key when the columns have been asked, and what it can still find."""
+    everything, at = np.ones(len(found), np.bool_), np.flatnonzero(found)
+    names = filter(None, map(_column_of, _parts_of(tree)))
+    store.columns.read(store, mailbox, take(mailbox.rows, at), names, progress)
+    tree = _prepare(tree, _Envelopes(store, mailbox, at, everything))
+    return tree, found & everything & _bound(tree, len(found))
+
+
+def _since_epoch(day: date) -> int:
+    return day.toordinal() - _EPOCH
+
+
+def _folded(key: Key) -> Key:
+    """The key with texts folded for comparison (RFC 5255 §4.2) and names of fields in lower case."""
+    match key:
+        case And(keys):
+            return And(tuple([_folded(inner) for inner in keys]))
+        case Or(first, second):
+            return Or(_folded(first), _folded(second))
+        case Not(inner):
+            return Not(_folded(inner))
+        case Envelope(name, text):
+            return Envelope(name.lower(), casemap(text))
+        case Header(name, text):
+            return Header(name.strip().lower(), casemap(text))
+        case Body(text):
+            return Body(casemap(text))
+        case Text(text):
+            return Text(casemap(text))
+    return key
+
+
+def _prepare(key: Key, index: _Known) -> Key:
+    """The key with all that the index, or the columns, know replaced by masks; cheap before dear."""
+    match key:
+        case And(keys):
+            return _conjunction([_prepare(inner, index) for inner in keys], len(index.mailbox.rows))
+        case Or(first, second):
+            pair = sorted((_prepare(first, index), _prepare(second, index)), key=_cost)
+            if isinstance(pair[0], Among) and isinstance(pair[1], Among):
+                return Among(pair[0].mask | pair[1].mask)
+            return Or(*pair)
+        case Not(inner):
+            inner = _prepare(inner, index)
+            return Among(~inner.mask) if isinstance(inner, Among) else Not(inner)
+        case Among():
+            return key
+    mask = index.mask(key)
+    return key if mask is None else Among(mask)
+
+
+def _conjunction(keys: list[Key], count: int) -> Key:
+    mask = np.ones(count, np.bool_)
+    others = []
+    for key in keys:
+        if isinstance(key, Among):
+            mask = mask & key.mask
+        else:
+            others.append(key)
+    if not others:
+        return Among(mask)
+    return And((Among(mask), *sorted(others, key=_cost)))
+
+
+def _cost(key: Key) -> int:
+    match key:
+        case Among():
+            return 0
+        case Body() | Text():
+            return 2
+        case And(keys):
+            return max(map(_cost, keys))
+        case Or(first, second):
+            return max(_cost(first), _cost(second))
+        case Not(inner):
+            return _cost(inner)
+    return 1
+
+
+def _bound(key: Key, count: int) -> Mask:
+    """The messages that a prepared key can find; no other need be looked at."""
+    match key:
+        case Among(mask):
+            return mask
+        case And(keys):
+            mask = np.ones(count, np.bool_)
+            for inner in keys:
+                mask = mask & _bound(inner, count)
+            return mask
+        case Or(first, second):
+            return _bound(first, count) | _bound(second, count)
+    return np.ones(count, np.bool_)
+
+
+def _parts_of(key: Key) -> Iterator[Key]:
+    """The keys in a key that are not put together of others."""
+    match key:
+        case And(keys):
+            for inner in keys:
+                yield from _parts_of(inner)
+        case Or(first, second):
+            yield from _parts_of(first)
+            yield from _parts_of(second)
+        case Not(inner):
+            yield from _parts_of(inner)
+        case _:
+            yield key
+
+
+def _asks(key: Key, kinds: tuple[type[Key], ...]) -> bool:
+    return any(isinstance(one, kinds) for one in _parts_of(key))
+
+
+def _column_of(key: Key) -> str | None:
+    """The column that knows of it."""
+    if isinstance(key, Envelope):
+        return key.name
+    return "date" if isinstance(key, SentBefore | SentOn | SentSince) else None

@@ -1,0 +1,329 @@
+"""Quota: what a quota root uses, and what it may use. Use changes in the transaction that changes the records.
+
+`quota.db` has a row for each root:
+
+    alice, alice@example.com        the user's mailboxes, without those that have a root of their own
+    alice/Archive                   a mailbox with a root of its own, and those below it
+    public/news                     public mailboxes: by their first level, unless one has a root of its own
+    @example.com                    a domain: limits only; its use is the sum over its users' rows
+
+The row of a root of its own is there for as long as the root is: it says which mailboxes the root covers. A root
+belongs to the name, not to the mailbox that has the name at present. All roots of a domain stand together. Users of the
+default domain go without one, so that its name can change.
+"""
+
+import struct
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import NoReturn
+
+from attrs import evolve, frozen
+
+from mboxlist.engine.btree import Table, Txn
+from mboxlist.names import PUBLIC, SEPARATOR
+from store.errors import Problem, StoreError
+from store.settings import Settings
+
+_RECORD = struct.Struct("<qqqqIIq")
+
+DEFAULT = -2                # a limit that is the store's default
+UNLIMITED = -1
+OCTETS = 1024               # what a unit is of the next smaller one, where octets are shown
+
+DOMAIN = "@"                # what the root of a domain begins with
+_PUBLIC_KEY = b"\xfe"       # octets that no UTF-8 begins with: what the keys of these roots begin with
+_DOMAIN_KEY = b"\xff"
+
+
+@frozen
+class QuotaUse:
+    """Use and limits of one quota root: octets and messages; a limit is DEFAULT, UNLIMITED or a number.
+
+    `refused` is the Unix time of the first delivery that was refused in the present period of grace, 0: none; `warned`
+    that of the last notice; `discount` the octets that sharing takes off (setting `quota_charge`).
+    """
+
+    octets: int = 0
+    messages: int = 0
+    octet_limit: int = DEFAULT
+    message_limit: int = DEFAULT
+    refused: int = 0
+    warned: int = 0
+    discount: int = 0
+
+    def to_bytes(self) -> bytes:
+        """The stored form."""
+        return _RECORD.pack(self.octets, self.messages, self.octet_limit, self.message_limit, self.refused, self.warned,
+                            self.discount)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "QuotaUse":
+        """From the stored form."""
+        return cls(*_RECORD.unpack(data))
+
+    def limits(self, settings: Settings) -> tuple[int | None, int | None]:
+        """The limits that hold now: octets and messages, None where there is none."""
+        return (_in_force(self.octet_limit, settings.default_quota),
+                _in_force(self.message_limit, settings.default_message_quota))
+
+    def charged(self, settings: Settings) -> int:
+        """The octets that are held against the limit."""
+        return max(0, self.octets - self.discount) if settings.quota_charge == "fair" else self.octets
+
+    def has_room(self, octets: int, messages: int, settings: Settings) -> bool:
+        """Whether that much more fits."""
+        octet_limit, message_limit = self.limits(settings)
+        return ((octet_limit is None or self.charged(settings) + octets <= octet_limit)
+                and (message_limit is None or self.messages + messages <= message_limit))
+
+    def could_hold(self, octets: int, messages: int, settings: Settings) -> bool:
+        """Whether that much would fit if the root were empty."""
+        octet_limit, message_limit = self.limits(settings)
+        return ((octet_limit is None or octets <= octet_limit)
+                and (message_limit is None or messages <= message_limit))
+
+    def per_cent(self, settings: Settings) -> int | None:
+        """How full it is by the fuller of its limits; None without a limit."""
+        octet_limit, message_limit = self.limits(settings)
+        parts = [100 * used // limit if limit else 100 * (used > 0)
+                 for used, limit in ((self.charged(settings), octet_limit), (self.messages, message_limit))
+                 if limit is not None]
+        return max(parts, default=None)
+
+    def deserves_warning(self, settings: Settings) -> bool:
+        """Whether the threshold of warnings has been reached (setting `quota_warn`)."""
+        part = self.per_cent(settings)
+        return part is not None and 0 < settings.quota_warn <= part
+
+    def describe(self, settings: Settings) -> str:
+        """Use and limits for a person: "91 % full: 1.8 of 2.0 MiB, 12 of 100 messages"."""
+        octet_limit, message_limit = self.limits(settings)
+        parts = []
+        if octet_limit is not None:
+            parts.append(f"{readable(self.charged(settings))} of {readable(octet_limit)}")
+        if message_limit is not None:
+            parts.append(f"{self.messages} of {message_limit} messages")
+        return f"{self.per_cent(settings)} % full: {', '.join(parts)}" if parts else "no limit"
+
+
+_UNUSED = QuotaUse()
+_UNLIMITED = QuotaUse(octet_limit=UNLIMITED, message_limit=UNLIMITED)       # the defaults are for users
+
+
+class QuotaTable:
+    """`quota.db`. `clock` gives Unix time: it is read when a delivery is refused."""
+
+    def __init__(self, table: Table, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self._table = table
+        self.follow(settings)
+
+    def follow(self, settings: Settings) -> None:
+        """Have these settings from now on."""
+        self._settings = settings
+        self._fair = settings.quota_charge == "fair"
+        self._enforced = settings.quota_enforce
+        self._default_domain = DOMAIN + settings.default_domain.lower()
+        self._default_octets = settings.default_quota or UNLIMITED
+        self._default_messages = settings.default_message_quota or UNLIMITED
+
+    def find(self, root: str, txn: Txn = None) -> QuotaUse:
+        """Use and limits of a root; one that was never used has the default limits."""
+        data = self._table.get(self._key(root), txn)
+        return QuotaUse.from_bytes(data) if data is not None else _unused(root)
+
+    def glance(self, root: str) -> QuotaUse:
+        """The same as it is at this moment (see `btree.Table.glance`)."""
+        data = self._table.glance(self._key(root))
+        return QuotaUse.from_bytes(data) if data is not None else _unused(root)
+
+    def has(self, root: str, txn: Txn = None) -> bool:
+        """Whether there is a row of that root."""
+        return self._table.get(self._key(root), txn) is not None
+
+    def charge(self, root: str, octets: int, messages: int, txn: Txn, *, enforce: bool = True, delivery: bool = False
+               ) -> None:
+        """Add to the use of a root; less than nothing gives back.
+
+        `delivery`: a refusal begins the period of grace, or is for good when that has passed; the transaction must then
+        be committed. Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED.
+        """
+        if not octets and not messages:
+            return
+        key = root_key(root)
+        data = self._table.get_to_change(key, txn)
+        used, count, octet_limit, message_limit, refused, warned, discount = (
+            _RECORD.unpack(data) if data is not None
+            else _UNLIMITED_RECORD if SEPARATOR in root else _UNUSED_RECORD)
+        used += octets
+        count += messages
+        most, most_messages = octet_limit, message_limit
+        if most == DEFAULT:
+            most = self._default_octets
+        if most_messages == DEFAULT:
+            most_messages = self._default_messages
+        if 0 <= most < (used - discount if self._fair else used) or 0 <= most_messages < count:
+            if messages > 0 and enforce and self._enforced:
+                self.refuse(root, octets, messages, txn, delivery=delivery)
+        elif refused and (messages > 0 or self._is_below(used - discount * self._fair, count, most, most_messages)):
+            refused = 0
+        self._table.put(key, _RECORD.pack(used, count, octet_limit, message_limit, refused, warned, discount), txn)
+
+    @staticmethod
+    def _is_below(used: int, count: int, most: int, most_messages: int) -> bool:
+        """Whether anything at all would fit."""
+        return (most < 0 or used < most) and (most_messages < 0 or count < most_messages)
+
+    def refuse(self, root: str, octets: int, messages: int, txn: Txn, *, delivery: bool, domain: QuotaUse | None = None
+               ) -> NoReturn:
+        """There is no room for that, or not in the `domain`; see `charge`.
+
+        Raises StoreError OVER_QUOTA, QUOTA_GRACE_ENDED.
+        """
+        if not delivery:
+            raise StoreError(Problem.OVER_QUOTA)
+        data = self._table.get_to_change(root_key(root), txn)
+        use = QuotaUse.from_bytes(data) if data is not None else _unused(root)
+        if not all(limits.could_hold(octets, messages, self._settings) for limits in (use, domain or use)):
+            raise StoreError(Problem.QUOTA_GRACE_ENDED, "The message is bigger than the whole quota")
+        now = int(self.clock())
+        if not use.refused:
+            self._table.put(root_key(root), evolve(use, refused=now).to_bytes(), txn)
+        elif now - use.refused >= self._settings.quota_grace:
+            raise StoreError(Problem.QUOTA_GRACE_ENDED)
+        raise StoreError(Problem.OVER_QUOTA)
+
+    def set_limits(self, root: str, octets: int | None, messages: int | None, txn: Txn) -> None:
+        """Change the limits that are not None; DEFAULT and UNLIMITED are allowed.
+
+        A period of grace ends when there is room by the new limits.
+        """
+        data = self._table.get_to_change(self._key(root), txn)
+        use = QuotaUse.from_bytes(data) if data is not None else _unused(root)
+        use = evolve(use, octet_limit=use.octet_limit if octets is None else octets,
+                     message_limit=use.message_limit if messages is None else messages)
+        if use.refused and use.has_room(1, 1, self._settings):
+            use = evolve(use, refused=0)
+        self._table.put(self._key(root), use.to_bytes(), txn)
+
+    def set_warned(self, root: str, when: int, txn: Txn) -> None:
+        """A notice goes out at that Unix time."""
+        self._change(root, txn, lambda use: evolve(use, warned=when))
+
+    def set_discount(self, root: str, octets: int, txn: Txn) -> None:
+        """So many octets are taken off what the root uses, never more than it uses."""
+        self._change(root, txn, lambda use: evolve(use, discount=max(0, min(octets, use.octets))))
+
+    def _change(self, root: str, txn: Txn, change: Callable[[QuotaUse], QuotaUse]) -> None:
+        data = self._table.get_to_change(self._key(root), txn)
+        if data is not None:
+            self._table.put(self._key(root), change(QuotaUse.from_bytes(data)).to_bytes(), txn)
+
+    def take_over(self, root: str, other: QuotaUse, txn: Txn) -> None:
+        """Have limits and dates of the root be those that it has on another partition; its use here stays."""
+        data = self._table.get_to_change(self._key(root), txn)
+        mine = QuotaUse.from_bytes(data) if data is not None else _UNUSED
+        self._table.put(self._key(root), evolve(other, octets=mine.octets, messages=mine.messages,
+                                                discount=mine.discount).to_bytes(), txn)
+
+    def rename(self, old: str, new: str, txn: Txn) -> None:
+        """A root has another name; what the other name uses already is added."""
+        data = self._table.get_to_change(self._key(old), txn)
+        if data is None or old == new:
+            return
+        use, there = QuotaUse.from_bytes(data), self._table.get_to_change(self._key(new), txn)
+        if there is not None:
+            also = QuotaUse.from_bytes(there)
+            use = evolve(use, octets=use.octets + also.octets, messages=use.messages + also.messages,
+                         discount=use.discount + also.discount)
+        self._table.put(self._key(new), use.to_bytes(), txn)
+        self._table.delete(self._key(old), txn)
+
+    def take_domains(self, other: "QuotaTable", txn: Txn) -> None:
+        """Have the limits of domains that another partition has."""
+        for domain, use in list(other.domains()):
+            self._table.put(_DOMAIN_KEY + domain.encode(), use.to_bytes(), txn)
+
+    def forget(self, root: str, txn: Txn) -> None:
+        """The root is no more."""
+        self._table.delete(self._key(root), txn)
+
+    def forget_user(self, user: str, txn: Txn) -> None:
+        """The user is no more, and has no mailboxes."""
+        for root in (user, *self.roots_below(user, txn)):
+            self.forget(root, txn)
+
+    def all(self, txn: Txn = None) -> Iterator[tuple[str, QuotaUse]]:
+        """Every root that has a row but those of domains, a domain's together; within a transaction they stay so."""
+        for key, data in self._table.scan(b"", _DOMAIN_KEY, txn, hold=txn is not None):
+            yield _root(key), QuotaUse.from_bytes(data)
+
+    def roots_below(self, owner: str, txn: Txn = None) -> list[str]:
+        """The roots of its own that mailboxes of a user have ("": of public ones, also the first level's)."""
+        start = root_key((owner or PUBLIC[:-1]) + SEPARATOR)
+        return [_root(key) for key, _ in self._table.scan(start, start[:-1] + bytes((start[-1] + 1,)), txn)]
+
+    def domain(self, domain: str) -> QuotaUse:
+        """The use of all users of a domain ("": the default one) here, and its limits."""
+        octets = messages = discount = 0
+        for _, data in self._table.scan(f"{domain}\0".encode(), f"{domain}\1".encode()):
+            found = _RECORD.unpack(data)
+            octets += found[0]
+            messages += found[1]
+            discount += found[6]
+        return evolve(self.find(DOMAIN + domain), octets=octets, messages=messages, discount=discount)
+
+    def _key(self, root: str) -> bytes:
+        return _DOMAIN_KEY if root == self._default_domain else root_key(root)
+
+    def domains(self) -> Iterator[tuple[str, QuotaUse]]:
+        """The domains ("": the default one) that have limits, without their use."""
+        for key, data in self._table.scan(_DOMAIN_KEY):
+            yield key[1:].decode(), QuotaUse.from_bytes(data)
+
+
+_UNUSED_RECORD = _RECORD.unpack(_UNUSED.to_bytes())
+_UNLIMITED_RECORD = _RECORD.unpack(_UNLIMITED.to_bytes())
+
+
+def _unused(root: str) -> QuotaUse:
+    return _UNLIMITED if SEPARATOR in root or root.startswith(DOMAIN) else _UNUSED
+
+
+def _in_force(limit: int, default: int) -> int | None:
+    if limit == DEFAULT:
+        return default or None
+    return None if limit == UNLIMITED else limit
+
+
+def domain_of(root: str) -> str:
+    """The domain of the user whose root it is, "" for the default one."""
+    return root.partition(SEPARATOR)[0].partition("@")[2]
+
+
+@lru_cache(maxsize=1 << 16)
+def root_key(root: str) -> bytes:
+    """The key of a root's row."""
+    if root.startswith(PUBLIC):
+        return _PUBLIC_KEY + root.encode()
+    if root.startswith(DOMAIN):
+        return _DOMAIN_KEY + root[1:].encode()
+    return f"{domain_of(root)}\0{root}".encode()
+
+
+def _root(key: bytes) -> str:
+    if key.startswith(_PUBLIC_KEY):
+        return key[1:].decode()
+    return key.partition(b"\0")[2].decode()
+
+
+def readable(octets: int) -> str:
+    """An amount of octets for a person: "512 octets", "1.8 MiB"."""
+    if octets < OCTETS:
+        return f"{octets} octets"
+    amount, units = octets / OCTETS, iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = next(units)
+    while amount >= 999.95 and (larger := next(units, None)) is not None:
+        amount, unit = amount / OCTETS, larger
+    return f"{amount:.1f} {unit}"

@@ -1,0 +1,168 @@
+"""A mailbox as its readers see it: its state and its records."""
+
+from bisect import bisect_left
+from typing import Any
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxEntry
+from store.errors import Problem, StoreError
+from store.tables.counters import FIGURES
+from store.tables.index import Rows
+from store.values import Flag
+
+_STATE = FIGURES
+_REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` are, which come last
+_EPOCH = 48
+_SEEN, _DELETED = Flag.SEEN.value, Flag.DELETED.value
+
+MOVING, UNLISTED = 1, 2     # values of `MailboxState.moving`
+
+UID_SKIP = 1 << 16          # what a mailbox skips after an unclean end: more than can have been seen and lost
+MODSEQ_SKIP = 1 << 24
+
+
+@frozen(eq=False)
+class MailboxState:
+    """The figures of a mailbox.
+
+    `changed` is the MODSEQ of the last change other than an arrival, `recent` the first UID that no session has been
+    told is \\Recent; `epoch` counts the unclean ends that the figures allow for. Expunged UIDs are on record for all
+    that happened after the MODSEQ `log_since`, in `logged` octets. `removed` is the Unix time at which the mailbox was
+    deleted, or 0. Nobody writes to a mailbox that is `moving`: it is on its way to another partition (MOVING), or its
+    row in the list may not be on disk yet (UNLISTED). `quota_root` is what its messages are charged to.
+    """
+
+    uidvalidity: int
+    uidnext: int
+    highestmodseq: int
+    changed: int
+    recent: int
+    messages: int
+    unseen: int
+    deleted: int
+    octets: int
+    epoch: int
+    log_since: int
+    logged: int
+    removed: int
+    moving: int
+    quota_root: str
+    keywords: tuple[str, ...] = ()
+
+    @classmethod
+    def new(cls, uidvalidity: int, epoch: int, quota_root: str, moving: int = 0) -> "MailboxState":
+        """That of an empty mailbox."""
+        return cls(uidvalidity, 1, 1, 1, 1, 0, 0, 0, 0, epoch, 0, 0, 0, moving, quota_root)
+
+    def to_bytes(self) -> bytes:
+        """The stored form."""
+        return _STATE.pack(self.uidvalidity, self.uidnext, self.highestmodseq, self.changed, self.recent, self.messages,
+                           self.unseen, self.deleted, self.octets, self.epoch, self.log_since, self.logged,
+                           self.removed, self.moving) + "\n".join((self.quota_root, *self.keywords)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, epoch: int) -> "MailboxState":
+        """From the stored form, for a partition in that epoch.
+
+        UIDs and MODSEQs that were shown, but not yet on disk when the machine stopped, must not come to mean something
+        else: a mailbox last written in an earlier epoch skips ahead before it gives out the next. Whoever was moving
+        the mailbox then moves it no more.
+        """
+        root, *keywords = data[_STATE.size:].decode().split("\n")
+        (validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, then, log_since, logged,
+         removed, moving) = _STATE.unpack_from(data)
+        behind = epoch - then
+        if behind:
+            uidnext += behind * UID_SKIP
+            highest += behind * MODSEQ_SKIP
+            changed = highest
+            moving = 0
+        return cls(validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, epoch, log_since,
+                   logged, removed, moving, root, tuple(keywords))
+
+
+def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, str, bytes]:
+    """The figures of a mailbox, in stored form, when a message of that size and system flags arrives.
+
+    Gives its UID, its MODSEQ, the quota root, and the figures then. Raises StoreError NO_MAILBOX, BUSY.
+    """
+    (validity, uid, highest, changed, recent, messages, unseen, deleted, octets, then, log_since, logged, removed,
+     moving) = _STATE.unpack_from(data)
+    if then != epoch:
+        return arrived(MailboxState.from_bytes(data, epoch).to_bytes(), epoch, size, system)
+    if removed:
+        raise StoreError(Problem.NO_MAILBOX)
+    if moving:
+        raise StoreError(Problem.BUSY, "The mailbox is being moved, or made")
+    names = data[_STATE.size:]
+    after = _STATE.pack(validity, uid + 1, highest + 1, changed, recent, messages + 1, unseen + (not system & _SEEN),
+                        deleted + (system & _DELETED != 0), octets + size, epoch, log_since, logged, 0, 0)
+    return uid, highest + 1, names.partition(b"\n")[0].decode(), after + names
+
+
+def before_skip(data: bytes, epoch: int) -> int | None:
+    """UIDNEXT in stored figures from before an unclean end of a partition that is in that epoch now; None in those that
+    have been stored since."""
+    return int.from_bytes(data[4:8], "little") if int.from_bytes(data[_EPOCH:_EPOCH + 4], "little") != epoch else None
+
+
+def charged_root(data: bytes) -> str:
+    """The quota root in stored figures."""
+    return data[_STATE.size:].partition(b"\n")[0].decode()
+
+
+def is_moving(data: bytes) -> bool:
+    """Whether stored figures are those of a mailbox that nobody writes to, or wrote to in an earlier epoch."""
+    return data[_STATE.size - 1] != 0
+
+
+def at_rest(data: bytes) -> bytes:
+    """The same stored figures of a mailbox that moves no more."""
+    return data[:_STATE.size - 1] + b"\0" + data[_STATE.size:]
+
+
+def is_here(data: bytes) -> bool:
+    """Whether stored figures are those of a mailbox that is neither moving nor removed: those of two partitions never
+    are at the same time."""
+    return data[_REMOVED:_STATE.size] == _HERE
+
+
+@frozen(eq=False)
+class Since:
+    """What is new in a view since an older one with that state: nothing but arrivals, and what is in these chunks.
+    """
+
+    state: MailboxState
+    chunks: frozenset[int]
+
+
+@frozen(eq=False)
+class Mailbox:
+    """An immutable view of a mailbox; `rows` is in ascending order of UID.
+
+    `reader` is the user whose own flags are shown in it; "" in a mailbox where everybody sees the same. `uids` is a
+    column of `rows`. `since` is known of some views that came out of older ones.
+    """
+
+    entry: MailboxEntry
+    state: MailboxState
+    rows: Rows
+    reader: str = ""
+    uids: NDArray[np.uint32] = field()
+    since: Since | None = None
+
+    @uids.default
+    def _uids_of_rows(self) -> NDArray[np.uint32]:
+        return np.ascontiguousarray(self.rows["uid"])
+
+    def keyword_names(self, bits: int) -> tuple[str, ...]:
+        """The keywords whose bits are set."""
+        return tuple(name for at, name in enumerate(self.state.keywords) if bits >> at & 1)
+
+    def row(self, uid: int) -> Any | None:
+        """The record of that UID."""
+        at = bisect_left(self.uids, uid)
+        return self.rows[at] if at < len(self.uids) and self.uids[at] == uid else None

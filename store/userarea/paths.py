@@ -1,0 +1,206 @@
+"""Where the portable copies of mailboxes (`idxfile`) are, below a partition's `users/`, and who may touch them.
+
+    0c/9e/alice/store.idx               alice's INBOX; the folder is `Partition.user_folder`
+    0c/9e/alice/Archive/2026/store.idx  her mailbox Archive/2026
+    public/news/store.idx               the public mailbox news
+    deleted/17/store.idx                the mailbox with the id 17, which was deleted and can still be brought back
+    epoch                               how many unclean ends there were: see `MailboxState.from_bytes`
+
+Several processes may write the same file. Who does holds the lock of the mailbox's id, and reads the mailbox when it
+has it, so that the last to write has the newest. A name has a lock, too: it is held while a file is given that name,
+and while one looks whose file has it and takes it away.
+"""
+
+import contextlib
+import fcntl
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from mboxlist.engine.disk import sync_folder
+from mboxlist.names import PUBLIC, MailboxName
+from store.errors import StoreError
+from store.partition.messagefiles import disk_problem
+from store.userarea import idxfile
+from store.userarea.idxfile import NAME
+
+if TYPE_CHECKING:
+    from store.partition.partition import Partition
+
+DELETED, EPOCH = "deleted", "epoch"
+RESTORING = "restoring.json"        # the file in a store while a snapshot is put back, from when that was decided
+TRIES = 10
+_FLOCK = struct.Struct("@hhqqi4x")      # struct flock of Linux on 64 bits
+_NAMES = 1 << 40                        # the locks of names begin here; those of mailboxes are below
+
+T = TypeVar("T")
+
+
+def place(partition: "Partition", name: MailboxName) -> Path:
+    """Where the file of the mailbox of that name belongs."""
+    top = partition.user_folder(name.owner) if name.owner else partition.folder / "users" / PUBLIC[:-1]
+    return top / NAME if name.is_inbox() else top / name.path / NAME
+
+
+def place_of_deleted(partition: "Partition", mailbox: int) -> Path:
+    """Where the file of a deleted mailbox belongs until the mailbox is purged."""
+    return partition.folder / "users" / DELETED / str(mailbox) / NAME
+
+
+def behind_marker(folder: Path) -> Path:
+    """The file that is there while files of the partition in that folder may be older than its mailboxes."""
+    return folder / "index" / "behind"
+
+
+def mark_behind(folder: Path) -> None:
+    """Have `userareacheck` look at all files of the partition in that folder. Raises OSError."""
+    marker = behind_marker(folder)
+    marker.touch(mode=0o600)
+    sync_folder(marker.parent)
+
+
+def write_epoch(folder: Path, epoch: int) -> None:
+    """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
+    if read_epoch(folder) != epoch:
+        path = folder / "users" / EPOCH
+        temporary = path.with_name(EPOCH + ".new")
+        temporary.write_text(f"{epoch}\n")
+        handle = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        temporary.replace(path)
+        sync_folder(path.parent)
+
+
+def read_epoch(folder: Path) -> int:
+    """The epoch that the user area knows of; 0 when it knows none."""
+    try:
+        return int((folder / "users" / EPOCH).read_bytes()[:20])
+    except (OSError, ValueError):
+        return 0
+
+
+def owner_of(path: Path) -> int | None:
+    """The id of the mailbox whose file that is; None when there is none, or it cannot be read."""
+    try:
+        return idxfile.read_head(path).id
+    except StoreError:
+        return None
+
+
+def give_name(partition: "Partition", temporary: Path, path: Path, mailbox: int) -> None:
+    """Put the file of a mailbox in its place.
+
+    If the file of another mailbox is there, which had the name before, that is where deleted ones are until whoever
+    gave it another name has written it. Raises OSError, StoreError.
+    """
+    with Locks(partition) as locks:
+        locks.take_name(path)
+        other = owner_of(path)
+        if other is not None and other != mailbox:
+            aside = place_of_deleted(partition, other)
+            locks.take_name(aside)
+            if owner_of(aside) != other:
+                in_folder(partition, aside.parent, lambda: os.replace(path, aside), sync=False)
+        os.replace(temporary, path)
+
+
+def remove_file(partition: "Partition", path: Path, mailbox: int) -> bool:
+    """Take the file away if it is that mailbox's, and the folders that are empty then; whether it was.
+
+    Raises OSError, StoreError UNAVAILABLE.
+    """
+    with Locks(partition) as locks:
+        locks.take_name(path)
+        if owner_of(path) != mailbox:
+            return False
+        path.unlink(missing_ok=True)
+    remove_empty_folders(partition, path.parent)
+    return True
+
+
+def remove_empty_folders(partition: "Partition", folder: Path) -> None:
+    """Take the folder away if it is empty, and those above it."""
+    top = partition.folder / "users"
+    while folder != top:
+        try:
+            folder.rmdir()
+        except OSError:             # not empty
+            break
+        folder = folder.parent
+
+
+def in_folder(partition: "Partition", folder: Path, work: Callable[[], T], *, sync: bool) -> T:
+    """The result of `work`, which makes a file in the folder. The folder is made (with `sync`, on disk), and again if
+    another process takes it away meanwhile, as it is empty.
+
+    Raises what `work` raises, and StoreError DISK_FULL, UNAVAILABLE.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            _make_folders(folder, partition.folder / "users", sync)
+            return work()
+        except FileNotFoundError as error:
+            if not left:
+                raise disk_problem(error) from error
+        except OSError as error:
+            raise disk_problem(error) from error
+        except StoreError:
+            if not left or folder.is_dir():
+                raise
+    raise AssertionError("unreachable")
+
+
+def _make_folders(folder: Path, top: Path, sync: bool) -> None:
+    """Make the folder and those above it, up to `top`; with `sync`, each with its name on disk."""
+    missing = []
+    while folder != top and not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+        if sync:
+            sync_folder(path.parent)
+
+
+class Locks:
+    """Locks on octets of `index/portable.lock`. They belong to the open file (fcntl(2), open file description locks),
+    so that they keep threads apart as well, and end with the `with` or with the process.
+
+    Raises StoreError UNAVAILABLE.
+    """
+
+    def __init__(self, partition: "Partition") -> None:
+        self._path = partition.folder / "index" / "portable.lock"
+        self._handle = -1
+
+    def __enter__(self) -> "Locks":
+        try:
+            self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise disk_problem(error) from error
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        os.close(self._handle)
+
+    def take(self, offset: int, *, wait: bool) -> bool:
+        """Lock one octet; without `wait`, False when another has it."""
+        what = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+        try:
+            fcntl.fcntl(self._handle, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, what)
+        except (BlockingIOError, PermissionError):
+            return False
+        except OSError as error:
+            raise disk_problem(error) from error
+        return True
+
+    def take_name(self, path: Path) -> None:
+        """Lock the name of a file."""
+        self.take(_NAMES + zlib.crc32(os.fsencode(path)), wait=True)

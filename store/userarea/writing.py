@@ -1,0 +1,409 @@
+"""Keeping each mailbox's `store.idx` up to date: the user area, from which the databases can be made anew.
+
+Each process writes the files of the mailboxes that it changed, every `INTERVAL` seconds and when it leaves the store.
+It has them in memory (`Unwritten`); what one that was killed did not write `userareacheck` finds after the next start.
+"""
+
+import logging
+import math
+import threading
+import time
+from base64 import b64encode
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import define, field, frozen
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.kv import Failure, transact
+from mboxlist.entry import MailboxEntry, MailboxId
+from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
+from store.errors import Problem, StoreError
+from store.partition.messagefiles import sync_file_system
+from store.partition.processes import look
+from store.partition.transactions import state_key
+from store.tables.index import Rows, chunk_key, is_whole, join
+from store.tables.quotatable import DEFAULT, DOMAIN, domain_of
+from store.tables.state import MailboxState
+from store.userarea import idxfile
+from store.userarea.idxfile import OWN, Contents, Head
+from store.userarea.paths import (
+    Locks,
+    give_name,
+    in_folder,
+    mark_behind,
+    owner_of,
+    place,
+    place_of_deleted,
+    remove_file,
+)
+
+if TYPE_CHECKING:
+    from store.partition.partition import Partition
+    from store.store import Store
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 20               # seconds
+PATIENCE = 15.0             # seconds of one round that it may wait so as to keep to `Settings.index_rate`
+BATCH = 256                 # mailboxes that are written and synced together,
+BATCH_OCTETS = 32 << 20     # or fewer, when their files have so much
+ONE_BY_ONE = 2              # so many files are synced each for itself; for more their whole file system is
+
+
+@define(eq=False)
+class Unwritten:
+    """The mailboxes of a partition that this process changed since their files were written.
+
+    `changed` may be added to at any time, in any thread. `names` are those that mailboxes have or had, where a file may
+    be that has to go; `failing` is why the last try failed. When `stop` is set nothing waits any more.
+    """
+
+    changed: set[int] = field(factory=set)
+    names: dict[int, set[MailboxName]] = field(factory=dict)
+    failing: dict[int, str] = field(factory=dict)
+    stop: threading.Event = field(factory=threading.Event)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def note(self, entry: MailboxEntry) -> None:
+        """What is known of the mailbox beside its records changes, begins, or ends."""
+        with self._lock:
+            self.names.setdefault(entry.id, set()).add(entry.name)
+        self.changed.add(entry.id)
+
+    def forget(self) -> None:
+        """None has changed so far but for what `userareacheck` finds."""
+        with self._lock:
+            self.names.clear()
+        self.changed.clear()
+
+    def take(self) -> list[int]:
+        """All that are to be written now; those that failed last time at the end."""
+        found = []
+        for _ in range(len(self.changed)):          # one at a time: other threads may add meanwhile
+            found.append(self.changed.pop())
+        return sorted(found, key=lambda mailbox: (mailbox in self.failing, mailbox))
+
+    def names_of(self, mailbox: int) -> set[MailboxName]:
+        """The names under which a file of the mailbox may be."""
+        with self._lock:
+            return set(self.names.get(mailbox, ()))
+
+    def tidied(self, mailbox: int, names: set[MailboxName]) -> None:
+        """The file is where it belongs, and not under another of these names."""
+        with self._lock:
+            left = self.names.pop(mailbox, set()) - names
+            if left:
+                self.names[mailbox] = left
+
+    def failed(self, mailbox: int, reason: str) -> None:
+        """It comes again in the next round, after all others. The reason is logged once."""
+        if self.failing.get(mailbox) != reason:
+            log.error("store.idx of mailbox %d cannot be written: %s", mailbox, reason)
+            self.failing[mailbox] = reason
+        self.changed.add(mailbox)
+
+
+def note(store: "Store", entry: MailboxEntry) -> None:
+    """What the list, or another table that is not the partition's, says of the mailbox changes."""
+    partition = _partition(store, entry)
+    if partition is not None:
+        partition.unwritten.note(entry)
+
+
+def _partition(store: "Store", entry: MailboxEntry) -> "Partition | None":
+    """The one that the row names. (Where the mailbox is now need not be asked, nor can it within a transaction.)"""
+    try:
+        return store.partition(entry.partition)
+    except StoreError:
+        return None
+
+
+def note_user(store: "Store", user: str) -> None:
+    """Something changes that the file of the user's INBOX tells: subscriptions, limits."""
+    entry = store.mailboxes.find(MailboxName(user, INBOX))
+    if entry is not None:
+        note(store, entry)
+
+
+def note_limits(store: "Store", root: str) -> None:
+    """The limits of a quota root change."""
+    if root.startswith(DOMAIN):
+        domain = "" if root[1:].lower() == store.settings.default_domain.lower() else root[1:]
+        user = next((entry.name.owner for entry in store.mailboxes.all()
+                     if entry.name.is_inbox() and domain_of(entry.name.owner) == domain), "")
+        note_user(store, user)
+    elif root.startswith(PUBLIC):
+        for entry in store.mailboxes.below(""):
+            if str(entry.name) == root or str(entry.name).startswith(root + SEPARATOR):
+                note(store, entry)
+    else:
+        note_user(store, root.partition(SEPARATOR)[0])
+
+
+def whereabouts(store: "Store", mailbox: int) -> tuple[MailboxEntry, int] | None:
+    """The mailbox of that id, and the Unix time at which it was deleted, or 0."""
+    entry = store.mailboxes.find_id(MailboxId(mailbox))
+    if entry is not None:
+        return entry, 0
+    deleted = store.mailboxes.deleted.find(MailboxId(mailbox))
+    return (deleted[1], deleted[0]) if deleted is not None else None
+
+
+def right_place(partition: "Partition", entry: MailboxEntry, removed: int) -> Path:
+    """Where the file of a mailbox that `whereabouts` found belongs."""
+    return place_of_deleted(partition, entry.id) if removed else place(partition, entry.name)
+
+
+def view(store: "Store", partition: "Partition", mailbox: int) -> tuple[Path, Contents] | None:
+    """Where the file of a mailbox belongs, and what belongs into it; None when the mailbox is not, or no longer, here.
+
+    Raises StoreError CORRUPT.
+    """
+    found = whereabouts(store, mailbox)
+    if found is None or found[0].partition != partition.name:
+        return None
+    entry, removed = found
+
+    def work(txn: Txn) -> tuple[MailboxState, Rows, list[tuple[int, str, "np.ndarray"]], dict[int, bytes]] | None:
+        state = partition.states.get(state_key(entry.id), txn)      # while this row is locked the chunks stand still
+        if state is None:
+            return None
+        chunks = [value for _, value in partition.index.scan(
+            chunk_key(entry.id, 0), chunk_key(MailboxId(entry.id + 1), 0), txn)]
+        if not all(map(is_whole, chunks)):
+            partition.found_damage(entry.id)
+            raise StoreError(Problem.CORRUPT, detail="an index chunk does not agree with its checksum")
+        return (MailboxState.from_bytes(state, partition.epoch), join(chunks),
+                list(partition.readers.all(entry.id, txn)), partition.uidls.of(entry.id, txn))
+
+    read = transact(partition.env, work)
+    if read is None:
+        return None
+    state, rows, readers, uidls = read
+    names: dict[str, int] = {}
+    own = [(names.setdefault(reader, len(names)), number, flags) for number, reader, flags in readers]
+    head = describe(store, partition, entry, removed, state, records=len(rows), readers=list(names))
+    return right_place(partition, entry, removed), Contents(head, rows, np.array(own, OWN),
+                                                            partition.private_headers.used(rows),
+                                                            uidls)
+
+
+def describe(store: "Store", partition: "Partition", entry: MailboxEntry, removed: int, state: MailboxState, *,
+             records: int, readers: list[str]) -> Head:
+    """The head of the file of a mailbox with these figures."""
+    name, inbox = entry.name, entry.name.is_inbox() and not removed
+    return Head(
+        id=entry.id, name=str(name), owner=name.owner, partition=partition.name, uidvalidity=state.uidvalidity,
+        uidnext=state.uidnext, highestmodseq=state.highestmodseq, epoch=state.epoch, recent=state.recent,
+        removed=removed, created=entry.created, special_use=entry.special_use, quota_root=state.quota_root,
+        limits=_limits(partition, name, state.quota_root) if inbox or not name.owner else {}, acl=dict(entry.acl),
+        annotations=_annotations(store, entry), keywords=list(state.keywords),
+        subscriptions=store.subscriptions(name.owner) if inbox else [],
+        readers=readers, records=records, written=time.time_ns(), store=store.mailboxes.identity)
+
+
+def _annotations(store: "Store", entry: MailboxEntry) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for name, user, value in store.mailboxes.annotations.of(entry.id):
+        found.setdefault(name, {})[user] = b64encode(value).decode()
+    return found
+
+
+def _limits(partition: "Partition", name: MailboxName, root: str) -> dict[str, list[int]]:
+    """What the file of an INBOX has of limits: those of all roots of its user, and of the user's domain as they were
+    when it was written; and that of a public mailbox those of its root."""
+    quotas, user = partition.quotas, name.owner
+    roots = {user, DOMAIN + domain_of(user), *quotas.roots_below(user)} if user else {root}
+    uses = {name: quotas.find(name) for name in sorted(roots) if quotas.has(name)}
+    return {name: [use.octet_limit, use.message_limit] for name, use in uses.items()
+            if name != user or (use.octet_limit, use.message_limit) != (DEFAULT, DEFAULT)}
+
+
+# Writing
+
+def write_changed(store: "Store", *, hurry: bool = False) -> int:
+    """Write the files of the mailboxes that this process changed; how many. For a thread.
+
+    It keeps to `Settings.index_rate`, but not so far that a mailbox would be more than a minute behind. With `hurry`
+    (a process that ends) it waits only where another process has a mailbox's lock. What fails is logged, and comes
+    again in the next round.
+    """
+    return sum(write_round(store, partition, hurry=hurry) for partition in store.partitions.values())
+
+
+def write_what_is_left(store: "Store", seconds: float | None = None) -> None:
+    """The process leaves the store, and begins with nothing more after so many seconds. What it could not write is left
+    to `userareacheck`.
+
+    Where another process died, its locks may keep everybody waiting, and `userareacheck` will look at everything
+    anyway.
+    """
+    if look(store.root / "run")[1]:
+        return
+    partitions = tuple(store.partitions.values())
+    until = math.inf if seconds is None else time.monotonic() + seconds
+    for partition in (*partitions, *partitions):        # what has moved keeps its old file until the new one is there
+        partition.unwritten.stop.set()
+        write_round(store, partition, hurry=True, until=until)
+    for partition in partitions:
+        try:
+            if partition.unwritten.changed:
+                mark_behind(partition.folder)
+        except OSError:
+            log.exception("some store.idx on partition %s are not up to date", partition.name)
+
+
+def write_round(store: "Store", partition: "Partition", *, hurry: bool = False, until: float = math.inf) -> int:
+    """The same for one partition. It leaves off when the process is to leave the store, unless it is to `hurry`, and at
+    that time (of the monotonic clock)."""
+    return _Round(store, partition, hurry=hurry, until=until).run()
+
+
+@frozen
+class _Ready:
+    """A file that waits for its name, or has it."""
+
+    mailbox: int
+    temporary: Path
+    path: Path
+
+
+class _Round:
+    """The mailboxes of a partition that have changed, written in batches that share a sync before their files get their
+    names; another one is for all of them in the end."""
+
+    def __init__(self, store: "Store", partition: "Partition", *, hurry: bool, until: float) -> None:
+        self._store = store
+        self._partition = partition
+        self._unwritten = partition.unwritten
+        self._hurry = hurry
+        self._until = until
+        self._todo = self._unwritten.take()
+        self._single = len(self._todo) <= ONE_BY_ONE
+        self._sync = store.settings.sync != "none"
+        self._patience = PATIENCE
+        self._octets = 0                    # written in the present batch
+
+    def run(self) -> int:
+        """How many were written."""
+        done = count = 0
+        try:
+            while done < len(self._todo):
+                if self._unwritten.stop.is_set() and not self._hurry or time.monotonic() >= self._until:
+                    self._unwritten.changed.update(self._todo[done:])
+                    self._todo = self._todo[:done]
+                    break
+                begun, self._octets = time.monotonic(), 0
+                batch = sorted(self._todo[done:done + BATCH])       # locked in this order by all
+                self._todo[done:done + BATCH] = batch
+                dealt_with, written = self._batch(batch)
+                done, count = done + dealt_with, count + written
+                if done < len(self._todo):
+                    self._pause(begun)
+            if count and self._sync and not self._single:
+                sync_file_system(self._partition.folder)
+        except (StoreError, OSError, Failure) as error:         # the disk refuses, or the whole database
+            log.error("store.idx cannot be written on partition %s: %s", self._partition.name, error)
+            self._unwritten.changed.update(self._todo)
+            return 0
+        except BaseException:
+            self._unwritten.changed.update(self._todo)
+            raise
+        for mailbox in self._todo:
+            if names := self._unwritten.names_of(mailbox):
+                self._tidy(mailbox, names)
+        return count
+
+    def _pause(self, begun: float) -> None:
+        """Wait as `Settings.index_rate` wants, as long as there is patience."""
+        rate = self._store.settings.index_rate
+        pause = min(self._octets / rate - (time.monotonic() - begun), self._patience) if rate and not self._hurry else 0
+        if pause > 0:
+            self._patience -= pause
+            self._unwritten.stop.wait(pause)
+
+    def _batch(self, mailboxes: list[int]) -> tuple[int, int]:
+        """How many of them it has dealt with, and how many it has written. Raises StoreError when the disk refuses."""
+        ready: list[_Ready] = []
+        dealt_with = 0
+        with Locks(self._partition) as locks:
+            try:
+                for mailbox in mailboxes:
+                    if self._octets >= BATCH_OCTETS:
+                        break
+                    dealt_with += 1
+                    if not locks.take(mailbox, wait=self._hurry):
+                        self._unwritten.changed.add(mailbox)        # who has it may have read it before our change
+                    elif (item := self._prepare(mailbox)) is not None:
+                        ready.append(item)
+                if ready:
+                    self._flush()
+                return dealt_with, sum(map(self._publish, ready))
+            finally:
+                for item in ready:
+                    item.temporary.unlink(missing_ok=True)
+
+    def _prepare(self, mailbox: int) -> _Ready | None:
+        sync = self._sync and self._single
+        try:
+            found = view(self._store, self._partition, mailbox)
+            if found is None:
+                return None
+            path, contents = found
+            temporary = idxfile.temporary_name(path, mailbox)
+            self._octets += in_folder(self._partition, path.parent, lambda: idxfile.prepare(
+                temporary, contents, sync=sync), sync=sync)
+        except (StoreError, Failure) as error:
+            if isinstance(error, StoreError) and error.problem is Problem.DISK_FULL:
+                raise
+            self._unwritten.failed(mailbox, str(error))
+            return None
+        return _Ready(mailbox, temporary, path)
+
+    def _flush(self) -> None:
+        """Have on disk the files, and all that they tell of."""
+        self._partition.flush()
+        self._store.mailboxes.env.flush()
+        if self._sync and not self._single:
+            sync_file_system(self._partition.folder)
+
+    def _publish(self, item: _Ready) -> bool:
+        """Give a file its name; whether it has it."""
+        try:
+            give_name(self._partition, item.temporary, item.path, item.mailbox)
+            if self._sync and self._single:
+                sync_folder(item.path.parent)
+        except (OSError, StoreError) as error:
+            self._unwritten.failed(item.mailbox, str(error))
+            return False
+        self._unwritten.failing.pop(item.mailbox, None)
+        return True
+
+    def _tidy(self, mailbox: int, names: set[MailboxName]) -> None:
+        """Take away the files that the mailbox has under other names, when its own is where it belongs."""
+        try:
+            with Locks(self._partition) as locks:
+                if not locks.take(mailbox, wait=self._hurry) or not self._is_right(mailbox):
+                    self._unwritten.changed.add(mailbox)
+                    return
+                found = whereabouts(self._store, mailbox)
+                here = found is not None and found[0].partition == self._partition.name
+                now = right_place(self._partition, *found) if found is not None and here else None
+                places = {place(self._partition, name) for name in names} | {place_of_deleted(self._partition, mailbox)}
+                for old in places - {now}:
+                    remove_file(self._partition, old, mailbox)
+        except (OSError, StoreError, Failure) as error:
+            self._unwritten.failed(mailbox, str(error))
+        else:
+            self._unwritten.tidied(mailbox, names)
+
+    def _is_right(self, mailbox: int) -> bool:
+        """Whether the mailbox is no more, or has its file where it belongs, here or on another partition."""
+        found = whereabouts(self._store, mailbox)
+        if found is None:
+            return True
+        partition = _partition(self._store, found[0])
+        return partition is not None and owner_of(right_place(partition, *found)) == mailbox

@@ -1,0 +1,196 @@
+"""The other back end, as the one that a user leaves speaks to it: a method for each thing that it can be told or asked.
+
+What each means is in `targetside`, whose functions `serving` calls with the same words.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attrs import define
+from numpy.typing import NDArray
+
+from store.errors import Problem, StoreError
+from store.tables.quotatable import QuotaUse
+from store.userarea.idxfile import Head
+from store.usermove.messageformat import PIECE, BadMessage, Ended, Message, Wire, encode, receive
+from store.usermove.rowformat import Answer
+
+Figures = Mapping[str, Any]
+
+
+@define(eq=False)
+class Peer:
+    """A connection on which both sides have proved who they are. Every method raises StoreError: what the other one
+    says, or UNAVAILABLE when it says nothing."""
+
+    host: str
+    wire: Wire
+
+    def look(self, user: str, partition: str) -> None:
+        """Whether the user could come."""
+        self._ask({"op": "look", "user": user, "partition": partition})
+
+    def begin(self, user: str, move: str, partition: str) -> None:
+        """The user is to come."""
+        self._ask({"op": "begin", "user": user, "move": move, "partition": partition})
+
+    def expect(self, mailboxes: Sequence[int]) -> None:
+        """With these mailboxes, more and more."""
+        for at in range(0, len(mailboxes), 10_000):
+            self._ask({"op": "expect", "mailboxes": list(mailboxes[at:at + 10_000])})
+
+    def ask(self, asked: NDArray[Any]) -> list[Answer]:
+        """What has to be sent of these messages (`ASKED`)."""
+        return self._answers({"op": "ask"}, asked)
+
+    def compare(self, headers: NDArray[Any]) -> list[Answer]:
+        """Likewise by their trace headers (`HEADER`)."""
+        return self._answers({"op": "compare"}, headers)
+
+    def _answers(self, fields: Figures, table: NDArray[Any]) -> list[Answer]:
+        octets = self._ask(fields, table.tobytes()).octets
+        try:
+            answers = [Answer(each) for each in octets]
+        except ValueError:
+            raise self._unclear("an answer that there is not") from None
+        if len(answers) != len(table):
+            raise self._unclear(f"{len(answers)} answers to {len(table)} questions")
+        return answers
+
+    def send(self, digest: bytes, trace: int, octets: int, read: Callable[[int, int], bytes], *, whole: bool) -> None:
+        """A message file. What is wrong with it is said in the answer to what follows."""
+        self._tell({"op": "file", "digest": digest.hex(), "trace": trace, "octets": octets, "whole": whole})
+        at = 0
+        while at < octets:
+            piece = read(at, min(PIECE, octets - at))
+            if not piece:
+                raise StoreError(Problem.CORRUPT, "A message cannot be read", f"{digest.hex()} is shorter than it was")
+            self._tell({"op": "data"}, piece)
+            at += len(piece)
+
+    def name_head(self, partition: str, number: int, octets: bytes) -> None:
+        """Header fields that records on that partition have under that number."""
+        self._tell({"op": "head", "partition": partition, "number": number}, octets)
+
+    def put(self, mailbox: int, partition: str, chunks: Sequence[int], counts: Sequence[int], rows: bytes) -> bool:
+        """Records; False when the files have to be asked for again."""
+        said = self._ask({"op": "rows", "mailbox": mailbox, "partition": partition, "chunks": list(chunks),
+                          "counts": list(counts)}, rows)
+        return self._is(said, "done")
+
+    def put_expunged(self, mailbox: int, partition: str, when: int, modseq: int, keywords: Sequence[str], rows: bytes,
+                     *, first: bool) -> bool:
+        """Likewise what can be brought back."""
+        said = self._ask({"op": "expunged", "mailbox": mailbox, "partition": partition, "when": when, "modseq": modseq,
+                          "keywords": list(keywords), "first": first}, rows)
+        return self._is(said, "done")
+
+    def forget_expunged(self, mailbox: int, when: int, modseq: int) -> None:
+        """It cannot be brought back any more."""
+        self._ask({"op": "purged", "mailbox": mailbox, "when": when, "modseq": modseq})
+
+    def describe_user(self, row: bytes, limits: Mapping[str, QuotaUse]) -> None:
+        """The user's row in the directory, and limits."""
+        roots = [[root, use.octet_limit, use.message_limit, use.refused, use.warned] for root, use in limits.items()]
+        self._ask({"op": "user", "roots": roots}, row)
+
+    def subscribe(self, names: Sequence[str]) -> None:
+        """Some of the subscriptions."""
+        self._ask({"op": "subscriptions", "names": list(names)})
+
+    def describe(self, mailbox: int, head: Head, figures: Figures, digest: str) -> None:
+        """All that is known of a mailbox beside its records, of which this is the digest."""
+        text = head.to_bytes()
+        self._tell({"op": "mailbox", "mailbox": mailbox, "figures": dict(figures), "digest": digest,
+                    "octets": len(text)})
+        for at in range(0, len(text), PIECE):
+            self._tell({"op": "data"}, text[at:at + PIECE])
+        self._answer()
+
+    def put_vanished(self, mailbox: int, items: Sequence[tuple[int, bytes]]) -> None:
+        """A part of the log of expunged UIDs."""
+        for at in range(0, len(items), 500):
+            some = items[at:at + 500]
+            self._ask({"op": "vanished", "mailbox": mailbox, "modseqs": [modseq for modseq, _ in some],
+                       "lengths": [len(ranges) for _, ranges in some]}, b"".join([ranges for _, ranges in some]))
+
+    def put_own(self, mailbox: int, items: Sequence[tuple[int, str, NDArray[Any]]]) -> None:
+        """Flags that readers have for themselves."""
+        self._ask({"op": "own", "mailbox": mailbox, "chunks": [number for number, _, _ in items],
+                   "readers": [reader for _, reader, _ in items]}, b"".join([own.tobytes() for _, _, own in items]))
+
+    def put_uidls(self, mailbox: int, uidls: Mapping[int, bytes]) -> None:
+        """Unique-ids of POP3 that messages brought along."""
+        self._ask({"op": "uidls", "mailbox": mailbox, "uids": list(uidls),
+                   "uidls": [uidl.decode("ascii") for uidl in uidls.values()]})
+
+    def ready(self) -> None:
+        """All has been said; it is on disk there when this returns."""
+        self._ask({"op": "ready"})
+
+    def activate(self, user: str, move: str) -> None:
+        """The user is there from now on."""
+        self._ask({"op": "activate", "user": user, "move": move})
+
+    def confirm(self, user: str, move: str) -> None:
+        """Here is nothing of the user any more."""
+        self._ask({"op": "confirm", "user": user, "move": move})
+
+    def drop(self, user: str, move: str) -> None:
+        """The move is given up."""
+        self._ask({"op": "drop", "user": user, "move": move})
+
+    def close(self) -> None:
+        """End the connection."""
+        self.wire.close()
+
+    def _is(self, said: Message, name: str) -> bool:
+        try:
+            return said.truth(name)
+        except BadMessage as error:
+            raise self._unclear(str(error)) from None
+
+    def _ask(self, fields: Figures, octets: bytes = b"") -> Message:
+        self._tell(fields, octets)
+        return self._answer()
+
+    def _tell(self, fields: Figures, octets: bytes = b"") -> None:
+        try:
+            said = encode(fields, octets)
+        except ValueError as error:
+            raise StoreError(Problem.LIMIT, detail=str(error)) from error
+        try:
+            self.wire.write(said)
+        except OSError as error:
+            raise self._lost(error) from error
+
+    def _answer(self) -> Message:
+        try:
+            said = receive(self.wire.read)
+        except (OSError, Ended) as error:
+            raise self._lost(error) from error
+        except BadMessage as error:
+            raise self._unclear(str(error)) from error
+        if "error" in said.fields:
+            raise refusal_of(said)
+        return said
+
+    def _lost(self, error: Exception) -> StoreError:
+        return StoreError(Problem.UNAVAILABLE, f"The connection to {self.host} was lost", str(error))
+
+    def _unclear(self, what: str) -> StoreError:
+        return StoreError(Problem.UNAVAILABLE, f"{self.host} says what cannot be understood", what)
+
+
+def said_of(error: StoreError) -> dict[str, str]:
+    """The fields that tell a refusal."""
+    return {"error": error.problem.name, "public": error.public[:1000], "detail": error.detail[:1000]}
+
+
+def refusal_of(said: Message) -> StoreError:
+    """The refusal that such fields tell."""
+    try:
+        problem = Problem[said.text("error")]
+        return StoreError(problem, said.text("public"), said.text("detail"))
+    except (KeyError, BadMessage):
+        return StoreError(Problem.UNAVAILABLE, detail="a refusal that cannot be understood")

@@ -1,0 +1,58 @@
+"""Which back end keeps whose mail, as far as the store itself has to know: who is elsewhere changes nothing here.
+
+A user's row names the back end (`Account.host`), this one is named by `Settings.host`. The servers turn away those who
+are elsewhere; whatever is under way when a user goes is refused here, in the transaction that would change the list.
+"""
+
+from typing import TYPE_CHECKING
+
+from attrs import evolve
+
+from mboxlist.engine.btree import Txn
+from store.accounts.builtin import BuiltinDirectory
+from store.errors import Problem, StoreError
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+
+def rows(store: "Store") -> BuiltinDirectory:
+    """The local table of accounts, whichever directory it is a copy of. Raises StoreError NO_PERMISSION."""
+    if not isinstance(store.directory, BuiltinDirectory):
+        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
+    return store.directory
+
+
+def require_name(store: "Store") -> str:
+    """The name of this back end. Raises StoreError NO_PERMISSION without one, or where nobody can be told of a move."""
+    if not store.settings.host:
+        raise StoreError(Problem.NO_PERMISSION, "This back end has no name: set store.host")
+    directory = rows(store)
+    outside = type(directory) is not BuiltinDirectory
+    if outside and type(directory).set_host is BuiltinDirectory.set_host or not directory.may_set_hosts():
+        raise StoreError(Problem.NO_PERMISSION, "The directory cannot be told which back end keeps a user's mail: "
+                                                f"see directory.write_dn on {store.settings.host}")
+    return store.settings.host
+
+
+def set_row_host(store: "Store", user: str, host: str, txn: Txn) -> None:
+    """The local row of the user names that back end. Raises StoreError NO_USER."""
+    found = rows(store).user(user, txn)
+    if found is None:
+        raise StoreError(Problem.NO_USER, f"There is no user {user}")
+    rows(store).write(evolve(found, account=evolve(found.account, host=host)), txn)
+
+
+def is_elsewhere(store: "Store", user: str, txn: Txn = None) -> bool:
+    """Whether the user's row names another back end."""
+    if not store.settings.host or not user:
+        return False
+    directory = store.directory
+    found = directory.user(user, txn) if isinstance(directory, BuiltinDirectory) else None
+    return found is not None and not store.is_here(found.account)
+
+
+def require_here(store: "Store", user: str, txn: Txn) -> None:
+    """Raises StoreError ELSEWHERE when the user's row names another back end: then nothing is changed here."""
+    if is_elsewhere(store, user, txn):
+        raise StoreError(Problem.ELSEWHERE, detail=f"{user} is on another back end")

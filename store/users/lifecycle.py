@@ -1,0 +1,169 @@
+"""Users who are removed, restored, or get another name.
+
+A removed user can be restored until `Settings.user_delay` has passed: nobody logs in, mail is refused for good, and
+all that the user has stays. Then the mailboxes are deleted, which can still be undone one by one, and the user is
+forgotten.
+
+A renamed user is renamed in the list, with everything that lies beside it, in one transaction; then on the partitions.
+Meanwhile mail is refused for now. After a crash in between the same command goes on where it was cut off.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attrs import evolve
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_owner
+from store.accounts.base import Status
+from store.accounts.builtin import BuiltinDirectory, User
+from store.errors import Problem, StoreError
+from store.mailboxes.authorization import rename_identifier
+from store.partition.partition import Partition
+from store.partition.transactions import WriteTxn
+from store.problems import problems
+from store.quota import roots
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+
+def _directory(store: "Store") -> BuiltinDirectory:
+    if not isinstance(store.directory, BuiltinDirectory):
+        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
+    return store.directory
+
+
+# Remove and restore
+
+def remove_user(store: "Store", user: str, *, now: float | None = None) -> None:
+    """Remove the user after the delay. Raises StoreError NO_USER."""
+    when = int(time.time() if now is None else now)
+
+    def change(old: User) -> User:
+        if old.account.status is Status.REMOVED:
+            return old
+        return evolve(old, before=old.account.status, account=evolve(
+            old.account, status=Status.REMOVED, removed=when))
+
+    _directory(store).alter(user, change)
+
+
+def restore_user(store: "Store", user: str) -> None:
+    """Have a removed user back, as before. Raises StoreError NO_USER."""
+    def change(old: User) -> User:
+        if old.account.status is not Status.REMOVED:
+            raise StoreError(Problem.NO_PERMISSION, "The user has not been removed")
+        return evolve(old, before=None, account=evolve(
+            old.account, status=old.before or Status.ACTIVE, removed=0))
+
+    _directory(store).alter(user, change)
+
+
+def due(store: "Store", now: float | None = None) -> Iterator[str]:
+    """The users that were removed longer ago than the delay."""
+    until = (time.time() if now is None else now) - store.settings.user_delay
+    if isinstance(store.directory, BuiltinDirectory) and not store.directory.remote:
+        for account in list(store.directory.all()):
+            if account.status is Status.REMOVED and account.removed <= until:
+                yield account.user
+
+
+@problems()
+def forget_user(store: "Store", user: str) -> None:
+    """Delete the user's mailboxes, and forget the user, who can be had back while the mailboxes can (`restorable`).
+
+    Raises StoreError NO_USER.
+
+    Cut off in the middle it leaves a removed user, of whom it takes the rest when it is done again.
+    """
+    remove_user(store, user)
+    from store.users.restorable import remember  # here: it has users restored
+    remember(store, user)
+    store.remove_user(user)
+
+    def work(txn: Txn) -> None:
+        rename_identifier(store, user, None, txn)
+        store.mailboxes.annotations.rename_user(user, None, txn)
+
+    transact(store.mailboxes.env, work)
+    for partition in store.partitions.values():
+        partition.transact(lambda txn: txn.partition.readers.rename(user, None, txn.handle))
+        partition.flush()
+    _directory(store).remove(user)
+
+
+# Rename
+
+@problems()
+def rename_user(store: "Store", old: str, new: str) -> None:
+    """Give a user another user id; mailboxes, subscriptions, rights and quota come along.
+
+    Raises StoreError NO_USER, USER_EXISTS, MAILBOX_EXISTS, BAD_NAME, BUSY.
+    """
+    try:
+        legal_owner(new)
+    except NameProblem as error:
+        raise StoreError(Problem.BAD_NAME, str(error)) from error
+    directory = _directory(store)
+    there = directory.user(new)
+    if directory.user(old) is not None or there is None or there.renamed_from != old:
+        transact(store.mailboxes.env, lambda txn: _rename_in_list(store, old, new, txn))
+        store.mailboxes.env.flush()
+    for partition in store.partitions.values():
+        partition.transact(lambda txn: _rename_on_partition(store, txn, old, new))
+        partition.flush()
+    roots.settle_renamed(store, new)       # a start in between has charged mailboxes by rows with the old name
+    store.domains.refresh()
+    directory.alter(new, lambda row: evolve(row, before=None, renamed_from="", account=evolve(
+        row.account, status=row.before or Status.ACTIVE)))
+    store.news.tell([entry.id for entry in store.names(new)])
+
+
+def _rename_in_list(store: "Store", old: str, new: str, txn: Txn) -> None:
+    directory, mailboxes = _directory(store), store.mailboxes
+    row = directory.user(old, txn)
+    if row is None:
+        raise StoreError(Problem.NO_USER)
+    if directory.user(new, txn) is not None:
+        raise StoreError(Problem.USER_EXISTS)
+    if row.account.status is Status.REMOVED:
+        raise StoreError(Problem.NO_PERMISSION, "The user has been removed: restore the user first")
+    if next(mailboxes.below(new, txn=txn), None) is not None:
+        raise StoreError(Problem.MAILBOX_EXISTS, f"There are mailboxes of {new}")
+    directory.erase(old, txn)               # first: the aliases are free then
+    directory.write(User(evolve(row.account, user=new, status=Status.INACTIVE), row.password, row.account.status, old),
+                    txn)
+    for entry in list(mailboxes.below(old, txn=txn)):
+        mailboxes.remove(entry.name, txn)
+        mailboxes.write(_renamed(entry, new), txn)
+    for when, entry in list(mailboxes.deleted.all(txn)):
+        if entry.name.owner == old:
+            mailboxes.deleted.add(_renamed(entry, new), when, txn)
+    mailboxes.subscriptions.rename_user(old, new, txn)
+    mailboxes.annotations.rename_user(old, new, txn)
+    rename_identifier(store, old, new, txn)
+
+
+def _renamed(entry: MailboxEntry, owner: str) -> MailboxEntry:
+    return evolve(entry, name=MailboxName(owner, entry.name.path))
+
+
+def _rename_on_partition(store: "Store", txn: WriteTxn, old: str, new: str) -> None:
+    """Quota roots and readers' own flags; no harm if it was done before."""
+    partition: Partition = txn.partition
+    deleted = [entry for _, entry in store.mailboxes.deleted.all() if entry.name.owner == new]
+    for mailbox in sorted(entry.id for entry in (*store.names(new), *deleted)):
+        state = txn.any_state(mailbox)
+        if state is not None and (root := _renamed_root(state.quota_root, old, new)) != state.quota_root:
+            txn.set_state(mailbox, None, evolve(state, quota_root=root))
+    for root in (old, *partition.quotas.roots_below(old, txn.handle)):
+        partition.quotas.rename(root, _renamed_root(root, old, new), txn.handle)
+    partition.readers.rename(old, new, txn.handle)
+
+
+def _renamed_root(root: str, old: str, new: str) -> str:
+    return new + root[len(old):] if root == old or root.startswith(old + SEPARATOR) else root

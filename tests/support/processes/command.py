@@ -1,0 +1,80 @@
+"""`onecopy` with arguments, in a process of its own that has imported everything before it begins: that is what takes
+longest.
+
+The processes come from one (multiprocessing's fork server) that imports the program and does nothing else. In them is
+small what `tests.support.small` makes small.
+"""
+
+import faulthandler
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tests.support.stores import small
+from tools.cli import program
+
+#: What else the program imports only when it is needed; but not `tools.worker`, since there is one event loop for each
+#: process.
+_LATE = ("store.net.threads", "tools.server.control.controlserver", "tools.server.control.backendlink",
+         "tools.server.housekeeper", "tools.server.reactor", "tools.server.start",
+         "tools.server.listeners", "tools.server.supervisor")
+program.tree()                              # which loads the modules of all commands
+for _name in _LATE:
+    import_module(_name)
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload([__name__])
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str], octets: bytes, limit: float) -> tuple[int, str, str]:
+    """The exit status of `onecopy`, and what it printed, after it has read `octets`. Raises AssertionError after so
+    many seconds, which says where each of its threads was."""
+    with tempfile.TemporaryDirectory(prefix="onecopy-command-") as folder:
+        streams = [Path(folder, name) for name in ("in", "out", "err")]
+        for path in streams:
+            path.write_bytes(octets if path.name == "in" else b"")
+        process = start(arguments, environment, streams)
+        process.join(limit)
+        late = process.exitcode is None
+        if late:
+            os.kill(process.pid, signal.SIGABRT)
+            process.join()
+        out, error = (path.read_text() for path in streams[1:])
+        assert not late, f"onecopy {' '.join(arguments)}: not after {limit:g} s\n{out}{error}"
+        return process.exitcode, out, error
+
+
+def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], *, ended: bool = False
+          ) -> Any:
+    """Start it, and do not wait; `streams` are its input, and what it appends its output and its complaints to.
+
+    `ended`: with SIGTERM, if it is still there when this process ends (which waits for others).
+    """
+    process = _context.Process(target=_program, args=(arguments, dict(environment), streams, os.getcwd(),
+                                                      resource.getrlimit(resource.RLIMIT_NOFILE)), daemon=ended)
+    process.start()
+    return process
+
+
+def _program(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[Path], folder: str,
+             files: tuple[int, int]) -> None:
+    assert "twisted.internet.reactor" not in sys.modules, "its open files would be those of all"
+    resource.setrlimit(resource.RLIMIT_NOFILE, files)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    for number, path in enumerate(streams):
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND if number else os.O_RDONLY)
+        os.dup2(handle, number)
+        os.close(handle)
+    faulthandler.enable()
+    sys.stdin = open(0, closefd=False)
+    sys.argv = ["onecopy", *arguments]
+    small.make()
+    sys.exit(program.main())

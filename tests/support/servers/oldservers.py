@@ -1,0 +1,215 @@
+"""The servers that mail comes from: a Dovecot and a Cyrus of the test's own, on loopback.
+
+Both need root, as they do in life: they change to the users that own the mail.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tests.support.clients.clients import Account
+from tests.support.clients.imap import Imap
+from tests.support.processes import wait
+from tests.support.processes.ports import free_port
+from tests.support.servers.relay import memory
+from tests.support.servers.server import PASSWORD
+
+START, STOP = 30, 30        # seconds
+OWNER = 5000                # numeric owner of Dovecot's mail; no account needed
+UNPACKED = Path(sys.prefix) / "unpacked/cyrus"
+CYRUS = Path("/usr/lib/cyrus/bin")
+
+FORMATS = {"maildir": "maildir:~/mail", "fs": "maildir:~/mail:LAYOUT=fs", "mbox": "mbox:~/mail:INBOX=~/inbox",
+           "sdbox": "sdbox:~/mail", "mdbox": "mdbox:~/mail"}
+
+
+def account(port: int, user: str) -> Account:
+    """One user's mailboxes on a server."""
+    server: Any = SimpleNamespace(server=SimpleNamespace(imap=port))
+    return Account(server, user)
+
+
+class OldServer:
+    """It has a folder of its own, and is gone with it when the test has ended."""
+
+    name: str
+
+    def __init__(self) -> None:
+        assert os.getuid() == 0, f"{self.name} can only be started by root: run these tests as root"
+        self.folder = Path(tempfile.mkdtemp(prefix=f"onecopy-{self.name}-", dir=memory()))
+        self.folder.chmod(0o755)
+        self.imap = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[str | Path]:
+        """What starts it, in the foreground."""
+        raise NotImplementedError
+
+    def __enter__(self) -> "OldServer":
+        subprocess.run(["chmod", "-R", "a+rX", self.folder], check=True)        # whatever umask a test has left
+        with (self.folder / "said").open("ab") as log:
+            self._process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                             start_new_session=True, umask=0o022)
+        try:
+            wait.until(self._greets, f"{self.name} greets", pid=self._process.pid, limit=START)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _greets(self) -> bool:
+        try:
+            with Imap(self.imap) as imap:
+                return imap.greeting.text.startswith(b"* OK")
+        except OSError:
+            return False
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            wait.ended(self._process, self.name, limit=STOP)
+        shutil.rmtree(self.folder)
+
+    def account(self, user: str) -> Account:
+        """One user's mailboxes."""
+        return account(self.imap, user)
+
+
+class Dovecot(OldServer):
+    """`users`: the format of `FORMATS` that each user's mail is kept in."""
+
+    name = "dovecot"
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        super().__init__()
+        self.config = self.folder / "dovecot.conf"
+        for user in users:
+            self.home(user).mkdir()
+            os.chown(self.home(user), OWNER, OWNER)
+        (self.folder / "passwd").write_text("".join(
+            f"{user}:{{PLAIN}}{PASSWORD}:{OWNER}:{OWNER}::{self.home(user)}::userdb_mail={FORMATS[form]}\n"
+            for user, form in users.items()) + f"master:{{PLAIN}}{PASSWORD}:::::\n")
+        database = f"driver = passwd-file\n  args = {self.folder}/passwd"
+        self.config.write_text(f"""\
+base_dir = {self.folder}/run
+state_dir = {self.folder}/run
+log_path = {self.folder}/log
+listen = 127.0.0.1
+protocols = imap
+ssl = no
+disable_plaintext_auth = no
+default_internal_user = nobody
+default_login_user = nobody
+default_internal_group = nogroup
+first_valid_uid = {OWNER}
+mail_location = maildir:~/mail
+mail_fsync = never
+auth_mechanisms = plain
+passdb {{
+  {database}
+  master = yes
+  pass = yes
+}}
+passdb {{
+  {database}
+}}
+userdb {{
+  {database}
+}}
+namespace inbox {{
+  inbox = yes
+  separator = /
+  mailbox Sent {{
+    special_use = \\Sent
+  }}
+}}
+service imap-login {{
+  inet_listener imap {{
+    port = {self.imap}
+  }}
+}}
+""")
+
+    def home(self, user: str) -> Path:
+        """Where a user's mail is."""
+        return self.folder / user
+
+    def command(self) -> Sequence[str | Path]:
+        return ["dovecot", "-F", "-c", self.config]
+
+
+class Cyrus(OldServer):
+    """`users` have an INBOX each."""
+
+    name = "cyrus"
+
+    def __init__(self, users: Sequence[str]) -> None:
+        super().__init__()
+        self.config = self.folder / "imapd.conf"
+        self.programs = self.folder / "bin"
+        self.programs.mkdir()
+        for folder in (UNPACKED / "usr/lib/cyrus/bin", CYRUS):     # what is not installed is unpacked
+            for program in folder.iterdir() if folder.is_dir() else ():
+                if not (self.programs / program.name).exists():
+                    (self.programs / program.name).symlink_to(program)
+        for name in ("conf/db", "conf/socket", "conf/lock", "conf/proc", "conf/user", "spool"):
+            (self.folder / name).mkdir(parents=True)
+        self._users = users
+        self.config.write_text(f"""\
+configdirectory: {self.folder}/conf
+defaultpartition: default
+partition-default: {self.folder}/spool
+proc_path: {self.folder}/conf/proc
+mboxname_lockpath: {self.folder}/conf/lock
+lmtpsocket: {self.folder}/conf/socket/lmtp
+idlesocket: {self.folder}/conf/socket/idle
+notifysocket: {self.folder}/conf/socket/notify
+servername: localhost
+admins: admin
+allowplaintext: 1
+sasl_mech_list: PLAIN LOGIN
+sasl_pwcheck_method: auxprop
+sasl_auxprop_plugin: sasldb
+sasl_sasldb_path: {self.folder}/conf/sasldb2
+statuscache: 0
+duplicatesuppression: 0
+skiplist_unsafe: 1
+""")
+        (self.folder / "cyrus.conf").write_text(f"""\
+START {{
+  recover cmd="{self.programs}/ctl_cyrusdb -C {self.config} -r"
+}}
+SERVICES {{
+  imap cmd="{self.programs}/imapd -C {self.config}" listen="127.0.0.1:{self.imap}" proto="tcp4" prefork=1
+}}
+EVENTS {{
+}}
+""")
+        for user in ("admin", *users):
+            subprocess.run(["saslpasswd2", "-c", "-p", "-u", "localhost", "-f", self.folder / "conf/sasldb2", user],
+                           input=PASSWORD.encode(), check=True)
+        subprocess.run(["chown", "-R", "cyrus:mail", self.folder / "conf", self.folder / "spool"], check=True)
+
+    def command(self) -> Sequence[str | Path]:
+        return [self.programs / "master", "-C", self.config, "-M", self.folder / "cyrus.conf",
+                "-p", self.folder / "master.pid"]
+
+    def __enter__(self) -> "Cyrus":
+        super().__enter__()
+        with Imap(self.imap, "admin") as admin:
+            for user in self._users:
+                admin.ok(f"CREATE user/{user}")
+        return self
+
+    def mailboxes(self) -> dict[str, Any]:
+        """What Cyrus itself lists."""
+        found = subprocess.run([self.programs / "ctl_mboxlist", "-C", self.config, "-d"], check=True,
+                               stdout=subprocess.PIPE).stdout
+        listed: dict[str, Any] = json.loads(found)
+        return listed

@@ -1,0 +1,1 @@
+"""All benchmarks, and `tools/bench`. Not in the installed package."""

@@ -1,0 +1,229 @@
+"""`tools/bench`: a server for load generators and conformance suites, on a fresh store in a temporary folder."""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from store.accounts.passwords import hash_password
+from store.settings import Settings
+from store.store import PRIMARY, Store
+from store.values import Secret
+from tools.cli import program
+from tools.cli.exits import Failure
+from tools.cli.storeaccess import init
+from tools.commands.user import add_user
+
+STATE = Path(__file__).resolve().parents[2] / "var" / "bench.json"
+SERVERS = ("imap", "pop3", "lmtp")
+ADDRESS = "127.0.0.1"
+USER, PASSWORD = "bench%04d", "secret"
+START_TIME = 120.0      # seconds until it must answer
+STOP_TIME = 30.0        # seconds until it must have ended
+CHECK = 0.02
+THREADS = 8
+
+
+def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The arguments, and those that are for `onecopy serve`."""
+    parser = argparse.ArgumentParser("tools/bench", allow_abbrev=False, description=__doc__)
+    commands = parser.add_subparsers(dest="command", metavar="up|restart|down|store", required=True)
+    up = commands.add_parser("up", help="start on a fresh store; other options are given to `onecopy serve`",
+                             allow_abbrev=False)
+    up.add_argument("--workers", type=int, default=1, metavar="N", help="processes that serve (1)")
+    up.add_argument("--users", type=int, default=200, metavar="N", help="bench0000 and on (200)")
+    up.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    commands.add_parser("restart", help="start the same store again, on the same ports", allow_abbrev=False)
+    alone = commands.add_parser("store", help="measure the store by itself", allow_abbrev=False)
+    alone.add_argument("--messages", type=int, default=100_000, metavar="N", help="of the large mailbox (100000)")
+    alone.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    alone.add_argument("--json", action="store_true")
+    sizing = commands.add_parser("sizing", help="what so many users need", allow_abbrev=False)
+    sizing.add_argument("--users", type=int, default=1_000_000, metavar="N", help="on all back ends (1000000)")
+    sizing.add_argument("--kept", type=int, default=2000, metavar="N", help="messages of a user (2000)")
+    sizing.add_argument("--arriving", type=int, default=40, metavar="N", help="messages for a user in a day (40)")
+    sizing.add_argument("--sharing", type=float, default=3.0, metavar="X",
+                        help="mailboxes of a back end that have each message (3)")
+    sizing.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    sizing.add_argument("--json", action="store_true")
+    commands.add_parser("down", help="stop, and remove the folder", allow_abbrev=False)
+    arguments, rest = parser.parse_known_args(words)
+    if rest and arguments.command != "up":
+        parser.error(f"unknown: {rest[0]}")
+    if arguments.command == "up" and not (1 <= arguments.workers <= 1024 and 0 <= arguments.users <= 10_000):
+        parser.error("--workers from 1 to 1024, --users up to 10000")
+    return arguments, rest
+
+
+def up(workers: int, users: int, parent: Path | None, options: list[str]) -> dict[str, Any]:
+    """Start on a fresh store. Raises Failure."""
+    if (state := read_state()) is not None:
+        if is_running(state):
+            raise Failure(f"it is up already, pid {state['pid']}: tools/bench down", 1)
+        down()
+    folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
+    root = folder / "store"
+    init(root)
+    make_users(root, users)
+    ports = dict(zip(SERVERS, free_ports(len(SERVERS)), strict=True))
+    state = {"folder": str(folder), "root": str(root), "ports": ports, "workers": workers, "users": users,
+             "options": options, "pid": 0}
+    return start(state)
+
+
+def restart() -> dict[str, Any]:
+    """Start the same store again. Raises Failure."""
+    state = read_state()
+    if state is None:
+        raise Failure("there is nothing to restart: tools/bench up", 1)
+    stop(state)
+    return start(state)
+
+
+def down() -> None:
+    """Stop, and remove the folder."""
+    state = read_state()
+    if state is not None:
+        stop(state)
+        shutil.rmtree(state["folder"], ignore_errors=True)
+        STATE.unlink(missing_ok=True)
+
+
+def make_users(root: Path, count: int) -> None:
+    """Quickly: they share one password hash, as each costs tens of milliseconds, and side by side they share syncs."""
+    password = hash_password(Secret(PASSWORD.encode()))
+    store = Store(root, Settings(special_mailboxes=()), who="tools/bench")      # as peers have it
+    try:
+        with ThreadPoolExecutor(THREADS) as threads:
+            for _ in threads.map(lambda number: add_user(store, USER % number, password), range(count)):
+                pass
+    finally:
+        store.close()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((ADDRESS, 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def start(state: dict[str, Any]) -> dict[str, Any]:
+    """Start the server, wait until it answers, and give the target. Raises Failure."""
+    command = [sys.executable, "-P", "-m", "tools.cli.program", "serve", "--root", state["root"]]
+    for server in SERVERS:
+        command += [f"--{server}-address", ADDRESS, f"--{server}-port", str(state["ports"][server])]
+    command += ["--imap-tls-port", "0", "--pop3-tls-port", "0", "--log-level", "warning"]
+    if state["workers"] > 1:
+        command += ["--workers-all", str(state["workers"])]
+    log = Path(state["folder"]) / "log"
+    with log.open("ab") as output:
+        process = subprocess.Popen([*command, *state["options"]], stdin=subprocess.DEVNULL, stdout=output,
+                                   stderr=output, start_new_session=True)
+    state["pid"] = process.pid
+    write_state(state)
+    deadline = time.monotonic() + START_TIME
+    for server in SERVERS:
+        while not answers(state["ports"][server]):
+            if process.poll() is not None:
+                raise Failure(f"the server has ended: {_last_line(log)} ({log})", 1)
+            if time.monotonic() > deadline:
+                raise Failure(f"the server does not answer: {log}", 1)
+            time.sleep(CHECK)
+    return target(state)
+
+
+def target(state: dict[str, Any]) -> dict[str, Any]:
+    """What a load generator needs to know."""
+    return {"name": "onecopy", "version": version("onecopy"),
+            **{server: [ADDRESS, state["ports"][server]] for server in SERVERS},
+            "user": USER, "password": PASSWORD, "users": state["users"], "pid": state["pid"],
+            "data": str(Path(state["root"]) / "partitions" / PRIMARY), "root": state["root"]}
+
+
+def answers(port: int) -> bool:
+    """Whether a server says something to a new client."""
+    try:
+        with socket.create_connection((ADDRESS, port), timeout=5) as connection:
+            return bool(connection.recv(1))
+    except OSError:
+        return False
+
+
+def stop(state: dict[str, Any]) -> None:
+    """End the server, if it runs: cleanly if it can."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if not is_running(state):
+            return
+        os.kill(state["pid"], number)
+        deadline = time.monotonic() + STOP_TIME
+        while is_running(state) and time.monotonic() < deadline:
+            time.sleep(CHECK)
+
+
+def is_running(state: dict[str, Any]) -> bool:
+    """Whether the process is there, and is the one that was started for that store."""
+    try:
+        words = Path(f"/proc/{state['pid']}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return os.fsencode(state["root"]) in words
+
+
+def read_state() -> dict[str, Any] | None:
+    """What was started last."""
+    try:
+        found: dict[str, Any] = json.loads(STATE.read_text())
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def write_state(state: dict[str, Any]) -> None:
+    """For `restart` and `down`."""
+    STATE.parent.mkdir(exist_ok=True)
+    new = STATE.with_suffix(".new")
+    new.write_text(json.dumps(state))
+    new.replace(STATE)
+
+
+def _last_line(log: Path) -> str:
+    return next(iter(reversed(log.read_text(errors="replace").splitlines())), "it said nothing")
+
+
+def run(words: list[str]) -> int:
+    """The command."""
+    arguments, rest = parse(words)
+    if arguments.command == "store":
+        from tools.benchmarks import storecost  # here: it makes a reactor
+        storecost.run(arguments.dir, arguments.messages, as_json=arguments.json)
+        return 0
+    if arguments.command == "sizing":
+        from tools.benchmarks import sizing as bench_sizing
+        load = bench_sizing.Load(arguments.users, arguments.kept, sharing=arguments.sharing,
+                                 arriving=arguments.arriving)
+        bench_sizing.run(arguments.dir, load, as_json=arguments.json)
+        return 0
+    if arguments.command == "down":
+        down()
+        return 0
+    found = up(arguments.workers, arguments.users, arguments.dir, rest) if arguments.command == "up" else restart()
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(program.guarded(lambda: run(sys.argv[1:])))

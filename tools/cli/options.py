@@ -1,0 +1,367 @@
+"""The options of onecopy: one table, made from the `Settings` classes of the packages.
+
+Each can be given in `onecopy.toml` (`[imap] port = 143`), in the environment (`ONECOPY_IMAP_PORT`) and on the command
+line (`--imap-port`), in rising precedence. An attribute's metadata may hold "help", and a "type" that its annotation
+does not tell: "size" (64M), "duration" (30m), "mode" (0660).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, cast, get_args, get_type_hints
+
+import attrs
+from attrs import field, frozen
+
+from tools.cli.exits import Failure
+
+DEFAULT_FILE = Path("/etc/onecopy/onecopy.toml")
+FILE_NAME = "onecopy.toml"
+
+T = TypeVar("T")
+
+# The classes of each section by module and name: one is loaded when somebody asks for its section.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "store": ("store.settings:Settings",),
+    "imap": ("tools.server.settings:ImapListen", "imap.settings:Settings"),
+    "pop3": ("tools.server.settings:Pop3Listen", "pop3.settings:Settings"),
+    "lmtp": ("tools.server.settings:LmtpListen", "lmtp.settings:Settings"),
+    "exchange": ("tools.server.settings:Exchange",),
+    "front": ("tools.server.settings:FrontListen", "tools.front.settings:Settings"),
+    "directory": ("store.accounts.ldap.ldapsettings:Settings", "store.accounts.ldap.ldapprofiles:MapSettings"),
+    "login": ("store.accounts.settings:Settings",),
+    "tls": ("tools.server.settings:Tls",),
+    "workers": ("tools.server.settings:Workers",),
+    "log": ("tools.server.settings:Log",),
+}
+
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+_BOOLEANS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def size(text: str) -> int:
+    """Octets from "4096", "64M", "1.5 GiB". Raises ValueError."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
+    if not match:
+        raise ValueError("not a size (such as 4096, 64M, 2G)")
+    return int(float(match[1]) * _SIZES[match[2]]) if "." in match[1] else int(match[1]) * _SIZES[match[2]]
+
+
+def duration(text: str) -> float:
+    """Seconds from "90", "30m", "7d". Raises ValueError."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|[smhdw]?)", text.strip().lower())
+    if not match:
+        raise ValueError("not a duration (such as 90, 30m, 12h, 7d)")
+    return float(match[1]) * _DURATIONS[match[2]]
+
+
+def mode(text: str) -> int:
+    """The permissions of a file, in octal. Raises ValueError."""
+    if not re.fullmatch(r"(0o?)?[0-7]{3}", text.strip()):
+        raise ValueError("not the permissions of a file (such as 0660)")
+    return int(text.strip().removeprefix("0o"), 8)
+
+
+def _boolean(text: str) -> bool:
+    try:
+        return _BOOLEANS[text.strip().lower()]
+    except KeyError:
+        raise ValueError("not yes or no") from None
+
+
+def _integer(text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()):
+        raise ValueError("not a whole number")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?", text.strip()):
+        raise ValueError("not a number")
+    return float(text)
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError("not a path")
+    return Path(text).expanduser()
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+_READERS: dict[object, Any] = {
+    "size": size, "duration": duration, "mode": mode,
+    bool: _boolean, int: _integer, float: _number, str: str, Path: _path, tuple[str, ...]: _words,
+}
+
+
+@frozen
+class Option:
+    """One line of the table."""
+
+    section: str
+    key: str
+    kind: object            # a type, or the "type" of the metadata
+    whole: bool             # the value must be an int, whatever `kind` gives
+    optional: bool          # may be None, written ""
+    default: object
+    help: str
+    group: type             # the class whose attribute it is
+
+    @property
+    def name(self) -> str:
+        """As in the file: imap.port."""
+        return f"{self.section}.{self.key}" if self.section else self.key
+
+    @property
+    def variable(self) -> str:
+        """As in the environment: ONECOPY_IMAP_PORT."""
+        return "ONECOPY_" + self.name.replace(".", "_").upper()
+
+    @property
+    def flag(self) -> str:
+        """As on the command line: --imap-port."""
+        return "--" + self.name.replace(".", "-").replace("_", "-")
+
+    def read(self, text: str) -> object:
+        """The value from text. Raises ValueError."""
+        if self.optional and text in ("", "none"):
+            return None
+        value = _READERS[self.kind](text)
+        if self.whole and isinstance(value, float):
+            if not value.is_integer():
+                raise ValueError("must be whole seconds")
+            value = int(value)
+        self.check(value)
+        return value
+
+    def read_toml(self, value: object, folder: Path) -> object:
+        """The value from a file in `folder`. Raises ValueError."""
+        if isinstance(value, list) and self.kind == tuple[str, ...] and all(isinstance(word, str) for word in value):
+            return self.read(",".join(value))
+        if isinstance(value, bool) is not (self.kind is bool) and not isinstance(value, str):
+            raise ValueError("not of the right type")
+        if isinstance(value, (bool, int, float)):
+            return self.read(oct(value) if self.kind == "mode" and isinstance(value, int) else str(value).lower())
+        if not isinstance(value, str):
+            raise ValueError("not of the right type")
+        read = self.read(value)
+        return folder / read if isinstance(read, Path) else read
+
+    def check(self, value: object) -> None:
+        """Ask the class's own validator. Raises ValueError."""
+        if self.group is not NoneType:
+            self.group(**{self.key: value})
+
+    def show(self, value: object) -> str:
+        """The value as one would write it."""
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, tuple):
+            return ", ".join(value)
+        number = cast(float, value)
+        if self.kind == "mode":
+            return f"{value:04o}"
+        if self.kind == "size":
+            unit = next((unit for unit in "tgmk" if number and number % _SIZES[unit] == 0), "")
+            return f"{int(number) // _SIZES[unit]}{unit.upper()}"
+        if self.kind == "duration":
+            unit = next((unit for unit in "dhm" if number and number % _DURATIONS[unit] == 0), "s")
+            amount = number / _DURATIONS[unit]
+            return f"{int(amount) if amount == int(amount) else amount}{unit}"
+        return str(value)
+
+
+ROOT = Option("", "root", Path, False, True, None, "folder of the store", NoneType)
+
+
+@cache
+def section(name: str) -> Mapping[str, Option]:
+    """The options of a section by name; "" has those of none. Raises TypeError for a `Settings` class that cannot be
+    given in text."""
+    if not name:
+        return {ROOT.name: ROOT}
+    options: dict[str, Option] = {}
+    for place in SECTIONS[name]:
+        module, _, group = place.partition(":")
+        for option in _options(name, getattr(import_module(module), group)):
+            if option.name in options:
+                raise TypeError(f"two options are named {option.name}")
+            options[option.name] = option
+    return options
+
+
+@cache
+def table() -> Mapping[str, Option]:
+    """All options by name. Raises TypeError as `section` does."""
+    return {name: option for each in ("", *SECTIONS) for name, option in section(each).items()}
+
+
+def option(name: str) -> Option | None:
+    """The option of that name."""
+    place = name.rpartition(".")[0]
+    return section(place).get(name) if not place or place in SECTIONS else None
+
+
+def _of_variable(variable: str) -> Option | None:
+    """The option that is given by that variable of the environment."""
+    words = variable.removeprefix("ONECOPY_").lower()
+    place = words.partition("_")[0]
+    found = section(place if place in SECTIONS else "")
+    return next((option for option in found.values() if option.variable == variable), None)
+
+
+def _options(section: str, group: type) -> Iterable[Option]:
+    hints = get_type_hints(group)
+    for attribute in attrs.fields(group):
+        hint = hints[attribute.name]
+        optional = NoneType in get_args(hint)
+        if optional:
+            hint, = (kind for kind in get_args(hint) if kind is not NoneType)
+        kind = attribute.metadata.get("type", hint)
+        if kind not in _READERS:
+            raise TypeError(f"{group.__module__}: {attribute.name} has a type that cannot be configured")
+        yield Option(section, attribute.name, kind, hint is int, optional, attribute.default,
+                     attribute.metadata.get("help", ""), group)
+
+
+class _Everything(Mapping[str, T]):
+    """Something for every option: what was given, and for each other one what it has without; so the sections that
+    nobody asks for need not be loaded."""
+
+    def __init__(self, given: Mapping[str, T], without: Callable[[Option], T]) -> None:
+        self.given = given
+        self._without = without
+
+    def __getitem__(self, name: str) -> T:
+        if name in self.given:
+            return self.given[name]
+        found = option(name)
+        if found is None:
+            raise KeyError(name)
+        return self._without(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(table())
+
+    def __len__(self) -> int:
+        return len(table())
+
+
+@frozen
+class Config:
+    """The value of every option, and where it came from."""
+
+    values: Mapping[str, object]
+    origins: Mapping[str, str]
+    file: Path | None = None
+    _again: "Callable[[], Config] | None" = field(default=None, eq=False, repr=False)
+
+    def again(self) -> "Config":
+        """What the same sources say now. Raises Failure."""
+        return self if self._again is None else self._again()
+
+    @property
+    def root(self) -> Path:
+        """The store's folder. Raises Failure."""
+        root = self.values[ROOT.name]
+        if not isinstance(root, Path):
+            raise Failure(f"which store? Give --root, {ROOT.variable}, or root in {FILE_NAME}")
+        return root.absolute()
+
+    @property
+    def _given(self) -> Mapping[str, object]:
+        return self.values.given if isinstance(self.values, _Everything) else self.values
+
+    @property
+    def has_outside_directory(self) -> bool:
+        """Whether an outside directory has the users. Loads nothing to find out."""
+        return bool(self._given.get("directory.uris"))
+
+    def settings(self, section: str, group: type[T]) -> T:
+        """A `Settings` object filled from its section."""
+        given = self._given
+        return group(**{attribute.name: given[name] for attribute in attrs.fields(cast(Any, group))
+                        if (name := f"{section}.{attribute.name}") in given})
+
+
+def load(given: Mapping[str, str], environment: Mapping[str, str], file: Path | None = None,
+         defaults: Mapping[str, str] | None = None) -> Config:
+    """Join the sources. Raises Failure.
+
+    `given`: from the command line, by option; `file`: named there; `defaults`: in the place of the built-in ones.
+    """
+    values: dict[str, object] = {}
+    origins: dict[str, str] = {}
+
+    def take(option: Option, text: str, origin: str) -> None:
+        try:
+            values[option.name], origins[option.name] = option.read(text), origin
+        except ValueError as error:
+            raise Failure(f"{origin}: {text!r}: {error}") from None
+
+    for name, text in (defaults or {}).items():
+        take(_known(name), text, "default")
+    path = _file(file, environment)
+    if path is not None:
+        for name, value in _read_file(path).items():
+            origin = f"{path}: {name}"
+            try:
+                values[name], origins[name] = _known(name).read_toml(value, path.absolute().parent), origin
+            except ValueError as error:
+                raise Failure(f"{origin}: {value!r}: {error}") from None
+    for variable in sorted(name for name in environment if name.startswith("ONECOPY_") and name != "ONECOPY_CONFIG"):
+        found = _of_variable(variable)
+        if found is None:
+            raise Failure(f"environment: {variable}: there is no such option")
+        take(found, environment[variable], variable)
+    for name, text in given.items():
+        take(_known(name), text, _known(name).flag)
+    return Config(_Everything(values, lambda option: option.default), _Everything(origins, lambda option: "default"),
+                  path, partial(load, given, environment, file, defaults))
+
+
+def _known(name: str) -> Option:
+    found = option(name)
+    assert found is not None, name
+    return found
+
+
+def _file(named: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """The file to read: the named one, which must be there, or the first of the usual ones that is."""
+    if named is None and environment.get("ONECOPY_CONFIG"):
+        named = Path(environment["ONECOPY_CONFIG"])
+    if named is not None:
+        return named
+    return next((path for path in (Path(FILE_NAME), DEFAULT_FILE) if path.is_file()), None)
+
+
+def _read_file(path: Path) -> dict[str, object]:
+    import tomllib  # here: nobody else needs it
+    try:
+        with path.open("rb") as stream:
+            document = tomllib.load(stream)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Failure(f"{path}: {error}") from None
+    found: dict[str, object] = {}
+    for section, content in document.items():
+        if isinstance(content, dict):
+            if section not in SECTIONS:
+                raise Failure(f"{path}: [{section}]: there is no such section")
+            found.update({f"{section}.{key}": value for key, value in content.items()})
+        else:
+            found[section] = content
+    unknown = sorted(name for name in found if option(name) is None)
+    if unknown:
+        raise Failure(f"{path}: {', '.join(unknown)}: there is no such option")
+    return found

@@ -1,0 +1,204 @@
+"""The program `onecopy`: finds the command, reads the configuration, and turns failures into one line and a status."""
+
+import argparse
+import atexit
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import mboxlist.engine.kv
+from store.errors import StoreError
+from tools.cli import options as config
+from tools.cli import registry
+from tools.cli.exits import Failure
+
+if TYPE_CHECKING:
+    from tools.cli.commandtree import Node
+    from tools.cli.invocation import Command, Invocation
+
+_USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
+
+YOUNG = 100_000             # objects after which cycles are looked for: twice what a command loads at its start
+
+WIDTH = 80                  # columns, where nothing is shown
+
+_OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"onecopy: {message} (see {self.prog} --help)\n")
+
+
+class _Silent(_Parser):
+    """Prints no help: argparse asks for each argument how wide the terminal is, which takes long."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=partial(argparse.HelpFormatter, width=WIDTH), **options)
+
+
+def _kind(words: Collection[str]) -> type[_Parser]:
+    return _Parser if not words or "-h" in words or "--help" in words else _Silent
+
+
+class _Version(argparse.Action):
+    """Prints the version, which takes long to find."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
+        from importlib.metadata import version  # here: see above
+        print(f"onecopy {version('onecopy')}")
+        parser.exit()
+
+
+class _Tree:
+    """The parsers of commands: `user` and `add` below it. Only those that are among the words have options of the
+    configuration: there are a hundred of them."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = frozenset(words)
+        self.parsers: list[argparse.ArgumentParser] = []
+        self._parser = _kind(words)
+        self.top = self._parser(prog="onecopy", description="A single-copy mail message store.", allow_abbrev=False)
+        self.top.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
+        self._below = {"": self.top.add_subparsers(metavar="COMMAND", required=True, parser_class=self._parser)}
+
+    def __call__(self, name: str, command: "Command", help: str, *, settings: bool = False) -> argparse.ArgumentParser:
+        group, _, own = name.rpartition(" ")
+        self.group(group)
+        parser: argparse.ArgumentParser = self._below[group].add_parser(
+            own, help=help, description=help, allow_abbrev=False,
+            parents=[_options(self._words, shown=settings)] if own in self._words else [])
+        parser.set_defaults(command=command, program=parser.prog)
+        self.parsers.append(parser)
+        return parser
+
+    def group(self, name: str) -> None:
+        """There is a group of that name from now on."""
+        if name not in self._below:
+            what = registry.GROUPS[name]
+            made = self._below[""].add_parser(name, help=what, description=what, allow_abbrev=False)
+            self._below[name] = made.add_subparsers(metavar="COMMAND", required=True, parser_class=self._parser)
+
+    def outline(self, command: registry.Registered) -> None:
+        """Its name is known, and no more."""
+        if command.group:
+            self.group(command.group)
+        else:
+            self._below[""].add_parser(command.name, help=command.help)
+
+
+@cache
+def _options(words: frozenset[str], *, shown: bool) -> _Parser:
+    """A parent parser with the options of the configuration that are among the words. With `shown` the help has all;
+    only --root and --config are always in it."""
+    parser = _kind(words)(add_help=False, allow_abbrev=False)
+    group = parser.add_argument_group("configuration", f"also in {config.FILE_NAME} and in the environment")
+    group.add_argument("--config", type=Path, metavar="FILE",
+                       help=f"default: ./{config.FILE_NAME}, or {config.DEFAULT_FILE}")
+    whole = shown and not words.isdisjoint(("-h", "--help"))
+    for option in (option for section in ("", *config.SECTIONS)
+                   if whole or not section or any(word.startswith(f"--{section}-") for word in words)
+                   for option in config.section(section).values()):
+        show = shown or option is config.ROOT
+        default = option.show(option.default)
+        text = f"{option.help} ({default})" if default else option.help
+        group.add_argument(option.flag, dest=_OPTION + option.name, metavar="VALUE", default=argparse.SUPPRESS,
+                           help=text.replace("%", "%%") if show else argparse.SUPPRESS)
+    return parser
+
+
+def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> "Invocation":
+    """From what was typed. Raises Failure, SystemExit (argparse has said why).
+
+    `defaults`: by option, stand in the place of the built-in ones.
+    """
+    if words and words[0] in _USUAL and not {*words[1:2]} & {*registry.members(words[0]), "-h", "--help"}:
+        words = [words[0], _USUAL[words[0]], *words[1:]]
+    modules = registry.modules(words)
+    grown = _grown(words, modules)
+    if not modules:         # the words name no command: argparse says so, or shows the list
+        for command in registry.COMMANDS:
+            grown.outline(command)
+    arguments = grown.top.parse_args(words)
+    from tools.cli.invocation import Invocation  # here: it loads what all commands need, but not their list
+    return Invocation(arguments, config.load(given(arguments), os.environ, arguments.config, defaults or {}))
+
+
+def _grown(words: Sequence[str], modules: Iterable[str]) -> _Tree:
+    """The parsers that these modules make."""
+    made = _Tree(words)
+    for module in modules:
+        import_module(f"tools.commands.{module}").add(made)
+    if made.parsers:
+        from tools.cli.commandtree import explain  # here: as above
+        for parser in made.parsers:
+            explain(parser)
+    return made
+
+
+def tree() -> "Node":
+    """All commands, without the options of the configuration."""
+    from tools.cli.commandtree import read  # here: only what is made of all commands needs it
+    return read(_grown((), registry.every_module()).top)
+
+
+def given(arguments: argparse.Namespace) -> dict[str, str]:
+    """The options of the configuration that were typed."""
+    return {name.removeprefix(_OPTION): value for name, value in vars(arguments).items() if name.startswith(_OPTION)}
+
+
+def run(invocation: "Invocation") -> int:
+    """Do what was typed; the exit status."""
+    command: Command = invocation.arguments.command
+    return command(invocation)
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """The exit status of `work`; what goes wrong in it is said in one line."""
+    try:
+        done = work()
+        sys.stdout.flush()
+        return done
+    except SystemExit as end:
+        return int(end.code or 0)
+    except Failure as failure:
+        return _complain(str(failure), failure.status)
+    except StoreError as error:
+        from tools.cli.storeaccess import status  # here: it loads the store, as whoever refused has done
+        return _complain(str(error), status(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)        # nobody reads the rest, and nobody minds
+        return 1
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)        # end as any program does, so that a shell sees it
+        os.kill(os.getpid(), signal.SIGINT)
+        return 128 + signal.SIGINT
+    except (OSError, mboxlist.engine.kv.Failure) as error:
+        return _complain(str(error), 1)
+
+
+def _complain(text: str, status: int) -> int:
+    print("onecopy:", text.replace("\n", " "), file=sys.stderr)
+    return status
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The program."""
+    # numpy's OpenBLAS has a thread for each processor, which look for work for a while, and there is none: nothing here
+    # multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(YOUNG)
+    atexit.register(gc.freeze)          # or Python looks through all there is for cycles, several times, as it ends
+    return guarded(lambda: run(parse(sys.argv[1:] if words is None else words)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""Which module has which command, so that only that one is loaded; `tests/tools/test_named.py` holds the modules to it.
+
+Commands are listed in this order. Of those that are no group the first line of help is here, too: for the list of all.
+"""
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+
+@frozen
+class Registered:
+    """A command: its name behind the program's, the module in tools/commands, and its help if it is in no group."""
+
+    name: str
+    module: str
+    help: str = ""
+
+    @property
+    def group(self) -> str:
+        """The group that it is in; "" for none."""
+        return self.name.rpartition(" ")[0]
+
+
+COMMANDS = (
+    Registered("init", "serve", "make an empty store, and a self-signed certificate"),
+    Registered("serve", "serve", "serve IMAP, POP3 and LMTP until SIGTERM"),
+    Registered("drain", "serve", "let nobody new log in, and stop the server when all have left or after "
+                              "workers.drain_time"),
+    *(Registered(f"user {name}", "user") for name in (
+        "add", "list", "show", "set", "domain", "rename", "remove", "restore")),
+    Registered("user purge", "user_purge"),
+    Registered("directory flush", "directory"),
+    Registered("directory status", "directory"),
+    Registered("directory test", "directory_test"),
+    *(Registered(f"mailbox {name}", "mailbox") for name in ("create", "list", "info", "rename", "delete")),
+    Registered("mailbox acl", "mailbox_acl"),
+    Registered("deliver", "deliver", "deliver the message on standard input; it is stored once for all users"),
+    Registered("path", "deliver", "print where the file of a message is"),
+    Registered("hashdir", "deliver", "print a user's folder in the user area of its partition"),
+    Registered("mailbox undelete", "undelete"),
+    Registered("user undelete", "undelete"),
+    Registered("undelete", "undelete", "bring back messages that were expunged from a mailbox"),
+    Registered("purge", "purge",
+               "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
+                            "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
+                            "brought back. Exit status 1 if something could not be removed"),
+    Registered("uidl import", "uidl"),
+    Registered("uidl list", "uidl"),
+    *(Registered(f"partition {name}", "partitions") for name in ("add", "list", "drain", "remove")),
+    Registered("user move", "user_move"),
+    *(Registered(f"quota {name}", "quota") for name in ("show", "set", "remove", "check", "warn")),
+    Registered("quota sharing", "quota_sharing"),
+    *(Registered(f"expire {name}", "expire") for name in ("run", "rules", "set", "last")),
+    Registered("quota report", "quota_report"),
+    Registered("check", "check", "check all that must hold in the store; exit status 1 if something does not"),
+    Registered("scrub", "check", "read all message files; exit status 1 if one is not what it should be"),
+    *(Registered(f"snapshot {name}", "snapshot") for name in ("create", "list", "verify", "restore", "diff", "remove")),
+    Registered("recover", "recover",
+               "read all databases of a store that is down, and mend what is damaged: a start does "
+                                   "the same where it finds something wrong; exit status 1 if anything is missing "
+                                   "then"),
+    Registered("reconstruct", "reconstruct",
+               "make whole again what is damaged: indexes, counts, quota, store.idx; and when "
+                                        "databases are lost, those of a partition beside a running server, or all of "
+                                        "them; exit status 1 if something is left"),
+    Registered("relink", "relink", "make one file of message files that are equal octet for octet, also on several "
+                              "partitions of one file system, and of those that differ only in the fields at their "
+                              "heads; what messages show stays as it is. Exit status 1 if --check finds some"),
+    Registered("spark sharing", "relink"),
+    Registered("backup", "backup",
+               "write a backup of the store, or a part of it, that any tar reads: onecopy backup --to "
+                              "FILE; look at backups: onecopy backup verify|list ARCHIVE...; exit status 1 if "
+                              "something is damaged"),
+    Registered("restore", "backup",
+               "bring back what a backup has: everything, or what is named; can be repeated, and then "
+                               "adds what is missing; exit status 1 if something was damaged, or left as it is"),
+    Registered("export", "export",
+               "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and dates; "
+                                 "a second time only what is not there; exit status 1 if a message could not be "
+                                 "written, or not octet for octet"),
+    *(Registered(f"import {name}", "importing") for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
+    *(Registered(f"spark {name}", "spark") for name in ("shell", "sql", "export")),
+    Registered("spark generate", "spark_generate"),
+    *(Registered(f"config {name}", "config") for name in ("show", "check", "diff", "reload")),
+    Registered("connections", "connections",
+               "list who is connected to the running server, or end connections; exit status "
+                                        "1 if no server runs"),
+    Registered("stats", "stats",
+               "show how the databases, the server's processes, housekeeping and the volumes are doing, "
+                            "with advice; exit status 1 if there is some"),
+    *(Registered(f"explain {name}", "explain") for name in ("message", "access", "quota", "login")),
+    Registered("man", "man", "show a man page, or write all of them into a folder"),
+    Registered("completion", "man", "print the script that has a shell complete our commands, or words that it asks "
+                                   "for"),
+)
+
+#: The first line of help of each group.
+GROUPS = {
+    "user": "add, list, show, change, rename, move, remove and bring back users, and what holds for a domain",
+    "directory": "try an outside directory, and see or forget what is known of it",
+    "mailbox": "make, list, rename, delete and bring back mailboxes, and say who may do what with them",
+    "uidl": "show the unique-ids of POP3, and take over those of another server",
+    "partition": "add, list, drain and remove partitions",
+    "quota": "show, set and report limits and use, and send the warnings that are due",
+    "expire": "have old messages go by rules; see and set the rules",
+    "snapshot": "make, verify, compare, remove and go back to snapshots of the databases",
+    "import": "bring mail from mbox files, Maildirs, Dovecot, Cyrus and any IMAP server",
+    "spark": "ask questions of the whole store with Spark; write its tables for others; make a store to try",
+    "config": "show, check and compare the configuration, and have a running server take it over",
+    "explain": "why: was this message refused, may this user see that, is that user full or shut out",
+}
+
+_NAMES = {command.name: command.module for command in COMMANDS}
+
+
+def modules(words: Sequence[str]) -> list[str]:
+    """Those that have the command that these words begin with, or the group that the first one names; none for others.
+    """
+    for name in (" ".join(words[:2]), *words[:1]):
+        if name in _NAMES:
+            return [_NAMES[name]]
+    return list(dict.fromkeys(command.module for command in COMMANDS if command.group and command.group in words[:1]))
+
+
+def members(group: str) -> tuple[str, ...]:
+    """The names of commands within a group."""
+    return tuple(command.name.split()[1] for command in COMMANDS if command.group == group)
+
+
+def every_module() -> list[str]:
+    """Those of all commands."""
+    return list(dict.fromkeys(_NAMES.values()))

@@ -1,0 +1,315 @@
+"""onecopy explain message|access|quota|login"""
+
+import argparse
+import ipaddress
+import json
+import time
+from typing import Any
+
+import attrs
+
+from store import deliverylog
+from store.accounts import rejectedlogins
+from store.accounts.networks import LOCAL
+from store.accounts.settings import Settings as LoginSettings
+from store.errors import Problem, StoreError
+from store.store import Store
+from store.tables.quotatable import readable
+from store.users import explanation, loginfacts
+from tools.cli.controlclient import ask_all
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, account, mailbox
+from tools.cli.options import duration
+from tools.cli.output import print_facts, print_json, print_table, when
+from tools.commands.connections import span
+from tools.commands.mailbox import OWNER_HELP
+from tools.commands.origins import know, origins
+
+MOST = 100              # decisions that are told
+STRANGER = "anyone"
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("explain message", message, "why a message was refused or put off, or where it has gone; exit status "
+                                              "1 if nothing is known of it")
+    made.add_argument("message_id", metavar="MESSAGE-ID", nargs="?",
+                      help="its Message-ID, or its id in our replies to the relay and in the log; recipients are "
+                           "refused before there is a message, and only found by --recipient or --sender")
+    made.add_argument("--recipient", metavar="ADDRESS", help="only what was for that address, or that user")
+    made.add_argument("--sender", metavar="ADDRESS", help="only what that address has sent")
+    made.add_argument("--refused", action="store_true", help="only what was refused, for now or for good")
+    made.add_argument("--since", type=_age, metavar="TIME", default=None,
+                      help="how far to look back, such as 2h or 3d (as far as the journal goes: store.journal_time)")
+    made.add_argument("--json", action="store_true")
+    made = parser("explain access", access, "which entries, groups and rules give a user each right on a mailbox, or "
+                                            "deny it")
+    made.add_argument("user", metavar="USER", help=f"a user or address; {STRANGER}: a sender who is no user")
+    made.add_argument("owner", metavar="OWNER", help=OWNER_HELP)
+    made.add_argument("mailbox", metavar="MAILBOX", help="as its owner's client writes it")
+    made.add_argument("--json", action="store_true")
+    made = parser("explain quota", quota, "why a user's mail is refused, or when it will be: limits and where they "
+                                          "come from, what fills them, what helps; exit status 1 if mail is refused "
+                                          "now")
+    made.add_argument("user", metavar="USER", help="a user or address")
+    made.add_argument("--json", action="store_true")
+    made = parser("explain login", login, "why a user cannot log in, or had to wait: status, access rules, earlier "
+                                          "failures, and which logins were refused; exit status 1 if nobody could log "
+                                          "in as that user now (an outside directory: see onecopy directory test)")
+    made.add_argument("user", metavar="USER", help="a user or address, or whatever the client says it is")
+    made.add_argument("--from", metavar="ADDRESS", type=_address, default="", dest="peer",
+                      help="from where: then the rule is told that decides, and only refusals from there")
+    made.add_argument("--since", type=_age, metavar="TIME", default=None,
+                      help="how far to look back, such as 2h or 3d (as far as the journal goes: store.journal_time)")
+    made.add_argument("--json", action="store_true")
+
+
+def _age(text: str) -> float:
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text)) if text not in ("", LOCAL) else text
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no address") from None
+
+
+# Messages
+
+def message(invocation: Invocation) -> int:
+    """onecopy explain message"""
+    arguments = invocation.arguments
+    if not (arguments.message_id or arguments.recipient or arguments.sender):
+        raise Failure("which message? Give its Message-ID, --recipient or --sender")
+    with invocation.store() as store:
+        found = [_told(store, each) for each in decisions(store, arguments)]
+    if arguments.json:
+        print_json(found)
+    else:
+        for each in found:
+            _print_decision(each)
+        if not found:
+            print("nothing is known of it: it has not come to this server, or longer ago than the journal goes back "
+                  "(store.journal_time), or within the last second")
+    return 0 if found else 1
+
+
+def decisions(store: Store, wanted: Any) -> list[dict[str, Any]]:
+    """The latest notes that are meant, the oldest first."""
+    names = _names(store, wanted.recipient) if wanted.recipient else frozenset()
+    sender = wanted.sender.lower() if wanted.sender else None
+    since = time.time() - wanted.since if wanted.since is not None else 0.0
+    marks = (json.dumps(wanted.message_id.strip("<>"), ensure_ascii=False)[1:-1],) if wanted.message_id else ()
+    found = []
+    for each in deliverylog.read(store.root, since, marks):
+        to = each.get("to", [])
+        if wanted.message_id and wanted.message_id not in (
+                each.get("id"), each.get("message_id"), str(each.get("message_id", "")).strip("<>")):
+            continue
+        if sender is not None and str(each.get("from", "")).lower() != sender:
+            continue
+        if names:
+            to = [one for one in to if one.get("recipient", "").lower() in names or _owner(one) in names]
+        if wanted.refused:
+            to = [one for one in to if one.get("reply", "")[:1] in ("4", "5", "N")]
+        if to:
+            found.append({**each, "to": to})
+    found.sort(key=lambda each: each["time"])
+    return found[-MOST:]
+
+
+def _names(store: Store, address: str) -> frozenset[str]:
+    """The address, and the user id and addresses of whose it is."""
+    found = store.directory.look_up(address)
+    known = (found.user, *found.aliases) if found is not None else ()
+    ending = f"@{store.settings.default_domain}"
+    given = [name.lower() for name in (address, *known)]
+    return frozenset([*given, *(name.removesuffix(ending) for name in given),
+                      *(name + ending for name in given if "@" not in name)])
+
+
+def _owner(one: dict[str, Any]) -> str:
+    """The user id of the owner of the mailbox that it came to."""
+    first, _, rest = one.get("mailbox", "").partition("/")
+    return str(rest.partition("/")[0]) if first == "user" else ""
+
+
+def _told(store: Store, found: dict[str, Any]) -> dict[str, Any]:
+    """The note, with where each copy is now."""
+    to = [{**one, "now": explanation.fate(store, found["mid"], one["mailbox_id"], one["uid"])}
+          if "uid" in one and "mid" in found else one for one in found["to"]]
+    return {**found, "time": when(found["time"]), "to": to}
+
+
+def _print_decision(found: dict[str, Any]) -> None:
+    what = f"message {found['message_id'] or '(no Message-ID)'}, {readable(found['size'])}," if "size" in found else (
+        "a recipient" if found["kind"] == "recipient" else "a message")
+    print(f"{found['time']}  {what} from <{found['from']}> by {found['peer'] or 'unknown'}"
+          + (f", id {found['id']}" if found.get("id") else ""))
+    for one in found["to"]:
+        where = f" -> {one['mailbox']}" if "mailbox" in one else ""
+        uid = f", UID {one['uid']}" if "uid" in one else ""
+        print(f"    <{one['recipient']}>{where}{uid}: {one['reply']} {_meaning(one)}")
+        if "now" in one:
+            print(f"        {one['now']}")
+
+
+def _meaning(one: dict[str, Any]) -> str:
+    reply, reason = one["reply"], one.get("why", "")
+    words = {"2": "accepted", "4": "refused for now", "5": "refused for good", "N": "refused"}.get(reply[:1], "")
+    return f"{words}: {reason}" if reason else words
+
+
+# Access
+
+def access(invocation: Invocation) -> int:
+    """onecopy explain access"""
+    arguments = invocation.arguments
+    with invocation.store() as store:
+        user = "" if arguments.user == STRANGER else account(store, arguments.user).user
+        found = explanation.access(store, user, mailbox(store, arguments.owner, arguments.mailbox))
+    if arguments.json:
+        print_json({**attrs.asdict(found), "held": found.held})
+        return 0
+    print_facts({"user": found.user or "anyone who is no user", "groups": found.groups or None,
+                 "mailbox": found.mailbox, "owner": found.owner or "public", "rights": found.held or "none",
+                 "entries": [f"{name} {held}" for name, held in found.acl.items()] or None})
+    print()
+    print_table([{"right": each.right, "held": each.held, "meaning": each.meaning, "because": "; ".join(each.because)}
+                 for each in found.rights], ("right", "held", "meaning", "because"))
+    for note in found.notes:
+        print(f"\n{note}")
+    return 0
+
+
+# Quota
+
+def quota(invocation: Invocation) -> int:
+    """onecopy explain quota"""
+    arguments = invocation.arguments
+    with invocation.store() as store:
+        user = account(store, arguments.user).user
+        found = explanation.quota(store, user)
+        origin = _origin(invocation, store, user)
+    refused = found.enforced and any(root.verdict.startswith("refused") for root in found.roots)
+    if arguments.json:
+        print_json(_quota_json(found, origin))
+    else:
+        _print_quota(found, origin)
+    return 1 if refused else 0
+
+
+def _origin(invocation: Invocation, store: Store, user: str) -> str:
+    """Where the limit on octets comes from."""
+    login = invocation.config.settings("login", LoginSettings)
+    try:
+        return origins(store, know(store, user), login, store.quota(user))["octet_limit"]
+    except StoreError as error:
+        return f"the directory cannot be asked: {error.public}"
+
+
+def _quota_json(found: explanation.Quota, origin: str) -> dict[str, Any]:
+    return {"user": found.user, "roots": [_root_row(root, origin if root.root == found.user else "") for root in
+                                          found.roots],
+            "mailboxes": list(found.mailboxes),
+            "largest": [{**row, "received": when(row["received"])} for row in found.largest],
+            "expunged": {"octets": found.waiting[0], "messages": found.waiting[1]},
+            "enforced": found.enforced, "advice": list(found.advice)}
+
+
+def _root_row(root: explanation.Root, origin: str) -> dict[str, Any]:
+    return {"root": root.root, "verdict": root.verdict, "per_cent": root.per_cent, "octets": root.use.octets,
+            "charged": root.charged, "octet_limit": root.octet_limit, "messages": root.use.messages,
+            "message_limit": root.message_limit,
+            "origin": origin or ("default: store.default_quota" if root.default else "onecopy quota set"),
+            "refused_since": root.refused_since and when(root.refused_since),
+            "refused_for_good_from": root.refused_for_good and when(root.refused_for_good)}
+
+
+def _print_quota(found: explanation.Quota, origin: str) -> None:
+    for root in found.roots:
+        row = _root_row(root, origin if root.root == found.user else "")
+        most = f"limit {root.message_limit}" if root.message_limit else "no limit"
+        limit = "no limit" if root.octet_limit is None else f"limit {readable(root.octet_limit)}"
+        facts = {"root": root.root, "mail": root.verdict if root.verdict.startswith("refused") else "is taken",
+                 "used": f"{readable(root.charged)}, {limit}", "per_cent": root.per_cent,
+                 "messages": f"{root.use.messages}, {most}",
+                 "limit_from": row["origin"], "first_refused": row["refused_since"],
+                 "refused_for_good_from": row["refused_for_good_from"]}
+        print_facts({name: value for name, value in facts.items() if value is not None})
+        if root.verdict == "refused for now" and root.refused_for_good:
+            print(f"what comes is refused with 452 4.2.2, and the relay tries again; in "
+                  f"{span(root.refused_for_good - time.time())} it will be refused with 552 5.2.2 and go back")
+        print()
+    print_table([{**row, "octets": readable(row["octets"])} for row in found.mailboxes if row["messages"]],
+                ("mailbox", "root", "octets", "messages", "deleted"))
+    if found.largest:
+        print("\nthe largest messages:")
+        print_table([{**row, "octets": readable(row["octets"]), "received": when(row["received"]),
+                      "uid": str(row["uid"])} for row in found.largest], ("mailbox", "uid", "octets", "received"))
+    if found.waiting[1]:
+        print(f"\n{found.waiting[1]} expunged messages of {readable(found.waiting[0])} can be brought back until the "
+              "purge; they do not count")
+    for line in found.advice:
+        print(f"\n{line}")
+
+
+# Logins
+
+def login(invocation: Invocation) -> int:
+    """onecopy explain login"""
+    arguments, settings = invocation.arguments, invocation.config.settings("login", LoginSettings)
+    with invocation.store() as store:
+        user = store.directory.user_id(arguments.user)
+        try:
+            known = account(store, arguments.user)
+            user = known.user
+            found = loginfacts.login(store, settings, known, arguments.peer)
+            problem = "" if user == store.directory.user_id(arguments.user) else (
+                f"{arguments.user} is an alias of {user}: with an alias nobody can log in")
+        except StoreError as error:
+            found, problem = None, error.public
+            if error.problem is not Problem.NO_USER:
+                problem = f"the directory cannot be asked: {error.public}"
+        noted = refusals(store, {user, store.directory.user_id(arguments.user)}, arguments.peer, arguments.since)
+    delays = {name: answer["delay"] for name, answer in ask_all(
+        invocation.config.root, "slow", user=user, peer=arguments.peer).items() if answer["delay"]}
+    if arguments.json:
+        print_json({"user": user, "problem": problem or None, "now": None if found is None else attrs.asdict(found),
+                    "delays": delays, "refusals": noted})
+    else:
+        _print_login(user, problem, found, delays, noted)
+    return 1 if problem or found is None or found.refused else 0
+
+
+def refusals(store: Store, users: set[str], peer: str, since: float | None) -> list[dict[str, Any]]:
+    """The latest notes of logins as one of these, from there, the oldest first."""
+    begin = time.time() - since if since is not None else 0.0
+    found = [each for each in deliverylog.read(store.root, begin, (f'"kind": "{rejectedlogins.KIND}"',))
+             if each.get("kind") == rejectedlogins.KIND and peer in ("", each.get("peer")) and (
+                 each.get("user") in users or peer and not each.get("user"))]       # of one who has not said who
+    found.sort(key=lambda each: each["time"])
+    return [{**each, "time": when(each["time"])} for each in found[-MOST:]]
+
+
+def _print_login(user: str, problem: str, found: loginfacts.Login | None, delays: dict[str, float],
+                 noted: list[dict[str, Any]]) -> None:
+    print_facts({"user": user, "problem": problem or None, "status": found.status if found is not None else None})
+    if found is not None:
+        print()
+        print_table([{"service": each.service, "without_tls": each.clear, "under_tls": each.tls,
+                      "because": "; ".join(each.because)} for each in found.services],
+                    ("service", "without_tls", "under_tls", "because"))
+        for note in found.notes:
+            print(f"\n{note}")
+    for name, delay in delays.items():
+        print(f"\nin process {name} the next login waits for {delay:g} s: others have failed (login.slow_first)")
+    print("\nrefused, or made to wait:" if noted else "\nno login is known to have been refused (store.journal_time; "
+                                                      "what has just happened is noted within a second)")
+    for each in noted:
+        times = f", {each['times']} times" if each.get("times", 1) > 1 else ""
+        print(f"{each['time']}  {each['service']} from {each['peer']}{times}: {each['why']}")

@@ -1,0 +1,84 @@
+"""onecopy export"""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import asdict
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from store.errors import StoreError
+from tools.cli.invocation import Invocation, Parsers, mailbox, owner
+from tools.cli.output import print_json, print_table
+from tools.commands.mailbox import OWNER_HELP
+from tools.transfer.exportmail import FORMATS, Leaving
+
+COLUMNS = ("mailbox", "path", "messages", "written", "octets", "failed")
+
+
+def add(parser: Parsers) -> None:
+    """Make the parser."""
+    made = parser("export", export, "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and "
+                  "dates; a second time only what is not there; exit status 1 if a message could not be written, or "
+                  "not octet for octet")
+    made.add_argument("user", metavar="USER", help=OWNER_HELP)
+    made.add_argument("mailboxes", nargs="*", metavar="MAILBOX", help="default: all, and subscriptions")
+    made.add_argument("--format", choices=FORMATS, required=True, help="what to write")
+    made.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where the files go; it is made")
+    made.add_argument("--layout", choices=("maildir++", "fs"), default="maildir++",
+                      help="of Maildirs: folders .A.B, or A/B")
+    made.add_argument("--crlf", action="store_true", help="end lines with CRLF in the files, as here; default: LF")
+    made.add_argument("--uids", action="store_true", help="X-UID and X-IMAPbase in mbox files")
+    made.add_argument("--dry-run", action="store_true", help="only say what would be written, and where")
+    made.add_argument("--json", action="store_true")
+
+
+def export(invocation: Invocation) -> int:
+    """onecopy export"""
+    arguments, told, rows = invocation.arguments, list[str](), []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        print(f"onecopy: {line}", file=sys.stderr)
+
+    with invocation.store() as store, _progress() as progress:
+        user = owner(store, arguments.user)
+        entries = [mailbox(store, user or arguments.user, name) for name in arguments.mailboxes] or store.names(user)
+        if not arguments.dry_run:
+            arguments.to.mkdir(mode=0o700, parents=True, exist_ok=True)
+        leaving = Leaving(store, arguments.to, tell, arguments.format, arguments.layout, arguments.crlf, arguments.uids,
+                          arguments.dry_run, progress)
+        for entry in entries:
+            try:
+                rows.append(asdict(leaving.mailbox(entry)))
+            except StoreError as error:
+                tell(f"{entry.name.path}: {error}")
+        if user and not arguments.mailboxes:
+            leaving.subscriptions(user)
+    if arguments.json:
+        print_json({"mailboxes": rows, "told": told})
+    else:
+        print_table(rows, COLUMNS)
+    return int(bool(told))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on standard error while a person watches."""
+    if not sys.stderr.isatty():
+        yield lambda mailbox, done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+               TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, rate="")
+
+        def tell(mailbox: str, done: int, total: int) -> None:
+            if bar.tasks[0].description != mailbox:
+                bar.reset(task, total=total, description=mailbox)
+            speed = bar.tasks[0].speed
+            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "")
+
+        yield tell

@@ -1,0 +1,132 @@
+"""onecopy mailbox create|list|info|rename|delete; in the place of a user "public/" stands for public mailboxes"""
+
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import PUBLIC
+from store.partition.transactions import state_key
+from store.store import Store
+from store.tables.state import MailboxState
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, directory, each, mailbox, mailbox_name, owner
+from tools.cli.output import print_facts, print_json, print_table, when
+
+OWNER_HELP = "public/ for public mailboxes"
+SPECIAL_USES = ("archive", "drafts", "flagged", "junk", "sent", "trash")       # RFC 6154 §2
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("mailbox create", create, "make mailboxes")
+    made.add_argument("user", metavar="USER", help=OWNER_HELP)
+    made.add_argument("mailboxes", nargs="+", metavar="MAILBOX", help="as the user's client names it: Archive/2026")
+    made.add_argument("--special-use", choices=SPECIAL_USES, help="what clients are told that it is for")
+    made = parser("mailbox list", list_mailboxes, "list the mailboxes of one user or of all")
+    made.add_argument("user", metavar="USER", nargs="?", help=OWNER_HELP)
+    made.add_argument("--deleted", action="store_true", help="those that were deleted and can be brought back")
+    made.add_argument("--json", action="store_true")
+    made = parser("mailbox info", info, "show one mailbox")
+    made.add_argument("user", metavar="USER", help=OWNER_HELP)
+    made.add_argument("mailbox", metavar="MAILBOX")
+    made.add_argument("--json", action="store_true")
+    made = parser("mailbox rename", rename, "rename a mailbox and those below it")
+    made.add_argument("user", metavar="USER", help=OWNER_HELP)
+    made.add_argument("mailbox", metavar="MAILBOX")
+    made.add_argument("name", metavar="NEW-NAME")
+    made = parser("mailbox delete", delete, "delete mailboxes and their messages; those below them stay")
+    made.add_argument("user", metavar="USER", help=OWNER_HELP)
+    made.add_argument("mailboxes", nargs="+", metavar="MAILBOX")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def create(invocation: Invocation) -> int:
+    """onecopy mailbox create"""
+    arguments = invocation.arguments
+    if arguments.special_use and len(arguments.mailboxes) > 1:
+        raise Failure("--special-use is for one mailbox")
+    use = "\\" + arguments.special_use.capitalize() if arguments.special_use else None
+    with invocation.store() as store:
+        user = owner(store, arguments.user)
+        names = {text: mailbox_name(user, text) for text in arguments.mailboxes}
+
+        def make(text: str) -> None:
+            store.create_mailbox(names[text], special_use=use)
+
+        return each(arguments.mailboxes, make)
+
+
+def list_mailboxes(invocation: Invocation) -> int:
+    """onecopy mailbox list"""
+    if invocation.arguments.deleted:
+        return _list_deleted(invocation)
+    with invocation.store() as store:
+        if invocation.arguments.user is not None:
+            users = [owner(store, invocation.arguments.user)]
+        else:
+            users = [*(user.user for user in directory(store).all()), ""]
+        rows = [facts(store, entry) for user in users for entry in store.names(user)]
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, ("user", "mailbox", "messages", "unseen", "octets", "uidvalidity", "uidnext", "special_use"))
+    return 0
+
+
+def _list_deleted(invocation: Invocation) -> int:
+    """Also those of users who are no more: they can be brought back when there is such a user again."""
+    with invocation.store() as store:
+        only = invocation.arguments.user
+        user = None if only is None else "" if only == PUBLIC else directory(store).user_id(only)
+        rows: list[dict[str, object]] = []
+        for deleted, entry in store.mailboxes.deleted.all():
+            if user in (None, entry.name.owner):
+                states = store.partition_of(entry).states.get(state_key(entry.id))
+                state = MailboxState.from_bytes(states, 0) if states is not None else None
+                rows.append({"user": entry.name.owner or PUBLIC, "mailbox": entry.name.path, "id": entry.id,
+                             "messages": state.messages if state is not None else 0,
+                             "octets": state.octets if state is not None else 0, "deleted": when(deleted),
+                             "kept_until": when(deleted + store.settings.purge_delay)})
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, ("user", "mailbox", "messages", "octets", "deleted", "kept_until"))
+    return 0
+
+
+def info(invocation: Invocation) -> int:
+    """onecopy mailbox info"""
+    with invocation.store() as store:
+        found = facts(store, mailbox(store, invocation.arguments.user, invocation.arguments.mailbox))
+    if invocation.arguments.json:
+        print_json(found)
+    else:
+        print_facts(found)
+    return 0
+
+
+def facts(store: Store, entry: MailboxEntry) -> dict[str, object]:
+    """What is known of a mailbox without reading its messages."""
+    state = store.status(entry)
+    return {"user": entry.name.owner or PUBLIC, "mailbox": entry.name.path, "id": entry.id,
+            "partition": entry.partition, "messages": state.messages,
+            "unseen": state.unseen, "deleted": state.deleted, "octets": state.octets,
+            "uidvalidity": state.uidvalidity, "uidnext": state.uidnext, "highestmodseq": state.highestmodseq,
+            "special_use": entry.special_use, "keywords": list(state.keywords), "quota_root": state.quota_root}
+
+
+def rename(invocation: Invocation) -> int:
+    """onecopy mailbox rename"""
+    arguments = invocation.arguments
+    with invocation.store() as store:
+        user = owner(store, arguments.user)
+        store.rename_mailbox(mailbox_name(user, arguments.mailbox), mailbox_name(user, arguments.name))
+    return 0
+
+
+def delete(invocation: Invocation) -> int:
+    """onecopy mailbox delete"""
+    arguments = invocation.arguments
+    with invocation.store() as store:
+        user = owner(store, arguments.user)
+        names = {text: mailbox_name(user, text) for text in arguments.mailboxes}
+        question = f"Delete {', '.join(arguments.mailboxes)} of {user or PUBLIC} with all messages?"
+        invocation.confirm(question, final=False)
+        return each(arguments.mailboxes, lambda text: store.delete_mailbox(names[text]))

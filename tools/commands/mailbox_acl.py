@@ -1,0 +1,52 @@
+"""onecopy mailbox acl"""
+
+from mboxlist.acl import RIGHTS
+from mboxlist.entry import MailboxEntry
+from store.mailboxes.authorization import set_acl
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, mailbox
+from tools.cli.output import print_json, print_table
+from tools.commands.mailbox import OWNER_HELP
+
+
+def add(parser: Parsers) -> None:
+    """Make the parser."""
+    made = parser("mailbox acl", acl, "show who may do what with a mailbox, or change it (RFC 4314)")
+    made.add_argument("user", metavar="USER", help=OWNER_HELP)
+    made.add_argument("mailbox", metavar="MAILBOX")
+    made.add_argument("entries", metavar="IDENTIFIER RIGHTS", nargs="*",
+                      help="a user, group:NAME or anyone (with a - before it, what is taken away again), and rights "
+                           "such as lrs; +p adds to what there is, -w takes away; as many pairs as are wanted. Options "
+                           "stand before words with a - before them, and then a -- of its own: mailbox acl alice "
+                           "Work -- bob -w")
+    made.add_argument("--remove", metavar="IDENTIFIER", help="take its entry out (--remove=-bob for a negative one)")
+    made.add_argument("--json", action="store_true")
+
+
+def acl(invocation: Invocation) -> int:
+    """onecopy mailbox acl"""
+    arguments = invocation.arguments
+    identifiers, rights = arguments.entries[::2], arguments.entries[1::2]
+    if len(identifiers) > len(rights):
+        raise Failure(f"which rights for {identifiers[-1]}? (--remove takes its entry out)")
+    if identifiers and arguments.remove is not None:
+        raise Failure("either set rights or --remove")
+    with invocation.store() as store:
+        entry = mailbox(store, arguments.user, arguments.mailbox)
+        if arguments.remove is not None:
+            before, entry = entry, set_acl(store, entry.name, arguments.remove, "")
+            if entry.acl == before.acl:
+                raise Failure(f"nothing is said of {arguments.remove}", 1)
+        for identifier, modification in zip(identifiers, rights, strict=True):
+            entry = set_acl(store, entry.name, identifier, modification)
+    rows = [{"identifier": identifier, "rights": held} for identifier, held in _shown(entry).items()]
+    if arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, ("identifier", "rights"))
+    return 0
+
+
+def _shown(entry: MailboxEntry) -> dict[str, str]:
+    """The list, with the owner, who may do everything where it says nothing else."""
+    return ({entry.name.owner: RIGHTS} if entry.name.owner else {}) | entry.acl

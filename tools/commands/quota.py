@@ -1,0 +1,203 @@
+"""onecopy quota show|set|remove|check|warn"""
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from mboxlist.names import PUBLIC, SEPARATOR
+from store.errors import StoreError
+from store.quota import roots as quotaroots
+from store.settings import Settings
+from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
+from tools.cli import options
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, account, directory, each, mailbox_name
+from tools.cli.output import print_json, print_table
+
+if TYPE_CHECKING:           # who only asks opens no store
+    from store.overview import Overview
+    from store.store import Store
+
+WORDS = {"default": DEFAULT, "none": UNLIMITED}
+ROOT = "USER, USER/MAILBOX, public/MAILBOX or @DOMAIN"
+COLUMNS = ("root", "per_cent", "octets", "octet_limit", "messages", "message_limit", "refused_since")
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("quota show", show_quota, "show use and limits, of one or of all")
+    made.add_argument("root", metavar="ROOT", nargs="?", help=f"{ROOT}; a USER's MAILBOXes with limits are shown too")
+    made.add_argument("--json", action="store_true")
+    made = parser("quota set", set_quota, "set limits of a user, of a mailbox and those below it, or of a domain")
+    made.add_argument("root", metavar="ROOT", help=ROOT)
+    made.add_argument("--octets", type=_limit(options.size), metavar="SIZE", help="such as 2G; none; default")
+    made.add_argument("--messages", type=_limit(_count), metavar="NUMBER", help="a number; none; default")
+    made.add_argument("--composite", type=_composite, metavar="LIMITS",
+                      help="a user's limit and those of mailboxes: 50M;Archive%%200M")
+    made.add_argument("--json", action="store_true")
+    made = parser("quota remove", remove_quota, "have a mailbox count for its user again, or end a domain's limits")
+    made.add_argument("root", metavar="ROOT", help="USER/MAILBOX, public/MAILBOX or @DOMAIN")
+    made.add_argument("--json", action="store_true")
+    made = parser("quota check", check_quota, "list those who have reached the warning threshold; status 1 if any has")
+    made.add_argument("--json", action="store_true")
+    made = parser("quota warn", warn, "send the notices that are due to users who have reached the warning threshold")
+    made.add_argument("--dry-run", action="store_true", help="only say who would get one")
+    made.add_argument("--json", action="store_true")
+
+
+def _limit(read: Callable[[str], int]) -> Callable[[str], int]:
+    def limit(text: str) -> int:
+        if text in WORDS:
+            return WORDS[text]
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    return limit
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ValueError("not a number, none or default")
+    return int(text)
+
+
+def _composite(text: str) -> list[tuple[str, int]]:
+    """Mailbox ("" for the user) and octets, in Sun's syntax for mailQuota: {limit}[;{name}%{limit}]..."""
+    found = []
+    for at, part in enumerate(text.split(";")):
+        name, percent, size = part.strip().rpartition("%")
+        if bool(percent) != bool(at) or bool(name) != bool(at):
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form LIMIT;MAILBOX%LIMIT;...")
+        if name.startswith("#"):
+            raise argparse.ArgumentTypeError(f"{name}: there are no limits for types of messages")
+        limit = UNLIMITED if size == "-1" else DEFAULT if size == "-2" else _limit(options.size)(size)
+        found.append((unquote(name), limit))
+    return found
+
+
+def root_named(store: "Overview", text: str) -> str:
+    """The quota root as the store names it. Raises StoreError NO_USER, Failure."""
+    if text.startswith((DOMAIN, PUBLIC)):
+        return text
+    user, separator, path = text.partition(SEPARATOR)
+    found = account(store, user)
+    return f"{found.user}/{mailbox_name(found.user, path).path}" if separator else found.user
+
+
+def limits(use: QuotaUse, settings: Settings) -> dict[str, object]:
+    """The limits that hold; None where there is none."""
+    octets, messages = use.limits(settings)
+    return {"octet_limit": octets, "message_limit": messages}
+
+
+def facts(root: str, use: QuotaUse, settings: Settings) -> dict[str, object]:
+    """What is told of a quota root; times are Unix times, None for never."""
+    found = {"root": root, "per_cent": use.per_cent(settings), "octets": use.octets, "messages": use.messages,
+             **limits(use, settings), "refused_since": use.refused or None, "warned": use.warned or None}
+    return {**found, "discount": use.discount} if settings.quota_charge == "fair" else found
+
+
+def roots(store: "Overview", root: str | None) -> list[str]:
+    """The quota roots that are meant, and those below a user. Raises Failure, StoreError."""
+    if root is None:
+        known = {name for name in quotaroots.all_roots(store) if not name.startswith(DOMAIN)}
+        users = {user.user for user in directory(store).all()}
+        return [*sorted(known | users), *(name for name in quotaroots.all_roots(store) if name.startswith(DOMAIN))]
+    named = root_named(store, root)
+    return [named, *(name for name in quotaroots.all_roots(store)
+                     if SEPARATOR not in named and name.startswith(named + SEPARATOR))]
+
+
+def show_quota(invocation: Invocation) -> int:
+    """onecopy quota show"""
+    with invocation.overview() as store:
+        rows = [facts(root, store.quota(root), store.settings) for root in roots(store, invocation.arguments.root)]
+    _print(invocation, rows)
+    return 0
+
+
+def _print(invocation: Invocation, rows: list[dict[str, object]]) -> None:
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        fair = any("discount" in row for row in rows)
+        print_table(rows, (*COLUMNS, "discount") if fair else COLUMNS)
+
+
+def set_quota(invocation: Invocation) -> int:
+    """onecopy quota set"""
+    arguments = invocation.arguments
+    if arguments.octets is None and arguments.messages is None and arguments.composite is None:
+        raise Failure("nothing to change: give --octets, --messages or --composite")
+    with invocation.store() as store:
+        root = root_named(store, arguments.root)
+        if arguments.composite is not None:
+            if arguments.octets is not None or SEPARATOR in root or root.startswith(DOMAIN):
+                raise Failure("--composite is for a user, and in the place of --octets")
+            changed = _set_composite(store, root, arguments.composite)
+        else:
+            changed = [root]
+        if arguments.octets is not None or arguments.messages is not None:
+            store.set_quota(root, arguments.octets, arguments.messages)
+        rows = [facts(name, store.quota(name), store.settings) for name in changed]
+    if arguments.json:
+        print_json(rows)
+    return 0
+
+
+def _set_composite(store: "Store", user: str, parts: list[tuple[str, int]]) -> list[str]:
+    """Set these limits; mailboxes that are not named have no root of their own any more. The roots that were set."""
+    named = {f"{user}/{mailbox_name(user, path).path}" if path else user: limit for path, limit in parts}
+    for root, limit in named.items():
+        store.set_quota(root, octets=limit)
+    for root in roots(store, user):
+        if root not in named and root != user:
+            store.remove_quota_root(root)
+    return list(named)
+
+
+def remove_quota(invocation: Invocation) -> int:
+    """onecopy quota remove"""
+    with invocation.store() as store:
+        root = root_named(store, invocation.arguments.root)
+        store.remove_quota_root(root)
+    if invocation.arguments.json:
+        print_json([{"root": root}])
+    return 0
+
+
+def check_quota(invocation: Invocation) -> int:
+    """onecopy quota check"""
+    with invocation.overview() as store:
+        rows = [facts(root, use, store.settings) for root in quotaroots.all_roots(store)
+                if (use := store.quota(root)).deserves_warning(store.settings)]
+    if rows or invocation.arguments.json:
+        _print(invocation, rows)
+    return 1 if rows else 0
+
+
+def warn(invocation: Invocation) -> int:
+    """onecopy quota warn"""
+    from store.quota import notices  # here: the other commands need not write mail
+    arguments = invocation.arguments
+    sent: list[str] = []
+    with invocation.store() as store:
+        due = {root: partition for partition, root in notices.pending(store)}
+
+        def send(root: str) -> None:
+            if arguments.dry_run or notices.send(store, (due[root], root)):
+                sent.append(root)
+
+        try:
+            notices.template(store.settings)
+        except StoreError as error:
+            raise Failure(error.public, 1) from None
+        status = each(list(due), send)
+    if arguments.json:
+        print_json([{"root": root} for root in sent])
+    else:
+        for root in sent:
+            print(root)
+    return status

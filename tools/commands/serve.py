@@ -1,0 +1,66 @@
+"""onecopy init, serve, drain"""
+
+import os
+import select
+import signal
+
+from store.partition import processes
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.storeaccess import init
+from tools.server.settings import Workers
+
+LONGER = 60             # seconds that a server may take to end after the last session
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    parser("init", make_store, "make an empty store, and a self-signed certificate")
+    made = parser("serve", run_server, "serve IMAP, POP3 and LMTP until SIGTERM", settings=True)
+    made.add_argument("--create", action="store_true", help="make the store first if there is none")
+    made = parser("drain", drain, "let nobody new log in, and stop the server when all have left or after "
+                  "workers.drain_time")
+    made.add_argument("--no-wait", action="store_true", help="do not wait until the server has stopped")
+
+
+def make_store(invocation: Invocation) -> int:
+    """onecopy init"""
+    init(invocation.config.root)
+    return 0
+
+
+def run_server(invocation: Invocation) -> int:
+    """onecopy serve"""
+    from tools.server.start import serve  # here: it loads the three servers, which no other command needs
+    serve(invocation.config, create=invocation.arguments.create)
+    return 0
+
+
+def drain(invocation: Invocation) -> int:
+    """onecopy drain"""
+    config = invocation.config
+    path = config.root / "run" / "server.pid"
+    pid = processes.server(path)
+    if not pid:
+        raise Failure(f"no server runs on {config.root}", 1)
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return 0
+    try:
+        if processes.server(path) != pid:        # it has ended: the number may mean another process by now
+            return 0
+        signal.pidfd_send_signal(handle, signal.SIGUSR1)
+        if invocation.arguments.no_wait:
+            return 0
+        workers = config.settings("workers", Workers)
+        limit = workers.drain_time + workers.stop_time + LONGER
+        if not select.select([handle], [], [], limit)[0]:
+            raise Failure(f"the server, pid {pid}, has not stopped", 1)
+    except PermissionError:
+        raise Failure(f"the server, pid {pid}, is not yours to drain", 1) from None
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(handle)
+    return 0

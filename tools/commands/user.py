@@ -1,0 +1,339 @@
+"""onecopy user add|list|show|set|domain|rename|remove|restore"""
+
+import argparse
+import getpass
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mboxlist.acl import GROUP, AclProblem, parse_identifier
+from store.accounts.addresses import canonical_domain
+from store.accounts.base import Account, Status
+from store.accounts.passwords import hash_password
+from store.errors import Problem, StoreError
+from store.values import Secret
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, account, directory, each
+from tools.cli.output import print_facts, print_json, print_table, when
+from tools.commands.origins import is_outside, know, origins
+from tools.commands.quota import limits
+
+if TYPE_CHECKING:           # who only asks opens no store
+    from store.overview import Overview
+    from store.store import Store
+
+LONGEST_PASSWORD = 1024
+LONGEST_HOST = 253
+_HOST = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z_.-]*[0-9A-Za-z])?")
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("user add", add_users, "make users; all given here get the same password")
+    made.add_argument("users", nargs="+", metavar="USER", help="name, or name@domain outside the default domain")
+    made.add_argument("--partition", metavar="NAME", help="where their mail will be (store.default_partition)")
+    made.add_argument("--alias", dest="aliases", action="append", default=[], metavar="ADDRESS",
+                      help="one more address, to get mail by, not to log in; for one user; can be repeated")
+    made.add_argument("--host", type=_host, metavar="NAME",
+                      help="the back end that keeps their mail; default: there is only this one")
+    _password_options(made)
+    made = parser("user list", list_users, "list the users")
+    made.add_argument("--removed", action="store_true",
+                      help="those who were removed and can be brought back, and until when (onecopy user undelete)")
+    made.add_argument("--json", action="store_true")
+    made = parser("user show", show_user, "show what a user has and may")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("--json", action="store_true")
+    made = parser("user set", set_user, "change a user's password, status, groups, aliases, access or host")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("--status", choices=[status.value for status in Status if status is not Status.REMOVED],
+                      help="whether the user can log in, and what becomes of mail that comes")
+    groups = made.add_mutually_exclusive_group()
+    groups.add_argument("--group", dest="groups", action="append", metavar="NAME",
+                        help="be in this group (group:NAME in access control lists) and in no other; can be repeated")
+    groups.add_argument("--no-groups", dest="groups", action="store_const", const=[], help="be in no group")
+    aliases = made.add_mutually_exclusive_group()
+    aliases.add_argument("--alias", dest="aliases", action="append", metavar="ADDRESS",
+                         help="have this further address and no other, to get mail by, not to log in; can be repeated")
+    aliases.add_argument("--no-aliases", dest="aliases", action="store_const", const=[], help="have no further address")
+    _access_options(made, "the user")
+    hosts = made.add_mutually_exclusive_group()
+    hosts.add_argument("--host", type=_host, metavar="NAME",
+                       help="the back end that keeps the user's mail from now on; no mail is moved")
+    hosts.add_argument("--no-host", dest="host", action="store_const", const="", help="there is only this back end")
+    made.add_argument("--password", action="store_true", help="ask for a new password")
+    _password_options(made)
+    made = parser("user domain", set_domain, "show or change what holds for a domain's users who have nothing else")
+    made.add_argument("domain", metavar="DOMAIN", nargs="?", help="default: show all that have something")
+    _access_options(made, "they")
+    made.add_argument("--json", action="store_true")
+    made = parser("user rename", rename_user, "give a user another name; all that the user has comes along")
+    made.add_argument("old", metavar="OLD")
+    made.add_argument("new", metavar="NEW")
+    made = parser("user remove", remove_users, "remove users and, after a delay (store.user_delay), all their mail")
+    made.add_argument("users", nargs="+", metavar="USER")
+    made.add_argument("--now", action="store_true", help="at once; mailboxes can still be brought back one by one")
+    made.add_argument("--yes", action="store_true", help="do not ask")
+    made = parser("user restore", restore_users, "have removed users back, as they were")
+    made.add_argument("users", nargs="+", metavar="USER")
+
+
+def _access_options(parser: argparse.ArgumentParser, who: str) -> None:
+    access = parser.add_mutually_exclusive_group()
+    access.add_argument("--access", type=_rules, metavar="RULES",
+                        help=f"which services {who} may use from where: --access='+imap,pop:10.0.0.0/8$-ALL:*'")
+    access.add_argument("--no-access-rules", dest="access", action="store_const", const="", help="have no such rules")
+
+
+def _rules(text: str) -> str:
+    from store.accounts.access import BadRule, Rules  # here: few give any
+    try:
+        Rules.parse(text)
+    except BadRule as error:
+        raise argparse.ArgumentTypeError(f"not access rules: {error}") from None
+    if not text.strip():
+        raise argparse.ArgumentTypeError("there are no rules; give --no-access-rules to have none")
+    return text.strip()
+
+
+def _host(text: str) -> str:
+    """The name of a back end as the directory has it."""
+    if len(text) > LONGEST_HOST or not _HOST.fullmatch(text):
+        raise argparse.ArgumentTypeError("not the name of a host")
+    return text.lower()
+
+
+def _password_options(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--password-file", type=Path, metavar="FILE", help="the password is the file's first line")
+    source.add_argument("--password-stdin", action="store_true", help="the same of standard input")
+
+
+def read_password(invocation: Invocation) -> Secret:
+    """The password, from where the options say or from the person. Raises Failure."""
+    arguments = invocation.arguments
+    if arguments.password_file is not None:
+        try:
+            with arguments.password_file.open("rb") as stream:
+                return _password(stream.readline(LONGEST_PASSWORD + 2))
+        except OSError as error:
+            raise Failure(f"{arguments.password_file}: {error.strerror}") from None
+    if arguments.password_stdin:
+        return _password(sys.stdin.buffer.readline(LONGEST_PASSWORD + 2) if sys.stdin else b"")
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise Failure("no password: give it with --password-file or --password-stdin")
+    first = getpass.getpass("Password: ")
+    if getpass.getpass("Again: ") != first:
+        raise Failure("the two passwords are not the same")
+    return _password(first.encode())
+
+
+def _password(line: bytes) -> Secret:
+    password = line.rstrip(b"\r\n")
+    if not password:
+        raise Failure("the password is empty")
+    if len(password) > LONGEST_PASSWORD or b"\0" in password:
+        raise Failure(f"the password is longer than {LONGEST_PASSWORD} octets, or has a NUL in it")
+    return Secret(password)
+
+
+def add_user(store: "Store", address: str, password_hash: str, partition: str | None = None,
+             aliases: Iterable[str] = (), host: str = "") -> Account:
+    """Make a user, with an INBOX if its mail is kept here.
+
+    Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE.
+    """
+    from store.partition import volumes  # here, as below: who only asks does without
+    partition = volumes.for_new_mail(store) if partition is None else volumes.named(store, partition).name
+    made = directory(store).add(address, password_hash, partition=partition, aliases=aliases, host=host)
+    if store.is_here(made):
+        store.inbox(made)
+    return made
+
+
+def add_users(invocation: Invocation) -> int:
+    """onecopy user add"""
+    arguments = invocation.arguments
+    if arguments.aliases and len(arguments.users) > 1:
+        raise Failure("an alias is an address of one user: add the users one by one")
+    password = read_password(invocation)
+    with invocation.store() as store:
+        for user in arguments.users:
+            _require_ours(store, user)
+        return each(arguments.users, lambda user: _added(store, user, _hashed(invocation, password), arguments))
+
+
+def _require_ours(store: "Store", address: str) -> None:
+    """Raises Failure for a user about whom an outside directory decides: it would say otherwise at the next look."""
+    user = store.directory.user_id(address)
+    if is_outside(store, user):
+        raise Failure(f"{user} is kept in an outside directory: change it there (or name it in directory.local)")
+
+
+def _added(store: "Store", user: str, password_hash: str, arguments: argparse.Namespace) -> None:
+    add_user(store, user, password_hash, arguments.partition, arguments.aliases, arguments.host or "")
+
+
+def _hashed(invocation: Invocation, password: Secret) -> str:
+    """As it is stored; with the keys of SCRAM if anybody can log in by these."""
+    from store.accounts.settings import Settings as LoginSettings  # here: it loads the mechanisms
+    mechanisms = invocation.config.settings("login", LoginSettings).mechanisms
+    return hash_password(password, scram=any(name.upper().startswith("SCRAM-") for name in mechanisms))
+
+
+def list_users(invocation: Invocation) -> int:
+    """onecopy user list"""
+    if invocation.arguments.removed:
+        return _list_removed(invocation)
+    with invocation.overview() as store:
+        rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
+                 **({"host": user.host} if user.host else {}),
+                 "groups": list(user.groups), "aliases": list(user.aliases), **_removal(store, user)}
+                for user in directory(store).all()]
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        columns = [name for name in ("host", "groups", "aliases", "kept_until") if any(row.get(name) for row in rows)]
+        print_table(rows, ("user", "status", "partition", *columns))
+    return 0
+
+
+def _list_removed(invocation: Invocation) -> int:
+    """Removed ones, and those who are forgotten and of whom the mailboxes are still there."""
+    from store.users import restorable  # here: as above
+    with invocation.store() as store:
+        kept = {record.user: record for record in restorable.everyone(store)}
+        rows = [{"user": user.user, "mailboxes": len(store.names(user.user)), "removed": when(user.removed),
+                 **_removal(store, user)} for user in directory(store).all() if user.status is Status.REMOVED]
+        rows += [{"user": record.user, "mailboxes": len(record.mailboxes), "removed": when(record.removed),
+                  "kept_until": when(record.when + store.settings.purge_delay)}
+                 for record in kept.values() if directory(store).user(record.user) is None]
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, ("user", "mailboxes", "removed", "kept_until"))
+    return 0
+
+
+def _removal(store: "Overview", user: Account) -> dict[str, object]:
+    """Of a removed user also until when the mail is kept."""
+    if user.status is not Status.REMOVED:
+        return {}
+    return {"kept_until": when(user.removed + store.settings.user_delay)}
+
+
+def show_user(invocation: Invocation) -> int:
+    """onecopy user show"""
+    from store.accounts.settings import Settings as LoginSettings  # here: as above
+    with invocation.overview() as store:
+        known = know(store, invocation.arguments.user)
+        user = known.account
+        use = store.quota(user.user)
+        facts: dict[str, object] = {
+            "user": user.user, "status": user.status.value, **_removal(store, user), "partition": user.partition,
+            "groups": list(user.groups), "aliases": list(user.aliases),
+            **({"access": user.access} if user.access else {}), **({"host": user.host} if user.host else {}),
+            "mailboxes": len(store.names(user.user)),
+            "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
+        said = origins(store, known, invocation.config.settings("login", LoginSettings), use)
+    facts = {**facts, **({"problem": known.problem} if known.problem else {})}
+    if invocation.arguments.json:
+        print_json({**facts, "origins": said})
+    else:
+        print_facts(facts, said)
+    return 0
+
+
+def set_user(invocation: Invocation) -> int:
+    """onecopy user set"""
+    arguments = invocation.arguments
+    password_hash = None
+    if arguments.password or arguments.password_file is not None or arguments.password_stdin:
+        password_hash = _hashed(invocation, read_password(invocation))
+    elif all(each is None for each in (arguments.status, arguments.groups, arguments.aliases, arguments.access,
+                                       arguments.host)):
+        raise Failure("nothing to change: give --status, --group, --no-groups, --alias, --no-aliases, --access, "
+                      "--no-access-rules, --host, --no-host, --password, --password-file or --password-stdin")
+    groups = None if arguments.groups is None else _groups(arguments.groups)
+    with invocation.store() as store:
+        user = account(store, arguments.user)
+        _require_ours(store, user.user)
+        directory(store).change(user.user, password_hash=password_hash, groups=groups, aliases=arguments.aliases,
+                                status=Status(arguments.status) if arguments.status else None,
+                                access=arguments.access, host=arguments.host)
+    return 0
+
+
+def set_domain(invocation: Invocation) -> int:
+    """onecopy user domain"""
+    arguments = invocation.arguments
+    if arguments.domain is None and arguments.access is not None:
+        raise Failure("which domain?")
+    with invocation.store() as store:
+        rules = directory(store).domains
+        try:
+            if arguments.access is not None:
+                rules.set_access(arguments.domain, arguments.access)
+                return 0
+            found = list(rules.all()) if arguments.domain is None else [
+                (canonical_domain(arguments.domain), rules.access(arguments.domain))]
+        except ValueError as error:
+            raise Failure(f"{arguments.domain}: {error}") from None
+    rows = [{"domain": domain, "access": access} for domain, access in found]
+    if arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, ("domain", "access"))
+    return 0
+
+
+def _groups(names: Sequence[str]) -> list[str]:
+    """The groups in order, each once. Raises Failure."""
+    for name in names:
+        try:
+            parse_identifier(GROUP + name)
+        except AclProblem as problem:
+            raise Failure(f"{name}: {problem}") from None
+    return sorted(set(names))
+
+
+def remove_users(invocation: Invocation) -> int:
+    """onecopy user remove"""
+    from store.users.lifecycle import forget_user, remove_user  # here: as above
+    users = invocation.arguments.users
+    with invocation.store() as store:
+        if not invocation.arguments.now:
+            for user in users:
+                _require_ours(store, user)
+        invocation.confirm(f"Remove {', '.join(users)} and all their mail?", final=invocation.arguments.now)
+        work = forget_user if invocation.arguments.now else remove_user
+        return each(users, lambda user: work(store, _own_name(store, user)))
+
+
+def _own_name(store: "Store", address: str) -> str:
+    """The user id, of which nothing is an alias: who removes that does not mean all of a user's mail.
+
+    Raises StoreError NO_USER.
+    """
+    user = account(store, address).user
+    if user != directory(store).user_id(address):
+        raise StoreError(Problem.NO_USER, f"{address} is an alias of {user}: give the user's own name")
+    return user
+
+
+def restore_users(invocation: Invocation) -> int:
+    """onecopy user restore"""
+    from store.users.lifecycle import restore_user  # here: as above
+    with invocation.store() as store:
+        return each(invocation.arguments.users, lambda user: restore_user(store, account(store, user).user))
+
+
+def rename_user(invocation: Invocation) -> int:
+    """onecopy user rename"""
+    from store.users.lifecycle import rename_user as rename  # here: as above
+    with invocation.store() as store:
+        names = directory(store)
+        rename(store, names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new))
+    return 0

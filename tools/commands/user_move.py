@@ -1,0 +1,88 @@
+"""onecopy user move"""
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from rich.filesize import decimal
+
+from store.partition import volumes
+from store.store import Store
+from store.users import hosting
+from tools.cli.exits import Failure
+from tools.cli.invocation import Invocation, Parsers, account, each
+from tools.commands.partitions import move_owners, progress
+from tools.server.settings import Exchange
+
+if TYPE_CHECKING:
+    from tools.server.control.backendlink import Place
+
+
+def add(parser: Parsers) -> None:
+    """Make the parsers."""
+    made = parser("user move", move_users, "move users' mail to another partition, or to another back end, while they "
+                                           "use it; what was cut off is finished when it is done again")
+    made.add_argument("users", nargs="+", metavar="USER")
+    made.add_argument("--to", metavar="PARTITION|HOST", required=True,
+                      help="a partition of this store, or one of the back ends in exchange.peers")
+    made.add_argument("--dry-run", action="store_true", help="to a back end: say what would be moved, and move nothing")
+
+
+def move_users(invocation: Invocation) -> int:
+    """onecopy user move"""
+    arguments = invocation.arguments
+    with invocation.store() as store:
+        to = str(arguments.to)
+        place = _place(invocation, store, to)
+        if place is None and arguments.dry_run:
+            raise Failure(f"--dry-run is for moves to back ends, and {to} is a partition")
+        owners: list[str] = []
+        status = each(arguments.users, lambda user: owners.append(account(store, user).user))
+        if place is None:
+            return max(status, move_owners(store, owners, lambda: to))
+        work = _count if arguments.dry_run else _move
+        return max(status, work(store, owners, to.lower(), place))
+
+
+def _place(invocation: Invocation, store: Store, to: str) -> "Place | None":
+    """How to reach the back end of that name; None for a partition. Raises Failure, StoreError UNAVAILABLE."""
+    from tools.server.control.backendlink import Place  # here: it loads TLS, which no other command needs
+    names = [peer.partition("=")[0].strip().lower()
+             for peer in invocation.config.settings("exchange", Exchange).peers]
+    if to in store.partitions:
+        if to.lower() in names:
+            raise Failure(f"{to} is a partition and a back end: give one of them another name")
+        return None
+    if to.lower() not in names:
+        volumes.named(store, to)             # says that there is no such partition
+        raise Failure(f"{to} is neither a partition nor among exchange.peers")
+    return Place.of(invocation.config, store.settings.host)
+
+
+def _move(store: Store, users: list[str], to: str, place: "Place") -> int:
+    from store.usermove.sourceside import send  # here: as above
+    with progress(len(users)) as tell:
+        def work(user: str) -> None:
+            row = hosting.rows(store).user(user)
+            if row is not None and row.account.host.lower() == to and store.mailboxes.moves.find(user) is None:
+                print(f"{user}: is on {to} already", flush=True)
+                return
+            gone = send(store, user, to, lambda: place.connect(to), lambda so_far: tell(user, so_far))
+            done = gone.moved
+            print(f"{user}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files sent "
+                  f"({decimal(done.octets)}), held for {gone.held:.2f} s", flush=True)
+
+        return each(users, work)
+
+
+def _count(store: Store, users: list[str], to: str, place: "Place") -> int:
+    from store.usermove.sendmailboxes import Departure  # here: as above
+    from store.usermove.sourceside import require_movable
+
+    def work(user: str) -> None:
+        require_movable(store, user, to)
+        with closing(place.connect(to)) as peer:
+            mailboxes, messages, files, octets = Departure(store, user, to, peer).count()
+        print(f"{user}: {mailboxes} mailboxes, {messages} messages; {files} files to send ({decimal(octets)})",
+              flush=True)
+
+    return each(users, work)

@@ -1,0 +1,102 @@
+"""What a process of the server can be asked for, on its control socket."""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import asdict, define, field
+
+from store.deliverylog import LOGINS, FileDeliveryLog
+from store.net.authentication import Authenticator
+from store.net.controlchannel import ControlPort
+from store.net.threads import ReactorThreads
+from store.store import Store
+from tools.server.control.connectionlist import Connections
+from tools.server.housekeeper import Housekeeping
+from tools.server.listeners import Server
+from tools.server.reload import Reloading
+from tools.server.tls.contexts import Certificates
+from tools.server.workerconfig import WorkerConfig
+
+LOG_INTERVAL = 1.0      # seconds between two writes of what became of messages
+
+
+@define(eq=False)
+class ControlServer:
+    """See the module's text."""
+
+    _orders: WorkerConfig
+    _server: Server
+    _certificates: Mapping[str, Certificates]
+    _threads: ReactorThreads
+    _housekeeping: Housekeeping
+    _reactor: Any
+    _port: ControlPort = field(init=False)
+    _connections: Connections = field(init=False)
+    _reloading: Reloading = field(init=False)
+    _writing: Any = field(default=None, init=False)
+    _started: float = field(factory=time.time, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        store, name = self._store, self._orders.name
+        self._connections = Connections(self._server, name, self._reactor)
+        self._reloading = Reloading(self._orders.config, store, self._server, self._certificates, self._threads)
+        store.delivery_log = FileDeliveryLog(store.root, name, lambda: (
+            store.settings.journal_size, store.settings.journal_time))
+        store.refusals = FileDeliveryLog(store.root, f"{name}-logins", lambda: (
+            store.settings.journal_size // LOGINS, store.settings.journal_time))
+        Authenticator.of(store).turned.delivery_log = store.refusals
+        self._port = ControlPort(store.root / "run", name, {
+            "connections": self._connections.tell, "end": self._connections.end, "config": self._reloading.tell,
+            "stats": self._stats, "slow": self._slow})
+
+    @property
+    def _store(self) -> Store:
+        return self._server.store
+
+    def start(self) -> None:
+        """Listen, and begin to write the journal."""
+        self._port.start(self._reactor)
+        self._write()
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._port.stop()
+        if self._writing is not None and self._writing.active():
+            self._writing.cancel()
+
+    async def reload(self) -> None:
+        """See `Reloading`."""
+        await self._reloading.reload()
+
+    def _write(self) -> None:
+        done = self._threads.run("files", self._write_both)
+        done.addBoth(lambda _: self._later())
+
+    def _write_both(self) -> None:
+        self._store.delivery_log.write()
+        self._store.refusals.write()
+
+    def _later(self) -> None:
+        if not self._housekeeping.stopped:
+            self._writing = self._reactor.callLater(LOG_INTERVAL, self._write)
+
+    def _slow(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """How long a login has to wait for earlier failures: of that user, from that address."""
+        user, peer = str(request["user"]), str(request["peer"])
+        authenticator = Authenticator.of(self._store)
+        return {"delay": round(authenticator.slow.delay(authenticator.address(peer) if peer else "", user), 2)}
+
+    def _stats(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "process": self._orders.name, "pid": os.getpid(), "started": self._started, "memory": _memory(),
+            "servers": self._connections.counted(), "failed_logins": Authenticator.of(self._store).failed,
+            "mail": dict(self._store.delivery_log.counted),
+            "tasks": [asdict(status) for status in self._housekeeping.status()]}
+
+
+def _memory() -> int:
+    """Octets of memory that the process has, its part of what is shared included."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

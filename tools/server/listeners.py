@@ -1,0 +1,166 @@
+"""The servers in one process: listens, and lets the sessions end at a stop."""
+
+import logging
+import os
+import socket
+import stat
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
+
+from attrs import define, field
+from twisted.internet import tcp, unix
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
+from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.python.failure import Failure as TwistedFailure
+
+import imap.protocol
+import imap.settings
+import lmtp.protocol
+import lmtp.settings
+import pop3.protocol
+import pop3.settings
+from store.accounts.networks import Networks
+from store.accounts.sharedcounts import Counts
+from store.net.admission import AdmissionControl, AdmissionSettings
+from store.net.proxyconnections import ProxiedFactory
+from store.net.stream import StreamFactory
+from store.store import Store
+from tools.cli.options import Config
+from tools.front.protocol import factory as front_factory
+from tools.front.settings import Settings as FrontSettings
+from tools.server.sockets import BACKLOG, Listening, Purpose
+from tools.server.tls.contexts import Certificates
+
+log = logging.getLogger(__name__)
+
+CHECK = 0.05            # seconds between two looks whether all sessions have ended
+
+SETTINGS: dict[str, type[AdmissionSettings]] = {
+    "imap": imap.settings.Settings, "pop3": pop3.settings.Settings, "lmtp": lmtp.settings.Settings}
+
+
+class _UnixPort(unix.Port):
+    """Leaves the socket's name on disk alone: it belongs to the process that made it."""
+
+    def connectionLost(self, reason: TwistedFailure) -> None:
+        tcp.Port.connectionLost(self, reason)       # type: ignore[no-untyped-call]
+
+
+@define(eq=False)
+class Server:
+    """What one process serves. `reactor` is Twisted's; `certificates` those of each server; `counts` what all processes
+    count together."""
+
+    reactor: Any
+    store: Store
+    config: Config
+    certificates: Mapping[str, Certificates]
+    counts: Counts | None = None
+    ports: list[Any] = field(factory=list, init=False)
+    kinds: dict[tuple[str, bool, Purpose], StreamFactory] = field(factory=dict, init=False)
+    admission: dict[str, AdmissionControl] = field(factory=dict, init=False)
+
+    @property
+    def factories(self) -> list[StreamFactory]:
+        """Those that connections come to."""
+        return list(self.kinds.values())
+
+    def listen(self, sockets: Sequence[Listening]) -> None:
+        """Begin to serve on these sockets."""
+        for listening in sockets:
+            kind = (listening.server, listening.tls, listening.purpose)
+            if kind not in self.kinds:
+                self.kinds[kind] = self._factory(*kind)
+            self.ports.append(self._port(listening, self.kinds[kind]))
+            listening.socket.listen(BACKLOG)            # Twisted has set it to less
+
+    def follow(self, config: Config, sections: Collection[str]) -> None:
+        """Have connections that come from now on obey this configuration, as far as those sections differ from what was
+        before. Raises Failure."""
+        self.config = config
+        for kind, factory in self.kinds.items():
+            if kind[0] in sections:
+                factory.start = self._factory(*kind).start
+                if kind[0] in SETTINGS:
+                    factory.admission.follow(self._settings(kind[0]))
+
+    def _factory(self, server: str, tls: bool, purpose: Purpose) -> StreamFactory:
+        if server == "front":
+            return front_factory(self.store, self.config.settings("front", FrontSettings), self.reactor, self.counts)
+        certificates = self.certificates[server]
+        if server == "imap":
+            return imap.protocol.factory(self.store, self.config.settings("imap", imap.settings.Settings),
+                                         self.reactor, certificates, implicit_tls=tls, admission=self._door("imap"))
+        if server == "pop3":
+            return pop3.protocol.factory(self.store, self.config.settings("pop3", pop3.settings.Settings),
+                                         self.reactor, certificates, implicit_tls=tls, admission=self._door("pop3"))
+        settings = self.config.settings("lmtp", lmtp.settings.Settings)
+        if purpose is Purpose.VERIFICATION:
+            return lmtp.protocol.verification_factory(self.store, settings, self.reactor,
+                                                      AdmissionControl.from_settings("verification", settings,
+                                                                                     self.counts))
+        return lmtp.protocol.factory(self.store, settings, self.reactor, certificates, implicit_tls=tls,
+                                     guaranteed=purpose is Purpose.GUARANTEED, admission=self._door("lmtp"))
+
+    def _door(self, server: str) -> AdmissionControl:
+        """The one of all listeners of that server."""
+        if server not in self.admission:
+            self.admission[server] = AdmissionControl.from_settings(server, self._settings(server), self.counts)
+        return self.admission[server]
+
+    def _settings(self, server: str) -> AdmissionSettings:
+        return self.config.settings(server, SETTINGS[server])
+
+    def _port(self, listening: Listening, factory: StreamFactory) -> Any:
+        handle = listening.socket.fileno()
+        served: Any = factory
+        if listening.tls:
+            shown = cast(IOpenSSLServerConnectionCreator, self.certificates[listening.server])
+            served = TLSMemoryBIOFactory(shown, False, served)
+        if listening.server in SETTINGS:
+            if proxies := Networks.parse(self._settings(listening.server).proxy_networks):
+                served = ProxiedFactory(served, proxies, self.reactor)
+        if listening.socket.family == socket.AF_UNIX:
+            port = _UnixPort._fromListeningDescriptor(     # type: ignore[no-untyped-call]
+                self.reactor, handle, served)
+            port.mode = stat.S_IMODE(os.stat(listening.socket.getsockname()).st_mode)
+            port.startListening()
+            return port
+        return self.reactor.adoptStreamPort(handle, listening.socket.family, served)
+
+    async def drain(self, time: float, stopping: Callable[[], bool]) -> None:
+        """Let nobody new in, and wait until all who have logged in are gone: so long at most, or until a stop."""
+        deadline = self.reactor.seconds() + time
+        for factory in self.factories:
+            factory.drain()
+        while self._entered() and self.reactor.seconds() < deadline and not stopping():
+            await self._pause(CHECK)
+
+    def _entered(self) -> bool:
+        return any(stream.entered for factory in self.factories for stream in factory.streams)
+
+    async def stop(self, time: float) -> None:
+        """Accept no more, tell the sessions, and wait until they have ended; cut off those that take longer."""
+        for port in self.ports:
+            await port.stopListening()
+        deadline = self.reactor.seconds() + time
+        for factory in self.factories:
+            factory.stop()
+        while self.open_connections() and self.reactor.seconds() < deadline:
+            await self._pause(CHECK)
+        if left := self.open_connections():
+            log.warning("%d connections are cut off", left)
+            for factory in self.factories:
+                for stream in tuple(factory.streams):
+                    stream.abort()
+            await self._pause(CHECK)
+
+    def open_connections(self) -> int:
+        """How many connections there are now."""
+        return sum(len(factory.streams) for factory in self.factories)
+
+    def _pause(self, seconds: float) -> "Deferred[None]":
+        passed: Deferred[None] = Deferred()
+        self.reactor.callLater(seconds, passed.callback, None)
+        return passed

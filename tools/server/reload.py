@@ -1,0 +1,86 @@
+"""How a process of the server takes over what has changed in the configuration: SIGHUP, `onecopy config reload`."""
+
+import logging
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from attrs import define, field
+
+import store.accounts.settings
+import store.settings
+from store.net.authentication import Authenticator
+from store.net.threads import Threads
+from store.store import Store
+from tools.cli.exits import Failure
+from tools.cli.options import Config, table
+from tools.server import logs
+from tools.server.listeners import Server
+from tools.server.reloadable import differing, is_reloaded, joined
+from tools.server.settings import Log, Tls
+from tools.server.tls.contexts import Certificates
+
+log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class Reloading:
+    """The configuration of a process, and how it takes over another one."""
+
+    config: Config
+    _store: Store
+    _server: Server
+    _certificates: Mapping[str, Certificates]
+    _threads: Threads
+    rounds: int = field(default=0, init=False)
+    applied: list[str] = field(factory=list, init=False)        # by the last round,
+    waiting: list[str] = field(factory=list, init=False)        # and what a restart is needed for
+    problem: str = field(default="", init=False)                # why nothing could be taken over
+    started: float = field(factory=time.time, init=False)
+
+    async def reload(self) -> None:
+        """Read the sources again, and the certificates in any case."""
+        self.problem, self.applied, self.waiting = "", [], []
+        try:
+            wanted = await self._threads.run("files", self.config.again)
+            differ = differing(self.config, wanted)
+            config = joined(self.config, wanted)
+            await self._take_certificates(config.settings("tls", Tls))
+            self._take({name.partition(".")[0] for name in differ if is_reloaded(name)}, config)
+        except (Failure, ValueError, OSError) as error:
+            self.problem = str(error)
+            log.error("the configuration is not taken over: %s", error)
+        else:
+            self.applied = [name for name in differ if is_reloaded(name)]
+            self.waiting = [name for name in differ if not is_reloaded(name)]
+            self.config = config
+            log.info("certificates read again%s%s", _listed("; taken over: ", self.applied),
+                     _listed("; not before a restart: ", self.waiting))
+        finally:
+            self.rounds += 1
+
+    async def _take_certificates(self, settings: Tls) -> None:
+        for each in self._certificates.values():
+            await self._threads.run("files", partial(each.follow, settings))
+
+    def _take(self, sections: set[str], config: Config) -> None:
+        if "log" in sections:
+            logs.set_level(config.settings("log", Log).level)
+        if "store" in sections:
+            self._store.follow(config.settings("store", store.settings.Settings))
+        if "login" in sections:
+            Authenticator.of(self._store).follow(config.settings("login", store.accounts.settings.Settings))
+        self._server.follow(config, sections)
+
+    def tell(self, _request: Mapping[str, Any]) -> dict[str, Any]:
+        """For those who ask."""
+        options = table()
+        return {"values": {name: options[name].show(value) for name, value in self.config.values.items()},
+                "rounds": self.rounds, "applied": self.applied, "waiting": self.waiting, "problem": self.problem,
+                "file": None if self.config.file is None else str(self.config.file.absolute()),
+                "started": self.started}
+
+
+def _listed(words: str, names: list[str]) -> str:
+    return words + ", ".join(names) if names else ""

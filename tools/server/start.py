@@ -1,0 +1,30 @@
+"""`onecopy serve`: binds the ports, gives up what only root may do, makes the store where that is asked for, and runs
+the supervisor."""
+
+import gc
+import os
+from collections.abc import Callable
+
+from tools.cli.options import Config
+from tools.cli.storeaccess import init, is_store
+from tools.server import logs, privileges, sockets
+from tools.server.settings import Log, Workers
+from tools.server.sockets import Listening
+from tools.server.supervisor import Supervisor
+
+USUAL = 700, 10, 10     # as Python has them: how often cycles are looked for, which `cli` has changed for commands
+
+
+def serve(config: Config, *, create: bool, ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until a signal says stop. `ready` is called when all processes serve. Raises Failure."""
+    gc.set_threshold(*USUAL)
+    os.umask(0o077)
+    bound: list[Listening] = []
+    workers = config.settings("workers", Workers)
+    if privileges.wanted(workers):
+        bound = sockets.bind(config)
+        privileges.give_up(workers, bound)
+    logs.configure(config.settings("log", Log))
+    if create and not is_store(config.root):
+        init(config.root)
+    Supervisor(config, ready, bound).run()

@@ -1,0 +1,319 @@
+"""Starts the processes of the server, watches them, and stops them.
+
+The supervisor itself never opens the store: a process that dies inside Berkeley DB, one of the server's or a command
+line tool, may leave locks behind on which every other one hangs. So then all that have the store open are killed, the
+first of the new processes (the keeper) recovers it, and the rest follow. The listening sockets stay open meanwhile;
+clients see a dropped connection and nothing else.
+"""
+
+import logging
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from attrs import define, field, frozen
+
+from store.accounts import sharedcache, sharedcounts
+from store.accounts.sharedcounts import Place
+from store.errors import StoreError
+from store.partition import processes as process_registry
+from tools.cli.exits import Failure
+from tools.cli.options import Config
+from tools.server import clearing, logs, reloadable, sockets
+from tools.server.fork import Child
+from tools.server.settings import Log, Tls, Workers
+from tools.server.sockets import BESIDE, EXCHANGE, SERVERS, Listening
+from tools.server.tls.tickets import TicketKeys
+from tools.server.workerconfig import BROKEN, HELD_BACK, READY, WorkerConfig
+
+log = logging.getLogger(__name__)
+
+KEEPER = "keeper"
+PERIOD = 600.0          # seconds within which `restarts` are counted
+FIRST_PAUSE = 0.1       # seconds before a restart; doubled for each that follows in the period
+LONGEST_PAUSE = 30.0
+KILL_TIME = 15.0        # seconds that a stop may take longer than the sessions are given: a full cache is written
+LOOK = 1.0              # seconds between two looks for tools that died in the store
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
+
+
+@frozen
+class Role:
+    """What one kind of worker serves, and how many of it there are."""
+
+    name: str
+    servers: tuple[str, ...]
+    processes: int
+
+
+def roles(workers: Workers) -> list[Role]:
+    """The workers that the settings ask for; a protocol that has no process of its own shares one.
+
+    None: the keeper serves everything.
+    """
+    found = [Role(server, (server,), count) for server in SERVERS if (count := getattr(workers, server))]
+    rest = tuple(server for server in SERVERS if not getattr(workers, server))
+    if workers.all:
+        found.append(Role("all", SERVERS, workers.all))
+    elif rest and found:
+        found.append(Role("+".join(rest), rest, 1))
+    return found
+
+
+class _Stopped(Exception):
+    """A signal says that the server is to stop."""
+
+
+class _Died(Exception):
+    """A process has ended that should not have."""
+
+
+class _ToolDied(_Died):
+    """The same, of one that is not the server's: no reason to doubt the server."""
+
+
+@define(eq=False)
+class Supervisor:
+    """See the module's text."""
+
+    config: Config
+    ready: Callable[[], None] = lambda: None        # called when all serve for the first time
+    _sockets: list[Listening] = field(factory=list)     # those that are bound already
+    _processes: dict[str, Child] = field(factory=dict, init=False)
+    _restarts: list[float] = field(factory=list, init=False)
+    _wake: int = field(default=-1, init=False)
+    _served: bool = field(default=False, init=False)
+    _next_look: float = field(default=0.0, init=False)
+    _up: bool = field(default=False, init=False)            # all have been started
+    _draining: bool = field(default=False, init=False)      # who has served the last one ends by itself
+    _counts: int = field(default=-1, init=False)            # what all processes count together: see `Place`
+    _parts: int = field(default=0, init=False)
+    _key: str = field(default="", init=False, repr=False)
+    _tickets: TicketKeys = field(init=False)
+
+    def run(self) -> None:
+        """Until a signal says stop. Raises Failure when the server cannot start, or not stay up."""
+        claim = _claim(self.config.root)
+        self._wake = _signals_to_pipe()
+        self._tickets = TicketKeys.shared(self.config.settings("tls", Tls))
+        try:
+            while True:
+                try:
+                    self._start()
+                    self._wait(None)
+                except _Died as death:
+                    log.error("%s", death)
+                    self._kill()
+                    if self._draining:
+                        raise Failure("a process died while the server was drained", 1) from None
+                    if not isinstance(death, _ToolDied):
+                        self._pause()
+        except _Stopped:
+            self._stop()
+        finally:
+            self._kill()                                # nothing is left to kill after a clean stop
+            sockets.close(self._sockets)
+            os.close(claim)
+
+    def _start(self) -> None:
+        self._up = False
+        clearing.clear(self._run_folder)
+        if not self._sockets:
+            self._sockets = sockets.bind(self.config)
+        wanted = roles(self.config.settings("workers", Workers))
+        self._count_anew(1 + sum(role.processes for role in wanted))
+        self._spawn(KEEPER, keeper=True, servers=() if wanted else SERVERS)
+        self._wait_ready(KEEPER)
+        names = []
+        for role in wanted:
+            for number in range(1, role.processes + 1):
+                names.append(f"{role.name}-{number}")
+                self._spawn(names[-1], keeper=False, servers=role.servers)
+        for name in names:
+            self._wait_ready(name)
+        log.info("serving%s: %s", f" with {len(self._processes)} processes" if names else "",
+                 ", ".join(map(str, self._sockets)))
+        self._up = True
+        if not self._served:
+            self._served = True
+            self.ready()
+
+    @property
+    def _run_folder(self) -> Path:
+        return self.config.root / "run"
+
+    def _count_anew(self, processes: int) -> None:
+        if self._counts >= 0:
+            os.close(self._counts)
+        self._counts, self._parts, self._key = sharedcounts.make(processes,
+                                                                 sharedcache.OCTETS), processes, sharedcounts.new_key()
+
+    def _spawn(self, name: str, *, keeper: bool, servers: Sequence[str]) -> None:
+        mine = [each for each in self._sockets if BESIDE.get(each.server, each.server) in servers
+                or keeper and each.server == EXCHANGE]
+        place = Place(self._counts, len(self._processes), self._parts, self._key)
+        worker_config = WorkerConfig(name, keeper, mine, self.config, place, self._tickets, os.getpid())
+        signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
+        try:
+            process = self._processes[name] = Child.start(
+                partial(_work, worker_config), [self._counts, *(each.socket.fileno() for each in mine)])
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
+        log.debug("%s has been started: %d", name, process.pid)
+
+    def _wait_ready(self, name: str) -> None:
+        process = self._processes[name]
+        with process.stdout as stdout:
+            self._wait(stdout.fileno())
+            said = stdout.read(len(READY))
+            if said != READY:
+                reason = (said + stdout.read()).decode(errors="replace")
+                status = process.wait()
+                # It may only have been kept out of the store because another one has been killed in it.
+                killed = any((each.poll() or 0) < 0 for each in self._processes.values())
+                if status > 0 and status != BROKEN and not self._served and not killed:
+                    raise Failure(reason or f"{name} could not start (its own message is above)", status)
+                raise _Died(f"{name} ({process.pid}) ended while it started: {reason or _how(status)}")
+
+    def _wait(self, handle: int | None) -> None:
+        """Until `handle` can be read, or for ever. Raises _Stopped, _Died."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake, selectors.EVENT_READ)
+            if handle is not None:
+                selector.register(handle, selectors.EVENT_READ)
+            while True:
+                self._look()                    # first: a death may have been told of during an earlier wait
+                ready = {key.fd for key, _ in selector.select(LOOK)}
+                if self._wake in ready:
+                    self._signals()
+                if handle in ready:
+                    return
+
+    def _signals(self) -> None:
+        for number in os.read(self._wake, 4096):
+            if number in (signal.SIGTERM, signal.SIGINT):
+                raise _Stopped
+            if number == signal.SIGHUP:
+                self._reload()
+                for process in self._processes.values():
+                    process.send_signal(signal.SIGHUP)
+            if number == signal.SIGUSR1 and not self._draining:
+                if not self._up:
+                    raise _Stopped
+                self._drain()
+
+    def _reload(self) -> None:
+        """Processes that are started from now on have what those that run take over, and nothing else."""
+        try:
+            self.config = reloadable.joined(self.config, self.config.again())
+        except Failure as error:
+            log.error("the configuration is not taken over: %s", error)
+        else:
+            logs.set_level(self.config.settings("log", Log).level)
+
+    def _drain(self) -> None:
+        """Have those that serve let nobody new in; when the last of them has ended, the server stops."""
+        log.info("nobody new may log in; the server stops when all have left")
+        self._draining = True
+        for process in self._serving():
+            process.send_signal(signal.SIGUSR1)
+
+    def _serving(self) -> list[Child]:
+        """Those that serve clients: the keeper only where it is alone."""
+        return [process for name, process in self._processes.items() if name != KEEPER or len(self._processes) == 1]
+
+    def _look(self) -> None:
+        """Raise _Died for a process that has ended; of one that is still starting, `_wait_ready` knows more to say.
+
+        And for a tool that died in the store, at most every LOOK seconds. _Stopped when all have been drained.
+        """
+        if self._draining and not any(process.poll() is None for process in self._serving()):
+            raise _Stopped
+        for name, process in self._processes.items():
+            status = process.poll()
+            if status == 0 and self._draining:
+                continue
+            if status is not None and process.stdout.closed:
+                raise _Died(f"{name} ({process.pid}) died: {_how(status)}; all are started again")
+        if (now := time.monotonic()) >= self._next_look:
+            self._next_look = now + LOOK
+            self._tickets.current()                 # forgets those of the past
+            ours = {process.pid for process in self._processes.values()}
+            for other in process_registry.look(self._run_folder)[1]:
+                if other.pid not in ours:
+                    raise _ToolDied(f"{other} died in the store; all are started again")
+
+    def _pause(self) -> None:
+        """Wait before a restart, longer each time. Raises Failure when there were too many, _Stopped."""
+        now = time.monotonic()
+        self._restarts = [when for when in self._restarts if when > now - PERIOD] + [now]
+        if len(self._restarts) > self.config.settings("workers", Workers).restarts:
+            raise Failure("the processes of the server die again and again", 1)
+        until = now + min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (len(self._restarts) - 1))
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake, selectors.EVENT_READ)
+            while (left := until - time.monotonic()) > 0:
+                if selector.select(left):
+                    self._signals()
+
+    def _stop(self) -> None:
+        """End all cleanly: those that serve first, the keeper, which leaves the store clean, last."""
+        log.info("stopping")
+        sockets.close(self._sockets)
+        limit = self.config.settings("workers", Workers).stop_time + KILL_TIME
+        serving = self._serving()
+        keeper = [process for name, process in self._processes.items() if name == KEEPER]
+        for group in (serving, keeper):
+            for process in group:
+                process.terminate()
+            deadline = time.monotonic() + limit
+            for process in group:
+                try:
+                    process.wait(max(0.0, deadline - time.monotonic()))
+                except TimeoutError:
+                    log.error("%d takes too long to stop: all are killed", process.pid)
+                    return
+        log.info("stopped")
+
+    def _kill(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+            process.stdout.close()
+        self._processes.clear()
+
+
+def _work(worker_config: WorkerConfig) -> int:
+    from tools.server import reactor  # here: there is one event loop, and one of all servers, for each process
+    reactor.install()
+    from tools.server import worker
+    return worker.main(worker_config)
+
+
+def _claim(root: Path) -> int:
+    """Own the store, over all restarts of its processes; a descriptor. Raises Failure."""
+    if not (root / "run").is_dir():
+        raise Failure(f"There is no store in {root}; `onecopy init` makes one")
+    try:
+        return process_registry.claim(root / "run" / "server.pid")
+    except StoreError as error:
+        raise Failure(str(error)) from error
+
+
+def _signals_to_pipe() -> int:
+    """A descriptor from which the numbers of the signals can be read that arrive from now on."""
+    read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return read
+
+
+def _how(status: int) -> str:
+    return f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"

@@ -1,0 +1,1 @@
+"""TLS of every listener: certificates, session tickets, channel binding."""

@@ -1,0 +1,163 @@
+"""One process of the server: serves what its supervisor has given it.
+
+It says on standard output that it serves, or why it cannot.
+"""
+
+import ctypes
+import logging
+import os
+import resource
+import signal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import ensureDeferred
+
+from store.accounts.builtin import BuiltinDirectory
+from store.accounts.settings import Settings as LoginSettings
+from store.accounts.sharedcache import Remembered
+from store.accounts.sharedcounts import Counts
+from store.net import authentication, offload
+from store.net.notify import NewsSocket
+from store.net.threads import ReactorThreads
+from store.store import Store
+from tools.cli.exits import Failure
+from tools.cli.options import Config
+from tools.cli.storeaccess import open_store, tls_folder
+from tools.server.control import backendlink
+from tools.server.control.controlserver import ControlServer
+from tools.server.housekeeper import Housekeeping, tasks
+from tools.server.listeners import SETTINGS, Server
+from tools.server.settings import Tls, Workers
+from tools.server.sockets import EXCHANGE
+from tools.server.tls.contexts import Certificates
+from tools.server.tls.tickets import TicketKeys
+from tools.server.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
+
+log = logging.getLogger(__name__)
+reactor: Any = _reactor
+
+LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
+_PR_SET_PDEATHSIG = 1
+
+
+def run(worker_config: WorkerConfig) -> None:
+    """Open the store and serve until a signal says stop. Raises Failure."""
+    config = worker_config.config
+    os.umask(0o077)
+    _allow_many_files()
+    opened = open_store(config, f"{NAME}, {worker_config.name}", _end_broken)
+    try:
+        _serve(worker_config, opened, _certificates(config, worker_config.tickets))
+    finally:
+        opened.close(within=LEAVING)
+
+
+def _certificates(config: Config, tickets: TicketKeys) -> dict[str, Certificates]:
+    """What each server shows. The keys of tickets are those of all. Raises Failure."""
+    settings = config.settings("tls", Tls)
+    return {server: Certificates.from_settings(settings, tls_folder(config.root),
+                                               config.settings(server, of_server).client_ca, server=server,
+                                               tickets=tickets) for server, of_server in SETTINGS.items()}
+
+
+def _allow_many_files() -> None:
+    """A connection is an open file, and the soft limit is 1,024 nearly everywhere."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _end_broken() -> None:
+    """A database needs recovery. The supervisor starts all processes again, and every start recovers."""
+    log.critical("a database is damaged: this process ends, so that the next start recovers it")
+    os._exit(BROKEN)
+
+
+def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
+    threads = ReactorThreads(reactor.callFromThread)
+    offload.attach(opened, threads)
+    authentication.attach(opened, worker_config.config.settings("login", LoginSettings))
+    if isinstance(opened.directory, BuiltinDirectory):
+        opened.directory.share(Remembered.at(worker_config.counts))
+    news = NewsSocket(opened.root, opened.news)
+    called = [each for each in worker_config.sockets if each.server == EXCHANGE]
+    others, more = backendlink.of_worker(worker_config.config, opened, called) if worker_config.keeper else (None, [])
+    server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
+    housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
+    asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
+
+    failed: list[Exception] = []
+
+    def begin() -> None:
+        try:
+            news.start(reactor)
+            server.listen([each for each in worker_config.sockets if each.server != EXCHANGE])
+            if others is not None:
+                others.start(called)
+            housekeeping.start()
+            asked.start()
+            os.write(1, READY)
+        except Exception as error:              # Twisted would log it and go on without
+            failed.append(error)
+            reactor.stop()
+
+    stopping = False
+
+    async def end() -> None:
+        nonlocal stopping
+        if stopping:
+            return
+        stopping = True
+        log.debug("stopping")
+        housekeeping.stop()
+        asked.stop()
+        ending = threads.run("files", others.stop) if others is not None else None
+        try:
+            await server.stop(worker_config.config.settings("workers", Workers).stop_time)
+            if ending is not None:
+                await ending
+        finally:
+            reactor.stop()
+
+    async def drain() -> None:
+        log.info("nobody new may log in")
+        await server.drain(worker_config.config.settings("workers", Workers).drain_time, lambda: stopping)
+        await end()
+
+    _on_signals({signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
+    reactor.callWhenRunning(begin)
+    reactor.run(installSignalHandlers=False)
+    threads.stop()
+    news.stop()
+    opened.delivery_log.close()
+    opened.refusals.close()
+    if failed:
+        raise failed[0]
+
+
+def _on_signals(actions: Mapping[signal.Signals, Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    def begin(action: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        ensureDeferred(action()).addErrback(lambda failure: log.error("%s", failure.getTraceback()))
+
+    for number, action in actions.items():
+        signal.signal(number, lambda *_, action=action: reactor.callFromThread(begin, action))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)       # by the supervisor, until there is an action
+
+
+def _die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its supervisor is gone: nobody may be left in the store."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def main(worker_config: WorkerConfig) -> int:
+    """Serve as ordered; the exit status."""
+    _die_with_parent(worker_config.supervisor)
+    try:
+        run(worker_config)
+    except Failure as failure:
+        os.write(1, str(failure).encode(errors="replace"))
+        return failure.status
+    return 0

@@ -1,0 +1,249 @@
+"""Loading the plan of a rebuild (`plan`) into a store that is down: all of its databases are gone.
+
+The databases are made beside their places, in `<root>/reconstruct`: a store that is not complete cannot be opened. What
+was cut off goes on where it was: a message or mailbox that is there is not loaded again. At the end the list of
+mailboxes gets its place, with one rename, and then each `store.idx` is written anew. As after every rebuild, UIDs and
+MODSEQs skip ahead of what may have been shown since the `store.idx` were written.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import define, evolve, field
+from numpy.typing import NDArray
+
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.kv import transact
+from mboxlist.entry import MailboxEntry, MailboxId
+from store.accounts.builtin import User
+from store.partition.messagefiles import sync_file_system
+from store.partition.partition import SERIALS, Partition
+from store.reconstruct.bulkload import Known, Loaded, load_mailboxes, load_messages, never_again
+from store.reconstruct.userareascan import Source
+from store.reconstruct.wholestore import (
+    Rebuilt,
+    acl_of,
+    add_users,
+    figures_of,
+    is_owner,
+    limits_of,
+    remove_old_files,
+    set_limits,
+)
+from store.recovery import unfinishedrebuild
+from store.recovery.emptying import adopt, discard, drop_names, finished, make_folders, nobody_else, refuse_databases
+from store.recovery.unfinishedrebuild import IN_PLACE, SCRATCH
+from store.settings import Settings
+from store.store import Store
+from store.tables.privateheaders import renumbered
+from store.tables.uidls import of_rows
+from store.userarea import writing
+from store.userarea.idxfile import OWN, UIDLS, uidls_of
+from store.userarea.paths import mark_behind, read_epoch
+from tools.spark.rebuild import plantasks
+from tools.spark.rebuild.plan import BadPlan, Manifest, Plan
+from tools.spark.rebuild.planpieces import Messages, whole_mailboxes, with_serials
+
+ADOPTED = "adopted.json"            # in it: names that files of `staging/` got
+HELD = 512 << 20                    # octets of cache records that are held in memory at a time
+
+Progress = Callable[[str, int, int], None]      # what is loaded, how much of it, out of how much
+
+
+def is_down(root: Path) -> bool:
+    """Whether the store in `root` has no list of mailboxes, and message files that one could be made from."""
+    return unfinishedrebuild.is_down(root) and (root / "partitions").is_dir()
+
+
+def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[User] = (),
+               progress: Progress = lambda what, done, total: None) -> Rebuilt:
+    """Make the databases of the store in `root` from a plan of it; what could not be made anew is in the findings.
+
+    Raises BadPlan when it is no plan of this store as it is, StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE, OSError.
+    """
+    manifest = plan.read_manifest()
+    loading = _Loading(root.absolute(), plan, manifest, progress, Rebuilt(findings=plan.findings()))
+    with nobody_else(root):
+        if (loading.scratch / IN_PLACE).exists():       # a rebuild without a plan was cut off
+            discard(root, manifest.partitions)
+            finished(root)
+        loading.look()
+        loading.prepare()
+        store = Store(loading.scratch, evolve(settings, sync="none"), anew=True)
+        try:
+            loading.run(store, list(users))
+        finally:
+            for partition in store.partitions.values():
+                partition.unwritten.changed.clear()         # they are written when the store is whole
+                mark_behind(partition.folder)
+            store.close()
+        loading.put_in_place()
+    store = Store(root, settings)
+    try:
+        for partition in store.partitions.values():
+            progress("store.idx", 0, manifest.total.mailboxes)
+            partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
+            writing.write_round(store, partition, hurry=True)
+        remove_old_files(store, loading.sources)
+    finally:
+        store.close()
+    return loading.done
+
+
+@define(eq=False)
+class _Loading:
+    """See `apply_down`."""
+
+    root: Path
+    plan: Plan
+    manifest: Manifest
+    progress: Progress
+    done: Rebuilt
+    rows: list[dict[str, Any]] = field(factory=list)        # of the mailboxes
+    sources: list[Source] = field(factory=list)
+    adopted: dict[str, list[list[Path]]] = field(factory=dict)
+
+    @property
+    def scratch(self) -> Path:
+        """Where the databases are made."""
+        return self.root / SCRATCH
+
+    def look(self) -> None:
+        """See that the plan is one of this store as it is. Raises BadPlan, StoreError STORE_IN_USE."""
+        places = {path.name for path in (self.root / "partitions").iterdir() if (path / "messages").is_dir()}
+        if places != set(self.manifest.partitions):
+            raise BadPlan(f"the plan is of the partitions {', '.join(sorted(self.manifest.partitions))}, and there are "
+                          f"{', '.join(sorted(places))}")
+        environments = [self.root / "mboxlist"]
+        if not self.scratch.is_dir():
+            environments += [self.root / "partitions" / name / "index" for name in places]
+        refuse_databases(environments)
+        for row in self.plan.rows("mailboxes"):
+            folder = self.root / "partitions" / row["partition"]
+            try:
+                status = os.stat(folder / row["path"])
+            except OSError as error:
+                raise BadPlan(f"{folder / row['path']} is in the plan, and cannot be found: {error.strerror}") from None
+            if (status.st_size, status.st_mtime_ns) != (row["size"], row["modified"]):
+                raise BadPlan(f"{folder / row['path']} has been written since the plan was made")
+            self.sources.append(plantasks.source_of(row, folder))
+            self.rows.append(row)
+
+    def prepare(self) -> None:
+        """All folders; every message file has its name in `messages/`. Raises OSError."""
+        for folder in (self.scratch / "mboxlist", self.scratch / "run"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link, note = self.scratch / "partitions", self.scratch / ADOPTED
+        if not link.is_symlink():
+            link.symlink_to(Path("..") / "partitions", target_is_directory=True)
+        known = json.loads(note.read_bytes()) if note.exists() else {}
+        for name in self.manifest.partitions:
+            folder = self.root / "partitions" / name
+            make_folders(folder)
+            new = adopt(folder / "staging", folder / "messages")
+            self.adopted[name] = [list(map(Path, names)) for names in known.get(name, [])] + new
+            sync_file_system(folder)
+        note.write_text(json.dumps({name: [list(map(str, names)) for names in every]
+                                    for name, every in self.adopted.items()}), encoding="utf-8")
+
+    def run(self, store: Store, users: Sequence[User]) -> None:
+        """Fill the store. Raises StoreError DISK_FULL, UNAVAILABLE, BadPlan."""
+        add_users(store.directory, self.sources, users, self.done.findings)
+        never_again(store, max((source.head.id for source in self.sources), default=0),
+                    max((source.head.uidvalidity for source in self.sources), default=0))
+        for partition in store.partitions.values():
+            here = [(row, source) for row, source in zip(self.rows, self.sources, strict=True)
+                    if source.partition == partition.name]
+            epoch = max([self.manifest.partitions[partition.name].epoch, read_epoch(partition.folder),
+                         *(source.head.epoch for _, source in here)])
+            messages = Messages.of(self.plan, partition.name)
+            if partition.epoch != epoch + 1 or partition.first_free_serial() <= messages.last_serial:
+                partition.skip_to(epoch + 1, messages.last_serial + SERIALS)
+            set_limits(partition, limits_of(self.sources, partition.name))
+            self._load_messages(partition, messages)
+            by_path = {row["path"]: source for row, source in here}
+            load_mailboxes(store, partition, self._loaded(store, partition, by_path, messages.serials))
+            drop_names(partition, self.adopted.get(partition.name, []))
+            partition.flush()
+        self.done.mailboxes = self.manifest.total.mailboxes
+        self.done.records = self.manifest.total.records
+
+    def _load_messages(self, partition: Partition, messages: Messages) -> None:
+        held: list[Known] = []
+        octets = done = 0
+        for row in self.plan.rows("messages", ["digest", "trace", "octets", "staged", "cached"],
+                                  partition=partition.name):
+            if row["cached"] is None:
+                continue
+            record = messages.record(row["digest"], row["trace"])
+            if record is None or partition.refs.find(row["digest"]) == record:
+                continue
+            held.append((row["digest"], record, row["cached"]))
+            octets += len(row["cached"])
+            if octets >= HELD:
+                done += load_messages(partition, held)
+                self.progress("messages", done, self.manifest.partitions[partition.name].messages)
+                held, octets = [], 0
+        load_messages(partition, held)
+        self.done.messages += int(np.count_nonzero(messages.references))
+
+    def _loaded(self, store: Store, partition: Partition, by_path: dict[str, Source], serials: NDArray[np.int64]
+                ) -> Iterator[Loaded]:
+        done = 0
+        for pieces in whole_mailboxes(self.plan, partition.name):
+            source = by_path.get(pieces[0]["path"])
+            if source is not None:
+                yield self._mailbox(store, partition, source, pieces, serials)
+                done += 1
+                self.progress("mailboxes", done, len(by_path))
+
+    @staticmethod
+    def _mailbox(store: Store, partition: Partition, source: Source, pieces: Sequence[dict[str, Any]],
+                 serials: NDArray[np.int64]) -> Loaded:
+        head = source.head
+        rows = with_serials(pieces, serials)
+        fields = {item["number"]: item["octets"] for item in pieces[0]["fields"] or ()}
+        rows = renumbered(rows, partition.transact(lambda txn: numbered(partition, fields, txn.handle)))
+        validity = head.uidvalidity or transact(store.mailboxes.env, store.mailboxes.next_identity)[1]
+        entry = MailboxEntry(MailboxId(head.id), source.name, source.partition, validity,
+                             head.created or int(time.time()), head.special_use, acl_of(head))
+        own = [(int(item["chunk"]), head.readers[int(item["reader"])], item["own"])
+               for item in np.frombuffer(pieces[0]["own"], OWN)
+               if int(item["reader"]) < len(head.readers) and is_owner(head.readers[int(item["reader"])])]
+        uidls = of_rows(uidls_of(np.frombuffer(pieces[0]["uidls"] or b"", UIDLS)), rows)
+        return Loaded(entry, figures_of(partition, source, entry, rows), rows, head.removed, own, list(_notes(source)),
+                      head.subscriptions, uidls)
+
+    def put_in_place(self) -> None:
+        """From here on there is a store. Raises OSError."""
+        (self.root / "run").mkdir(mode=0o700, exist_ok=True)
+        for name in self.manifest.partitions:
+            sync_folder(self.root / "partitions" / name)
+        for region in (self.root / "mboxlist").glob("__db.*"):       # of the environment that was lost
+            region.unlink()
+        (self.scratch / "mboxlist").rename(self.root / "mboxlist")      # there may be an empty folder
+        sync_folder(self.root)
+        (self.scratch / "partitions").unlink()
+        shutil.rmtree(self.scratch)
+
+
+def _notes(source: Source) -> Iterator[tuple[str, str, bytes]]:
+    """Its annotations."""
+    for name, values in source.head.annotations.items():
+        for user, value in values.items():
+            with contextlib.suppress(ValueError):
+                yield name, user, b64decode(value)
+
+
+def numbered(partition: Partition, fields: dict[int, bytes], txn: Any) -> dict[int, int]:
+    """The numbers on the partition of header fields that have these in the plan."""
+    new = partition.private_headers.numbers(fields.values(), txn) if fields else {}
+    return {number: new[octets] for number, octets in fields.items()}

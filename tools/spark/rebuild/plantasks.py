@@ -1,0 +1,242 @@
+"""What the plan of a rebuild is made of, as functions of one task each: pure Python, run by Spark or one by one.
+
+A task is one of `reading.tasks`. What cannot be read, or is not used, becomes a finding of its row; nothing raises for
+what a file holds.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxId
+from mboxlist.names import MailboxName
+from store.errors import StoreError
+from store.findings import RECONSTRUCT, RESTORE, Finding
+from store.reconstruct.userareascan import Source, content, likely_digests, read_source
+from store.tables.index import ROW, Rows, take
+from store.tables.privateheaders import UNKNOWN
+from store.tables.references import marks
+from store.userarea.idxfile import Head, Remains, uidl_items
+from store.values import Flag
+from tools.spark.rebuild.plan import PIECE, SCHEMAS, Facts, facts, told
+from tools.spark.source import reading
+
+BATCH_ROWS = 512                # rows of a batch,
+BATCH_OCTETS = 8 << 20          # or fewer, when they have so many octets
+MODSEQS = 1 << 62               # a MODSEQ, or a serial, that no mailbox comes to
+_FLAGS = np.uint16(sum(flag.value for flag in Flag))
+_HALF = np.uint64(0xFFFFFFFF)
+
+
+def batches(table: str, rows: Iterable[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    """Rows in batches that are not too large."""
+    some: list[dict[str, Any]] = []
+    octets = 0
+    for row in rows:
+        some.append(row)
+        octets += sum(len(value) for value in row.values() if isinstance(value, bytes))
+        if len(some) >= BATCH_ROWS or octets >= BATCH_OCTETS:
+            yield pa.RecordBatch.from_pylist(some, SCHEMAS[table])
+            some, octets = [], 0
+    if some:
+        yield pa.RecordBatch.from_pylist(some, SCHEMAS[table])
+
+
+# Message files
+
+def messages(task: reading.Task) -> Iterator[pa.RecordBatch]:
+    """The message files of a task, each read once: rows of `messages`."""
+    return batches("messages", _messages(task))
+
+
+def _messages(task: reading.Task) -> Iterator[dict[str, Any]]:
+    folder = Path(task.folder)
+    for name, entries, problem in reading.message_files(task):
+        if problem:
+            yield _no_message(task, f"messages/{name}", [Finding(problem, f"messages/{name}", RECONSTRUCT)])
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            path = f"messages/{name}/{entry.name}"
+            if reading.is_digest(entry.name):
+                yield _message(task, path, bytes.fromhex(entry.name), staged=False)
+            else:
+                yield _no_message(task, path, [Finding("nothing is known of this file", path, RECONSTRUCT)])
+    for entry, digest in reading.staged_files(task):
+        path = f"{reading.STAGING}/{entry.name}"
+        if digest is None:
+            yield _no_message(task, path, [Finding("cannot be read", path, RESTORE)])
+            continue
+        for each in likely_digests(folder / path):
+            yield _message(task, path, each, staged=True)
+
+
+def _message(task: reading.Task, path: str, digest: bytes, *, staged: bool) -> dict[str, Any]:
+    try:
+        found = content(Path(task.folder) / path, digest, [])
+        problem = "" if found is not None else "it does not agree with its digest"
+    except FileNotFoundError:
+        found, problem = None, "it is gone"
+    except (OSError, StoreError) as error:
+        found, problem = None, f"cannot be read: {error}"
+    if found is None:
+        return _no_message(task, path, [Finding(problem, path, RESTORE)], digest)
+    cached, octets = found
+    return {"partition": task.partition, "path": path, "digest": digest, "octets": octets, "trace": cached.trace,
+            "staged": staged, "cached": cached.to_bytes(), "findings": []}
+
+
+def _no_message(task: reading.Task, path: str, findings: list[Finding], digest: bytes | None = None) -> dict[str, Any]:
+    return {"partition": task.partition, "path": path, "digest": digest, "findings": told(findings)}
+
+
+# Mailboxes
+
+def pieces(task: reading.Task, known: Facts, begun: float = 0.0) -> Iterator[pa.RecordBatch]:
+    """The mailboxes of a task, of which `known` are the message files at that Unix time: rows of `planpieces`."""
+    return batches("pieces", _pieces(task, known, begun))
+
+
+def pieces_of_plan(folder: str, begun: float, task: reading.Task) -> Iterator[pa.RecordBatch]:
+    """The same for a plan in that folder of which the table `messages` is complete."""
+    return pieces(task, facts(folder, task.partition), begun)
+
+
+def _pieces(task: reading.Task, known: Facts, begun: float) -> Iterator[dict[str, Any]]:
+    for found in reading.idx_files(task):
+        if found.problem:
+            yield _no_mailbox(task, found.below, [Finding(found.problem, found.below, RESTORE)])
+        else:
+            yield from _mailbox(task, found.below, known, begun)
+
+
+def _no_mailbox(task: reading.Task, path: str, findings: list[Finding]) -> dict[str, Any]:
+    return {"partition": task.partition, "path": path, "findings": told(findings)}
+
+
+def _mailbox(task: reading.Task, path: str, known: Facts, begun: float) -> Iterator[dict[str, Any]]:
+    findings: list[Finding] = []
+    folder = Path(task.folder)
+    try:
+        status = os.stat(folder / path)
+    except OSError:
+        return                              # it went away just now
+    source, left = read_source(folder, folder / path, findings)
+    if source is None or left is None:
+        yield _no_mailbox(task, path, findings)
+        return
+    damaged = bool(findings)
+    rows, places, unused = usable(source, left, known, findings, lambda row: _is_new(task, row, begun))
+    for at in range(0, max(len(rows), 1), PIECE):
+        part = rows[at:at + PIECE]
+        row = {"partition": task.partition, "path": path, "piece": at // PIECE, "rows": part.tobytes(),
+               "places": places[at:at + PIECE].astype("<i4").tobytes(), "octets": int(part["size"].sum()),
+               "name": str(source.name), "found": source.found, "damaged": damaged, "findings": []}
+        if not at:
+            row |= {"head": source.head.to_bytes(), "unused": unused.tobytes(), "own": left.own.tobytes(),
+                    "uidls": uidl_items(left.uidls).tobytes(),
+                    "fields": [{"number": number, "octets": octets} for number, octets in left.private_headers.items()],
+                    "size": status.st_size, "modified": status.st_mtime_ns, "findings": told(findings)}
+        yield row
+
+
+def usable(source: Source, left: Remains, known: Facts, findings: list[Finding],
+           is_new: Callable[[Any], bool] = lambda row: False) -> tuple[Rows, NDArray[np.int64], Rows]:
+    """The records whose message files are there, whole, each with the place of its file; and the others, which are
+    reported unless their messages are new. Flags and keywords that cannot be are left out.
+    """
+    rows = left.rows.copy()
+    places, there = known.find(rows["digest"])
+    header_length = rows["header_length"].astype(np.int64)
+    octets, traces = (known.octets[places], known.traces[places]) if len(known.digests) else (header_length,
+                                                                                              header_length)
+    numbers, which = np.unique(rows["head"], return_inverse=True)
+    sizes = [len(left.private_headers[number]) if number in left.private_headers else UNKNOWN if number else 0
+             for number in numbers.tolist()]
+    private_headers = np.array(sizes, np.int64)[which]
+    more = rows["size"].astype(np.int64) + header_length - octets
+    fits = there & ((header_length == 0) | (header_length == traces)) & (
+        (more == private_headers) | (private_headers == UNKNOWN) & (more > 0))
+    for at in np.flatnonzero(fits & (private_headers == UNKNOWN)).tolist():
+        rows["head"][at], rows["size"][at] = 0, octets[at] - header_length[at]
+        findings.append(Finding("header fields that it has in this mailbox alone are lost",
+                                f"{source.name}, UID {rows['uid'][at]}", RESTORE))
+    for at in np.flatnonzero(~fits).tolist():
+        if not there[at] and bytes(rows["digest"][at]) not in known.damaged and is_new(rows[at]):
+            continue
+        findings.append(Finding(
+            f"its message file {bytes(rows['digest'][at]).hex()} is missing, damaged, or not as long as it was",
+            f"{source.name}, UID {rows['uid'][at]}", RESTORE))
+    rows["modseq"] = np.minimum(rows["modseq"], MODSEQS)
+    rows["keywords"] &= np.uint64((1 << (len(source.head.keywords) if source.found else 0)) - 1)
+    rows["flags"] &= _FLAGS
+    rows["spare"] = 0
+    return take(rows, np.flatnonzero(fits)), places[fits], take(rows, np.flatnonzero(~fits))
+
+
+def _is_new(task: reading.Task, row: Any, begun: float) -> bool:
+    """Whether its message came when the plan had been begun: the store is in use."""
+    name = bytes(row["digest"]).hex()
+    for path in (f"messages/{name[0]}/{name[1:3]}/{name}", f"{reading.STAGING}/{int(row['serial']):016x}"):
+        try:
+            return os.stat(os.path.join(task.folder, path)).st_ctime >= begun - 1
+        except OSError:
+            continue
+    return False
+
+
+def source_of(row: dict[str, Any], folder: Path) -> Source:
+    """The mailbox that a row of `planpieces` (the first of its mailbox) or of `mailboxes` tells of."""
+    return Source(row["partition"], folder / row["path"], Head.from_bytes(row["head"]), MailboxName.parse(row["name"]),
+                  row["found"])
+
+
+# References
+
+def references(rows: pa.RecordBatch, ids: dict[tuple[str, str], int]) -> Iterator[pa.RecordBatch]:
+    """What the records in these rows of `planpieces` refer to, counted: rows of `references`, several for one message
+    file.
+
+    `ids` are those that the mailboxes get, by partition and path; what is not among them is no mailbox.
+    """
+    for row in rows.select(["partition", "path", "rows", "places"]).to_pylist():
+        mailbox = ids.get((row["partition"], row["path"]))
+        if mailbox is not None and row["rows"]:
+            yield _counted(row["partition"], mailbox, np.frombuffer(row["rows"], ROW),
+                           np.frombuffer(row["places"], "<i4"))
+
+
+def references_of_file(ids: dict[tuple[str, str], int], path: str) -> Iterator[pa.RecordBatch]:
+    """The same of one file of `planpieces`."""
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(64, columns=["partition", "path", "rows", "places"]):
+            yield from references(batch, ids)
+
+
+def _counted(partition: str, mailbox: int, rows: Rows, places: NDArray[np.int32]) -> pa.RecordBatch:
+    order = np.argsort(places, kind="stable")
+    different, starts, counts = np.unique(places[order], return_index=True, return_counts=True)
+    values = marks(MailboxId(mailbox), rows["uid"])[order]
+    serials = np.minimum(rows["serial"], np.uint64(MODSEQS)).astype(np.int64)[order]
+    figures = {"place": different.astype(np.int64), "references": counts.astype(np.int64),
+               "low": np.add.reduceat(values & _HALF, starts).astype(np.int64),
+               "high": np.add.reduceat(values >> np.uint64(32), starts).astype(np.int64),
+               "first_serial": np.minimum.reduceat(serials, starts),
+               "last_serial": np.maximum.reduceat(serials, starts)}
+    columns = [pa.array([partition] * len(different), pa.string()), *map(pa.array, figures.values())]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMAS["references"])
+
+
+SUMS = {"references": "sum", "low": "sum", "high": "sum", "first_serial": "min", "last_serial": "max"}
+
+
+def summed(table: pa.Table) -> pa.Table:
+    """One row for each message file. (No sum overflows: of 32-bit halves there would have to be 2^31.)"""
+    grouped = table.group_by(["partition", "place"]).aggregate(list(SUMS.items()))
+    found = grouped.rename_columns([name.removesuffix("_sum").removesuffix("_min").removesuffix("_max")
+                                    for name in grouped.column_names])
+    return found.select(SCHEMAS["references"].names).cast(SCHEMAS["references"])

@@ -1,0 +1,1 @@
+"""`onecopy quota report`: the Spark job, its figures, charts and page."""

@@ -1,0 +1,189 @@
+"""The Spark job of `onecopy quota report`: what each mailbox holds, by the definitions of `store.accounting`.
+
+Records and message files are joined by the digest. Every record and every file goes over the network once: all that is
+of one file comes to one place, where its octets are divided among its holders. What comes back is a row for each
+mailbox. `figures` makes the report of that.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from attrs import frozen
+
+from mboxlist.names import PUBLIC
+from tools.spark.report.what_if import Left
+from tools.spark.source.reading import Wanted, tasks
+from tools.spark.source.schema import schema
+from tools.spark.source.sparkframes import frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SHUFFLE = "spark.sql.shuffle.partitions"
+LOOKED_FOR = 1000           # missing files of a mailbox that are looked for again
+
+# What the references say of each file and mailbox. `guess` is what the file should have when it is not there.
+_USES = """
+    SELECT store, partition, digest, domain, user, name, count(*) AS n, sum(octets) AS logical, max(newest) AS newest,
+           coalesce(min(if(head = 0, octets + skip, NULL)), min(octets + skip)) AS guess
+    FROM (
+        SELECT /*+ REPARTITION(store, partition, digest) */
+               store, partition, unhex(digest) AS digest, coalesce(name, '?') AS name, octets, skip, head,
+               if(owner = '', '{public}', coalesce(owner, '?')) AS user,
+               if(owner = '', '{public}', coalesce(nullif(domain, ''), {default})) AS domain,
+               greatest(internal_date, saved) AS newest
+        FROM {references} WHERE NOT removed)
+    GROUP BY store, partition, digest, domain, user, name"""
+
+_SEEN = """
+    SELECT store, partition, unhex(digest) AS digest, octets, staged, if(damage = '', NULL, path) AS unread
+    FROM report_messages WHERE damage = '' AND digest IS NOT NULL AND octets IS NOT NULL OR damage LIKE '%cannot be%'"""
+
+_FILES = """
+    SELECT store, partition, digest, max(octets) AS octets, min(staged) AS staged
+    FROM report_seen WHERE unread IS NULL GROUP BY store, partition, digest"""
+
+_UNREAD = """
+    SELECT store, partition, path FROM report_mailboxes WHERE path NOT LIKE '%store.idx'
+    UNION ALL SELECT store, partition, unread FROM report_seen WHERE unread IS NOT NULL"""
+
+# Places in the order of domain, user and name; a file that nobody holds has one line, without a user.
+_RANKED = """
+    SELECT *, if(octets IS NULL, min(guess) OVER (PARTITION BY store, partition, digest), octets) AS size,
+           row_number() OVER (PARTITION BY store, partition, digest ORDER BY domain, user, name) AS line,
+           dense_rank() OVER (PARTITION BY store, partition, digest ORDER BY domain, user) AS holder,
+           dense_rank() OVER (PARTITION BY store, partition, digest ORDER BY domain) AS domain_rank,
+           row_number() OVER (PARTITION BY store, partition, digest, domain ORDER BY user, name) AS domain_line,
+           row_number() OVER (PARTITION BY store, partition, digest, domain, user ORDER BY name) AS box
+    FROM {uses} FULL OUTER JOIN report_files USING (store, partition, digest)
+    WHERE user IS NOT NULL OR NOT staged"""
+
+_COUNTED = """
+    SELECT *, max(line) OVER (PARTITION BY store, partition, digest) AS lines,
+           max(holder) OVER (PARTITION BY store, partition, digest) AS holders,
+           max(domain_rank) OVER (PARTITION BY store, partition, digest) AS domains,
+           max(box) OVER (PARTITION BY store, partition, digest, domain, user) AS boxes
+    FROM ({ranked})"""
+
+_SHARED = """
+    SELECT *, share div boxes + if(box <= share % boxes, 1, 0) AS fair
+    FROM (SELECT *, size div holders + if(holder <= size % holders, 1, 0) AS share FROM ({counted}))"""
+
+_HELD = """
+    SELECT store, partition, domain, user, name, sum(n) AS messages, sum(logical) AS logical, sum(fair) AS fair_share,
+           sum(if(lines = 1, logical, 0)) AS unique, sum(if(lines = 1, size, 0)) AS freed,
+           sum(if(holders = 1, logical, 0)) AS user_unique,
+           sum(if(holders = 1 AND box = 1, size, 0)) AS user_freed,
+           sum(if(domains = 1, logical, 0)) AS domain_unique,
+           sum(if(domains = 1 AND domain_line = 1, size, 0)) AS domain_freed,
+           count_if(line = 1) AS files, sum(if(line = 1, size, 0)) AS file_octets, max(newest) AS newest,
+           sum(if(line = 1 AND staged, size, 0)) AS staged_octets, count_if(line = 1 AND staged) AS staged_files,
+           count_if(line = 1 AND octets IS NULL) AS missing,
+           sum(if(line = 1 AND octets IS NULL, size, 0)) AS missing_octets,
+           slice(collect_list(if(line = 1 AND octets IS NULL, struct(lower(hex(digest)) AS digest, size), NULL)),
+                 1, {most}) AS lost
+    FROM ({shared}) GROUP BY store, partition, domain, user, name"""
+
+_BOXES = """
+    SELECT store, partition, coalesce(name, '?') AS name, if(owner = '', '{public}', coalesce(owner, '?')) AS user,
+           if(owner = '', '{public}', coalesce(nullif(domain, ''), {default})) AS domain,
+           max(quota_root) AS quota_root, sum(records) AS records, count_if(id IS NULL) AS headless
+    FROM report_mailboxes WHERE removed IS NULL AND path NOT LIKE 'users/deleted/%' AND path LIKE '%/store.idx'
+    GROUP BY 1, 2, 3, 4, 5"""
+
+_REFERENCES = "store,partition,name,owner,domain,digest,octets,skip,head,internal_date,saved,removed"
+_MAILBOXES = "store,partition,id,name,owner,domain,quota_root,records,removed,path"
+
+
+@frozen(eq=False)
+class Read:
+    """What was read. `held` has a row for each mailbox, and one without a user for what waits on a partition; `after`
+    is the same as the rules of expiry would leave it, None without any. `files` are the message files, summed up by
+    themselves. `unread`: what of the folders of mailboxes could not be read."""
+
+    held: pa.Table
+    after: pa.Table | None
+    files: pa.Table
+    quotas: pa.Table
+    unread: pa.Table
+
+
+def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, left: Left | None = None) -> Read:
+    """Read the stores, also as rules of expiry would have `left` them. Raises PySparkException."""
+    if not spark.sparkContext.getConf().contains(SHUFFLE):      # Spark's own 200 are many for a small store
+        spark.conf.set(SHUFFLE, max(2 * spark.sparkContext.defaultParallelism, 2 * len(tasks(stores, "references"))))
+    load = _Loading(spark, stores)
+    load("references", _REFERENCES)
+    load("messages", "store,partition,digest,octets,staged,path,damage")
+    load("mailboxes", _MAILBOXES)
+    load("quotas", "")
+    names = {"public": PUBLIC, "default": _quoted(default_domain)}
+    kept = [spark.table("report_mailboxes").persist(), spark.sql(_SEEN).persist()]
+    try:
+        kept[0].createOrReplaceTempView("report_mailboxes")
+        kept[1].createOrReplaceTempView("report_seen")
+        spark.sql(_FILES).createOrReplaceTempView("report_files")
+        spark.sql(_BOXES.format(**names)).createOrReplaceTempView("report_boxes")
+        held = _held(spark, "report_references", names)
+        after = None
+        if left is not None:
+            columns = tuple(_REFERENCES.split(","))
+            frame(spark, "references_left", tasks(stores, "references", Wanted(columns=columns)), left,
+                  schema("references", columns)).createOrReplaceTempView("report_references_left")
+            after = _held(spark, "report_references_left", names)
+        return Read(held, after, spark.sql("""
+            SELECT store, partition, count(*) AS files, sum(octets) AS octets FROM report_files WHERE NOT staged
+            GROUP BY store, partition""").toArrow(), spark.sql("""
+            SELECT newest.* FROM (SELECT max_by(struct(*), written) AS newest FROM report_quotas
+                                  GROUP BY store, root)""").toArrow(), spark.sql(_UNREAD).toArrow())
+    finally:
+        for one in kept:
+            one.unpersist()
+
+
+@frozen(eq=False)
+class _Loading:
+    """Has tables as views."""
+
+    spark: Any
+    stores: Sequence[str]
+
+    def __call__(self, table: str, columns: str) -> None:
+        """Make the view."""
+        from tools.spark.source.source import FORMAT
+        loaded = self.spark.read.format(FORMAT).option("table", table)
+        if columns:
+            loaded = loaded.option("columns", columns)
+        loaded.load(list(self.stores)).createOrReplaceTempView(f"report_{table}")
+
+
+def _held(spark: "SparkSession", references: str, names: dict[str, str]) -> pa.Table:
+    """A row for each mailbox, those without messages among them, and for what waits on each partition."""
+    uses = f"({_USES.format(references=references, **names)})"
+    counted = _COUNTED.format(ranked=_RANKED.format(uses=uses))
+    held = _HELD.format(shared=_SHARED.format(counted=counted), most=LOOKED_FOR)
+    held_by: DataFrame = spark.sql(f"""
+        SELECT * FROM ({held}) FULL OUTER JOIN report_boxes USING (store, partition, domain, user, name)""")
+    return held_by.toArrow()
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def gone(lost: Iterable[tuple[str, str, str, int]]) -> list[tuple[str, str, str, int]]:
+    """Of files that were not there (store, partition, digest, octets): those that are not there now either, or are not
+    as large as the records say. On a store in use a message may arrive while its folder has been read already."""
+    return [each for each in lost if _octets(*each[:3]) != each[3]]
+
+
+def _octets(store: str, partition: str, digest: str) -> int | None:
+    below = f"messages/{digest[0]}/{digest[1:3]}/{digest}"
+    for path in (f"{store}/partitions/{partition}/{below}", f"{store}/{below}"):
+        try:
+            return os.stat(path).st_size
+        except OSError:
+            continue
+    return None

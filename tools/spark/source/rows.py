@@ -1,0 +1,377 @@
+"""The rows of each table, of what a task finds. See tables for what they mean, and reading for what a task is."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import define, field, frozen
+
+from mboxlist import acl
+from mboxlist.names import SEPARATOR, MailboxName
+from store.errors import StoreError
+from store.reconstruct.userareascan import name_at
+from store.tables.index import Rows, joined
+from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, domain_of
+from store.userarea import idxfile
+from store.userarea.idxfile import Head, Remains
+from store.userarea.paths import DELETED
+from tools.spark.source import arrays, reading
+from tools.spark.source.reading import Found, Task
+from tools.spark.source.schema import SMALL, SYSTEM_FLAGS, TEXT, TRUTH, schema
+
+BATCH = 32_768                  # rows of a batch, at most
+_MAILBOXES = 2_048              # the same of tables in which a row is made for each mailbox
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = 253_402_300_799_999_999       # microseconds: the year 9999
+
+
+# Messages
+
+@define(eq=False)
+class _Files:
+    """Message files that wait to be a batch, column by column."""
+
+    task: Task
+    columns: dict[str, list[Any]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self.columns = {name: [] for name in ("digest", "folder", "octets", "modified", "staged", "path", "damage")}
+
+    def __len__(self) -> int:
+        return len(self.columns["path"])
+
+    def add(self, digest: str | None, folder: str | None, octets: int | None, modified: int | None, staged: bool,
+            path: str, damage: str) -> None:
+        """One file; `modified` is in nanoseconds."""
+        columns = self.columns
+        columns["digest"].append(digest)
+        columns["folder"].append(folder)
+        columns["octets"].append(octets)
+        columns["modified"].append(None if modified is None else modified // 1000)
+        columns["staged"].append(staged)
+        columns["path"].append(path)
+        columns["damage"].append(damage)
+
+    def batch(self) -> pa.RecordBatch:
+        """All that wait."""
+        form, columns = schema("messages", self.task.wanted.columns), self.columns
+        columns["store"] = [self.task.store] * len(self)
+        columns["partition"] = [self.task.partition] * len(self)
+        made = pa.RecordBatch.from_arrays([pa.array(columns[name], form.field(name).type) for name in form.names],
+                                          schema=form)
+        self._begin()
+        return made
+
+
+def messages(task: Task) -> Iterator[pa.RecordBatch]:
+    """A row for each message file."""
+    files, wanted = _Files(task), task.wanted
+    look = not wanted.columns or not {"octets", "modified", "damage"}.isdisjoint(wanted.columns)
+    begins = reading.Beginnings(wanted.digests) if wanted.digests is not None else None
+    for folder, entries, problem in reading.message_files(task):
+        where = f"messages/{folder}" if folder else "messages"
+        if problem:
+            files.add(None, folder or None, None, None, False, where, problem)
+        for entry in entries:
+            name = entry.name
+            digest = name if reading.is_digest(name) else None
+            if begins is not None and not (digest and begins.match(digest) or begins.match(folder.replace("/", ""))):
+                continue
+            octets, modified, damage = _status(entry) if look else (None, None, "")
+            if damage is not None:
+                damage = damage or _misnamed(digest, folder)
+                files.add(digest, folder, octets, modified, False, f"{where}/{name}", damage)
+        if len(files) >= BATCH // 2:
+            yield files.batch()
+    for entry, own_digest in reading.staged_files(task):
+        digest = own_digest.hex() if own_digest is not None else None
+        octets, modified, damage = _status(entry)
+        if damage is not None and (begins is None or digest is not None and begins.match(digest)):
+            damage = damage or ("" if digest is not None else "it cannot be read")
+            files.add(digest, digest and f"{digest[0]}/{digest[1:3]}", octets, modified, True,
+                      f"{reading.STAGING}/{entry.name}", damage)
+    if len(files):
+        yield files.batch()
+
+
+def _status(entry: Any) -> tuple[int | None, int | None, str | None]:
+    """Octets and time of a file, and what is wrong with it; None for that when it is gone."""
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None, None, None
+    except OSError as error:
+        return None, None, f"it cannot be looked at: {error.strerror}"
+    if not entry.is_file(follow_symlinks=False):
+        return None, status.st_mtime_ns, "it is no file"
+    return status.st_size, status.st_mtime_ns, ""
+
+
+def _misnamed(digest: str | None, folder: str) -> str:
+    if digest is None:
+        return "its name is no digest"
+    return "" if folder == f"{digest[0]}/{digest[1:3]}" else "it is not in the folder of its digest"
+
+
+# What is known of a mailbox
+
+@frozen
+class _Mailbox:
+    """What tells which mailbox rows are of: from the head of its file, or else from where that is."""
+
+    id: int | None
+    name: str | None
+    owner: str | None
+    removed: bool
+    keywords: Sequence[str] = ()
+
+    @property
+    def domain(self) -> str | None:
+        """The domain of the owner."""
+        return None if self.owner is None else domain_of(self.owner)
+
+
+def _mailbox(task: Task, found: Found, head: Head | None) -> _Mailbox:
+    if head is not None:
+        return _Mailbox(head.id, head.name, head.owner, bool(head.removed), head.keywords)
+    name: MailboxName | None = None
+    if not found.problem:
+        name = name_at(Path(task.folder) / "users", Path(found.path))
+    removed = found.below.startswith(f"users/{DELETED}/")
+    return _Mailbox(None, None if name is None else str(name), None if name is None else name.owner, removed)
+
+
+def _is_wanted(task: Task, mailbox: _Mailbox) -> bool:
+    return task.wanted.owners is None or mailbox.owner in task.wanted.owners
+
+
+def _heads(task: Task) -> Iterator[tuple[Found, Head]]:
+    """The heads of all files that have one; what is wrong with the others the mailboxes tell."""
+    for found in reading.idx_files(task):
+        if not found.problem:
+            try:
+                head = idxfile.read_head(Path(found.path))
+            except StoreError:
+                continue
+            if _is_wanted(task, _mailbox(task, found, head)):
+                yield found, head
+
+
+def _time(microseconds: int) -> datetime | None:
+    """A time, None for 0 and for what is later than any that can be written."""
+    return _EPOCH + timedelta(microseconds=microseconds) if 0 < microseconds <= _LATEST else None
+
+
+def _seconds(seconds: int) -> datetime | None:
+    return _time(seconds * 1_000_000)
+
+
+def _by_rows(task: Task, rows: Iterator[dict[str, object]]) -> Iterator[pa.RecordBatch]:
+    """Batches of rows of a table that has few for each mailbox."""
+    form, waiting = schema(task.table, task.wanted.columns), []
+    for row in rows:
+        waiting.append(row | {"store": task.store, "partition": task.partition})
+        if len(waiting) == _MAILBOXES:
+            yield pa.RecordBatch.from_pylist(waiting, form)
+            waiting = []
+    if waiting:
+        yield pa.RecordBatch.from_pylist(waiting, form)
+
+
+# Mailboxes
+
+def mailboxes(task: Task) -> Iterator[pa.RecordBatch]:
+    """A row for each store.idx. Where nobody asks what is damaged, the heads alone are read."""
+    whole = not task.wanted.columns or "damage" in task.wanted.columns
+    return _by_rows(task, _mailbox_rows(task, whole))
+
+
+def _mailbox_rows(task: Task, whole: bool) -> Iterator[dict[str, object]]:
+    for found in reading.idx_files(task):
+        head, damage = _read(found) if whole else (_head_alone(found), [])
+        if damage is None:
+            continue                    # it went away
+        mailbox = _mailbox(task, found, head)
+        if not _is_wanted(task, mailbox):
+            continue
+        row: dict[str, object] = {
+            "id": mailbox.id, "name": mailbox.name, "owner": mailbox.owner, "domain": mailbox.domain,
+            "path": found.below, "damage": "; ".join(damage), "octets": _octets(found)}
+        yield row if head is None else row | {
+            "uidvalidity": head.uidvalidity, "uidnext": head.uidnext, "highestmodseq": head.highestmodseq,
+            "epoch": head.epoch, "created": _seconds(head.created), "removed": _seconds(head.removed),
+            "special_use": head.special_use, "quota_root": head.quota_root, "keywords": head.keywords,
+            "subscriptions": head.subscriptions, "records": head.records, "written": _time(head.written // 1000),
+            "identity": head.store}
+
+
+def _read(found: Found) -> tuple[Head | None, list[str] | None]:
+    """The head, and what is lost; None for that when there is no such file any more."""
+    left = reading.remains(found)
+    if left is None:
+        return None, None
+    return left.head, left.findings + _unnamed(left)
+
+
+def _unnamed(left: Remains) -> list[str]:
+    if left.head is None or not len(left.rows):
+        return []
+    used = int(np.bitwise_or.reduce(left.rows["keywords"])) >> len(left.head.keywords)
+    return ["its records have keywords that it does not name"] if used else []
+
+
+def _head_alone(found: Found) -> Head | None:
+    try:
+        return None if found.problem else idxfile.read_head(Path(found.path))
+    except StoreError:
+        return None
+
+
+def _octets(found: Found) -> int | None:
+    try:
+        return Path(found.path).stat().st_size if not found.problem else None
+    except OSError:
+        return None
+
+
+# References
+
+@define(eq=False)
+class _Pieces:
+    """Records of some mailboxes that wait to be a batch."""
+
+    task: Task
+    mailboxes: list[_Mailbox] = field(factory=list)
+    rows: list[Rows] = field(factory=list)
+    count: int = 0
+
+    def add(self, mailbox: _Mailbox, rows: Rows) -> None:
+        """Records of one mailbox."""
+        self.mailboxes.append(mailbox)
+        self.rows.append(rows)
+        self.count += len(rows)
+
+    def batch(self) -> pa.RecordBatch:
+        """All that wait."""
+        form = schema("references", self.task.wanted.columns)
+        rows = self.rows[0] if len(self.rows) == 1 else joined(*self.rows)
+        given = _Given(self.task, self.mailboxes, rows, np.array([len(some) for some in self.rows]))
+        made = pa.RecordBatch.from_arrays([_COLUMNS[name](given) for name in form.names], schema=form)
+        self.mailboxes, self.rows, self.count = [], [], 0
+        return made
+
+
+@frozen(eq=False)
+class _Given:
+    """What the columns of a batch are made of: `counts` of the rows are the first mailbox's, and so on."""
+
+    task: Task
+    mailboxes: list[_Mailbox]
+    rows: Rows
+    counts: arrays.Array
+
+    def of_mailbox(self, values: list[Any], kind: pa.DataType) -> pa.Array:
+        """A column that is the same for all records of a mailbox."""
+        return arrays.repeated(values, self.counts, kind)
+
+    def flag(self, place: int) -> pa.Array:
+        """A column that says whether a system flag is set."""
+        return pa.array((self.rows["flags"] >> place & 1).astype(np.bool_))
+
+
+_COLUMNS: dict[str, Callable[[_Given], pa.Array]] = {
+    "store": lambda given: pa.repeat(pa.scalar(given.task.store, TEXT), len(given.rows)),
+    "partition": lambda given: pa.repeat(pa.scalar(given.task.partition, TEXT), len(given.rows)),
+    "mailbox": lambda given: given.of_mailbox([each.id for each in given.mailboxes], pa.int64()),
+    "name": lambda given: given.of_mailbox([each.name for each in given.mailboxes], TEXT),
+    "owner": lambda given: given.of_mailbox([each.owner for each in given.mailboxes], TEXT),
+    "domain": lambda given: given.of_mailbox([each.domain for each in given.mailboxes], TEXT),
+    "removed": lambda given: given.of_mailbox([each.removed for each in given.mailboxes], TRUTH),
+    "digest": lambda given: arrays.digests(given.rows["digest"]),
+    "internal_date": lambda given: arrays.times(given.rows["received"]),
+    "saved": lambda given: arrays.times(given.rows["saved"], 0),
+    "zone": lambda given: pa.array(given.rows["zone"].astype(np.int32), SMALL),
+    "flags": lambda given: arrays.named_bits(given.rows["flags"], [SYSTEM_FLAGS], np.array([len(given.rows)])),
+    "keywords": lambda given: arrays.named_bits(
+        given.rows["keywords"], [each.keywords for each in given.mailboxes], given.counts),
+    "octets": lambda given: arrays.numbers(given.rows["size"]),
+    "seen": lambda given: given.flag(0),
+    "answered": lambda given: given.flag(1),
+    "flagged": lambda given: given.flag(2),
+    "deleted": lambda given: given.flag(3),
+    "draft": lambda given: given.flag(4),
+    **{name: lambda given, name=name: arrays.numbers(given.rows[name])      # type: ignore[misc]
+       for name in ("uid", "modseq", "skip", "head", "serial")},
+}
+
+
+def references(task: Task, left_of: Callable[[str | None, str | None, Rows], Rows] | None = None
+               ) -> Iterator[pa.RecordBatch]:
+    """A row for each record of each mailbox; of a damaged file those that are left. `left_of`: only of those that it
+    leaves of a mailbox, of which it gets the name, the special use, and all records."""
+    waiting = _Pieces(task)
+    for found in reading.idx_files(task):
+        left = reading.remains(found)
+        if left is None or not len(left.rows):
+            continue
+        mailbox = _mailbox(task, found, left.head)
+        if not _is_wanted(task, mailbox):
+            continue
+        records = left.rows if left_of is None or mailbox.removed else left_of(
+            mailbox.name, None if left.head is None else left.head.special_use, left.rows)
+        at = 0
+        while at < len(records):
+            some = records[at:at + BATCH - waiting.count]
+            waiting.add(mailbox, some)
+            at += len(some)
+            if waiting.count == BATCH:
+                yield waiting.batch()
+    if waiting.count:
+        yield waiting.batch()
+
+
+# Quotas and rights
+
+def quotas(task: Task) -> Iterator[pa.RecordBatch]:
+    """A row for each quota root that a file tells of."""
+    return _by_rows(task, _quota_rows(task))
+
+
+def _quota_rows(task: Task) -> Iterator[dict[str, object]]:
+    for _, head in _heads(task):
+        limits = dict(head.limits)
+        if head.owner and not head.removed and head.name == f"user/{head.owner}/INBOX":
+            limits.setdefault(head.owner, [DEFAULT, DEFAULT])
+        for root, (octets, messages) in sorted(limits.items()):
+            yield {"root": root, "kind": _kind(root), "limit_octets": _limit(octets),
+                   "limit_messages": _limit(messages), "default_octets": octets == DEFAULT,
+                   "default_messages": messages == DEFAULT, "mailbox": head.id, "written": _time(head.written // 1000)}
+
+
+def _kind(root: str) -> str:
+    if root.startswith(DOMAIN):
+        return "domain"
+    return "mailbox" if SEPARATOR in root else "user"
+
+
+def _limit(number: int) -> int | None:
+    return None if number in (DEFAULT, UNLIMITED) else number
+
+
+def rights(task: Task) -> Iterator[pa.RecordBatch]:
+    """A row for each entry of an ACL."""
+    return _by_rows(task, (
+        {"mailbox": head.id, "name": head.name, "owner": head.owner, "rights": granted,
+         "identifier": identifier.removeprefix(acl.NEGATIVE), "negative": identifier.startswith(acl.NEGATIVE)}
+        for _, head in _heads(task) for identifier, granted in head.acl.items()))
+
+
+READERS: dict[str, Callable[[Task], Iterator[pa.RecordBatch]]] = {
+    "messages": messages, "mailboxes": mailboxes, "references": references, "quotas": quotas, "rights": rights,
+}

@@ -1,0 +1,40 @@
+"""Spark frames of what a function of ours gives for each of many tasks, as Arrow batches."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tools.spark.rebuild.plan import SCHEMAS
+
+
+def frame(session: Any, table: str, tasks: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]],
+          form: pa.Schema | None = None) -> Any:
+    """A frame of a plan's table, or of one of that form: the rows that `work` gives for the tasks, each in a partition
+    of its own.
+
+    Tasks and `work` are pickled. (`mapInArrow` would do, and asks for pandas.)
+    """
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    class Tasks(DataSourceReader):
+        def partitions(self) -> Sequence[InputPartition]:
+            return [InputPartition(task) for task in tasks]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            yield from work(partition.value)
+
+    class Source(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return f"onecopy_{table}"
+
+        def schema(self) -> Any:
+            return from_arrow_schema(SCHEMAS[table] if form is None else form)
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Tasks()
+
+    session.dataSource.register(Source)
+    return session.read.format(Source.name()).load()

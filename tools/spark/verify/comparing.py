@@ -1,0 +1,147 @@
+"""Index records against those of whole `store.idx` that are as new, mailbox by mailbox, and the reference counts of
+message files where chunks of the index cannot be read. Nothing is held still: a mailbox that has changed since its
+`store.idx` was written, or changes meanwhile, is left out.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from mboxlist.entry import MailboxEntry, MailboxId
+from store.check.filecheck import Messages
+from store.findings import RECONSTRUCT
+from store.partition.partition import Partition
+from store.partition.records import sound
+from store.partition.transactions import state_key
+from store.store import Store
+from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, take
+from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.userarea.idxfile import Head
+from store.userarea.writing import whereabouts
+from tools.spark.rebuild.plan import Plan
+from tools.spark.rebuild.planpieces import whole_mailboxes
+from tools.spark.verify.kinds import Fault, message_at
+
+
+@frozen(eq=False)
+class Difference:
+    """What of the index records of a mailbox is not as store.idx has it: UIDs, and the digests concerned."""
+
+    missing: NDArray[np.uint32]
+    different: NDArray[np.uint32]
+    extra: NDArray[np.uint32]
+    digests: frozenset[bytes]
+
+    def faults(self, partition: str, where: str) -> Iterator[Fault]:
+        """One for each kind that there is."""
+        for kind, uids, what in (("index-missing", self.missing, "missing"),
+                                 ("index-different", self.different, "other than they should be"),
+                                 ("index-extra", self.extra, "too many")):
+            if len(uids):
+                some = ", ".join(map(str, uids[:5].tolist())) + (", ..." if len(uids) > 5 else "")
+                yield Fault(kind, where, f"{len(uids)} records are {what}: UID {some}", RECONSTRUCT, partition)
+
+
+def difference(have: Rows, want: Rows, lost: Callable[[NDArray[np.uint32]], NDArray[np.bool_]]) -> Difference:
+    """What differs between the records of the index and those of a whole store.idx of the same moment; `lost` tells
+    which UIDs are in chunks that cannot be read."""
+    want = want[~lost(want["uid"])]
+    _, here, there = np.intersect1d(have["uid"], want["uid"], return_indices=True)
+    form = (np.void, ROW.itemsize)
+    differs = np.ascontiguousarray(have).view(form)[here] != np.ascontiguousarray(want).view(form)[there]
+    missing, extra = ~np.isin(want["uid"], have["uid"]), ~np.isin(have["uid"], want["uid"])
+    rows = (want[missing], have[extra], have[here[differs]], want[there[differs]])
+    return Difference(want["uid"][missing], have["uid"][here[differs]], have["uid"][extra],
+                      frozenset(bytes(digest) for some in rows for digest in some["digest"]))
+
+
+@define(eq=False)
+class Compared:
+    """What was found on a partition: `digests` of the message files that wrong records refer to, by mailbox; how many
+    mailboxes have `moved` on; and the records that store.idx has of chunks that cannot be read, by mailbox."""
+
+    faults: list[Fault] = field(factory=list)
+    digests: dict[str, frozenset[bytes]] = field(factory=dict)
+    moved: int = 0
+    spare: dict[MailboxId, Rows] = field(factory=dict)
+
+
+def compare(store: Store, partition: Partition, plan: Plan) -> Compared:
+    """Compare the index of a partition with a plan. Raises BadPlan."""
+    found = Compared()
+    private_headers = {row["path"]: row for row in plan.rows("mailboxes", partition=partition.name)}
+    for pieces in whole_mailboxes(plan, partition.name):
+        row = private_headers.get(pieces[0]["path"])
+        if row is None or row["damaged"] or not row["found"]:
+            continue
+        place = whereabouts(store, row["id"])
+        if place is not None and place[0].partition == partition.name:
+            where = f"{place[0].name} (deleted)" if place[1] else str(place[0].name)
+            _compare(found, partition, place[0], where, Head.from_bytes(row["head"]), pieces)
+    first = _wrong_counts(partition, found)
+    if first:
+        second = set(_wrong_counts(partition, found))       # what is only half written is other things by now
+        found.faults += [fault for fault in first if fault in second]
+    return found
+
+
+def _compare(found: Compared, partition: Partition, entry: MailboxEntry, where: str, head: Head,
+             pieces: Sequence[dict[str, Any]]) -> None:
+    before = partition.states.get(state_key(entry.id))
+    have, broken = _records(partition, entry.id)
+    if before is None:
+        return                              # the check tells
+    state = MailboxState.from_bytes(before, partition.epoch)
+    behind = state.epoch - head.epoch
+    if before != partition.states.get(state_key(entry.id)) or (state.uidnext, state.highestmodseq) != (
+            head.uidnext + behind * UID_SKIP, head.highestmodseq + behind * MODSEQ_SKIP):
+        found.moved += 1
+        return
+    want = np.frombuffer(b"".join([piece["rows"] for piece in pieces] + [pieces[0]["unused"] or b""]), ROW)
+
+    def lost(uids: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        return np.isin((uids.astype(np.int64) - 1) // CHUNK, broken)
+
+    differs = difference(have, want, lost)
+    found.faults += differs.faults(partition.name, where)
+    if differs.digests:
+        found.digests[where] = differs.digests
+    if len(broken):
+        found.spare[entry.id] = take(want, np.flatnonzero(lost(want["uid"])))
+
+
+def _records(partition: Partition, mailbox: MailboxId) -> tuple[Rows, NDArray[np.int64]]:
+    """The records of a mailbox that can be read, and the chunks that cannot."""
+    values, broken = [], []
+    for key, value in partition.index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)):
+        number = chunk_of_key(key)[1]
+        if sound(mailbox, number, value):
+            values.append(value[:-4])
+        else:
+            broken.append(number)
+    return np.frombuffer(b"".join(values), ROW), np.array(broken, np.int64)
+
+
+def _wrong_counts(partition: Partition, found: Compared) -> list[Fault]:
+    """Reference counts that are wrong although some chunks cannot be read, when store.idx has the records of these all.
+    (Where every chunk can be read the check tells, and where there is none of them.)"""
+    if not found.spare:
+        return []
+    known = Messages.of(partition, None)
+    for item in partition.removed.held():
+        known.count(MailboxId(item.mailbox), item.rows, sure=True)
+    for mailbox, _ in list(partition.all_states()):
+        rows, broken = _records(partition, mailbox)
+        if len(broken) and mailbox not in found.spare:
+            return []
+        known.count(mailbox, rows, sure=True)
+        if mailbox in found.spare:
+            known.count(mailbox, found.spare[mailbox], sure=True)
+    return [Fault("references-count", message_at(digest), f"{references} records refer to it, counted are "
+                  f"{record.references}", RECONSTRUCT, partition.name)
+            for (digest, record), references, check in zip(known.records.items(), known.references.tolist(),
+                                                        known.checks.tolist(), strict=True)
+            if (record.references, record.check) != (references, check)]

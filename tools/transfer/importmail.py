@@ -1,0 +1,392 @@
+"""Mailboxes of a source brought into the store: what is missing comes, flags follow, and both sides are compared.
+
+What is there already is found anew each time: by UID where the mailbox has its UIDVALIDITY from there, else by size,
+date and Message-ID, or by content. So nothing is written down in between, and whatever is cut off can be done again.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from attrs import asdict, define, evolve, frozen
+
+from mboxlist.acl import RIGHTS
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import MailboxName, NameProblem
+from pop3 import uidl
+from store.errors import Problem, StoreError
+from store.mailboxes import authorization
+from store.mailboxes.flagchanges import update_flags
+from store.migration import messageimport
+from store.migration.publish import Nursery, Wanted
+from store.migration.uidvalidity import adopt, rewind
+from store.partition.messagefiles import MID_OCTETS
+from store.partition.transactions import WriteTxn
+from store.reconstruct.bulkload import tidy
+from store.store import Store
+from store.tables import uidls
+from store.tables.state import Mailbox
+from store.values import FlagAction, Flags
+from tools.transfer.alreadyhere import Here
+from tools.transfer.sourcevalues import Box, Mail, Source, Told, Unreadable
+
+MESSAGES, OCTETS = 500, 64 << 20        # messages that come in one go, and what they may have together
+
+
+@frozen
+class Choices:
+    """How it is done. `uidl_format`: what POP3 clients know the messages of INBOX by there, where nothing else says it;
+    `keep_flags`: of messages that are here the flags stay; `acl`: rights come along."""
+
+    dry_run: bool = False
+    keep_flags: bool = False
+    acl: bool = True
+    subscriptions: bool = True
+    uidl_format: str | None = None
+
+
+@define
+class Taken:
+    """What has become of a mailbox. `there` and `here`: messages on both sides at the end; `missing` ones are there and
+    not here; of those that are `differing` flags, size or date differ; `removed` were here and have been expunged here;
+    `only_here` came another way, or are no more there."""
+
+    mailbox: str
+    there: int = 0
+    here: int = 0
+    brought: int = 0
+    octets: int = 0
+    flags_changed: int = 0
+    removed: int = 0
+    only_here: int = 0
+    missing: int = 0
+    differing: int = 0
+    uids: str = ""
+    problem: str = ""
+
+    def facts(self) -> dict[str, object]:
+        """For a table or JSON."""
+        return asdict(self)
+
+    @property
+    def well(self) -> bool:
+        """Whether both sides are the same, as far as they can be."""
+        return not (self.missing or self.differing or self.problem)
+
+
+@define(eq=False)
+class Taking:
+    """Brings the mailboxes of a source to an owner ("": public ones). `progress` takes the mailbox, and how many of its
+    messages have been looked at, out of how many, and octets."""
+
+    store: Store
+    owner: str
+    partition: str
+    source: Source
+    told: Told
+    choices: Choices = Choices()
+    progress: Callable[[str, int, int, int], None] = lambda mailbox, done, total, octets: None
+
+    def all(self) -> Iterator[Taken]:
+        """One mailbox after the other; what is wrong with one stops no other. Raises StoreError DISK_FULL and the like,
+        Unreadable when the source cannot be read at all."""
+        for box in self.source.boxes():
+            taken = Taken(box.name)
+            try:
+                self._take(box, taken)
+            except Unreadable as problem:
+                taken.problem = str(problem)
+            except StoreError as error:
+                if error.problem in (Problem.DISK_FULL, Problem.UNAVAILABLE):
+                    raise
+                taken.problem = error.public or str(error)
+            if taken.problem:
+                self.told(f"{box.name}: {taken.problem}")
+            yield taken
+        if self.owner and self.choices.subscriptions and not self.choices.dry_run:
+            self._subscribe()
+
+    def _subscribe(self) -> None:
+        known = set(self.store.subscriptions(self.owner))
+        for name in self.source.subscriptions():
+            if name in known:
+                continue
+            try:
+                self.store.subscribe(self.owner, name)
+            except StoreError as error:
+                self.told(f"{name}: no subscription: {error.public}")
+
+    def _take(self, box: Box, taken: Taken) -> None:
+        """Raises Unreadable, StoreError."""
+        try:
+            name = MailboxName.from_client(self.owner, box.name if self.owner else f"public/{box.name}")
+            if name.owner != self.owner:
+                raise NameProblem("It would be another user's mailbox")
+        except NameProblem as problem:
+            raise Unreadable(str(problem)) from problem
+        box = self.source.opened(box)
+        mails = self.source.mails(box, self.told)
+        taken.there = len(mails)
+        entry = self.store.mailboxes.find(name)
+        if entry is None and not self.choices.dry_run:
+            entry = self._make(name, box)
+        elif entry is not None and box.uidvalidity not in (0, entry.uidvalidity) and not self.choices.dry_run:
+            entry = adopt(self.store, entry, box.uidvalidity)
+        work = _One(self, box, entry, taken)
+        work.bring(mails)
+        if entry is not None and not self.choices.dry_run:
+            if self.choices.acl and box.acl is not None:
+                self._share(entry, box.acl)
+            work.compare(mails)
+
+    def _make(self, name: MailboxName, box: Box) -> MailboxEntry:
+        """An empty mailbox, with the UIDVALIDITY that it has there if that can be."""
+        used = {entry.special_use for entry in self.store.names(self.owner)}
+        use = box.special_use if box.special_use not in used else None
+        if len(self.store.names(self.owner)) >= self.store.settings.mailbox_limit:
+            raise StoreError(Problem.LIMIT, "There are too many mailboxes")
+        nursery = Nursery(self.store, self.store.partition(self.partition))
+        filling = nursery.begin(Wanted(name, box.uidvalidity, special_use=use))
+        try:
+            filling.finish()
+        except BaseException:
+            filling.abandon()
+            raise
+        nursery.publish([filling])
+        return self.store.entry(name)
+
+    def _share(self, entry: MailboxEntry, acl: Mapping[str, str]) -> None:
+        """Rights of others; Dovecot says user=, group= and authenticated."""
+        for identifier, held in acl.items():
+            name = {"authenticated": "anyone"}.get(identifier, identifier)
+            name = name.removeprefix("user=") if name.startswith("user=") else name
+            name = name.replace("group=", "group:", 1) if name.startswith(("group=", "-group=")) else name
+            letters = "".join(letter for letter in RIGHTS if letter in held)
+            if name in (self.owner, "owner", "") or not letters or entry.acl.get(name) == letters:
+                continue
+            try:
+                authorization.set_acl(self.store, entry.name, name, letters)
+            except StoreError as error:
+                self.told(f"{entry.name.path}: {identifier} {held}: {error.public}")
+
+
+class _One:
+    """One mailbox on its way."""
+
+    def __init__(self, taking: Taking, box: Box, entry: MailboxEntry | None, taken: Taken) -> None:
+        self.taking, self.store, self.box, self.entry, self.taken = taking, taking.store, box, entry, taken
+        self.dry_run = taking.choices.dry_run
+        self.keeps = bool(box.uidvalidity) and (entry is None or entry.uidvalidity == box.uidvalidity)
+        self.pairs: dict[Mail, int] = {}            # messages there, and their UIDs here
+        self.gone: set[Mail] = set()                # expunged here
+        self.done = 0
+        taken.uids = "kept" if self.keeps else "new" if box.uidvalidity else ""
+
+    def bring(self, mails: Sequence[Mail]) -> None:
+        """Have here what is missing, and flags as they are there."""
+        view = self.store.open_mailbox(self.entry) if self.entry is not None else None
+        here = Here(self.store, view)
+        if self.keeps:
+            self.pairs |= here.by_uid(mails)
+            self.gone = self._expunged([mail for mail in mails if mail not in self.pairs], view)
+        left = self._left(mails)
+        self.pairs |= here.by_message_id(self.taking.source, self.box, left)
+        left = self._left(left)
+        self._tell(len(mails) - len(left), len(mails))
+        if self.dry_run:
+            self._count(left, here)
+        else:
+            self._bring(left, here, len(mails))
+        self.taken.removed = len(self.gone)
+        if view is not None and not self.taking.choices.keep_flags:
+            self._change_flags(view)
+        if self.entry is not None and not self.dry_run:
+            self._bring_uidls()
+            if self.keeps:
+                self._reach(self.box.uidnext)
+
+    def _left(self, mails: Sequence[Mail]) -> list[Mail]:
+        return [mail for mail in mails if mail not in self.pairs and mail not in self.gone]
+
+    def _expunged(self, mails: Sequence[Mail], view: Mailbox | None) -> set[Mail]:
+        """Those that have been here under their UID, and were expunged."""
+        if view is None or self.entry is None or not mails:
+            return set()
+        uids = self.store.vanished(self.entry, view.state.log_since)
+        vanished = set(uids.tolist()) if uids is not None else set()
+        return {mail for mail in mails if mail.uid in vanished}
+
+    def _count(self, left: Sequence[Mail], here: Here) -> None:
+        """What would come."""
+        for mail, data in self._contents(left) if len(here) else ():
+            digest, size = hashlib.blake2b(digest_size=MID_OCTETS), 0
+            for piece in data:
+                digest.update(piece)
+                size += len(piece)
+            uid = here.by_content(mail, digest.digest(), size)
+            if uid:
+                self.pairs[mail] = uid
+        coming = self._left(left)
+        self.taken.brought = len(coming)
+        self.taken.octets = sum(max(mail.size, 0) for mail in coming)
+
+    def _contents(self, mails: Sequence[Mail]) -> Iterator[tuple[Mail, Iterable[bytes]]]:
+        return self.taking.source.read(self.box, mails, self.taking.told)
+
+    def _bring(self, left: Sequence[Mail], here: Here, total: int) -> None:
+        assert self.entry is not None
+        partition = self.store.partition_of(self.entry)
+        contents = messageimport.Contents(partition)
+        try:
+            for some in _slices(left):
+                known: dict[Mail, messageimport.Known] = {}
+                for mail, data in self._contents(some):
+                    found = self._land(contents, mail, data)
+                    if found is None:
+                        continue
+                    uid = here.by_content(mail, found.digest, found.size)
+                    if uid:
+                        self.pairs[mail] = uid
+                    else:
+                        known[mail] = found
+                    self._tell(1, total)
+                contents.keep()
+                self._add(contents, known)
+                tidy(partition)
+        finally:
+            contents.drop()
+
+    def _land(self, contents: messageimport.Contents, mail: Mail, data: Iterable[bytes]) -> messageimport.Known | None:
+        """The message on disk, or soon; None when it cannot be taken. Raises StoreError."""
+        size = 0
+
+        def counted() -> Iterator[bytes]:
+            nonlocal size
+            for piece in data:
+                size += len(piece)
+                yield piece
+
+        try:
+            digest = contents.land(counted(), limit=self.store.settings.message_limit)
+        except StoreError as error:
+            if error.problem is Problem.CORRUPT:
+                self.taking.told(f"{mail.where}: {error}")
+            elif error.problem is Problem.TOO_BIG:
+                self.taking.told(f"{mail.where}: it has more than {self.store.settings.message_limit} octets "
+                                 f"(store.message_limit)")
+            else:
+                raise
+            return None
+        except OSError as error:            # of the source: those of the store are StoreErrors
+            self.taking.told(f"{mail.where}: {error.strerror or error}")
+            return None
+        self.taken.octets += size
+        return messageimport.Known(digest, size, mail.received, mail.flags, mail.uid if self.keeps else 0)
+
+    def _add(self, contents: messageimport.Contents, known: dict[Mail, messageimport.Known]) -> None:
+        assert self.entry is not None
+        rows, keywords, had = messageimport.new_rows(contents, list(known.values()))
+        if not len(rows):
+            return
+        if self.keeps and int(rows["uid"][0]) < self.store.status(self.entry).uidnext:
+            rewind(self.store, self.entry, int(rows["uid"].min()))
+        added = messageimport.add(contents.partition, self.entry, rows, keywords, all_of_them=True)
+        mails = [mail for mail, there in zip(known, had, strict=True) if there]
+        self.pairs.update((mails[at], uid) for at, uid in added.uids.items())
+        self.taken.brought += len(added.uids)
+
+    def _change_flags(self, before: Mailbox) -> None:
+        """Of messages that were here already."""
+        wanted: dict[Flags, list[int]] = defaultdict(list)
+        rows = {int(uid): (int(flags), int(bits)) for uid, flags, bits in zip(
+            *(before.rows[name].tolist() for name in ("uid", "flags", "keywords")), strict=True)}
+        for mail, uid in self.pairs.items():
+            if uid in rows and not _same_flags(mail.flags, rows[uid][0], before.keyword_names(rows[uid][1])):
+                wanted[mail.flags].append(uid)
+        for flags, uids in wanted.items():
+            self.taken.flags_changed += len(uids)
+            if self.dry_run:
+                continue
+            assert self.entry is not None
+            try:
+                update_flags(self.store, self.entry, uids, FlagAction.REPLACE, flags)
+            except StoreError as error:
+                self.taking.told(f"{self.box.name}: UIDs {uids[:5]}: {error.public}")
+        if wanted and self.entry is not None and not self.dry_run:
+            self.store.partition_of(self.entry).flush()
+
+    def _bring_uidls(self) -> None:
+        """The unique-ids that POP3 clients know messages by."""
+        assert self.entry is not None
+        wanted = {uid: mail.uidl for mail, uid in self.pairs.items() if mail.uidl}
+        form = self.taking.choices.uidl_format
+        if form and self.entry.name.is_inbox() and self.box.uidvalidity:
+            names = uidl.UniqueIds(uidl.parse(form), self.box.uidvalidity)
+            wanted = {uid: names.of(mail.uid) for mail, uid in self.pairs.items() if mail.uid} | wanted
+        known = self.store.uidls(self.entry) if wanted else {}
+        taken, new = set(known.values()), dict[int, bytes]()
+        for uid, name in wanted.items():
+            if uid not in known and name not in taken and uidls.is_legal(name):
+                taken.add(name)
+                new[uid] = name
+        if new:
+            uidls.bring(self.store, self.entry, new)
+            self.store.partition_of(self.entry).flush()
+
+    def _reach(self, uidnext: int) -> None:
+        """Give out no UID that has been given out there (RFC 3501 §2.3.1.1)."""
+        assert self.entry is not None
+        entry = self.entry
+
+        def work(txn: WriteTxn) -> None:
+            state = txn.state(entry.id)
+            if state.uidnext < uidnext:
+                modseq = state.highestmodseq + 1
+                txn.set_state(entry.id, state, evolve(state, uidnext=uidnext, highestmodseq=modseq, changed=modseq))
+
+        self.store.transact(entry, work)
+        self.store.partition_of(entry).flush()
+
+    def compare(self, mails: Sequence[Mail]) -> None:
+        """What both sides have now, as it is on disk."""
+        assert self.entry is not None
+        view = self.store.open_mailbox(self.store.entry(self.entry.name))
+        names = ("uid", "size", "received", "flags", "keywords")
+        rows = {uid: rest for uid, *rest in zip(*(view.rows[name].tolist() for name in names), strict=True)}
+        for mail in mails:
+            if mail in self.gone:
+                continue
+            row = rows.pop(self.pairs.get(mail, 0), None)
+            if row is None:
+                self.taken.missing += 1
+                self.taking.told(f"{mail.where}: missing here")
+                continue
+            size, date, flags, bits = row
+            same = _same_flags(mail.flags, flags, view.keyword_names(bits)) or self.taking.choices.keep_flags
+            if not same or date != mail.received.seconds or mail.size not in (-1, size):
+                self.taken.differing += 1
+                what = [name for name, wrong in (("flags", not same), ("date", date != mail.received.seconds),
+                                                 ("size", mail.size not in (-1, size))) if wrong]
+                self.taking.told(f"{mail.where}: other {', '.join(what)} here (UID {self.pairs[mail]})")
+        self.taken.here, self.taken.only_here = len(view.rows), len(rows)
+
+    def _tell(self, more: int, total: int) -> None:
+        self.done += more
+        self.taking.progress(self.box.name, self.done, total, self.taken.octets)
+
+
+def _same_flags(flags: Flags, system: int, keywords: Iterable[str]) -> bool:
+    return int(flags.system) == system and {word.lower() for word in flags.keywords} == {
+        word.lower() for word in keywords}
+
+
+def _slices(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
+    some, octets = list[Mail](), 0
+    for mail in mails:
+        if some and (len(some) >= MESSAGES or octets + max(mail.size, 0) > OCTETS):
+            yield some
+            some, octets = [], 0
+        some.append(mail)
+        octets += max(mail.size, 0)
+    if some:
+        yield some
