@@ -1,13 +1,16 @@
 """Who the users are: directories, passwords, and what a login may do.
 
-`base` is what the store asks of a directory; `builtin` is the one in `users.db`; the room `ldap` is another. The room
-`sasl` has the mechanisms. A login of any protocol goes through `store.net.authentication`.
+`base` is what the store asks of a directory; `builtin` is the one in `users.db`; the room `ldap` is another.
+`mechanisms` has each SASL mechanism as a generator of challenges and of questions to the directory; a protocol only
+carries the challenges, and the room `sasl` has what they prove. `tools.server.tls.channelbinding` names the TLS channel
+for SCRAM-PLUS. Tokens (`tokens`) are remembered no longer than they hold. A login of any protocol goes through
+`store.net.authentication`.
 
-Addresses. `addresses.canonical` gives an address its one form: lower case and NFC in the local part (no case folding,
-which makes one user of two that differ in sharp s), A-labels in the domain. User ids are kept in that form. An alias is
-one more address of a user, for mail and not for login. The user's row has the list, `aliases.db` says whose an address
-is; one transaction writes both, and recovery makes the table agree with the rows. `base.delivery_problem` says what
-each status means for mail, `Status.may_log_in` for logins.
+Addresses. `store.addresses.canonical` gives an address its one form: lower case and NFC in the local part (no case
+folding, which makes one user of two that differ in sharp s), A-labels in the domain. User ids are kept in that form. An
+alias is one more address of a user, for mail and not for login. The user's row has the list, `aliases.db` says whose an
+address is; one transaction writes both, and recovery makes the table agree with the rows. `base.delivery_problem` says
+what each status means for mail, `Status.may_log_in` for logins.
 
 Passwords are scrypt hashes (16 MiB, some 40 ms), checked in a thread, for an unknown user as for a wrong password.
 Beside the hash a password has the keys of SCRAM (10,000 rounds); unknown users get a salt that is always the same. A

@@ -40,12 +40,6 @@ A mailbox that is deleted (`deletion`) leaves the list, gives its quota back, an
 After the purge delay `purge_mailboxes` destroys it: it leaves `deleted.db` first, and the next start finishes what was
 cut off. A message file waits for the purge from the latest time at which one of its references went.
 
-Moving between partitions (`partitionmove`). Files and records are brought while everything goes on, again and again
-until little is new. Then the mailboxes are held (`MailboxState.moving`): deliveries wait up to five seconds, flag
-changes are refused as in use. What is left is brought and flushed; the list and the account name the other partition,
-flushed; the mailboxes are let go there; the source forgets them. `Store.whereabouts` finds a mailbox for whoever has an
-older row of the list. After a crash the list decides.
-
 `joining` makes one content of what is below differing header fields (`onecopy relink`): records get a private header
 and the new digest, HIGHESTMODSEQ rises so that views are read again, and old files wait for the purge. `identicalfiles`
 makes one file with two names of files that are equal octet for octet: they are never modified, and each name is purged

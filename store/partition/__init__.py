@@ -32,11 +32,7 @@ Reading messages. `MessageFile.read` applies the header length; `size` is RFC822
 up to 64 KiB are compared with their digest before they are shown (`verified`). A lost cache record is made from the
 file (`Partition.rebuild_cached`).
 
-Several partitions (`volumes`). A partition on another volume is a symbolic link in `partitions/`. The first process
-recovers all that are there and writes their names to `run/partitions`; the others join these. `partition add` makes a
-partition whole before it writes the name, and a process joins it when it first needs it, at the latest five seconds
-later. One whose volume is missing is left out; its mailboxes are unavailable until the store is opened again. A
-partition past `store.disk_threshold`, or with less than `store.disk_reserve` free, takes no more mail (452 4.3.1 at
+A partition past `store.disk_threshold`, or with less than `store.disk_reserve` free, takes no more mail (452 4.3.1 at
 RCPT, NO to APPEND); reading, flags and expunges go on. A write that fails for want of room is the same refusal, and
 what was staged of the message goes.
 

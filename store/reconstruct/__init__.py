@@ -1,14 +1,15 @@
-"""The one engine that rebuilds databases: from the user area, message files, tables that are left, a plan, an archive.
+"""What `onecopy reconstruct` does, and what housekeeping repairs: a store, a partition, the list, a mailbox, its
+figures.
 
-Sources say what a mailbox is to be (its state, its records, where its octets are); one loader puts that into an empty
-or a live partition. Its callers are the start (`store.recovery`), `onecopy reconstruct`, `--apply` of Spark's plan,
+Sources say what a mailbox is to be (its state, its records, where its octets are); one loader (`store.rebuild`) puts
+that into an empty or a live partition. Callers are the start (`store.recovery`), this room, `--apply` of Spark's plan,
 restore and import. docs/recovery.md says which command mends what.
 
 From `messages/` and `users/` alone every database can be made. That is one more unclean end: UIDs and MODSEQs skip
 ahead. Where the trace header of a file ends is found by the digest. Not restored: the last minute, the log of expunged
 UIDs, expunged messages that wait for the purge (their files stay), passwords. Until it is done
-`reconstruct/in-place.json` is in the store's folder (`store.recovery.unfinishedrebuild`): nobody takes half of it for
-the store, and what was cut off begins again from the start.
+`reconstruct/in-place.json` is in the store's folder (`store.partition.marks`): nobody takes half of it for the store,
+and what was cut off begins again from the start.
 
 In bulk. What a start or a command makes from the user area is made by `mboxlist.engine.bulk`: a process of its own
 writes `index.db` and `messages.db` outside of the environment, each octet once, and `Env.exchange` puts them in place.

@@ -4,8 +4,8 @@ reconciled.
 A start opens each environment through `environments.Recovery.opened`. What the marks of `mboxlist.engine.damagemarks`,
 Berkeley DB's recovery or a page check show to be damaged is set aside and made again: from its own log, from the newest
 snapshot and the log since, from its tables that are whole. What is then missing is rebuilt from the user area and
-message files by `store.reconstruct`. While a start mends, `<root>/mending` names what was set aside; a start that was
-cut off is begun again from there by the next.
+message files by `store.rebuild`. While a start mends, `<root>/mending` names what was set aside; a start that was cut
+off is begun again from there by the next.
 
 Otherwise a start is always the same, after a clean end or a crash, in the first process to come: Berkeley DB recovery
 of every environment, or after an untouched clean end its shared memory as it was left (`mboxlist.engine.regions`); the
