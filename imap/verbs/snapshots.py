@@ -1,4 +1,4 @@
-"""LIST, STATUS, MYRIGHTS and GETQUOTAROOT in snapshots (`imap.travel`).
+"""LIST, STATUS, MYRIGHTS and GETQUOTAROOT in snapshots (`imap.snapshotnames`).
 
 "#" breaks out (RFC 3501 §6.3.8, RFC 9051 §6.3.9): a pattern that begins with #snapshots is taken as it stands, whatever
 the reference. Only such patterns, and references that lead there, are looked for in snapshots: a client that lists

@@ -1,1 +1,5 @@
-"""IMAP on the wire: octets to frozen values and back. Pure: no I/O, no Twisted, no open store."""
+"""IMAP on the wire: octets to frozen values and back. Pure: no I/O, no Twisted, no open store.
+
+`framer` finds lines and literals, `scanner` reads the elements of a command, a module for each family of commands makes
+its value, `writer` and `responses` write the answers. `commands` is the one table of commands.
+"""

@@ -5,7 +5,7 @@
     limits/0001.jsonl       limits of quota roots: partition, root, octets, messages
     cache/P/0001            cache records of the message files that come next: see `cached`
     partitions/P/messages/3/fa/<digest>     a message file, before the first mailbox that needs it
-    partitions/P/users/.../store.idx        a mailbox: see `store.idxfile`
+    partitions/P/users/.../store.idx        a mailbox: see `store.userarea.idxfile`
     catalogue.jsonl         every mailbox that there is, and the archive that has it; which message files there are
     totals.json             the last one: sums, and a digest over those of all members before it
 

@@ -1,4 +1,4 @@
-"""Reads what `store.cache.envelope` has written: the fields of an ENVELOPE (RFC 3501 §7.4.2)."""
+"""Reads what `store.message.cacherecord.envelope` has written: the fields of an ENVELOPE (RFC 3501 §7.4.2)."""
 
 import re
 

@@ -1,7 +1,7 @@
 """Which messages have in their headers or bodies what SEARCH keys ask for: RFC 3501 §6.4.4.
 
 Messages are looked at in pages: the files of a page are read one after the other, and then searched all together
-(`store.sieve`). Only what that does not settle is taken apart.
+(`prefilter`). Only what that does not settle is taken apart.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """SEARCH over one mailbox: RFC 3501 §6.4.4.
 
 Keys that the index can answer are evaluated on whole arrays, and narrow what is left; of that, what the columns know
-(`store.columns`: the envelope) narrows again before any message is opened. Of the rest, headers come before bodies.
+(`columns`: the envelope) narrows again before any message is opened. Of the rest, headers come before bodies.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """The store as it was when a snapshot was made, for reading: a user's own mailboxes then, and the messages in them.
 
-The databases of a snapshot are copied and recovered beside it when somebody first asks for them (`store.prepared`): the
+The databases of a snapshot are copied and recovered beside it when somebody first asks for them (`opened`): the
 list of mailboxes, and of the partitions those that are looked at. The message files are those of the store, which stay
 as long as the snapshot does.
 

@@ -1,6 +1,6 @@
 """The other back end, as the one that a user leaves speaks to it: a method for each thing that it can be told or asked.
 
-What each means is in `targetside`, whose functions `serving` calls with the same words.
+What each means is in `targetside`, whose functions `responder` calls with the same words.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a user's mailboxes are is brought to another back end, up to the step that decides; see `leaving`."""
+"""What a user's mailboxes are is brought to another back end, up to the step that decides; see `sourceside`."""
 
 import contextlib
 import logging

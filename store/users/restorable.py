@@ -1,7 +1,7 @@
 """Users who have been forgotten, and can still be had back: what went with them is on record for the purge delay, as
 long as their deleted mailboxes are there.
 
-`forgotten.db`: user id -> when, the row of the directory, and what `store.users.forget_user` takes away beside the
+`forgotten.db`: user id -> when, the row of the directory, and what `lifecycle.forget_user` takes away beside the
 mailboxes: subscriptions, limits, what the user was granted in others' mailboxes, annotations of its own. (The own flags
 that a reader had of shared mailboxes do not come back.)
 """

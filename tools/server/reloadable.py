@@ -1,4 +1,4 @@
-"""Which options a running server takes over without a restart. Pure; `reloading.py` does it."""
+"""Which options a running server takes over without a restart. Pure; `reload.py` does it."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,1 +1,4 @@
-"""SASL mechanisms as state machines, without I/O (RFC 4422), and the proofs that they need."""
+"""What SASL mechanisms say and prove (RFC 4422): SCRAM, SASLprep, bearer tokens. Pure.
+
+`store.accounts.mechanisms` makes mechanisms of it; `saslprep` and the keys of SCRAM also serve passwords.
+"""

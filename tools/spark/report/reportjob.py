@@ -1,8 +1,8 @@
-"""The Spark job of `onecopy quota report`: what each mailbox holds, by the definitions of `store.accounting`.
+"""The Spark job of `onecopy quota report`: what each mailbox holds, by the definitions of `store.quota.accounting`.
 
 Records and message files are joined by the digest. Every record and every file goes over the network once: all that is
 of one file comes to one place, where its octets are divided among its holders. What comes back is a row for each
-mailbox. `figures` makes the report of that.
+mailbox. `totals` makes the report of that.
 """
 
 import os

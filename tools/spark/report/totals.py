@@ -1,4 +1,4 @@
-"""The figures of the quota report, from the rows of `report`: levels, limits, growth, and whether the sums agree.
+"""The figures of the quota report, from the rows of `reportjob`: levels, limits, growth, and whether the sums agree.
 
 No Spark. A report is what --json prints: see docs/quota-report.md. Its lists are lists of dictionaries, octets are
 integers, times are RFC 3339 in UTC.

@@ -1,4 +1,4 @@
-"""What a verification (`verify`) found, put right as far as the store has what it takes.
+"""What a verification (`verifyjob`) found, put right as far as the store has what it takes.
 
 Files that have another message's name get their own; then the plan is applied (`planlive.apply_live`), which exchanges
 index and cache records and counts everything anew; then every damaged `store.idx` is written anew, and files that only

@@ -4,7 +4,7 @@ of the store is compared.
 The files are read by the job that makes the plan of a rebuild (`rebuildjob.make_plan`): its tasks find what is wrong
 with message files and `store.idx`, and which records do not fit their message files. So the plan is there when it is
 needed, and `reconstruct --apply` knows it. What only the databases know is compared by this process, partition by
-partition, where they are: index records with those of `store.idx` that are as new, and by `store/checks` everything
+partition, where they are: index records with those of `store.idx` that are as new, and by `store/check` everything
 else. A snapshot of them for Spark could not be held still, and to write it costs as much as to compare.
 
 Of several findings that one fault makes, one is told, and the others follow from it (`kinds.settled`).
