@@ -24,10 +24,10 @@ BELOW = {
 PLACES = {
     "attrs": ("",),
     "berkeleydb": ("mboxlist/engine/",),
-    "cryptography": ("store/accounts/sasl/tokens.py", "tools/server/tls/"),
-    "idna": ("store/accounts/addresses.py",),
+    "cryptography": ("store/accounts/tokens.py", "tools/server/tls/"),
+    "idna": ("store/addresses.py",),
     "jinja2": ("tools/spark/report/page.py",),
-    "jwt": ("store/accounts/sasl/tokens.py",),
+    "jwt": ("store/accounts/tokens.py",),
     "ldap3": ("store/accounts/ldap/ldapwire.py",),
     "markupsafe": ("tools/spark/",),
     "numpy": ("mboxlist/engine/pages.py", "store/", "imap/", "tools/spark/"),
