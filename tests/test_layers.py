@@ -24,8 +24,7 @@ BELOW = {
 PLACES = {
     "attrs": ("",),
     "berkeleydb": ("mboxlist/engine/",),
-    "cryptography": ("store/accounts/tokens.py", "tools/server/tls/channelbinding.py",
-                     "tools/server/tls/contexts.py"),
+    "cryptography": ("store/accounts/tokens.py", "tools/server/tls/"),
     "idna": ("store/addresses.py",),
     "jinja2": ("tools/spark/report/page.py",),
     "jwt": ("store/accounts/tokens.py",),

@@ -1,6 +1,6 @@
 #!/bin/sh
 # docs/deploy/secrets.sh: what the machines of compose.yaml need to trust each other, made anew in docs/deploy/secrets:
-# an authority and one certificate for all, the passwords of docs/ldap/sample.ldif, the secret of the back ends.
+# an authority and one certificate for all, and the passwords of docs/ldap/sample.ldif.
 set -eu
 umask 077
 cd "$(dirname "$(readlink -f "$0")")"
@@ -22,8 +22,7 @@ rm -f request.pem extensions openssl.log
 
 printf 'secret\n' >directory
 printf 'secret\n' >directory-write
-openssl rand -hex 32 >exchange
 # Read by the users that the containers run as.
 chmod 755 . tls
-chmod 644 tls/* directory directory-write exchange
+chmod 644 tls/* directory directory-write
 chmod 600 ca.key

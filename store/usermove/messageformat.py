@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
-VERSION = 1                 # of the language; both sides must speak the same
-FIELDS = 1 << 20            # octets of the fields of a message, at most
-OCTETS = 1 << 20            # and of the octets behind them
-PIECE = 256 << 10           # octets of a long text that one message takes
+VERSION = 2                 # of the language; both sides must speak the same one
+FIELDS_OCTETS = 1 << 20     # of the fields of a message, at most
+DATA_OCTETS = 1 << 20       # of what follows the fields, at most
+SEND_OCTETS = 256 << 10     # of a long text or a message file that one message takes
 _LENGTHS = struct.Struct(">II")
 _NUMBERS = 1 << 63
 
@@ -102,12 +102,12 @@ def _text(value: object, most: int, name: str) -> str:
 def encode(fields: Mapping[str, Any], octets: bytes = b"") -> bytes:
     """The octets of a message. Raises ValueError when it is too long."""
     said = json.dumps(fields, separators=(",", ":")).encode()
-    if len(said) > FIELDS or len(octets) > OCTETS:
+    if len(said) > FIELDS_OCTETS or len(octets) > DATA_OCTETS:
         raise ValueError(f"a message of {len(said)} and {len(octets)} octets is too long")
     return b"".join((_LENGTHS.pack(len(said), len(octets)), said, octets))
 
 
-def receive(read: Callable[[int], bytes], fields: int = FIELDS, octets: int = OCTETS) -> Message:
+def receive(read: Callable[[int], bytes], fields: int = FIELDS_OCTETS, octets: int = DATA_OCTETS) -> Message:
     """The next message, with these limits. Raises BadMessage, Ended, and what `read` raises."""
     said, more = _LENGTHS.unpack(_exactly(read, _LENGTHS.size))
     if said > fields or more > octets:

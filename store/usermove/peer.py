@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from store.errors import Problem, StoreError
 from store.tables.quotatable import QuotaUse
 from store.userarea.idxfile import Head
-from store.usermove.messageformat import PIECE, BadMessage, Ended, Message, Wire, encode, receive
+from store.usermove.messageformat import SEND_OCTETS, BadMessage, Ended, Message, Wire, encode, receive
 from store.usermove.rowformat import Answer
 
 Figures = Mapping[str, Any]
@@ -62,7 +62,7 @@ class Peer:
         self._tell({"op": "file", "digest": digest.hex(), "trace": trace, "octets": octets, "whole": whole})
         at = 0
         while at < octets:
-            piece = read(at, min(PIECE, octets - at))
+            piece = read(at, min(SEND_OCTETS, octets - at))
             if not piece:
                 raise StoreError(Problem.CORRUPT, "A message cannot be read", f"{digest.hex()} is shorter than it was")
             self._tell({"op": "data"}, piece)
@@ -103,8 +103,8 @@ class Peer:
         text = head.to_bytes()
         self._tell({"op": "mailbox", "mailbox": mailbox, "figures": dict(figures), "digest": digest,
                     "octets": len(text)})
-        for at in range(0, len(text), PIECE):
-            self._tell({"op": "data"}, text[at:at + PIECE])
+        for at in range(0, len(text), SEND_OCTETS):
+            self._tell({"op": "data"}, text[at:at + SEND_OCTETS])
         self._answer()
 
     def put_vanished(self, mailbox: int, items: Sequence[tuple[int, bytes]]) -> None:

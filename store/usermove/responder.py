@@ -26,12 +26,12 @@ from store.usermove import targetside
 from store.usermove.messageformat import BadMessage, Ended, Message, Wire, encode, receive, whole
 from store.usermove.peer import said_of
 from store.usermove.receivemailboxes import Arrival
-from store.usermove.rowformat import ASKED, HEADER, PIECE, chunks_of, table
+from store.usermove.rowformat import ASKED, HEADER, SEND_CHUNKS, chunks_of, table
 from store.usermove.targetside import Arrivals
 
 log = logging.getLogger(__name__)
 
-ASKED_AT_ONCE = PIECE * CHUNK       # messages
+ASKED_AT_ONCE = SEND_CHUNKS * CHUNK       # messages
 FILE = 1 << 40                      # octets of a message file, at most
 TRACE = 1 << 20                     # and of the trace header at its head
 MANY = 100_000                      # items of a list in one message, where it has no other limit
@@ -68,9 +68,9 @@ class Session:
         except Ended:
             pass
         except BadMessage as error:
-            log.error("exchange with %s: %s", self.host, error)
+            log.error("user move with %s: %s", self.host, error)
         except OSError as error:
-            log.warning("exchange with %s: %s", self.host, error)
+            log.warning("user move with %s: %s", self.host, error)
         finally:
             self._leave()
             self.wire.close()
@@ -88,7 +88,7 @@ class Session:
             if unanswered:
                 self._failed = refusal
                 return
-            log.info("exchange with %s: %s: %s", self.host, message.fields["op"], refusal)
+            log.info("user move with %s: %s: %s", self.host, message.fields["op"], refusal)
             self.wire.write(encode(said_of(refusal)))
             return
         if not unanswered:
@@ -107,7 +107,7 @@ class Session:
             if arrival is not None:
                 arrival.end()
         except (StoreError, Failure) as error:              # the next start, or the next try, removes it
-            log.error("exchange with %s: what came of a user cannot be removed: %s", self.host, error)
+            log.error("user move with %s: what came of a user cannot be removed: %s", self.host, error)
         finally:
             self._claims.close()
 
@@ -190,12 +190,12 @@ class Session:
         self._here.name_head(message.text("partition"), message.number("number", 1, _U32), message.octets)
 
     def _rows(self, message: Message) -> dict[str, Any]:
-        numbers = [whole(each, "chunk", 0, MAX_UID // CHUNK + 1) for each in message.list("chunks", PIECE)]
-        chunks = chunks_of(message.octets, numbers, message.numbers("counts", PIECE))
+        numbers = [whole(each, "chunk", 0, MAX_UID // CHUNK + 1) for each in message.list("chunks", SEND_CHUNKS)]
+        chunks = chunks_of(message.octets, numbers, message.numbers("counts", SEND_CHUNKS))
         return {"done": self._here.put(_mailbox(message), message.text("partition"), chunks)}
 
     def _expunged(self, message: Message) -> dict[str, Any]:
-        rows = table(message.octets, ROW, PIECE * CHUNK)
+        rows = table(message.octets, ROW, SEND_CHUNKS * CHUNK)
         keywords = [word for word in message.texts("keywords", 64) if word and not set(word) & set(" \n\0")]
         return {"done": self._here.put_expunged(
             _mailbox(message), message.text("partition"), message.number("when", 0, _U32), message.number("modseq"),

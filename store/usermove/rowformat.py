@@ -11,8 +11,8 @@ from mboxlist.names import SEPARATOR
 from store.tables.index import CHUNK, ROW, Rows
 from store.usermove.messageformat import BadMessage
 
-PIECE = 32                  # chunks of records that go in one message
-DIGEST = 32                 # octets
+SEND_CHUNKS = 32            # chunks of records that go in one message
+DIGEST_OCTETS = 32          # of a trace header, and of what both sides know of a mailbox
 
 #: A message of which the records will speak: digest, octets of the trace header in its file, whether it shows that.
 ASKED = np.dtype([("digest", "V32"), ("trace", "<u4"), ("shows", "u1")])
@@ -39,12 +39,12 @@ def table(octets: bytes, of: "np.dtype[Any]", most: int) -> NDArray[Any]:
 
 def head_digest(head: bytes) -> bytes:
     """That of a trace header."""
-    return hashlib.blake2b(head, digest_size=DIGEST).digest()
+    return hashlib.blake2b(head, digest_size=DIGEST_OCTETS).digest()
 
 
 def chunks_of(octets: bytes, numbers: list[int], counts: list[int]) -> dict[int, Rows]:
     """Records by the number of their chunk. Raises BadMessage unless each has its place there."""
-    rows = table(octets, ROW, PIECE * CHUNK)
+    rows = table(octets, ROW, SEND_CHUNKS * CHUNK)
     if len(numbers) != len(counts) or sum(counts) != len(rows) or len(set(numbers)) != len(numbers):
         raise BadMessage("the records are not those of these chunks")
     found, at = {}, 0
@@ -60,7 +60,7 @@ def chunks_of(octets: bytes, numbers: list[int], counts: list[int]) -> dict[int,
 
 def told(rows: Rows) -> str:
     """A digest of all in the records that is the same wherever a mailbox is."""
-    digest = hashlib.blake2b(digest_size=DIGEST)
+    digest = hashlib.blake2b(digest_size=DIGEST_OCTETS)
     for name in _TOLD:
         digest.update(np.ascontiguousarray(rows[name]).tobytes())
     return digest.hexdigest()

@@ -30,7 +30,7 @@ from store.tables.quotatable import QuotaUse
 from store.tables.state import MailboxState
 from store.userarea import writing
 from store.usermove.peer import Peer
-from store.usermove.rowformat import ASKED, HEADER, PIECE, Answer, head_digest, told
+from store.usermove.rowformat import ASKED, HEADER, SEND_CHUNKS, Answer, head_digest, told
 
 log = logging.getLogger(__name__)
 
@@ -139,8 +139,8 @@ class Departure:
         for partition in {partition.name: partition for partition, _ in entries}.values():
             for item in [item for item in partition.removed.all() if item.mailbox in ids]:
                 rows = _left(partition, item)
-                for at in range(0, len(rows), PIECE * CHUNK):
-                    yield partition, rows[at:at + PIECE * CHUNK], False
+                for at in range(0, len(rows), SEND_CHUNKS * CHUNK):
+                    yield partition, rows[at:at + SEND_CHUNKS * CHUNK], False
 
     def _mailboxes(self) -> list[tuple[Partition, MailboxId]]:
         deleted = [entry for _, entry in self.store.mailboxes.deleted.all() if entry.name.owner == self.user]
@@ -175,8 +175,8 @@ class Departure:
                 count += self._put(partition, mailbox, {number: decode(value) for number, value in new.items()})
                 sent.update((number, hash(value)) for number, value in new.items())
         gone = sorted(sent.keys() - there)
-        for at in range(0, len(gone), PIECE):
-            count += self._put(partition, mailbox, {number: _NONE for number in gone[at:at + PIECE]})
+        for at in range(0, len(gone), SEND_CHUNKS):
+            count += self._put(partition, mailbox, {number: _NONE for number in gone[at:at + SEND_CHUNKS]})
         for number in gone:
             del sent[number]
         return count
@@ -264,8 +264,8 @@ class Departure:
     def _put_expunged(self, partition: Partition, item: Expunged) -> None:
         rows = _left(partition, item)
         when, modseq = _parted(item.key)
-        for at in range(0, len(rows), PIECE * CHUNK):
-            some = rows[at:at + PIECE * CHUNK]
+        for at in range(0, len(rows), SEND_CHUNKS * CHUNK):
+            some = rows[at:at + SEND_CHUNKS * CHUNK]
             self._with_files(partition, some, lambda at=at, some=some: self.peer.put_expunged(  # type: ignore[misc]
                 item.mailbox, partition.name, when, modseq, item.keywords, some.tobytes(), first=not at))
 
@@ -379,7 +379,7 @@ def _chunks(partition: Partition, mailbox: MailboxId, first: int) -> dict[int, b
     """The next chunks, by their numbers."""
     scan = partition.index.scan(chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0))
     with closing(cast("Any", scan)):
-        return {chunk_of_key(key)[1]: value for key, value in islice(scan, PIECE)}
+        return {chunk_of_key(key)[1]: value for key, value in islice(scan, SEND_CHUNKS)}
 
 
 def _state(partition: Partition, mailbox: MailboxId) -> MailboxState | None:

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from store.usermove.messageformat import encode, receive
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
 from tests.support.clients.pop3 import Pop3
 from tests.support.processes import wait
 from tests.support.servers.backends import HOSTS, MESSAGE_ID, Client, Relay, body, dump, two_servers
+from tests.support.servers.certificates import showing
 from tests.support.servers.server import PROGRAM, Server
 
 USERS = [f"u{number:03}" for number in range(int(os.environ.get("MOVED_USERS", "4")))]
@@ -150,24 +150,18 @@ def test_what_was_killed_is_finished_or_begun_anew(pair):
         assert all(count == 1 or name in relay.doubtful for name, count in there.items()), user
 
 
-def test_who_does_not_know_the_secret_is_told_nothing(pair):
+def test_a_caller_without_a_certificate_is_told_nothing(pair):
     one, _ = pair
     port = int(one.options["exchange.port"])
     with socket.create_connection(("127.0.0.1", port), 60) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
         with contextlib.suppress(ConnectionResetError):
             assert plain.recv(1) in (b"", b"\x15")              # an alert of TLS at most
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with context.wrap_socket(socket.create_connection(("127.0.0.1", port), 60)) as wire:
+    with showing(None).wrap_socket(socket.create_connection(("127.0.0.1", port), 60)) as wire:
         assert wire.version() == "TLSv1.3"
-        greeting = receive(wire.recv)
-        assert greeting.fields.keys() == {"onecopy", "version", "host", "nonce"}
-        wire.sendall(encode({"version": 1, "host": HOSTS[1], "nonce": "0" * 64, "proof": "0" * 64}))
-        wire.sendall(encode({"op": "look", "user": USERS[0], "partition": "primary"}))
-        with contextlib.suppress(OSError):
-            assert wire.recv(1) == b""
-    assert "does not know the secret" in one.said()
+        with pytest.raises(ssl.SSLError, match="(?i)certificate.required"):
+            wire.recv(1)
+    assert "peer did not return a certificate" in one.said()
 
 
 def _cut_off(server: Server, to: str, cut) -> None:

@@ -21,7 +21,7 @@ from store.snapshots.snapshotcopy import bring_back
 from store.snapshots.snapshotreader import readers_of
 from store.tables.references import UNSEEN_TRACE
 from store.values import InternalDate
-from tests.store.test_exchange import move
+from tests.store.test_user_move import move
 from tests.support.stores.stores import deliver, unlist
 
 BODY = b"Subject: one\r\n\r\n" + b"text " * 300

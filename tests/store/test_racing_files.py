@@ -13,7 +13,7 @@ from store.migration.messageimport import Contents, Known, add, new_rows
 from store.net import offload
 from store.partitions import partitionmove, volumes
 from store.values import InternalDate
-from tests.store.test_exchange import move
+from tests.store.test_user_move import move
 from tests.support.stores.stores import deliver
 
 BODY = b"Subject: one\r\n\r\n" + b"text " * 300

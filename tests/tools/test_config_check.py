@@ -106,6 +106,59 @@ def test_certificates(quiet: Program, tmp_path: Path, make: Callable[[Path], Pat
     assert [each["serious"] for each in said if each["option"] == "tls.certificate"] == [serious]
 
 
+# Back ends
+
+def _back_end(folder: Path, authority: Authority, certificate: Path | None = None) -> list[str]:
+    words = ["--store-host", "one.example.org", "--exchange-port", str(free_port()), "--exchange-peers",
+             f"two.example.org=127.0.0.1:{free_port()}", "--exchange-authorities", str(authority.file)]
+    return words if certificate is None else [*words, "--exchange-certificate", str(certificate)]
+
+
+@pytest.mark.parametrize(("names", "expired", "text"), [
+    (["one.example.org"], True, "has ended"), (["one.example.org"], False, "ends in 0 days"),
+    (["two.example.org"], False, "does not have one.example.org among its DNS names")])
+def test_the_certificate_for_other_back_ends(quiet: Program, tmp_path: Path, names: list[str], expired: bool,
+                                             text: str) -> None:
+    authority = Authority(tmp_path, "ours")
+    words = _back_end(tmp_path, authority, authority.back_end(*names, expired=expired))
+    serious = expired or names != ["one.example.org"]
+    said = json.loads(quiet("config", "check", *words, "--json", status=int(serious)))
+    assert [each["serious"] for each in said if text in each["text"] and each["option"] == "exchange.certificate"] == [
+        serious]
+
+
+def test_a_certificate_that_is_not_for_clients_and_one_that_is_none(quiet: Program, tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ours")
+    words = _back_end(tmp_path, authority, authority.client("", "one.example.org"))
+    assert ("exchange.certificate", True) in found(quiet, *words)
+    assert "is not one for a server" in quiet("config", "check", *words, status=1)
+    authority.file.write_text("junk")
+    assert ("exchange.authorities", True) in found(quiet, *words)
+
+
+def test_the_secret_of_former_versions(quiet: Program, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 40)
+    secret.chmod(0o600)
+    words = ["--store-host", "one.example.org", "--exchange-port", str(free_port()), "--exchange-secret", str(secret)]
+    assert found(quiet, *words) == {("exchange.port", True), ("exchange.secret", False),
+                                    ("exchange.certificate", False)}
+    assert "set exchange.authorities" in quiet("config", "check", *words, status=1)
+
+
+def test_the_certificate_that_is_made_is_printed_for_other_back_ends(quiet: Program, tmp_path: Path) -> None:
+    words = _back_end(tmp_path, Authority(tmp_path, "ours"))
+    assert ("exchange.certificate", False) in found(quiet, *words, status=0)
+    said = quiet("config", "certificate", *words)
+    assert said.startswith("# one.example.org, until ")
+    assert said.partition("\n")[2] == (quiet.root / "tls" / "exchange" / "certificate.pem").read_text()
+    assert (quiet.root / "tls" / "exchange" / "key.pem").stat().st_mode & 0o777 == 0o600
+    assert quiet("config", "certificate", *words) == said
+    assert "exchange.certificate" not in {option for option, _ in found(quiet, *words, status=0)}
+    assert ("exchange.peers", True) in found(quiet, *words, "--online")
+    assert "store.host is not set" in quiet.refused("config", "certificate", status=2)
+
+
 def test_other_hosts_are_asked_only_online(quiet: Program) -> None:
     words = ["--directory-uris", f"ldap://127.0.0.1:{free_port()}", "--directory-base", "dc=example",
              "--front-smtp-server", f"127.0.0.1:{free_port()}"]

@@ -162,7 +162,7 @@ def test_a_certificate_that_does_not_verify_ends_the_handshake(tmp_path: Path, v
     authority, other = Authority(tmp_path, "one"), Authority(tmp_path, "two")
     certificates = asking(tmp_path, authority)
     for file in (other.client("relay.example.org"), authority.client("relay.example.org", expired=True),
-                 authority.client("relay.example.org", usage=ExtendedKeyUsageOID.SERVER_AUTH)):
+                 authority.client("relay.example.org", usage=[ExtendedKeyUsageOID.SERVER_AUTH])):
         with pytest.raises(SSL.Error, match="certificate verify failed"):
             Conversation(certificates, showing(file, version))
 

@@ -44,7 +44,7 @@ class Finding:
 def examine(config: Config, *, online: bool) -> list[Finding]:
     """All that is found. `online`: other hosts are asked, too."""
     found: list[Finding] = []
-    for look in (_root, _user, _paths, _certificates, _ports, _combinations, _limits):
+    for look in (_root, _user, _paths, _certificates, _back_end_certificates, _ports, _combinations, _limits):
         found += look(config)
     if online:
         found += _others(config)
@@ -176,6 +176,24 @@ def _certificates(config: Config) -> Iterator[Finding]:
                           f"{path}: the certificate {words}, {end:%Y-%m-%d %H:%M} UTC")
 
 
+def _back_end_certificates(config: Config) -> Iterator[Finding]:
+    values = config.values
+    if not (values["exchange.port"] or values["exchange.peers"]) or not values["store.host"]:
+        return                                  # see `_combinations`
+    from tools.server.tls.backendtls import BackEndTls  # here: as above
+    try:
+        tls = BackEndTls.of(config, str(values["store.host"]))
+        if values["exchange.certificate"] is None and not tls.certificate.exists():
+            yield Finding("exchange.certificate", False, "there is none yet: `onecopy config certificate` makes and "
+                                                         "prints one for the other back ends")
+            return
+        yield from (Finding(*found) for found in tls.findings())
+    except Failure as failure:
+        option, _, text = str(failure).partition(": ")
+        known = option in values
+        yield Finding(option if known else "exchange.certificate", True, text if known else str(failure))
+
+
 def _folder(config: Config) -> Path | None:
     try:
         return tls_folder(config.root)
@@ -242,9 +260,13 @@ def _combinations(config: Config) -> Iterator[Finding]:
         if values[option] not in (None, "", 0, ()) and values[other] in (None, "", 0, ()):
             yield Finding(option, True, f"{why}: set {other}")
 
-    yield from needs("exchange.port", "exchange.secret", "other back ends could not prove who they are")
-    yield from needs("exchange.port", "store.host", "this back end has no name for the others")
-    yield from needs("exchange.peers", "exchange.secret", "this back end could not prove who it is")
+    for option in ("exchange.port", "exchange.peers"):
+        yield from needs(option, "exchange.authorities", "no other back end could prove who it is; `onecopy config "
+                                                         "certificate` prints what each needs of another one")
+        yield from needs(option, "store.host", "this back end has no name for the others")
+    if values["exchange.secret"]:
+        yield Finding("exchange.secret", False, "it is not used any more, back ends show each other certificates: "
+                                                "remove it, and set exchange.authorities (docs/many-machines.md)")
     yield from needs("login.oauth_introspection", "login.oauth_secret_file", "nobody answers who asks without password")
     yield from needs("login.proxies", "login.proxy_networks", "from nowhere may they act as users")
     yield from needs("lmtp.client_names", "lmtp.client_ca", "no certificate is asked for")
@@ -280,11 +302,8 @@ def _limits(config: Config) -> Iterator[Finding]:
 
 def _others(config: Config) -> Iterator[Finding]:
     yield from _directory(config)
+    yield from _back_ends(config)
     checks: list[tuple[str, Callable[[], object]]] = []
-    for text in _words(config, "exchange.peers"):
-        host, _, port = text.partition("=")[2].rpartition(":")
-        checks.append(("exchange.peers", lambda host=host, port=port: socket.create_connection(  # type: ignore[misc]
-            (host.strip("[]"), int(port)), 5).close()))
     server = str(config.values["front.smtp_server"])
     if server:
         host, _, port = server.rpartition(":")
@@ -296,6 +315,27 @@ def _others(config: Config) -> Iterator[Finding]:
             check()
         except (OSError, ValueError) as error:
             yield Finding(option, True, f"it cannot be reached: {error}")
+
+
+def _back_ends(config: Config) -> Iterator[Finding]:
+    """Call the other back ends, and let the certificates be verified on both sides."""
+    host, peers = str(config.values["store.host"]), _words(config, "exchange.peers")
+    if not peers or not host or not config.values["exchange.authorities"]:
+        return                                  # see `_combinations`
+    from tools.server.control.backendlink import Place  # here: as above
+    from tools.server.tls.backendtls import BackEndTls
+    try:
+        if not BackEndTls.of(config, host).certificate.exists():
+            return                              # see `_back_end_certificates`
+        place = Place.of(config, host)
+    except Failure as failure:
+        yield Finding("exchange.peers", True, str(failure))
+        return
+    for host in place.peers.keys() - {place.host}:
+        try:
+            place.connect(host).close()
+        except StoreError as error:
+            yield Finding("exchange.peers", True, error.public)
 
 
 def _directory(config: Config) -> Iterator[Finding]:

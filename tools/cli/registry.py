@@ -82,7 +82,7 @@ COMMANDS = (
     *(Registered(f"import {name}", "importing") for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
     *(Registered(f"spark {name}", "spark") for name in ("shell", "sql", "export")),
     Registered("spark generate", "spark_generate"),
-    *(Registered(f"config {name}", "config") for name in ("show", "check", "diff", "reload")),
+    *(Registered(f"config {name}", "config") for name in ("show", "check", "diff", "reload", "certificate")),
     Registered("connections", "connections",
                "list who is connected to the running server, or end connections; exit status "
                                         "1 if no server runs"),

@@ -69,14 +69,21 @@ class FrontListen:
 
 @frozen
 class Exchange:
-    """How back ends speak to each other, to move users: under TLS, and who does not know the secret is told nothing."""
+    """How back ends speak to each other, to move users: under TLS, and each shows the other a certificate."""
 
     address: tuple[str, ...] = field(default=("*",), metadata={"help": "addresses to listen on; *: all"})
     port: int = tcp_port(0, "port for other back ends")
     peers: tuple[str, ...] = field(default=(), metadata={
         "help": "the other back ends: host=address:port, each by its own store.host, with commas between them"})
-    secret: Path | None = field(default=None, metadata={
-        "help": "file with the secret that all back ends know: 24 octets or more, drawn at random"})
+    certificate: Path | None = field(default=None, metadata={
+        "help": "PEM file of the certificate that other back ends are shown, with store.host among its DNS names, and "
+                "its chain; default: a self-signed one that onecopy makes"})
+    key: Path | None = field(default=None, metadata={
+        "help": "PEM file of its private key; default: that of the certificate"})
+    authorities: Path | None = field(default=None, metadata={
+        "help": "PEM file of what other back ends are known by: certificates of authorities, or their own as `onecopy "
+                "config certificate` prints it there"})
+    secret: Path | None = field(default=None, metadata={"help": "not used any more: see exchange.authorities"})
     connections: int = count(8, "back ends that may be connected at a time")
     timeout: float = field(default=120.0, validator=gt(0), metadata={
         "help": "how long one waits for the other before the move is given up", "type": "duration"})

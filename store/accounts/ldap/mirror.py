@@ -31,7 +31,7 @@ class Mirror(BuiltinDirectory):
     and changed by hand.
 
     A row is written only when it has changed, and keeps its partition, since that is where the mail lies. While a user
-    moves, the move decides where the mail is (store/exchange).
+    moves, the move decides where the mail is (store/usermove).
     """
 
     remote = True

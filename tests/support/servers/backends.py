@@ -44,8 +44,7 @@ class BackEnd(Server):
 def two_servers(folder: Path, users: Sequence[str], options: Mapping[str, str] | None = None
                 ) -> tuple[BackEnd, BackEnd]:
     """Not started yet. The users are on the first; the other one knows them from its own directory."""
-    secret = folder / "secret"
-    secret.write_text("0123456789abcdef0123456789abcdef\n")
+    authorities = folder / "authorities.pem"
     ports = [free_port(), free_port()]
     made = []
     for number, host in enumerate(HOSTS):
@@ -53,9 +52,10 @@ def two_servers(folder: Path, users: Sequence[str], options: Mapping[str, str] |
         there.mkdir()
         made.append(BackEnd(there, (), {
             "store.host": host, "exchange.address": "127.0.0.1", "exchange.port": str(ports[number]),
-            "exchange.peers": f"{HOSTS[1 - number]}=127.0.0.1:{ports[1 - number]}", "exchange.secret": str(secret),
-            "store.cache": "16M", **(options or {})}))
+            "exchange.peers": f"{HOSTS[1 - number]}=127.0.0.1:{ports[1 - number]}",
+            "exchange.authorities": str(authorities), "store.cache": "16M", **(options or {})}))
         made[-1].command("user", "add", "--password-stdin", "--host", HOSTS[0], *users, octets=b"secret\n")
+    authorities.write_text("".join(each.command("config", "certificate") for each in made))
     return made[0], made[1]
 
 
@@ -104,7 +104,7 @@ class Relay:
                     self.deliver(user, f"{self.name}-{number}@example.org")
                     if self.stopping.is_set():
                         break
-        except Exception as error:          # told by the test
+        except Exception as error:          # the test shows it
             self.errors.append(repr(error))
 
     def deliver(self, user: str, name: str) -> None:
@@ -180,7 +180,7 @@ class Client:
                 except (OSError, ConnectionError):
                     pass
                 at = (at + 1) % len(self.servers)
-        except Exception as error:          # told by the test
+        except Exception as error:          # the test shows it
             self.errors.append(repr(error))
 
     def _stay(self, imap: Imap) -> None:

@@ -1,6 +1,7 @@
 """Certificates for tests: an authority, and what it signs."""
 
 import ssl
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -31,7 +32,7 @@ class Authority:
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def client(self, name: str, *others: str, expired: bool = False,
-               usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.CLIENT_AUTH) -> Path:
+               usage: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.CLIENT_AUTH,)) -> Path:
         """A file with a client's key and its certificate. `name`: the common name, none if empty; `others`: DNS."""
         key = ec.generate_private_key(ec.SECP256R1())
         end = datetime.now(UTC) + (-HOUR if expired else HOUR)
@@ -40,7 +41,7 @@ class Authority:
                    .public_key(key.public_key()).serial_number(x509.random_serial_number())
                    .not_valid_before(end - 2 * HOUR).not_valid_after(end)
                    .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-                   .add_extension(x509.ExtendedKeyUsage([usage]), critical=False))
+                   .add_extension(x509.ExtendedKeyUsage(usage), critical=False))
         if others:
             names = x509.SubjectAlternativeName([_general_name(other) for other in others])
             builder = builder.add_extension(names, critical=not name)
@@ -54,7 +55,12 @@ class Authority:
 
     def server(self) -> Path:
         """The same for a server on this host; some clients know addresses only as common names."""
-        return self.client("127.0.0.1", "localhost", "127.0.0.1", usage=ExtendedKeyUsageOID.SERVER_AUTH)
+        return self.client("127.0.0.1", "localhost", "127.0.0.1", usage=[ExtendedKeyUsageOID.SERVER_AUTH])
+
+    def back_end(self, *names: str, expired: bool = False) -> Path:
+        """A certificate for both sides of a connection, with these DNS names, as back ends show it to each other."""
+        return self.client("", *names, expired=expired,
+                           usage=[ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
 
     def trusted(self) -> ssl.SSLContext:
         """A client that takes what this authority has signed for the host that it asked for, and nothing else."""

@@ -169,7 +169,6 @@ class TwoTiers:
         (folder / "service").write_text("secret\n")
         (folder / "service-move").write_text("secret of moves\n")
         (folder / "secret").write_text("between us\n")
-        (folder / "secret-exchange").write_text("between us, the back ends\n")
         lmtp, imap, pop3, policy, front, exchange = (free_port() for _ in range(6))
         # Each asks another server first.
         asked = [self.provider.uri, self.replica.uri]
@@ -179,7 +178,8 @@ class TwoTiers:
             "imap.proxy_networks": "127.0.0.1", "pop3.proxy_networks": "127.0.0.1", "login.proxies_use_tls": "yes",
             "lmtp.duplicate_window": "1h", "exchange.address": host, "exchange.port": str(exchange),
             "exchange.peers": ",".join(f"{other}={other}:{exchange}" for other in HOSTS if other != host),
-            "exchange.secret": str(folder / "secret-exchange"), "directory.write_uris": self.provider.uri,
+            "exchange.authorities": str(self.authority.file),
+            "exchange.certificate": str(self.authority.back_end(host)), "directory.write_uris": self.provider.uri,
             "directory.write_dn": f"cn=onecopy-move,ou=services,{BASE}",
             "directory.write_password_file": str(folder / "service-move"), **options})
             for number, host in enumerate(HOSTS)]

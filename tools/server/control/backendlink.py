@@ -1,17 +1,16 @@
-"""Back ends speak to each other: connections under TLS, on which both prove that they know the same secret.
+"""Connections between back ends, under TLS on which both have shown a certificate: those that we make, and those of
+others.
 
 Threads and blocking sockets: a move of a user is long work on files and databases, and no client waits for it.
 """
 
 import contextlib
-import hashlib
 import logging
 import selectors
 import socket
 import ssl
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 from attrs import define, field, frozen
 
@@ -20,31 +19,32 @@ from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Task
 from store.partitions.partitionmove import alone
 from store.store import Store
-from store.usermove import proof
+from store.usermove.greeting import Refused, greet_called, greet_caller
 from store.usermove.messageformat import BadMessage, Ended
 from store.usermove.peer import Peer
-from store.usermove.proof import SECRET, Identity, NotProved
 from store.usermove.responder import Session
 from store.usermove.sourceside import finish, unfinished
 from store.usermove.targetside import Arrivals
 from tools.cli.exits import Failure
 from tools.cli.options import Config
-from tools.cli.storeaccess import tls_folder
-from tools.server.settings import Exchange, Tls
+from tools.server.settings import Exchange
 from tools.server.sockets import Listening
-from tools.server.tls.contexts import CERTIFICATE, KEY
+from tools.server.tls.backendtls import BackEndTls, names_of, reason
 
 log = logging.getLogger(__name__)
 
-PROVING = 10.0              # seconds in which a caller must have shown that it knows the secret
-STRANGERS = 32              # callers that have not, at a time
-ENDING = 30.0               # seconds that a stop waits for what is being written
-UNFINISHED_INTERVAL = 60    # seconds between two tries to finish a move that was cut off
+GREETING_SECONDS = 10.0     # in which a connection is made, the certificates are verified, and the caller has a name
+MOST_STRANGERS = 32         # callers without a name at a time
+STOP_SECONDS = 30.0         # that a stop waits for what is being written
+UNFINISHED_SECONDS = 60     # between two tries to finish a move that was cut off
+READ_OCTETS = 1 << 18       # of a connection at once, at most
+NOT_TRUSTED = ("exchange.authorities is not set: name a file with the certificates of the other back ends, as `onecopy "
+               "config certificate` prints each, or of their authority")
 
 
 @frozen
 class Address:
-    """Where another back end is called."""
+    """The address and port on which another back end listens."""
 
     host: str
     address: str
@@ -57,69 +57,52 @@ class Place:
 
     settings: Exchange
     host: str
-    secret: bytes = field(repr=False)
-    certificate: Path
-    key: Path
+    tls: BackEndTls
     peers: dict[str, Address]
+    greeting_time: float = GREETING_SECONDS
 
     @classmethod
     def of(cls, config: Config, host: str) -> "Place":
-        """As configured. Raises Failure."""
-        settings, tls = config.settings("exchange", Exchange), config.settings("tls", Tls)
-        if not host:
-            raise Failure("store.host is not set: other back ends must know this one by a name")
-        if settings.secret is None:
-            raise Failure("exchange.secret is not set: no back end can prove who it is")
-        folder = tls_folder(config.root)
-        certificate = tls.certificate or folder / CERTIFICATE
-        key = (tls.key or certificate) if tls.certificate else folder / KEY
-        return cls(settings, host, _secret(settings.secret), certificate, key,
-                   {peer.host: peer for peer in map(_peer, settings.peers)})
-
-    def identity(self, certificate: bytes) -> Identity:
-        """This one's, on a connection that shows that certificate (DER)."""
-        return Identity(self.host, self.secret, hashlib.sha256(certificate).digest())
+        """As configured; the certificate is made if none is named. Raises Failure."""
+        settings, tls = config.settings("exchange", Exchange), BackEndTls.of(config, host)
+        if settings.authorities is None:
+            raise Failure(NOT_TRUSTED)
+        peers = {peer.host: peer for peer in map(_peer, settings.peers)}
+        tls.make_certificate(config)
+        tls.verify_files()
+        return cls(settings, tls.host, tls, peers)
 
     def connect(self, host: str) -> Peer:
         """Call another back end. Raises StoreError UNAVAILABLE."""
         peer = self.peers.get(host)
         if peer is None:
             raise StoreError(Problem.NO_PERMISSION, f"{host} is not among exchange.peers")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE      # the secret proves who it is
         try:
-            plain = socket.create_connection((peer.address, peer.port), PROVING)
+            connection = socket.create_connection((peer.address, peer.port), self.greeting_time)
         except OSError as error:
             raise _unreachable(host, error) from error
         try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire = _Tls(context.wrap_socket(plain))
-        except OSError as error:
-            plain.close()
-            raise _unreachable(host, error) from error
-        try:
-            proof.call(wire, self.identity(wire.socket.getpeercert(binary_form=True) or b""), host)
-        except (NotProved, BadMessage, Ended, OSError) as error:
-            wire.close()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection = self.tls.calling(connection, host)
+            wire = _Tls(connection)
+            greet_called(wire, self.host)
+        except (Refused, BadMessage, Ended, OSError, Failure) as error:
+            connection.close()
             raise _unreachable(host, error) from error
         wire.limit(self.settings.timeout)
         return Peer(host, wire)
 
 
 def _unreachable(host: str, error: Exception) -> StoreError:
-    reason = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-    return StoreError(Problem.UNAVAILABLE, f"{host} cannot be reached: {reason}")
-
-
-def _secret(path: Path) -> bytes:
-    try:
-        secret = path.read_bytes().strip()
-    except OSError as error:
-        raise Failure(f"exchange.secret: {path}: {error.strerror}") from None
-    if len(secret) < SECRET:
-        raise Failure(f"exchange.secret: {path}: at least {SECRET} octets are needed, drawn at random")
-    return secret
+    if isinstance(error, Refused):
+        why = str(error)
+    elif isinstance(error, ssl.SSLCertVerificationError):
+        why = f"its certificate is refused: {reason(error)}"
+    elif isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+        why = f"it refuses the certificate of this back end: {reason(error)}; its log says more"
+    else:
+        why = (isinstance(error, OSError) and error.strerror) or str(error) or "it ended the connection"
+    return StoreError(Problem.UNAVAILABLE, f"{host} cannot be reached: {why}")
 
 
 def _peer(text: str) -> Address:
@@ -132,13 +115,13 @@ def _peer(text: str) -> Address:
 
 @define(eq=False)
 class _Tls:
-    """A connection as `store.exchange` wants it."""
+    """A connection as `store.usermove` wants it (`Wire`)."""
 
-    socket: ssl.SSLSocket
+    socket: socket.socket
 
     def read(self, count: int) -> bytes:
         """Up to that many octets."""
-        return self.socket.recv(min(count, 1 << 18))
+        return self.socket.recv(min(count, READ_OCTETS))
 
     def write(self, data: bytes) -> None:
         """All of it."""
@@ -156,7 +139,7 @@ class _Tls:
 
 @define(eq=False)
 class Listener:
-    """Serves other back ends in this process: a thread that waits for callers, and one for each of them."""
+    """Serves other back ends in this process: one thread waits for callers, and each caller has one."""
 
     store: Store
     place: Place
@@ -164,7 +147,7 @@ class Listener:
     _stop: tuple[socket.socket, socket.socket] = field(factory=socket.socketpair, init=False)
     _threads: set[threading.Thread] = field(factory=set, init=False)
     _open: set[socket.socket] = field(factory=set, init=False)
-    _proved: int = field(default=0, init=False)
+    _known: int = field(default=0, init=False)          # callers that have a name
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -172,20 +155,20 @@ class Listener:
 
     def start(self, sockets: Sequence[Listening]) -> None:
         """Begin to serve on these sockets."""
-        thread = threading.Thread(target=self._wait, args=([each.socket for each in sockets],), name="exchange",
+        thread = threading.Thread(target=self._wait, args=([each.socket for each in sockets],), name="user-moves",
                                   daemon=True)
         self._threads.add(thread)
         thread.start()
 
     def stop(self) -> None:
-        """Let go of all callers, and wait until nothing is written any more."""
+        """End all connections, and wait until nothing is written any more."""
         self._stop[0].close()
         with self._lock:
             for each in self._open:
                 with contextlib.suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
         for thread in tuple(self._threads):
-            thread.join(ENDING)
+            thread.join(STOP_SECONDS)
 
     def _wait(self, sockets: list[socket.socket]) -> None:
         with selectors.DefaultSelector() as selector:
@@ -206,77 +189,70 @@ class Listener:
         except OSError:                             # another process was quicker, or it has gone already
             return
         with self._lock:
-            if len(self._open) - self._proved >= STRANGERS:
+            if len(self._open) - self._known >= MOST_STRANGERS:
                 caller.close()
                 return
             self._open.add(caller)
-            thread = threading.Thread(target=self._serve, args=(caller, str(address[0])), name="exchange-caller",
+            thread = threading.Thread(target=self._serve, args=(caller, str(address[0])), name="user-moves-caller",
                                       daemon=True)
             self._threads = {each for each in self._threads if each.is_alive()} | {thread}
         thread.start()
 
     def _serve(self, caller: socket.socket, address: str) -> None:
-        proved = False
+        known = False
         try:
-            caller.settimeout(PROVING)
+            caller.settimeout(self.place.greeting_time)
             caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire, identity = self._shown(caller)
+            connection = self.place.tls.called(caller)
             with self._lock:
-                self._open.discard(caller)          # its descriptor is the other one's now
-                self._open.add(wire.socket)
-            caller = wire.socket
-            host = proof.be_called(wire, identity, frozenset(self.place.peers))
+                self._open.discard(caller)          # its descriptor is that of `connection` now
+                self._open.add(connection)
+            caller, wire = connection, _Tls(connection)
+            connection.do_handshake()
+            host = greet_caller(wire, names_of(connection), self.place.peers)
             with self._lock:
-                proved = self._proved < self.place.settings.connections
-                self._proved += proved
-            if proved:
-                log.debug("exchange: %s calls from %s", host, address)
+                known = self._known < self.place.settings.connections
+                self._known += known
+            if known:
+                log.debug("user move: %s calls from %s", host, address)
                 wire.limit(self.place.settings.timeout)
                 Session(wire, host, self._arrivals).run()
             else:
-                log.warning("exchange: %s calls from %s, and too many do", host, address)
-        except (NotProved, BadMessage) as error:
-            log.warning("exchange: a call from %s: %s", address, error)
-        except (Ended, OSError, Failure) as error:
-            log.info("exchange: a call from %s: %s", address, error or "it was ended")
+                log.warning("user move: %s calls from %s, and too many do", host, address)
+        except (Refused, BadMessage) as error:
+            log.warning("user move: a call from %s is refused: %s", address, error)
+        except (Ended, ConnectionError, TimeoutError, ssl.SSLEOFError) as error:
+            log.info("user move: a call from %s: %s", address, error or "it was ended")
+        except ssl.SSLError as error:
+            log.warning("user move: a call from %s is refused: %s", address, reason(error))
+        except (OSError, Failure) as error:
+            log.error("user move: a call from %s cannot be answered: %s", address, error)
         except Exception:
-            log.exception("exchange: a call from %s", address)
+            log.exception("user move: a call from %s", address)
         finally:
             with self._lock:
-                self._proved -= proved
+                self._known -= known
                 self._open.discard(caller)
             caller.close()
 
-    def _shown(self, caller: socket.socket) -> tuple[_Tls, Identity]:
-        """TLS, with the certificate as it is now. Raises OSError, Failure."""
-        place = self.place
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        try:
-            context.load_cert_chain(place.certificate, place.key)
-            shown = place.certificate.read_text()
-        except OSError as error:
-            raise Failure(f"[tls] {place.certificate}: {error}") from None
-        begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-        first = begin + shown.partition(begin)[2].partition(end)[0] + end
-        identity = place.identity(ssl.PEM_cert_to_DER_cert(first))
-        return _Tls(context.wrap_socket(caller, server_side=True)), identity
-
 
 def of_worker(config: Config, store: Store, sockets: Sequence[Listening]) -> tuple[Listener | None, list[Task]]:
-    """What the process has to do that keeps the store for all: serve on these sockets, and finish what was cut off.
+    """What the process that keeps the store for all has to do: serve on these sockets, and finish interrupted moves.
 
-    Raises Failure.
+    Mail is served also where only the secret of former versions is configured. Raises Failure.
     """
     settings = config.settings("exchange", Exchange)
     if not sockets and not settings.peers:
+        return None, []
+    if settings.authorities is None and settings.secret is not None:
+        log.error("no user can be moved: %s", NOT_TRUSTED)
         return None, []
     place = Place.of(config, store.settings.host)
     return Listener(store, place) if sockets else None, [task(place)] if settings.peers else []
 
 
 def task(place: Place) -> Task:
-    """Housekeeping: moves that were cut off when the user had gone already are finished."""
+    """Housekeeping: finish moves that were interrupted after the user had gone."""
     def work(store: Store, user: str) -> int:
         try:
             with alone(store):
@@ -290,4 +266,4 @@ def task(place: Place) -> Task:
                 raise
         return 1
 
-    return Task("moves", UNFINISHED_INTERVAL, lambda store: [move.user for move in unfinished(store)], work)
+    return Task("moves", UNFINISHED_SECONDS, lambda store: [move.user for move in unfinished(store)], work)

@@ -32,20 +32,35 @@ LIFETIME = timedelta(days=3650)
 def make_certificate(folder: Path, hostname: str = "") -> None:
     """Make a self-signed certificate for this host in `folder`, and its key that only the owner may read."""
     hostname = hostname or socket.gethostname() or "localhost"
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hostname[:64])])
     names: list[x509.GeneralName] = [x509.DNSName(each) for each in dict.fromkeys((hostname, "localhost"))]
     names += [x509.IPAddress(ipaddress.ip_address(each)) for each in ("127.0.0.1", "::1")]
+    _make_certificate(folder, hostname, names, authority=True)
+
+
+def make_back_end_certificate(folder: Path, host: str) -> None:
+    """Likewise one for other back ends, which trust it as it is: it has one name, and signs no other certificate."""
+    try:
+        name: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        name = x509.DNSName(host)
+    _make_certificate(folder, host, [name], authority=False)
+
+
+def _make_certificate(folder: Path, hostname: str, names: list[x509.GeneralName], *, authority: bool) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hostname[:64])])
     now = datetime.now(UTC)
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     certificate = (x509.CertificateBuilder()
                    .subject_name(name).issuer_name(name).public_key(key.public_key())
                    .serial_number(x509.random_serial_number())
                    .not_valid_before(now - timedelta(hours=1)).not_valid_after(now + LIFETIME)
                    .add_extension(x509.SubjectAlternativeName(names), critical=False)
-                   .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-                   .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+                   .add_extension(x509.BasicConstraints(ca=authority, path_length=0 if authority else None),
+                                  critical=True)
+                   .add_extension(usage, critical=False)
                    .sign(key, hashes.SHA256()))
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _write(folder / KEY, key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
                                            serialization.NoEncryption()))
     _write(folder / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
@@ -139,7 +154,7 @@ class Certificates:
         return _names(certificate)
 
     def channel_binding(self, connection: object, kind: str) -> bytes | None:
-        """See `tools.binding`."""
+        """See `channelbinding`."""
         return channel_binding(connection, kind)
 
     def _read(self) -> _Generation:

@@ -1,4 +1,4 @@
-"""What back ends say to each other, octet by octet; and callers who say other things, or are not who they should be."""
+"""What back ends say to each other, octet by octet; and callers who say other things."""
 
 import json
 import socket
@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from mboxlist.usermoves import Move, Phase
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.usermove import messageformat, proof
+from store.usermove import messageformat
+from store.usermove.greeting import Refused, greet_called, greet_caller
 from store.usermove.messageformat import BadMessage, Ended, Message, encode, receive
 from store.usermove.peer import refusal_of, said_of
-from store.usermove.proof import Identity, NotProved
 from store.usermove.responder import Session
 from store.usermove.targetside import Arrivals
 from tests.support.stores.movepair import LIMIT, ONE, TWO, Plain, make_back_end
 
-SECRET = b"a secret of more than 24 octets"
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)
                       | st.dictionaries(st.text(), inner, max_size=3), max_leaves=5)
 
@@ -54,7 +53,8 @@ def test_what_ends_too_early_is_no_message(data):
 
 
 @pytest.mark.parametrize("data", [
-    struct.pack(">II", messageformat.FIELDS + 1, 0), struct.pack(">II", 0, messageformat.OCTETS + 1), b"\xff" * 8,
+    struct.pack(">II", messageformat.FIELDS_OCTETS + 1, 0), struct.pack(">II", 0, messageformat.DATA_OCTETS + 1),
+    b"\xff" * 8,
     struct.pack(">II", 0, 0), struct.pack(">II", 2, 0) + b"[]", struct.pack(">II", 4, 0) + b"\xff\xfe{}",
     struct.pack(">II", 100_000, 0) + b"[" * 100_000, struct.pack(">II", 4, 0) + b"null"])
 def test_what_is_no_message(data):
@@ -83,9 +83,9 @@ def test_any_field_is_what_is_asked_for_or_refused(fields):
 
 def test_a_message_has_limits():
     with pytest.raises(ValueError, match="too long"):
-        encode({}, bytes(messageformat.OCTETS + 1))
+        encode({}, bytes(messageformat.DATA_OCTETS + 1))
     with pytest.raises(ValueError, match="too long"):
-        encode({"a": "x" * messageformat.FIELDS})
+        encode({"a": "x" * messageformat.FIELDS_OCTETS})
 
 
 def test_a_refusal_comes_as_it_was_said():
@@ -101,29 +101,29 @@ def test_a_move_is_stored_as_it_is():
     assert Move.from_bytes("alice", move.to_bytes()) == move
 
 
-# Who they are
+# The first messages
 
-def prove(caller: Identity, called: Identity, known: set[str], host: str):
+def greet(names: set[str], known: set[str], host: str):
     """What each side comes to."""
     ends = [Plain(each) for each in socket.socketpair()]
     said = []
 
-    def be_called() -> None:
+    def called() -> None:
         try:
             ends[1].socket.settimeout(LIMIT)
-            said.append(proof.be_called(ends[1], called, frozenset(known)))
-        except (NotProved, BadMessage, Ended, OSError) as error:
+            said.append(greet_caller(ends[1], names, known))
+        except (Refused, BadMessage, Ended, OSError) as error:
             said.append(error)
         finally:
             ends[1].close()
 
-    thread = threading.Thread(target=be_called)
+    thread = threading.Thread(target=called)
     thread.start()
     try:
         ends[0].socket.settimeout(LIMIT)
-        proof.call(ends[0], caller, host)
+        greet_called(ends[0], host)
         mine = None
-    except (NotProved, BadMessage, Ended, OSError) as error:
+    except (Refused, BadMessage, Ended, OSError) as error:
         mine = error
     finally:
         ends[0].close()
@@ -131,57 +131,41 @@ def prove(caller: Identity, called: Identity, known: set[str], host: str):
     return mine, said[0]
 
 
-def test_who_knows_the_secret_is_believed():
-    assert prove(Identity(ONE, SECRET, b"c"), Identity(TWO, SECRET, b"c"), {ONE}, TWO) == (None, ONE)
+def test_a_caller_has_a_name_of_its_certificate():
+    assert greet({"x.example.org", ONE}, {ONE, TWO}, ONE.upper()) == (None, ONE)
 
 
-@pytest.mark.parametrize(("caller", "called", "known", "host"), [
-    (Identity(ONE, SECRET + b"x", b"c"), Identity(TWO, SECRET, b"c"), {ONE}, TWO),          # another secret
-    (Identity(ONE, SECRET, b"c"), Identity(TWO, SECRET, b"d"), {ONE}, TWO),                 # somebody in between
-    (Identity(ONE, SECRET, b"c"), Identity(TWO, SECRET, b"c"), {"three"}, TWO),             # not one of the peers
-    (Identity(ONE, SECRET, b"c"), Identity("three", SECRET, b"c"), {ONE}, TWO),             # not whom it called
-])
-def test_who_is_somebody_else_is_not(caller, called, known, host):
-    mine, theirs = prove(caller, called, known, host)
-    assert isinstance(mine, NotProved)
-    assert isinstance(theirs, NotProved | Ended | OSError)
+@pytest.mark.parametrize(("names", "known", "text"), [
+    ({TWO}, {ONE, TWO}, "the certificate does not name 'one.example.org'"),
+    (set(), {ONE}, "the certificate does not name 'one.example.org'"),
+    ({ONE}, {TWO}, "'one.example.org' is not among exchange.peers")])
+def test_a_caller_by_another_name_is_refused_and_reads_why(names, known, text):
+    mine, theirs = greet(names, known, ONE)
+    assert isinstance(mine, Refused) and str(mine) == f"it refuses this back end: {text}"
+    assert isinstance(theirs, Refused) and str(theirs) == text
 
 
-def test_what_was_said_on_one_connection_is_worth_nothing_on_another():
-    """Whoever has heard a caller says the same again."""
-    heard = []
-
-    class Recorder:
-        def __init__(self, wire):
-            self.wire = wire
-
-        def read(self, count):
-            return self.wire.read(count)
-
-        def write(self, data):
-            heard.append(data)
-            self.wire.write(data)
-
+@pytest.mark.parametrize("version", [1, 3])
+def test_another_version_of_the_language_is_refused(version):
     ends = [Plain(each) for each in socket.socketpair()]
-    thread = threading.Thread(target=lambda: proof.be_called(ends[1], Identity(TWO, SECRET, b"c"), frozenset({ONE})))
-    thread.start()
-    proof.call(Recorder(ends[0]), Identity(ONE, SECRET, b"c"), TWO)
-    thread.join(LIMIT)
-    again = [Plain(each) for each in socket.socketpair()]
-    again[0].write(heard[0])
-    with pytest.raises(NotProved, match="secret"):
-        proof.be_called(again[1], Identity(TWO, SECRET, b"c"), frozenset({ONE}))
-    for each in (*ends, *again):
+    ends[0].write(encode({"version": version, "host": ONE}))
+    with pytest.raises(Refused, match=f"speaks version {version}"):
+        greet_caller(ends[1], {ONE}, {ONE})
+    greeting = receive(ends[0].read)
+    assert greeting.fields == {"onecopy": "user move", "version": messageformat.VERSION}
+    ends[1].write(encode({**greeting.fields, "version": version}))
+    receive(ends[0].read)
+    with pytest.raises(Refused, match="does not speak version"):
+        greet_called(ends[0], ONE)
+    for each in ends:
         each.close()
 
 
-def test_before_the_proof_little_is_read():
+def test_little_is_read_of_a_caller_without_a_name():
     ends = [Plain(each) for each in socket.socketpair()]
     ends[0].write(struct.pack(">II", 100_000, 0) + b" " * 100_000)
     with pytest.raises(BadMessage):
-        proof.be_called(ends[1], Identity(TWO, SECRET, b"c"), frozenset({ONE}))
-    greeting = receive(ends[0].read)
-    assert greeting.fields.keys() == {"onecopy", "version", "host", "nonce"}
+        greet_caller(ends[1], {ONE}, {ONE})
     for each in ends:
         each.close()
 

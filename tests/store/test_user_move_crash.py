@@ -26,7 +26,7 @@ from store.usermove import sourceside, targetside
 from store.usermove.messageformat import Wire
 from store.usermove.sourceside import send
 from store.values import Flag, FlagAction, Flags
-from tests.store.test_exchange import everything
+from tests.store.test_user_move import everything
 from tests.support.stores.movepair import ONE, TWO, Killed, Line, make_two, two_back_ends
 from tests.support.stores.stores import deliver, reopen_after_crash
 

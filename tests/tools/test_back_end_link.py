@@ -7,37 +7,48 @@ import pytest
 from store.errors import Problem, StoreError
 from store.usermove import sourceside
 from store.usermove.sourceside import send
+from tests.support.servers.certificates import Authority
 from tests.support.stores.movepair import ONE, TWO, Line, two_back_ends
 from tools.cli import options as config
 from tools.cli.exits import Failure
 from tools.server.control.backendlink import Place, of_worker, task
 
-SECRET = "0123456789abcdef01234567"
 
-
-def place(folder: Path, host: str = ONE, secret: str | None = SECRET, **options: str) -> Place:
-    given = {"root": str(folder), **{f"exchange.{name}": value for name, value in options.items()}}
-    if secret is not None:
-        (folder / "secret").write_text(secret + "\n")
-        given["exchange.secret"] = str(folder / "secret")
+def place(folder: Path, host: str = ONE, **options: str) -> Place:
+    given = {"root": str(folder), "exchange.authorities": str(folder / "authorities.pem")} | {
+        f"exchange.{name}": value for name, value in options.items()}
+    if not (folder / "authorities.pem").exists():
+        (folder / "authorities.pem").write_bytes(Authority(folder, "authority").file.read_bytes())
     return Place.of(config.load(given, {}, None), host)
 
 
 def test_where_the_others_are(tmp_path):
     found = place(tmp_path, peers=f"{TWO.upper()}=127.0.0.1:2525, three = [::1]:99")
-    assert found.secret == SECRET.encode()
     assert [(each.host, each.address, each.port) for each in found.peers.values()] == [
         (TWO, "127.0.0.1", 2525), ("three", "::1", 99)]
 
 
 @pytest.mark.parametrize(("said", "options"), [
-    ("store.host is not set", {"host": ""}), ("exchange.secret is not set", {"secret": None}),
-    ("at least 24 octets", {"secret": SECRET[1:]}), ("is not host=address:port", {"peers": "two"}),
+    ("store.host is not set", {"host": ""}), ("exchange.authorities is not set", {"authorities": ""}),
+    ("exchange.authorities: /nowhere: No such file", {"authorities": "/nowhere"}),
+    ("exchange.certificate: /nowhere: No such file", {"certificate": "/nowhere"}),
+    ("exchange.key is given without exchange.certificate", {"key": "/nowhere"}),
+    ("is not host=address:port", {"peers": "two"}),
     ("is not host=address:port", {"peers": "two=127.0.0.1"}), ("is not host=address:port", {"peers": "two=:25"}),
     ("is not host=address:port", {"peers": "two=a:0"}), ("is not host=address:port", {"peers": "=a:25"})])
 def test_what_cannot_be(tmp_path, said, options):
     with pytest.raises(Failure, match=said):
         place(tmp_path, **options)
+
+
+def test_the_secret_of_former_versions_keeps_no_server_from_starting(tmp_path, caplog):
+    (tmp_path / "secret").write_text("0123456789abcdef01234567")
+    given = {"root": str(tmp_path), "exchange.secret": str(tmp_path / "secret"), "exchange.peers": "two=127.0.0.1:1"}
+    loaded = config.load(given, {}, None)
+    assert of_worker(loaded, None, []) == (None, [])
+    assert "exchange.authorities is not set" in caplog.text
+    with pytest.raises(Failure, match="exchange.authorities is not set"):
+        Place.of(loaded, ONE)
 
 
 def test_who_cannot_be_reached(tmp_path):

@@ -1,0 +1,253 @@
+"""Back ends verify each other's certificates: a caller that has none, or a wrong one, is refused and told nothing."""
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from attrs import evolve
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+
+from store.errors import Problem, StoreError
+from store.store import Store
+from tests.support.servers.certificates import Authority, showing
+from tests.support.stores.movepair import LIMIT, ONE, TWO, make_back_end
+from tools.cli import options as config
+from tools.server.control.backendlink import Listener, Place
+from tools.server.tls.contexts import make_back_end_certificate, make_certificate
+
+THREE = "three.example.org"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    made = make_back_end(tmp_path_factory.mktemp("there"), TWO)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ours")
+
+
+def place(folder: Path, host: str, authorities: Path, certificate: Path | None = None, port: int = 1,
+          key: Path | None = None) -> Place:
+    """A back end that knows the two others, on that port of this host."""
+    others = ",".join(f"{other}=127.0.0.1:{port}" for other in (ONE, TWO, THREE) if other != host)
+    given = {"root": str(folder / host), "exchange.authorities": str(authorities), "exchange.peers": others}
+    if certificate is not None:
+        given["exchange.certificate"] = str(certificate)
+        given["exchange.key"] = str(key or certificate)
+    (folder / host).mkdir(exist_ok=True)
+    return Place.of(config.load(given, {}, None), host)
+
+
+@contextlib.contextmanager
+def serving(store: Store, there: Place) -> Iterator[int]:
+    """A listener for that back end; the port. It has no callers any more at the end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listener = Listener(store, there)
+        listener.start([SimpleNamespace(socket=listening)])
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            listener.stop()
+
+
+def calls(store: Store, there: Place, here: Place) -> None:
+    """Have one call the other. Raises StoreError."""
+    with serving(store, there) as port:
+        peers = {host: evolve(address, port=port) for host, address in here.peers.items()}
+        with contextlib.closing(evolve(here, peers=peers).connect(TWO)) as peer:
+            peer.look("alice", "primary")
+
+
+def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records
+            if record.name.endswith("backendlink") and record.levelname == "WARNING"]
+
+
+def test_certificates_of_an_authority(store: Store, tmp_path: Path, authority: Authority) -> None:
+    here, there = (place(tmp_path, host, authority.file, authority.back_end(host, "x.example.org"))
+                   for host in (ONE, TWO))
+    calls(store, there, here)
+
+
+def test_certificates_that_onecopy_has_made_and_the_other_one_has(store: Store, tmp_path: Path) -> None:
+    authorities = tmp_path / "authorities.pem"
+    authorities.touch()
+    for host in (ONE, TWO):
+        make_back_end_certificate(tmp_path / host / "tls" / "exchange", host)
+        authorities.write_bytes(authorities.read_bytes() + b"# " + host.encode() + b"\n" + (
+            tmp_path / host / "tls" / "exchange" / "certificate.pem").read_bytes())
+    calls(store, place(tmp_path, TWO, authorities), place(tmp_path, ONE, authorities))
+
+
+def test_the_certificate_that_init_makes_will_do(store: Store, tmp_path: Path) -> None:
+    authorities = tmp_path / "authorities.pem"
+    for host in (ONE, TWO):
+        make_certificate(tmp_path / f"made-{host}", host)
+    authorities.write_bytes(b"".join((tmp_path / f"made-{host}" / "certificate.pem").read_bytes()
+                                     for host in (ONE, TWO)))
+    here, there = (place(tmp_path, host, authorities, tmp_path / f"made-{host}" / "certificate.pem",
+                         key=tmp_path / f"made-{host}" / "key.pem") for host in (ONE, TWO))
+    calls(store, there, here)
+
+
+def test_a_certificate_is_trusted_without_its_authority(store: Store, tmp_path: Path, authority: Authority) -> None:
+    """What is in the file is taken as it is, and nothing else that the authority has signed."""
+    one, two = authority.back_end(ONE), authority.back_end(TWO)
+    pinned = tmp_path / "pinned.pem"
+    pinned.write_bytes(one.read_bytes() + two.read_bytes())
+    here, there = place(tmp_path, ONE, pinned, one), place(tmp_path, TWO, pinned, two)
+    calls(store, there, here)
+    with pytest.raises(StoreError, match="it refuses the certificate of this back end"):
+        calls(store, there, place(tmp_path, ONE, pinned, authority.back_end(ONE)))
+
+
+def _stranger(folder: Path, _: Authority) -> Path:
+    return Authority(folder, "strangers").back_end(ONE)
+
+
+def _expired(_: Path, ours: Authority) -> Path:
+    return ours.back_end(ONE, expired=True)
+
+
+def _only_a_server(_: Path, ours: Authority) -> Path:
+    return ours.client("", ONE, usage=[x509.ExtendedKeyUsageOID.SERVER_AUTH])
+
+
+def _other_host(_: Path, ours: Authority) -> Path:
+    return ours.back_end("www.example.org")
+
+
+def _wildcard(_: Path, ours: Authority) -> Path:
+    return ours.back_end("*.example.org")
+
+
+def _only_a_common_name(_: Path, ours: Authority) -> Path:
+    return ours.client(ONE, usage=[x509.ExtendedKeyUsageOID.SERVER_AUTH, x509.ExtendedKeyUsageOID.CLIENT_AUTH])
+
+
+REFUSED_BY_TLS = [(_stranger, "unable to get local issuer certificate", "unknown ca"),
+                  (_expired, "certificate has expired", "certificate expired"),
+                  (_only_a_server, "unsuitable certificate purpose", "certificate")]
+
+
+@pytest.mark.parametrize(("make", "logged", "said"), REFUSED_BY_TLS)
+def test_a_caller_whose_certificate_is_refused(store: Store, tmp_path: Path, authority: Authority, make, logged: str,
+                                               said: str, caplog: pytest.LogCaptureFixture) -> None:
+    there = place(tmp_path, TWO, authority.file, authority.back_end(TWO))
+    with pytest.raises(StoreError) as refused:
+        calls(store, there, place(tmp_path, ONE, authority.file, make(tmp_path, authority)))
+    assert refused.value.problem is Problem.UNAVAILABLE
+    assert refused.value.public.startswith(f"{TWO} cannot be reached: it refuses the certificate of this back end: ")
+    assert said in refused.value.public
+    line, = refusals(caplog)
+    assert logged in line and "127.0.0.1" in line
+
+
+@pytest.mark.parametrize("make", [_other_host, _wildcard, _only_a_common_name])
+def test_a_caller_whose_certificate_has_another_name(store: Store, tmp_path: Path, authority: Authority, make,
+                                                     caplog: pytest.LogCaptureFixture) -> None:
+    there = place(tmp_path, TWO, authority.file, authority.back_end(TWO))
+    with pytest.raises(StoreError, match="refuses this back end: the certificate does not name 'one.example.org'"):
+        calls(store, there, place(tmp_path, ONE, authority.file, make(tmp_path, authority)))
+    assert refusals(caplog) == ["user move: a call from 127.0.0.1 is refused: the certificate does not name "
+                                "'one.example.org'"]
+
+
+def test_a_caller_who_is_no_back_end(store: Store, tmp_path: Path, authority: Authority,
+                                     caplog: pytest.LogCaptureFixture) -> None:
+    there = place(tmp_path, TWO, authority.file, authority.back_end(TWO))
+    with pytest.raises(StoreError, match="'four.example.org' is not among exchange.peers"):
+        calls(store, there, place(tmp_path, "four.example.org", authority.file, authority.back_end("four.example.org")))
+    assert len(refusals(caplog)) == 1
+
+
+@pytest.mark.parametrize(("make", "said"), [
+    (lambda folder, ours: Authority(folder, "strangers").back_end(TWO), "unable to get local issuer certificate"),
+    (lambda folder, ours: ours.back_end(TWO, expired=True), "certificate has expired"),
+    (lambda folder, ours: ours.back_end(THREE), "certificate is not valid for 'two.example.org'"),
+    (lambda folder, ours: ours.back_end("*.example.org"), "does not name two.example.org"),
+    (lambda folder, ours: ours.client("", TWO), "unsuitable certificate purpose")])
+def test_a_back_end_whose_certificate_is_refused(store: Store, tmp_path: Path, authority: Authority, make, said: str
+                                                 ) -> None:
+    here = place(tmp_path, ONE, authority.file, authority.back_end(ONE))
+    with pytest.raises(StoreError) as refused:
+        calls(store, place(tmp_path, TWO, authority.file, make(tmp_path, authority)), here)
+    assert refused.value.public.startswith(f"{TWO} cannot be reached: its certificate is refused: ")
+    assert said in refused.value.public
+
+
+def test_a_trusted_certificate_signs_no_other(store: Store, tmp_path: Path, authority: Authority) -> None:
+    """A back end that is trusted by its own certificate cannot be another one."""
+    make_back_end_certificate(tmp_path / "three", THREE)
+    three = x509.load_pem_x509_certificate((tmp_path / "three" / "certificate.pem").read_bytes())
+    key = serialization.load_pem_private_key((tmp_path / "three" / "key.pem").read_bytes(), None)
+    forged = (x509.CertificateBuilder().subject_name(x509.Name([])).issuer_name(three.subject)
+              .public_key(three.public_key()).serial_number(1).not_valid_before(three.not_valid_before_utc)
+              .not_valid_after(three.not_valid_after_utc)
+              .add_extension(x509.SubjectAlternativeName([x509.DNSName(ONE)]), critical=True)
+              .sign(key, hashes.SHA256()))
+    shown = tmp_path / "forged.pem"
+    shown.write_bytes((tmp_path / "three" / "key.pem").read_bytes() + forged.public_bytes(serialization.Encoding.PEM)
+                      + three.public_bytes(serialization.Encoding.PEM))
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(authority.file.read_bytes() + three.public_bytes(serialization.Encoding.PEM))
+    there = place(tmp_path, TWO, trusted, authority.back_end(TWO))
+    with pytest.raises(StoreError, match="it refuses the certificate of this back end"):
+        calls(store, there, place(tmp_path, ONE, trusted, shown))
+
+
+@pytest.mark.parametrize(("version", "logged"), [
+    (ssl.TLSVersion.TLSv1_3, "peer did not return a certificate"), (ssl.TLSVersion.TLSv1_2, "unsupported protocol")])
+def test_a_caller_without_a_certificate_or_tls_1_3(store: Store, tmp_path: Path, authority: Authority, version,
+                                                   logged: str, caplog: pytest.LogCaptureFixture) -> None:
+    shown = None if version is ssl.TLSVersion.TLSv1_3 else authority.back_end(ONE)
+    with (serving(store, place(tmp_path, TWO, authority.file, authority.back_end(TWO))) as port,
+          socket.create_connection(("127.0.0.1", port), LIMIT) as plain, pytest.raises(ssl.SSLError)):
+        with showing(shown, version).wrap_socket(plain) as wire:
+            assert wire.recv(1) == b"nothing"
+    line, = refusals(caplog)
+    assert logged in line
+
+
+@pytest.mark.parametrize("shakes_hands", [False, True])
+def test_a_caller_who_says_nothing_is_not_waited_for(store: Store, tmp_path: Path, authority: Authority,
+                                                     shakes_hands: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    there = evolve(place(tmp_path, TWO, authority.file, authority.back_end(TWO)), greeting_time=0.2)
+    with serving(store, there) as port, socket.create_connection(("127.0.0.1", port), LIMIT) as plain:
+        if shakes_hands:
+            with showing(authority.back_end(ONE)).wrap_socket(plain) as wire:
+                while wire.recv(1000):          # the greeting, and then the end
+                    pass
+        else:
+            assert plain.recv(1) == b""
+    assert [record.getMessage() for record in caplog.records if "timed out" in record.getMessage()]
+
+
+def test_a_back_end_that_says_nothing_is_not_waited_for(tmp_path: Path, authority: Authority) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        here = place(tmp_path, ONE, authority.file, authority.back_end(ONE), silent.getsockname()[1])
+        with pytest.raises(StoreError, match=f"{TWO} cannot be reached: .*timed out"):
+            evolve(here, greeting_time=0.2).connect(TWO)
+
+
+def test_a_renewed_certificate_is_shown_at_once(store: Store, tmp_path: Path, authority: Authority) -> None:
+    shown = tmp_path / "shown.pem"
+    shown.write_bytes(authority.back_end(TWO, expired=True).read_bytes())
+    there, here = (place(tmp_path, TWO, authority.file, shown),
+                   place(tmp_path, ONE, authority.file, authority.back_end(ONE)))
+    with serving(store, there) as port:
+        peers = {host: evolve(address, port=port) for host, address in here.peers.items()}
+        with pytest.raises(StoreError, match="certificate has expired"):
+            evolve(here, peers=peers).connect(TWO)
+        shown.write_bytes(authority.back_end(TWO).read_bytes())
+        evolve(here, peers=peers).connect(TWO).close()
