@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from store.accounts.base import Account
 from store.errors import StoreError
-from store.partition import volumes
+from store.partitions import volumes
 from store.store import Store
 from tools.transfer.imapsource import ImapServer
 from tools.transfer.importmail import Choices, Taken, Taking
