@@ -25,7 +25,7 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.partition.marks import behind_marker
-from store.reconstruct import knownfiles, partitionfill, recount, referencepass
+from store.reconstruct import knownfiles, partitionfill, recount, referencepass, userareascan
 from store.reconstruct.referencepass import Gathered
 from store.recovery.userareacheck import reconcile
 from store.store import Store
