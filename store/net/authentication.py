@@ -10,23 +10,12 @@ from typing import Any
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 
-from store.accounts import mechanisms as sasl
 from store.accounts.access import BadRule, Rules
 from store.accounts.base import Account
-from store.accounts.mechanisms import (
-    MECHANISMS,
-    Challenge,
-    Channel,
-    CheckPassword,
-    CheckToken,
-    FindKeys,
-    FindNamed,
-    Proved,
-    Question,
-    Turn,
-)
 from store.accounts.networks import Networks
 from store.accounts.rejectedlogins import RejectedLogins
+from store.accounts import mechanisms as sasl
+from store.accounts.mechanisms import (MECHANISMS, Challenge, Channel, CheckPassword, CheckToken, FindKeys, FindNamed, Proved, Question, Turn)
 from store.accounts.sasl.scram import PLUS
 from store.accounts.settings import Settings
 from store.accounts.slowdown import SlowDown
