@@ -1,10 +1,13 @@
 """The inner layer of an archive: members of a tar in the pax format (IEEE Std 1003.1, pax), written and read.
 
 Each member is a regular file. The pax keyword `comment`, which every tar reads over, says what there is to know of it:
-words of the form name=value; `digest` is the BLAKE2b-256 of its octets. Reading goes on behind damage: with frames at
-the next one in which a member begins, and without frames at the next block that is a header.
+words of the form name=value; `digest` is the BLAKE2b-256 of its octets. Headers are written and read by `tarfile`; to
+go from one to the next is ours, since `tarfile` stops where something is damaged. Reading goes on behind damage: with
+frames at the next one in which a member begins, and without frames at the next block that is a header.
 """
 
+import io
+import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 
@@ -13,14 +16,8 @@ from attrs import define, field, frozen
 from store.backup.compression import BLOCK, FrameWriter, Piece
 
 RECORD = 512
-MOST = 1 << 20              # octets of a pax header, at most
+PAX_OCTETS = 1 << 20        # of a pax header, at most
 _ZEROS = bytes(RECORD)
-_PLAIN = 100                # octets of a name that need no pax header
-
-
-_OWNER = b"0000600\0" + b"0000000\0" * 2
-_TAIL = b"".join((bytes(100), b"ustar\x0000", bytes(64), b"0000000\0" * 2)).ljust(RECORD - 157, b"\0")
-_REST = sum(_OWNER) + sum(_TAIL) + sum(b" " * 8)        # of the octets that are the same in every header
 
 
 class Cut(Exception):
@@ -81,29 +78,10 @@ def _line(name: str, size: int, said: Mapping[str, str]) -> bytes:
 
 def heading(name: str, size: int, said: Mapping[str, str], mtime: int) -> bytes:
     """The headers of a member."""
-    raw = name.encode()
-    records = [_record(b"comment", " ".join(f"{key}={value}" for key, value in said.items()).encode())]
-    if len(raw) > _PLAIN or not name.isascii():
-        records.append(_record(b"path", raw))
-    if size >= 1 << 33:
-        records.append(_record(b"size", b"%d" % size))
-    more = b"".join(records)
-    return b"".join((_block(b"PaxHeaders/" + raw[-40:], len(more), b"x", mtime), more, _ZEROS[:-len(more) % RECORD],
-                     _block(raw[:_PLAIN], size if size < 1 << 33 else 0, b"0", mtime)))
-
-
-def _record(key: bytes, value: bytes) -> bytes:
-    length = len(key) + len(value) + 3
-    total = length + len(b"%d" % length)
-    total = length + len(b"%d" % total)
-    return b"%d %b=%b\n" % (total, key, value)
-
-
-def _block(name: bytes, size: int, kind: bytes, mtime: int) -> bytes:
-    """A header: its checksum is the sum of its octets, with spaces where it stands itself."""
-    figures = b"%011o\0%011o\0" % (size, max(0, mtime))
-    total = _REST + sum(name) + sum(figures) + sum(kind)
-    return b"".join((name.ljust(100, b"\0"), _OWNER, figures, b"%06o\0 " % total, kind, _TAIL))
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = size, 0o600, max(0, mtime)
+    member.pax_headers = {"comment": " ".join(f"{key}={value}" for key, value in said.items())}
+    return member.tobuf(tarfile.PAX_FORMAT)
 
 
 # Reading
@@ -154,27 +132,26 @@ class MemberReader:
 
     def all(self) -> Iterator[Member | Lost]:
         """Every member that can be read, at least in part, and every stretch of octets that cannot."""
-        more: dict[str, str] = {}
-        start = self.offset
+        headers, start = b"", self.offset
         while True:
             try:
                 block = self._take(RECORD)
                 if block == _ZEROS:
                     self.ended = True
                     return
-                kind, name, size = _parse_block(block)
-                if kind == b"x":
-                    if size > MOST:
-                        raise ValueError
-                    more = _parse_records(self._take(size + -size % RECORD)[:size])
+                if block[156:157] == tarfile.XHDTYPE and not headers:
+                    size = int(block[124:135], 8)
+                    if not 0 <= size <= PAX_OCTETS:
+                        raise ValueError("no header of a size that can be")
+                    headers = block + self._take(size + -size % RECORD)
                     continue
-                yield from self._member(more.get("path", name), int(more.get("size", size)),
-                                        _words(more.get("comment", "")), start)
+                found = _parsed(headers + block)
+                yield from self._member(found.name, found.size, _words(found.pax_headers.get("comment", "")), start)
             except _End:
                 return
             except (_Gap, ValueError):
                 yield from self._resume()
-            more, start = {}, self.offset
+            headers, start = b"", self.offset
 
     @property
     def offset(self) -> int:
@@ -256,39 +233,30 @@ class MemberReader:
         at = self._at + -(self._piece.offset + self._at) % RECORD
         while at + RECORD <= len(self._piece.data):
             block = self._piece.data[at:at + RECORD]
-            try:
-                if block == _ZEROS or _parse_block(block)[0] == b"x":
-                    self._at = at
-                    return True
-            except ValueError:
-                pass
+            if block == _ZEROS or _is_pax_header(block):
+                self._at = at
+                return True
             at += RECORD
         self._at = len(self._piece.data)
         return False
 
 
-def _parse_block(block: bytes) -> tuple[bytes, str, int]:
-    """Type, name and size. Raises ValueError for what is no header."""
-    if block[257:262] != b"ustar" or int(block[148:154], 8) != sum(block) - sum(block[148:156]) + 256:
+def _parsed(headers: bytes) -> tarfile.TarInfo:
+    """A member by its headers. Raises ValueError."""
+    try:
+        found = tarfile.TarFile(fileobj=io.BytesIO(headers)).next()
+    except (tarfile.TarError, ArithmeticError, LookupError) as error:
+        raise ValueError("no header") from error
+    if found is None or found.size < 0:
         raise ValueError("no header")
-    name = block[:100].rstrip(b"\0")
-    prefix = block[345:500].rstrip(b"\0") if block[257:263] == b"ustar\0" else b""
-    size = int(block[124:135].strip(b"\0 ") or b"0", 8)
-    return block[156:157], (prefix + b"/" + name if prefix else name).decode(), size
-
-
-def _parse_records(data: bytes) -> dict[str, str]:
-    """The pax records. Raises ValueError."""
-    found, at = {}, 0
-    while at < len(data):
-        length, _, _ = data[at:at + 20].partition(b" ")
-        record = data[at:at + int(length)]
-        if len(record) < 5:
-            raise ValueError("a pax record is cut short")
-        key, _, value = record[len(length) + 1:-1].partition(b"=")
-        found[key.decode()] = value.decode()
-        at += int(length)
     return found
+
+
+def _is_pax_header(block: bytes) -> bool:
+    try:
+        return tarfile.TarInfo.frombuf(block, "utf-8", "strict").type == tarfile.XHDTYPE
+    except (tarfile.TarError, ValueError):
+        return False
 
 
 def _words(text: str) -> dict[str, str]:

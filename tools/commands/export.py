@@ -1,16 +1,12 @@
 """onecopy export"""
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from attrs import asdict
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from store.errors import StoreError
 from tools.cli.invocation import Invocation, Parsers, mailbox, owner
+from tools.cli.mailboxbar import mailbox_bar
 from tools.cli.output import print_json, print_table
 from tools.commands.mailbox import OWNER_HELP
 from tools.transfer.exportmail import FORMATS, Leaving
@@ -37,48 +33,20 @@ def add(parser: Parsers) -> None:
 
 def export(invocation: Invocation) -> int:
     """onecopy export"""
-    arguments, told, rows = invocation.arguments, list[str](), []
+    arguments, told = invocation.arguments, list[str]()
 
     def tell(line: str) -> None:
         told.append(line)
         print(f"onecopy: {line}", file=sys.stderr)
 
-    with invocation.store() as store, _progress() as progress:
+    with invocation.store() as store, mailbox_bar() as progress:
         user = owner(store, arguments.user)
         entries = [mailbox(store, user or arguments.user, name) for name in arguments.mailboxes] or store.names(user)
-        if not arguments.dry_run:
-            arguments.to.mkdir(mode=0o700, parents=True, exist_ok=True)
         leaving = Leaving(store, arguments.to, tell, arguments.format, arguments.layout, arguments.crlf, arguments.uids,
                           arguments.dry_run, progress)
-        for entry in entries:
-            try:
-                rows.append(asdict(leaving.mailbox(entry)))
-            except StoreError as error:
-                tell(f"{entry.name.path}: {error}")
-        if user and not arguments.mailboxes:
-            leaving.subscriptions(user)
+        rows = [asdict(left) for left in leaving.mailboxes(entries, None if arguments.mailboxes else user)]
     if arguments.json:
         print_json({"mailboxes": rows, "told": told})
     else:
         print_table(rows, COLUMNS)
     return int(bool(told))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error while a person watches."""
-    if not sys.stderr.isatty():
-        yield lambda mailbox, done, total: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
-               TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, rate="")
-
-        def tell(mailbox: str, done: int, total: int) -> None:
-            if bar.tasks[0].description != mailbox:
-                bar.reset(task, total=total, description=mailbox)
-            speed = bar.tasks[0].speed
-            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "")
-
-        yield tell

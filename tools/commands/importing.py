@@ -1,45 +1,28 @@
 """onecopy import mbox|maildir|imap|dovecot|cyrus"""
 
 import argparse
-import csv
-import ssl
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from attrs import field, frozen
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+from mboxlist.names import PUBLIC
 from pop3 import uidl
-from store.errors import StoreError
-from store.mailboxes import placement
-from store.store import Store
 from store.values import Secret
 from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account, owner
+from tools.cli.invocation import Invocation, Parsers, account
+from tools.cli.mailboxbar import mailbox_bar
 from tools.cli.output import print_json, print_table
 from tools.commands.mailbox import OWNER_HELP
-from tools.transfer import cyrus, imapclient, maildir, mbox
+from tools.transfer import cyrus, imapconnection, importjobs, maildir, mbox
+from tools.transfer.imapconnection import PORTS, Connection
 from tools.transfer.imapsource import ImapServer
-from tools.transfer.importmail import Choices, Taken, Taking
-from tools.transfer.sourcevalues import Source, Told, Unreadable
+from tools.transfer.importjobs import Job, OldUser
+from tools.transfer.importmail import Choices
+from tools.transfer.sourcevalues import Told, Unreadable
 
 COLUMNS = ("mailbox", "there", "here", "brought", "octets", "flags_changed", "removed", "only_here", "missing",
            "differing", "uids")
-PORTS = {"tls": 993, "starttls": 143, "none": 143}
-
-Open = Callable[[Told], Source]
-
-
-@frozen
-class Job:
-    """One user's mail: who gets it here, and how its source is opened."""
-
-    user: str
-    open: Open = field(repr=False)
 
 
 def add(parser: Parsers) -> None:
@@ -172,144 +155,83 @@ def import_imap(invocation: Invocation) -> int:
     arguments = invocation.arguments
     if not arguments.host and not arguments.tunnel:
         raise Failure("which server? --host or --tunnel is missing")
-    shared = _first_line(arguments.password_file) if arguments.password_file else None
-    context = _context(arguments)
+    try:
+        shared = _first_line(arguments.password_file) if arguments.password_file else None
+        context = imapconnection.tls_context(arguments.ca, verify=not arguments.no_verify)
+    except OSError as error:
+        raise Failure(f"{error.filename or arguments.ca}: {error.strerror or error}") from None
+    server = imapconnection.Server(arguments.host, arguments.port, arguments.tls, context, arguments.admin_user)
     jobs = []
-    for here, there, password in _users(invocation):
+    for old in _users(arguments):
         if arguments.tunnel:
-            words = [word.replace("{user}", there) for word in arguments.tunnel.split()]
-            connect: Callable[[], imapclient.Connection] = partial(imapclient.tunnelled, words)
-        else:
-            secret = Secret(password.encode()) if password else shared
-            if secret is None:
-                raise Failure(f"{here}: a password is missing: --password-file")
-            connect = partial(_logged_in, arguments, context, there, secret)
-        jobs.append(Job(here, partial(_imap, arguments, connect)))
+            words = [word.replace("{user}", old.there) for word in arguments.tunnel.split()]
+            jobs.append(_imap(arguments, old, partial(imapconnection.tunnelled, words)))
+            continue
+        secret = Secret(old.password.encode()) if old.password else shared
+        if secret is None:
+            raise Failure(f"{old.here}: a password is missing: --password-file")
+        jobs.append(_imap(arguments, old, partial(server.logged_in, old.there, secret)))
     return _run(invocation, jobs)
 
 
-def _logged_in(arguments: argparse.Namespace, context: ssl.SSLContext, user: str, secret: Secret
-               ) -> imapclient.Connection:
-    made = imapclient.connected(arguments.host, arguments.port or PORTS[arguments.tls], arguments.tls, context)
-    try:
-        made.capability()
-        made.log_in(user, secret, arguments.admin_user)
-    except BaseException:
-        made.way.close()
-        raise
-    return made
-
-
-def _imap(arguments: argparse.Namespace, connect: Callable[[], imapclient.Connection], told: Told) -> ImapServer:
-    return ImapServer(connect, told, arguments.mailboxes, dict(arguments.rename), arguments.into)
-
-
-def _context(arguments: argparse.Namespace) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=arguments.ca)
-    except OSError as error:
-        raise Failure(f"{arguments.ca}: {error.strerror or error}") from None
-    if arguments.no_verify:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
+def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[], Connection]) -> Job:
+    return Job(old.here, lambda told: ImapServer(connect, told, arguments.mailboxes, dict(arguments.rename),
+                                                 arguments.into))
 
 
 def _first_line(path: Path) -> Secret:
-    try:
-        with path.open("rb") as file:
-            return Secret(file.readline(4096).rstrip(b"\r\n"))
-    except OSError as error:
-        raise Failure(f"{path}: {error.strerror}") from None
+    with path.open("rb") as file:
+        return Secret(file.readline(4096).rstrip(b"\r\n"))
 
 
 def import_dovecot(invocation: Invocation) -> int:
     """onecopy import dovecot"""
     arguments = invocation.arguments
     config = ["-c", str(arguments.dovecot_config)] if arguments.dovecot_config else []
-    return _run(invocation, [Job(here, partial(_imap, arguments, partial(
-        imapclient.tunnelled, [arguments.doveadm, *config, "exec", "imap", "-u", there])))
-        for here, there, _ in _users(invocation)])
+    words = [arguments.doveadm, *config, "exec", "imap", "-u"]
+    return _run(invocation, [_imap(arguments, old, partial(imapconnection.tunnelled, [*words, old.there]))
+                             for old in _users(arguments)])
 
 
 def import_cyrus(invocation: Invocation) -> int:
     """onecopy import cyrus"""
     arguments = invocation.arguments
-    return _run(invocation, [Job(here, lambda told, there=there: cyrus.Spool(     # type: ignore[misc]
-        there, arguments.imapd_conf, arguments.bin, told, arguments.mailboxes, dict(arguments.rename), arguments.into))
-        for here, there, _ in _users(invocation)])
+
+    def spool(user: str, told: Told) -> cyrus.Spool:
+        return cyrus.Spool(user, arguments.imapd_conf, arguments.bin, told, arguments.mailboxes,
+                           dict(arguments.rename), arguments.into)
+
+    return _run(invocation, [Job(old.here, partial(spool, old.there)) for old in _users(arguments)])
 
 
-def _users(invocation: Invocation) -> list[tuple[str, str, str]]:
-    """Name here, name there and password of each user. Raises Failure."""
-    arguments = invocation.arguments
+def _users(arguments: argparse.Namespace) -> list[OldUser]:
+    """The users that were named. Raises Failure."""
     if (arguments.user is None) == (arguments.users is None):
         raise Failure("either USER or --users")
     if arguments.user is not None:
-        return [(arguments.user, arguments.there or arguments.user, "")]
+        return [OldUser(arguments.user, arguments.there or arguments.user)]
     try:
-        with arguments.users.open(newline="", encoding="utf-8") as file:
-            rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
-    except (OSError, UnicodeError, csv.Error) as error:
-        raise Failure(f"{arguments.users}: {error}") from None
-    found = [(row[0], row[1] if len(row) > 1 and row[1] else row[0], row[2] if len(row) > 2 else "")
-             for row in rows if row and row[0] and not row[0].startswith("#")]
-    if not found:
-        raise Failure(f"{arguments.users}: it names no users")
-    return found
+        return importjobs.users_in(arguments.users)
+    except Unreadable as problem:
+        raise Failure(str(problem)) from None
 
 
 def _run(invocation: Invocation, jobs: Sequence[Job]) -> int:
-    """Do the jobs one after the other, and say what has come of them."""
-    arguments, rows, told = invocation.arguments, list[dict[str, object]](), list[str]()
-    status = 0
-    with invocation.store() as store, _progress() as progress:
-        def tell(line: str) -> None:
-            told.append(line)
-            print(f"onecopy: {line}", file=sys.stderr)
+    """Do the jobs, and say what has come of them."""
+    arguments, said = invocation.arguments, list[str]()
 
-        for job in jobs:
-            try:
-                found = list(_one(invocation, store, job, tell, progress))
-            except (Unreadable, StoreError, OSError) as error:
-                tell(f"{job.user}: {error}")
-                status = 1
-                continue
-            status |= any(not taken.well for taken in found)
-            rows += [{"user": job.user, **taken.facts()} for taken in found]
-    if arguments.json:
-        print_json({"mailboxes": rows, "told": told})
-    else:
-        print_table(rows, (*(("user",) if len(jobs) > 1 else ()), *COLUMNS))
-    return int(status or bool(told))
+    def tell(line: str) -> None:
+        said.append(line)
+        print(f"onecopy: {line}", file=sys.stderr)
 
-
-def _one(invocation: Invocation, store: Store, job: Job, tell: Told, progress: Callable[[str, int, int, int], None]
-         ) -> Iterator[Taken]:
-    arguments = invocation.arguments
-    user = owner(store, job.user)
-    place = account(store, user).partition if user else placement.for_new_mail(store)
     choices = Choices(arguments.dry_run, arguments.keep_flags, not arguments.no_acl, not arguments.no_subscriptions,
                       arguments.uidl_format)
-    source = job.open(tell)
-    with closing(source) if isinstance(source, ImapServer) else nullcontext():
-        yield from Taking(store, user, place, source, tell, choices, progress).all()
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int, int], None]]:
-    """A bar on standard error while a person watches."""
-    if not sys.stderr.isatty():
-        yield lambda mailbox, done, total, octets: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
-               TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, rate="")
-
-        def tell(mailbox: str, done: int, total: int, octets: int) -> None:
-            if bar.tasks[0].description != mailbox:
-                bar.reset(task, total=total, description=mailbox)
-            speed = bar.tasks[0].speed
-            bar.update(task, completed=done, total=total, rate=f"{speed:.0f}/s" if speed else "")
-
-        yield tell
+    with invocation.store() as store, mailbox_bar() as progress:
+        found = importjobs.run(store, jobs, lambda name: None if name == PUBLIC else account(store, name), choices,
+                               tell, progress)
+    rows = [{"user": user, **taken.facts()} for user, taken in found]
+    if arguments.json:
+        print_json({"mailboxes": rows, "told": said})
+    else:
+        print_table(rows, (*(("user",) if len(jobs) > 1 else ()), *COLUMNS))
+    return int(bool(said) or not all(taken.well for _, taken in found))

@@ -8,7 +8,7 @@ file has the name that it is to have when it is whole.
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -62,6 +62,19 @@ class Leaving:
     uids: bool = False
     dry_run: bool = False
     progress: Callable[[str, int, int], None] = lambda mailbox, done, total: None
+
+    def mailboxes(self, entries: Iterable[MailboxEntry], user: str | None = None) -> Iterator[Left]:
+        """Mailboxes, one after the other, and then the subscriptions of the user. What is wrong with one mailbox stops
+        no other. Raises OSError."""
+        if not self.dry_run:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for entry in entries:
+            try:
+                yield self.mailbox(entry)
+            except StoreError as error:
+                self.told(f"{entry.name.path}: {error}")
+        if user:
+            self.subscriptions(user)
 
     def mailbox(self, entry: MailboxEntry) -> Left:
         """One mailbox. Raises StoreError, OSError."""

@@ -1,5 +1,7 @@
-"""Another IMAP server, or a program that speaks IMAP, as a source of mailboxes: read only, and read again from where it
-was when the connection ends."""
+"""Another IMAP server, or a program that speaks IMAP, as a source of mailboxes.
+
+It is only read. When the connection ends, another one goes on where that one was.
+"""
 
 import re
 import time
@@ -16,15 +18,16 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.scanner import Scanner
 from store.settings import SPECIAL_USES
 from store.values import InternalDate
-from tools.transfer.imapclient import Connection, Gone, Literal, Refused, octets_of, parsed, quoted
+from tools.transfer.imapconnection import Connection, Gone, Literal, Refused, octets_of, quoted
 from tools.transfer.sourcevalues import CHUNK, Box, Content, Mail, Told, Unreadable, chosen, flags_of
 
 T = TypeVar("T")
 
-AHEAD = 2                   # FETCH commands that are under way at the same time
-MESSAGES, OCTETS = 200, 8 << 20     # messages that one asks for, and what they may have together
-IDS = 500                   # messages whose Message-IDs one asks for
-TRIES = 8                   # to connect again before it is given up
+FETCHES_AHEAD = 2           # FETCH commands that are under way at the same time
+FETCH_MESSAGES, FETCH_OCTETS = 200, 8 << 20     # messages that one of them asks for, and what they have together
+ID_MESSAGES = 500           # messages whose Message-IDs one of them asks for
+CONNECTION_TRIES = 8        # one after the other, before it is given up
+LONGEST_WAIT_SECONDS = 60   # before another one
 _UNREADABLE = frozenset(("\\noselect", "\\nonexistent"))
 
 
@@ -81,10 +84,10 @@ class ImapServer:
         found = []
         for answer in connection.run(command):
             if answer.status == b"LIST":
-                _, attributes, separator, name, *_ = parsed(answer.pieces)
-                self._separator = octets_of(separator).decode("utf-8", "replace") or self._separator
-                assert isinstance(attributes, list)
-                found.append(Registered(octets_of(name), frozenset(str(each).lower() for each in attributes)))
+                _, attributes, separator, name = _first(answer.values(), 4)
+                self._separator = _text(separator) or self._separator
+                if isinstance(attributes, list):
+                    found.append(Registered(octets_of(name), frozenset(str(each).lower() for each in attributes)))
         return found
 
     def _look_at_namespace(self, connection: Connection) -> None:
@@ -93,8 +96,8 @@ class ImapServer:
             return
         for answer in connection.run(b"NAMESPACE"):
             if answer.status == b"NAMESPACE":
-                own, *others = ([_text(each[0]) for each in space if isinstance(each, list)]
-                                if isinstance(space, list) else [] for space in parsed(answer.pieces)[1:])
+                own, *others = ([_text(each[0]) for each in space if isinstance(each, list) and each]
+                                if isinstance(space, list) else [] for space in _first(answer.values(), 4)[1:])
                 self._prefix = own[0] if own else ""
                 self._foreign = [prefix for space in others for prefix in space if prefix]
 
@@ -119,7 +122,7 @@ class ImapServer:
 
     def subscriptions(self) -> Sequence[str]:
         def work(connection: Connection) -> list[bytes]:
-            return [octets_of(parsed(answer.pieces)[3]) for answer in connection.run(b'LSUB "" "*"')
+            return [octets_of(_first(answer.values(), 4)[3]) for answer in connection.run(b'LSUB "" "*"')
                     if answer.status in (b"LSUB", b"LIST") and b"\\noselect" not in answer.text.lower()]
 
         try:
@@ -146,7 +149,7 @@ class ImapServer:
             try:
                 for answer in connection.run(b"GETACL " + quoted(octets_of(self._selected.key))):
                     if answer.status == b"ACL":
-                        words = [_text(each) for each in parsed(answer.pieces)[2:]]
+                        words = [_text(each) for each in answer.values()[2:]]
                         acl = dict(zip(words[::2], words[1::2], strict=False))
             except Refused:
                 acl = None          # who may not see it brings the mail anyway
@@ -198,6 +201,9 @@ class ImapServer:
             except (Gone, OSError) as error:
                 failures += 1
                 self._wait(failures, error)
+            except BaseException:           # answers are left that nobody reads
+                self._drop()
+                raise
         for mail in left.values():
             told(f"{mail.where}: {refusals[-1] if refusals else 'it is gone there'}")
 
@@ -205,7 +211,7 @@ class ImapServer:
                  ) -> Iterator[tuple[int, Literal | bytes]]:
         groups, tags = deque(_groups(mails)), deque[bytes]()
         while groups or tags:
-            while groups and len(tags) < AHEAD:
+            while groups and len(tags) < FETCHES_AHEAD:
                 tags.append(connection.send(b"UID FETCH %b (UID BODY.PEEK[])" % uid_set(groups.popleft())))
             try:
                 for items in _fetches(connection, tags.popleft()):
@@ -218,14 +224,13 @@ class ImapServer:
     def message_ids(self, box: Box, mails: Sequence[Mail]) -> Mapping[Mail, bytes]:
         def work(connection: Connection) -> dict[Mail, bytes]:
             found, by_uid = {}, {mail.uid: mail for mail in mails}
-            for at in range(0, len(mails), IDS):
-                uids = uid_set([mail.uid for mail in mails[at:at + IDS]])
+            for at in range(0, len(mails), ID_MESSAGES):
+                uids = uid_set([mail.uid for mail in mails[at:at + ID_MESSAGES]])
                 tag = connection.send(b"UID FETCH %b (UID BODY.PEEK[HEADER.FIELDS (MESSAGE-ID)])" % uids)
                 for items in _fetches(connection, tag):
                     content, mail = _content(items), by_uid.get(_uid(items))
                     if mail is not None and content is not None:
-                        octets = content if isinstance(content, bytes) else content.octets()
-                        found[mail] = b"".join(octets.partition(b":")[2].split())
+                        found[mail] = b"".join(octets_of(content).partition(b":")[2].split())
             return found
 
         try:
@@ -260,26 +265,37 @@ class ImapServer:
             except (Gone, OSError) as error:
                 failures += 1
                 self._wait(failures, error)
+            except Unreadable:
+                self._drop()
+                raise
+
+    def _drop(self) -> None:
+        """Do without the connection, on which answers may be under way."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.drop()
 
     def _wait(self, failures: int, error: Exception) -> None:
         """Before another connection. Raises Unreadable when it has been tried often enough."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.way.close()
-        if failures >= TRIES or not self._reached:
+        self._drop()
+        if failures >= CONNECTION_TRIES or not self._reached:
             raise Unreadable(f"the server cannot be reached: {error}") from error
         if failures > 1:
-            self.sleep(min(2 ** (failures - 2), 60))
+            self.sleep(min(2 ** (failures - 2), LONGEST_WAIT_SECONDS))
 
 
 def _fetches(connection: Connection, tag: bytes) -> Iterator[list[object]]:
     """The items of each message that the command is answered with."""
     for answer in connection.answers(tag):
-        words = answer.text.split(b" ", 2)
-        if len(words) > 2 and words[1].upper() == b"FETCH":
-            items = parsed([words[2], *answer.pieces[1:]])
-            if items and isinstance(items[0], list):
-                yield items[0]
+        if answer.text.upper().split(b" ", 2)[1:2] == [b"FETCH"]:
+            items = _first(answer.values(), 3)[2]
+            if isinstance(items, list):
+                yield items
+
+
+def _first(values: list[object], count: int) -> list[object]:
+    """So many of the values; None for those that are missing."""
+    return [*values, *[None] * count][:count]
 
 
 def _item(items: Sequence[object], name: str) -> object:
@@ -314,7 +330,6 @@ def _chunks(content: Literal | bytes) -> Iterator[bytes]:
         yield content
         return
     with content.file as file:
-        file.seek(0)
         while data := file.read(CHUNK):
             yield data
 
@@ -323,7 +338,7 @@ def _groups(mails: Sequence[Mail]) -> Iterator[list[int]]:
     """UIDs that one command asks for."""
     group, octets = list[int](), 0
     for mail in mails:
-        if group and (len(group) >= MESSAGES or octets + mail.size > OCTETS):
+        if group and (len(group) >= FETCH_MESSAGES or octets + mail.size > FETCH_OCTETS):
             yield group
             group, octets = [], 0
         group.append(mail.uid)

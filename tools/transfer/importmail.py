@@ -77,7 +77,7 @@ class Taken:
 @define(eq=False)
 class Taking:
     """Brings the mailboxes of a source to an owner ("": public ones). `progress` takes the mailbox, and how many of its
-    messages have been looked at, out of how many, and octets."""
+    messages have been looked at, out of how many."""
 
     store: Store
     owner: str
@@ -85,7 +85,7 @@ class Taking:
     source: Source
     told: Told
     choices: Choices = Choices()
-    progress: Callable[[str, int, int, int], None] = lambda mailbox, done, total, octets: None
+    progress: Callable[[str, int, int], None] = lambda mailbox, done, total: None
 
     def all(self) -> Iterator[Taken]:
         """One mailbox after the other; what is wrong with one stops no other. Raises StoreError DISK_FULL and the like,
@@ -372,7 +372,7 @@ class _One:
 
     def _tell(self, more: int, total: int) -> None:
         self.done += more
-        self.taking.progress(self.box.name, self.done, total, self.taken.octets)
+        self.taking.progress(self.box.name, self.done, total)
 
 
 def _same_flags(flags: Flags, system: int, keywords: Iterable[str]) -> bool:

@@ -1,0 +1,77 @@
+"""Archives of earlier versions are read, and headers that somebody has made up do no harm."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from mboxlist.names import MailboxName
+from store.backup.archive import Archive
+from store.backup.compression import Piece
+from store.backup.integrity import verify
+from store.backup.restore import Restoring
+from store.backup.tarmembers import Cut, Lost, Member, MemberReader, heading
+from store.check.wholecheck import check
+from store.store import Store
+
+ARCHIVES = Path(__file__).parent / "archives"       # written by the version of November 2026, before `tarfile` was used
+LONG = "Ä long name " * 9 + "/end"
+
+
+def test_archives_of_an_earlier_version(tmp_path: Path) -> None:
+    archives = [Archive(ARCHIVES / name) for name in ("full.tar.gz", "later.tar.zst")]
+    found = verify(archives)
+    assert (found.messages, found.mailboxes, found.records, found.findings) == (9, 5, 21, [])
+    Store.make(tmp_path / "other")
+    store = Store(tmp_path / "other")
+    done = Restoring(store, archives).run()
+    assert (done.messages, done.findings) == (15, [])
+    assert store.status(store.entry(MailboxName("alice", LONG))).messages == 9
+    assert check(store) == []
+    store.close()
+
+
+def read(*blocks: bytes) -> list[tuple[str, int] | int]:
+    """Name and size of each member, or how many octets are lost."""
+    reader = MemberReader(iter([Piece(0, b"".join(blocks))]))
+    found: list[tuple[str, int] | int] = []
+    for each in reader.all():
+        found.append(each.octets if isinstance(each, Lost) else (each.name, each.size))
+        if isinstance(each, Member):
+            with pytest.raises(Cut):
+                each.octets(100)
+    return found
+
+
+END = bytes(1024)
+
+
+def test_headers() -> None:
+    for name, size in (("short", 0), ("x" * 300, 5), (LONG, 5), ("large", 9 << 33)):
+        data = bytes(5) + bytes(507) if size == 5 else b""
+        block = heading(name, size, {"digest": "0"}, 1)
+        info = tarfile.TarFile(fileobj=io.BytesIO(block)).next()
+        assert info is not None and (info.name, info.size) == (name, size)
+        assert read(block, data, END) == [(name, size)]
+
+
+def changed(block: bytes, at: int, octets: bytes) -> bytes:
+    """A header with other octets, whose checksum is right."""
+    data = block[:at] + octets + block[at + len(octets):]
+    total = sum(data) - sum(data[148:156]) + 8 * 32
+    return data[:148] + b"%06o\0 " % total + data[156:]
+
+
+def test_a_header_that_was_made_up() -> None:
+    good = heading("good", 0, {"digest": "0"}, 1)
+    last = heading("bad", 0, {"digest": "0"}, 1)[-512:]
+    for bad in (changed(last, 124, b"\xff" * 12),                                   # a size below 0
+                changed(good, 124, b"-0000000001\0"), changed(good, 124, b"77777777777\0"),     # of a pax header
+                changed(last, 148, b"junk"), b"junk" * 128):
+        assert read(bad, good, END)[-1] == ("good", 0)
+    pax = tarfile.TarInfo("bad")
+    for keywords in ({"size": "-5"}, {"size": "x"}, {"GNU.sparse.map": "1,x"}, {"GNU.sparse.major": "1",
+                                                                            "GNU.sparse.minor": "0"}):
+        pax.pax_headers = keywords
+        assert read(pax.tobuf(tarfile.PAX_FORMAT), good, END)[-1] == ("good", 0)

@@ -1,0 +1,67 @@
+"""Mail of several users is imported, one after the other; what is wrong with one stops no other."""
+
+import csv
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
+from pathlib import Path
+
+from attrs import field, frozen
+
+from store.accounts.base import Account
+from store.errors import StoreError
+from store.partitions import volumes
+from store.store import Store
+from tools.transfer.imapsource import ImapServer
+from tools.transfer.importmail import Choices, Taken, Taking
+from tools.transfer.sourcevalues import Source, Told, Unreadable
+
+Progress = Callable[[str, int, int], None]          # a mailbox, how many messages are done, out of how many
+
+
+@frozen
+class Job:
+    """One user's mail: who gets it here, and how its source is opened."""
+
+    user: str
+    open: Callable[[Told], Source] = field(repr=False)
+
+
+@frozen
+class OldUser:
+    """A user's name here, the name on the other server, and the password there."""
+
+    here: str
+    there: str
+    password: str = field(default="", repr=False)
+
+
+def users_in(path: Path) -> list[OldUser]:
+    """The users that a CSV file names. Raises Unreadable."""
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = [[cell.strip() for cell in row] for row in csv.reader(file)]
+    except (OSError, UnicodeError, csv.Error) as error:
+        raise Unreadable(f"{path}: {error}") from None
+    found = [OldUser(row[0], row[1] if len(row) > 1 and row[1] else row[0], row[2] if len(row) > 2 else "")
+             for row in rows if row and row[0] and not row[0].startswith("#")]
+    if not found:
+        raise Unreadable(f"{path}: it names no users")
+    return found
+
+
+def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | None], choices: Choices, told: Told,
+        progress: Progress) -> list[tuple[str, Taken]]:
+    """Do the jobs; what has become of each mailbox, with its user. `account` finds a user's account, None for the owner
+    of public mailboxes, and may raise StoreError."""
+    found: list[tuple[str, Taken]] = []
+    for job in jobs:
+        try:
+            owner = account(job.user)
+            user, partition = (owner.user, owner.partition) if owner else ("", volumes.for_new_mail(store))
+            source = job.open(told)
+            with closing(source) if isinstance(source, ImapServer) else nullcontext():
+                taking = Taking(store, user, partition, source, told, choices, progress)
+                found += [(job.user, taken) for taken in list(taking.all())]
+        except (Unreadable, StoreError, OSError) as error:
+            told(f"{job.user}: {error}")
+    return found
