@@ -1,7 +1,7 @@
 """Users on their way from one back end to another. `moves.db`: user -> what this one has done of the move.
 
-The phases, and who says what, are in `store.usermove.sourceside`. A row is written in the transaction that changes what
-it tells of, so that after a crash it says how far the move had come.
+The phases, and who says what, are in `store.exchange.leaving`. A row is written in the transaction that changes what it
+tells of, so that after a crash it says how far the move had come.
 """
 
 import json

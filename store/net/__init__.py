@@ -21,7 +21,7 @@ of `peer` (PROXY header, or ID).
 Admission. All listeners of a server share an `AdmissionControl`. `Stream.admit` counts a connection, `enter` a user;
 both raise `LimitReached`, which each session turns into its last reply.
 
-Logins. Every login of any protocol goes through `authentication`. `Authenticator.authorize` ends with `Store.is_here`:
+Logins. Every login of any protocol goes through `authentication`. `Authenticator.authorize` ends with `hosting.is_here`:
 who is elsewhere gets `Elsewhere`, after the proof, and `imap.referrals` says where.
 
 Threads. Short store functions, microseconds on cached pages, run in the event loop: a hop to a thread would cost more.
