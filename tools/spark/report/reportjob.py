@@ -1,8 +1,8 @@
-"""The Spark job of `onecopy quota report`: what each mailbox holds, by the definitions of `store.accounting`.
+"""The Spark job of `onecopy quota report`: what each mailbox holds, by the definitions of `store/quota/accounting`.
 
 Records and message files are joined by the digest. Every record and every file goes over the network once: all that is
 of one file comes to one place, where its octets are divided among its holders. What comes back is a row for each
-mailbox. `figures` makes the report of that.
+mailbox. `totals` makes the report of that.
 """
 
 import os
@@ -15,7 +15,7 @@ from attrs import frozen
 from mboxlist.names import PUBLIC
 from tools.spark.report.what_if import Left
 from tools.spark.source.reading import Wanted, tasks
-from tools.spark.source.schema import schema
+from tools.spark.source.schema import FORMAT, schema
 from tools.spark.source.sparkframes import frame
 
 if TYPE_CHECKING:
@@ -152,7 +152,6 @@ class _Loading:
 
     def __call__(self, table: str, columns: str) -> None:
         """Make the view."""
-        from tools.spark.source.source import FORMAT
         loaded = self.spark.read.format(FORMAT).option("table", table)
         if columns:
             loaded = loaded.option("columns", columns)
