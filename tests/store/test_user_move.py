@@ -182,7 +182,7 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
             namespace.create_mailbox(one, name(f"new{len(said)}"))
         return bring_(self)
 
-    monkeypatch.setattr(Departure, "_bring", give)
+    monkeypatch.setattr(Departure, "_bring", bring)
     move("alice", one, two)
     monkeypatch.undo()
     assert said[0] == said[1] == 0

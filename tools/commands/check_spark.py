@@ -71,7 +71,7 @@ def verify_store(invocation: Invocation) -> int:
         store = None if down else stack.enter_context(invocation.store())
         try:
             found = verify(root, folder, engine, store, each=each)
-            told = found.told()
+            told = found.summary()
             if arguments.apply and store is not None:
                 told |= _mend(store, Plan(folder.absolute()), found, arguments.sweep)
         except BadPlan as error:

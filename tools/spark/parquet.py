@@ -25,11 +25,12 @@ from attrs import evolve, frozen
 from mboxlist.names import PUBLIC
 from store.userarea.paths import DELETED
 from tools.cli.exits import Failure
-from tools.spark.source.reading import ALL, STAGING, Task, batches, idx_files, partitions
+from tools.spark.source.reading import ALL, STAGING, Task, idx_files, partitions
+from tools.spark.source.rows import batches
 from tools.spark.source.schema import TABLES, VERSION, schema
 
 MANIFEST = "onecopy.json"
-SETTLED = 2.0               # seconds: in a folder that changed later something may change again at the same time
+QUIET_SECONDS = 2.0         # in a folder that changed later, something may change again at the same time
 _PLACE = ("store", "partition")
 
 
@@ -191,7 +192,7 @@ def _folder_state(task: Task) -> str:
         changed = os.stat(f"{task.folder}/messages/{place[0]}/{place[1:]}").st_mtime_ns
     except OSError:
         return ""
-    return str(changed) if changed < time.time_ns() - int(SETTLED * 1e9) else ""
+    return str(changed) if changed < time.time_ns() - int(QUIET_SECONDS * 1e9) else ""
 
 
 # The manifest

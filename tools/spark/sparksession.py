@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -26,9 +26,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tools.cli.exits import Failure
 from tools.spark.java import java_home
 
-if TYPE_CHECKING:
-    from pyspark import SparkConf
+if find_spec("pyspark") and find_spec("pyarrow"):       # without them `missing` can still say what to do
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
+
+    from tools.spark.source.schema import FORMAT, TABLES
+    from tools.spark.source.source import register
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -52,7 +58,7 @@ _CHATTERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")    # repeat
 
 
 def missing() -> str:
-    """What is to be done so that there is Spark, in one line; "" when it is there. (Java is another matter.)"""
+    """How to install Spark, in one line; "" when it is installed. (`java_home` looks for Java.)"""
     if find_spec("pyspark") and find_spec("pyarrow"):
         return ""
     extra = [f"'{text.partition(';')[0].strip()}'" for text in requires("onecopy") or () if _EXTRA.search(text)]
@@ -80,13 +86,6 @@ def session(name: str, master: str = LOCAL, settings: Mapping[str, str] | None =
 
 
 def _begin(name: str, master: str, settings: Mapping[str, str], level: str, work: Path) -> "SparkSession":
-    from py4j.protocol import Py4JError
-    from pyspark import SparkConf
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    from tools.spark.source.source import register
-
     os.environ["JAVA_HOME"] = str(java_home())
     _look_for(master)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -149,9 +148,7 @@ def _memory() -> int:
 
 
 def _launch(conf: "SparkConf") -> None:
-    """Start the virtual machine unless it runs. Its own standard error is ours without the line that it always has."""
-    from pyspark import SparkContext
-    from pyspark.java_gateway import launch_gateway
+    """Start the virtual machine unless it runs. Its standard error is ours, without the lines of `_QUIET`."""
     if SparkContext._gateway is not None:
         return
     read, write = os.pipe()
@@ -198,14 +195,12 @@ def tables(spark: "SparkSession", stores: Sequence[str], only: Sequence[str] | N
 
     `quotas` has each root once, as it is newest.
     """
-    from tools.spark.source.schema import TABLES
-    from tools.spark.source.source import FORMAT
     for table in TABLES if only is None else only:
         frame = spark.read.format(FORMAT).option("table", table).load(list(stores))
         if table == "quotas":
-            frame.createOrReplaceTempView("quotas_told")
+            frame.createOrReplaceTempView("all_quotas")
             frame = spark.sql("""
-                SELECT newest.* FROM (SELECT max_by(struct(*), written) AS newest FROM quotas_told
+                SELECT newest.* FROM (SELECT max_by(struct(*), written) AS newest FROM all_quotas
                                       GROUP BY store, partition, root)""")
         frame.createOrReplaceTempView(table)
 
@@ -232,9 +227,7 @@ def first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
-    """What Spark complains of, in one line. Raises Failure."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    """Turn an error of Spark into one line. Raises Failure."""
     try:
         yield
     except (PySparkException, Py4JError) as error:

@@ -29,7 +29,8 @@ from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.conftest import MEMORY
 from tests.support.stores.messages import make
 from tests.support.stores.stores import HASH, deliver, make_store
-from tools.spark.source.reading import ALL, Wanted, batches, roots, tasks
+from tools.spark.source.reading import ALL, Wanted, roots, tasks
+from tools.spark.source.rows import batches
 
 QUIET = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, default_domain="example.org",
                  special_mailboxes=())

@@ -26,7 +26,7 @@ def each(work, groups):
 @pytest.fixture
 def copy(place, tmp_path, monkeypatch):
     """A store that may be changed; every folder counts as settled."""
-    monkeypatch.setattr(exporting, "SETTLED", 0)
+    monkeypatch.setattr(exporting, "QUIET_SECONDS", 0)
     root = tmp_path / "copy"
     shutil.copytree(place.stores[0], root, symlinks=True)
     return root
@@ -91,7 +91,7 @@ def test_what_is_gone_goes(copy, tmp_path):
 
 def test_a_group_that_may_still_change_is_written_again(copy, tmp_path, monkeypatch):
     """Its folder's time may not move when one more file comes at once."""
-    monkeypatch.setattr(exporting, "SETTLED", 3600)
+    monkeypatch.setattr(exporting, "QUIET_SECONDS", 3600)
     export([str(copy)], tmp_path / "out", ["messages"], each)
     again = export([str(copy)], tmp_path / "out", ["messages"], each, since=True)
     assert again.rows == len(rows(str(copy), "messages"))

@@ -50,7 +50,7 @@ def test_the_rows_are_those_of_the_store(place, table):
 @pytest.mark.parametrize("most", [1, 7, 64])
 def test_small_batches_have_the_same_rows(place, monkeypatch, most):
     monkeypatch.setattr(made, "BATCH", most)
-    sizes = [batch.num_rows for task in tasks(roots(place.stores), "references") for batch in reading.batches(task)]
+    sizes = [batch.num_rows for task in tasks(roots(place.stores), "references") for batch in made.batches(task)]
     assert max(sizes) == most and sum(sizes) == len(place.expected["references"])
     assert in_order(rows(place.stores, "references")) == in_order(place.expected["references"])
 
@@ -100,14 +100,14 @@ def test_beginnings():
 # Tasks
 
 def test_a_task_is_small_and_none_has_many_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "FILES", 64)
+    monkeypatch.setattr(reading, "TASK_FILES", 64)
     names = [os.urandom(32).hex() for _ in range(4000)]
     for name in names:
         folder = tmp_path / "messages" / name[0] / name[1:3]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
     planned = tasks([str(tmp_path)], "messages")
-    found = [[row["digest"] for batch in reading.batches(task) for row in batch.to_pylist() if row["digest"]]
+    found = [[row["digest"] for batch in made.batches(task) for row in batch.to_pylist() if row["digest"]]
              for task in planned]
     assert sorted(name for some in found for name in some) == sorted(names)
     assert max(map(len, found)) <= 64
@@ -116,7 +116,7 @@ def test_a_task_is_small_and_none_has_many_files(tmp_path, monkeypatch):
 
 def test_a_full_folder_is_divided(tmp_path, monkeypatch):
     """So many messages that one hash folder is more than a task."""
-    monkeypatch.setattr(reading, "FILES", 2)
+    monkeypatch.setattr(reading, "TASK_FILES", 2)
     monkeypatch.setattr(reading, "_count", lambda folder: 40)       # as if all were like that
     names = [f"3fa{number:061x}" for number in range(3)] + [f"3fa{number:x}{9:060x}" for number in range(16)]
     folder = tmp_path / "messages" / "3" / "fa"
@@ -124,24 +124,24 @@ def test_a_full_folder_is_divided(tmp_path, monkeypatch):
     for name in [*names, "stray"]:
         (folder / name).touch()
     planned = [task for task in tasks([str(tmp_path)], "messages", Wanted(digests=frozenset({"3fa"})))]
-    found = [[row["digest"] for batch in reading.batches(task) for row in batch.to_pylist()] for task in planned]
+    found = [[row["digest"] for batch in made.batches(task) for row in batch.to_pylist()] for task in planned]
     assert sorted(map(str, [name for some in found for name in some])) == sorted([*names, "None"])
     assert len(planned) > 16
 
 
 def test_mailboxes_are_divided_by_number_and_octets(place, monkeypatch):
-    monkeypatch.setattr(reading, "MAILBOXES", 2)
+    monkeypatch.setattr(reading, "TASK_MAILBOXES", 2)
     planned = tasks(place.stores, "references")
-    assert in_order([row for task in planned for batch in reading.batches(task) for row in batch.to_pylist()]) \
+    assert in_order([row for task in planned for batch in made.batches(task) for row in batch.to_pylist()]) \
         == in_order(place.expected["references"])
     several = len(planned)
-    monkeypatch.setattr(reading, "OCTETS", 1)
+    monkeypatch.setattr(reading, "TASK_OCTETS", 1)
     assert len(tasks(place.stores, "references")) > several > 2
 
 
 def test_a_large_store_is_planned_from_a_sample(place, monkeypatch):
-    monkeypatch.setattr(reading, "EXACT", 2)
-    monkeypatch.setattr(reading, "SAMPLE_USERS", 2)
+    monkeypatch.setattr(reading, "EXACT_FOLDERS", 2)
+    monkeypatch.setattr(reading, "SAMPLED_USERS", 2)
     looked = []
     monkeypatch.setattr(reading, "_size", lambda folder, name: looked.append(name) or (300, 100))
     planned = tasks(place.stores[:1], "references", Wanted(partitions=frozenset({"primary"})))
@@ -250,7 +250,7 @@ def test_a_file_that_goes_away_is_left_out(store, monkeypatch):
             yield found
 
     monkeypatch.setattr(reading, "idx_files", gone)
-    assert [row["owner"] for task in planned for batch in reading.batches(task) for row in batch.to_pylist()] == ["bob"]
+    assert [row["owner"] for task in planned for batch in made.batches(task) for row in batch.to_pylist()] == ["bob"]
 
 
 def test_message_files_that_are_none(store):

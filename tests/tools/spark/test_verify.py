@@ -208,7 +208,7 @@ def test_one_cause_and_what_follows():
         ("references-count", "message 0101"), ("references-count", "message 0202"), ("idx-records", "/a/store.idx"),
         ("message-cut", "message 03"), ("message-size", "message 03"), ("message-size", "message 04"),
         ("message-size", "message 04"), ("message-missing", "message 05"), ("message-missing", "message 06"))]
-    found = verifying.settled(faults, {"user/a/INBOX": frozenset((b"\x01\x01",))}, {"/a/store.idx": "user/a/INBOX"},
+    found = verifying.with_causes(faults, {"user/a/INBOX": frozenset((b"\x01\x01",))}, {"/a/store.idx": "user/a/INBOX"},
                               {b"\x05": "/messages/x"})
     assert [(fault.kind, fault.where) for fault in found if not fault.follows] == [
         ("index-missing", "user/a/INBOX"), ("index-figures", "user/b/INBOX"), ("references-count", "message 0202"),

@@ -93,7 +93,7 @@ class Spark:
     def run(self, plan: Plan, table: str, tasks: Sequence[reading.Task], work: Work) -> None:
         """See Engine."""
         if tasks:
-            self._write(frame(self.session, table, tasks, work), plan, table)
+            self._write(frame(self.session, table, tasks, work, SCHEMAS[table]), plan, table)
         plan.complete(table)
 
     def count(self, plan: Plan, ids: dict[tuple[str, str], int]) -> None:
@@ -101,7 +101,8 @@ class Spark:
         from pyspark.sql import functions
         files = [str(path) for path in sorted((plan.folder / "pieces").glob("*.parquet"))]
         if files:
-            counted = frame(self.session, "references", files, partial(plantasks.references_of_file, ids))
+            counted = frame(self.session, "references", files, partial(plantasks.references_of_file, ids),
+                            SCHEMAS["references"])
             sums = [getattr(functions, how)(column).alias(column) for column, how in plantasks.SUMS.items()]
             self._write(counted.groupBy("partition", "place").agg(*sums).select(SCHEMAS["references"].names), plan,
                         "references")

@@ -15,7 +15,7 @@ from attrs import frozen
 from mboxlist.names import PUBLIC
 from tools.spark.report.what_if import Left
 from tools.spark.source.reading import Wanted, tasks
-from tools.spark.source.schema import schema
+from tools.spark.source.schema import FORMAT, schema
 from tools.spark.source.sparkframes import frame
 
 if TYPE_CHECKING:
@@ -152,7 +152,6 @@ class _Loading:
 
     def __call__(self, table: str, columns: str) -> None:
         """Make the view."""
-        from tools.spark.source.source import FORMAT
         loaded = self.spark.read.format(FORMAT).option("table", table)
         if columns:
             loaded = loaded.option("columns", columns)

@@ -1,13 +1,13 @@
 """Reading a store without its databases: the work is divided into tasks, and a task gives record batches. No Spark.
 
     for task in tasks(roots("/srv/a,/srv/b"), "references", Wanted(owners=frozenset({"alice"}))):
-        for batch in batches(task):
+        for batch in rows.batches(task):
             ...
 
 A task is small and can be pickled; whoever reads it must see the partition's folder under the same name. It is a part
-of the hash folders of one partition, with at most `FILES` message files, or `MAILBOXES` mailboxes of at most `OCTETS`.
-(One file is never divided.) Nothing but `store.idx` and message files is read. What cannot be read becomes a row with
-`damage`, and what goes away while it is being read is left out.
+of the hash folders of one partition, with at most `TASK_FILES` message files, or `TASK_MAILBOXES` mailboxes of at most
+`TASK_OCTETS`. (One file is never divided.) Nothing but `store.idx` and message files is read. What cannot be read becomes
+a row with `damage`, and what goes away while it is being read is left out.
 """
 
 import glob
@@ -16,23 +16,24 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import pyarrow as pa
 from attrs import frozen
 
+from mboxlist.names import PUBLIC
 from store.errors import StoreError
 from store.partition.filecontent import likely_digests
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME, Remains
-from tools.spark.source.schema import TABLES, schema
+from store.userarea.paths import DELETED
+from tools.spark.source.schema import schema
 
-FILES = 4096                    # message files of one task; planned for half, since it is an estimate
-MAILBOXES = 1024                # mailboxes of one task
-OCTETS = 16 << 20               # octets of store.idx of one task, unless one file has more
-SAMPLE = 64                     # message folders that are counted to know how full they all are
-EXACT = 4096                    # user folders that are all looked at; of more, a sample of SAMPLE_USERS
-SAMPLE_USERS = 512
+TASK_FILES = 4096               # message files of one task; planned for half, since it is an estimate
+TASK_MAILBOXES = 1024           # mailboxes of one task
+TASK_OCTETS = 16 << 20          # octets of store.idx of one task, unless one file has more
+SAMPLED_FOLDERS = 64            # message folders that are counted to know how full they all are
+EXACT_FOLDERS = 4096            # user folders that are all looked at; of more, a sample of SAMPLED_USERS
+SAMPLED_USERS = 512
 STAGING = "staging"             # a place of a task: messages that have no name yet
-_DELETED, _PUBLIC = "deleted", "public"
+_PUBLIC = PUBLIC[:-1]           # folder of public mailboxes below users/
 _HEX = "0123456789abcdef"
 
 
@@ -149,27 +150,27 @@ def tasks(stores: Sequence[str], table: str, wanted: Wanted = ALL) -> list[Task]
 
 
 def _message_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
-    """Beginnings of digests, `FILES` files or fewer to a task if they are as many everywhere (digests are)."""
+    """Beginnings of digests, `TASK_FILES` files or fewer to a task if they are as many everywhere (digests are)."""
     top = os.path.join(folder, "messages")
     if not os.path.isdir(top):
         return [("",)]                  # a row that says so
     every = [f"{number:03x}" for number in range(1 << 12)]
-    counted = [_count(os.path.join(top, each[0], each[1:])) for each in every[::len(every) // SAMPLE]]
-    mean = sum(counted) / SAMPLE
+    counted = [_count(os.path.join(top, each[0], each[1:])) for each in every[::len(every) // SAMPLED_FOLDERS]]
+    mean = sum(counted) / SAMPLED_FOLDERS
     begin = 3
-    while mean > FILES / 2 and begin < 8:
+    while mean > TASK_FILES / 2 and begin < 8:
         mean, begin = mean / 16, begin + 1
-    private_headers = _longer(every, begin)
+    beginnings = _longer(every, begin)
     if wanted.digests is not None:
         begins = Beginnings(wanted.digests)
-        private_headers = [head for head in private_headers if begins.touch(head)]
-    per_task = max(1, int(FILES / 2 / max(mean, 0.5)))
-    return [tuple(private_headers[at:at + per_task]) for at in range(0, len(private_headers), per_task)] + [(STAGING,)]
+        beginnings = [head for head in beginnings if begins.touch(head)]
+    per_task = max(1, int(TASK_FILES / 2 / max(mean, 0.5)))
+    return [tuple(beginnings[at:at + per_task]) for at in range(0, len(beginnings), per_task)] + [(STAGING,)]
 
 
-def _longer(private_headers: Sequence[str], begin: int) -> list[str]:
-    """The same beginnings, with as many digits as `begin` says."""
-    found = list(private_headers)
+def _longer(beginnings: Sequence[str], begin: int) -> list[str]:
+    """These beginnings with as many digits as `begin` says."""
+    found = list(beginnings)
     while found and len(found[0]) < begin:
         found = [head + digit for head in found for digit in _HEX]
     return found
@@ -184,7 +185,7 @@ def _count(folder: str) -> int:
 
 
 def _user_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
-    """Folders below users/, so many to a task that neither `MAILBOXES` nor `OCTETS` are more than expected."""
+    """Folders below users/, so many to a task that `TASK_MAILBOXES` and `TASK_OCTETS` are expected to be enough."""
     top = os.path.join(folder, "users")
     if not os.path.isdir(top):
         return [("",)]                  # a row that says so
@@ -192,10 +193,10 @@ def _user_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
         places = _units(top, wanted)
     except OSError:
         return [("",)]
-    if len(places) <= EXACT:
+    if len(places) <= EXACT_FOLDERS:
         sizes = {place: _size(folder, place) for place in places}
     else:
-        sample = places[::len(places) // SAMPLE_USERS]
+        sample = places[::len(places) // SAMPLED_USERS]
         found = [_size(folder, place) for place in sample]
         mean = (2 * sum(files for files, _ in found) / len(found), 2 * sum(octets for _, octets in found) / len(found))
         sizes = dict.fromkeys(places, (int(mean[0]) + 1, int(mean[1]) + 1))
@@ -204,7 +205,7 @@ def _user_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
     files = octets = 0
     for place in places:
         more, larger = sizes[place]
-        if some and (files + more > MAILBOXES or octets + larger > OCTETS or len(some) >= FILES):
+        if some and (files + more > TASK_MAILBOXES or octets + larger > TASK_OCTETS or len(some) >= TASK_FILES):
             made.append(tuple(some))
             some, files, octets = [], 0, 0
         some.append(place)
@@ -218,7 +219,7 @@ def _units(top: str, wanted: Wanted) -> list[str]:
     if wanted.owners is not None:
         hashes = [owner_place(owner) for owner in wanted.owners if owner]
         found = [place for place in hashes if os.path.isdir(os.path.join(top, place))]
-        firsts = [_DELETED, *([_PUBLIC] if "" in wanted.owners else [])]
+        firsts = [DELETED, *([_PUBLIC] if "" in wanted.owners else [])]
     else:
         found, firsts = [], os.listdir(top)
     for first in firsts:
@@ -358,10 +359,3 @@ def _same(folder: str, digest: str, status: os.stat_result) -> bool:
 def is_digest(name: str) -> bool:
     """Whether a file of that name is named by a digest."""
     return len(name) == 64 and not name.strip(_HEX)
-
-
-def batches(task: Task) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, in batches of `rows.BATCH` at most, with the columns that are wanted."""
-    from tools.spark.source import rows
-    assert task.table in TABLES
-    return rows.READERS[task.table](task)

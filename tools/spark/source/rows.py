@@ -1,4 +1,4 @@
-"""The rows of each table, of what a task finds. See tables for what they mean, and reading for what a task is."""
+"""The rows of each table, of what a task finds. `schema` says what they mean, `reading` what a task is."""
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,8 +22,8 @@ from tools.spark.source import arrays, reading
 from tools.spark.source.reading import Found, Task
 from tools.spark.source.schema import SMALL, SYSTEM_FLAGS, TEXT, TRUTH, schema
 
-BATCH = 32_768                  # rows of a batch, at most
-_MAILBOXES = 2_048              # the same of tables in which a row is made for each mailbox
+BATCH_ROWS = 32_768             # rows of a batch, at most
+_MAILBOX_ROWS = 2_048           # rows of a batch of a table that is made row by row, at most
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 253_402_300_799_999_999       # microseconds: the year 9999
 
@@ -87,7 +87,7 @@ def messages(task: Task) -> Iterator[pa.RecordBatch]:
             if damage is not None:
                 damage = damage or _misnamed(digest, folder)
                 files.add(digest, folder, octets, modified, False, f"{where}/{name}", damage)
-        if len(files) >= BATCH // 2:
+        if len(files) >= BATCH_ROWS // 2:
             yield files.batch()
     for entry, own_digest in reading.staged_files(task):
         digest = own_digest.hex() if own_digest is not None else None
@@ -119,7 +119,7 @@ def _misnamed(digest: str | None, folder: str) -> str:
     return "" if folder == f"{digest[0]}/{digest[1:3]}" else "it is not in the folder of its digest"
 
 
-# What is known of a mailbox
+# Mailboxes of rows
 
 @frozen
 class _Mailbox:
@@ -177,7 +177,7 @@ def _by_rows(task: Task, rows: Iterator[dict[str, object]]) -> Iterator[pa.Recor
     form, waiting = schema(task.table, task.wanted.columns), []
     for row in rows:
         waiting.append(row | {"store": task.store, "partition": task.partition})
-        if len(waiting) == _MAILBOXES:
+        if len(waiting) == _MAILBOX_ROWS:
             yield pa.RecordBatch.from_pylist(waiting, form)
             waiting = []
     if waiting:
@@ -327,10 +327,10 @@ def references(task: Task, left_of: Callable[[str | None, str | None, Rows], Row
             mailbox.name, None if left.head is None else left.head.special_use, left.rows)
         at = 0
         while at < len(records):
-            some = records[at:at + BATCH - waiting.count]
+            some = records[at:at + BATCH_ROWS - waiting.count]
             waiting.add(mailbox, some)
             at += len(some)
-            if waiting.count == BATCH:
+            if waiting.count == BATCH_ROWS:
                 yield waiting.batch()
     if waiting.count:
         yield waiting.batch()
@@ -375,3 +375,8 @@ def rights(task: Task) -> Iterator[pa.RecordBatch]:
 READERS: dict[str, Callable[[Task], Iterator[pa.RecordBatch]]] = {
     "messages": messages, "mailboxes": mailboxes, "references": references, "quotas": quotas, "rights": rights,
 }
+
+
+def batches(task: Task) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in batches of `BATCH_ROWS` at most, with the columns that are wanted."""
+    return READERS[task.table](task)

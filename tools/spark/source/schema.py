@@ -14,6 +14,7 @@ import pyarrow as pa
 from attrs import frozen
 
 VERSION = 1
+FORMAT = "onecopy"              # what Spark calls the data source of these tables
 
 TEXT = pa.string()
 NUMBER = pa.int64()

@@ -29,10 +29,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from tools.spark.source.reading import Wanted, batches, roots, tasks
-from tools.spark.source.schema import TABLES, schema
+from tools.spark.source.reading import Wanted, roots, tasks
+from tools.spark.source.rows import batches
+from tools.spark.source.schema import FORMAT, TABLES, schema
 
-FORMAT = "onecopy"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -129,7 +129,7 @@ def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
 
 
 def _values(each: Filter) -> tuple[str, frozenset[str] | None]:
-    """The column that a filter is about, and the texts that it lets through; None for what cannot be told."""
+    """The column that a filter is about, and the texts that it lets through; None for any other filter."""
     value: Any
     match each:
         case EqualTo(attribute, value) | EqualNullSafe(attribute, value):

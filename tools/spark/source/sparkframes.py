@@ -5,16 +5,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from tools.spark.rebuild.plan import SCHEMAS
-
 
 def frame(session: Any, table: str, tasks: Sequence[Any], work: Callable[[Any], Iterator[pa.RecordBatch]],
-          form: pa.Schema | None = None) -> Any:
-    """A frame of a plan's table, or of one of that form: the rows that `work` gives for the tasks, each in a partition
-    of its own.
+          form: pa.Schema) -> Any:
+    """A frame of that form: the rows that `work` gives for the tasks, each in a partition of its own.
 
-    Tasks and `work` are pickled. (`mapInArrow` would do, and asks for pandas.)
+    `table` is a name for Spark. Tasks and `work` are pickled. (`mapInArrow` would do, and asks for pandas.)
     """
+    # here: this module is also loaded where a plan is made without Spark
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -31,7 +29,7 @@ def frame(session: Any, table: str, tasks: Sequence[Any], work: Callable[[Any], 
             return f"onecopy_{table}"
 
         def schema(self) -> Any:
-            return from_arrow_schema(SCHEMAS[table] if form is None else form)
+            return from_arrow_schema(form)
 
         def reader(self, schema: Any) -> DataSourceReader:
             return Tasks()

@@ -71,9 +71,9 @@ class Compared:
 def compare(store: Store, partition: Partition, plan: Plan) -> Compared:
     """Compare the index of a partition with a plan. Raises BadPlan."""
     found = Compared()
-    private_headers = {row["path"]: row for row in plan.rows("mailboxes", partition=partition.name)}
+    heads = {row["path"]: row for row in plan.rows("mailboxes", partition=partition.name)}
     for pieces in whole_mailboxes(plan, partition.name):
-        row = private_headers.get(pieces[0]["path"])
+        row = heads.get(pieces[0]["path"])
         if row is None or row["damaged"] or not row["found"]:
             continue
         place = store.known(row["id"])

@@ -1,5 +1,5 @@
-"""What can be wrong in a store, by kind, and how the evidence of one thing that is wrong is told from what follows
-from it. Pure functions: no Spark, and no database.
+"""The kinds of faults that a store can have, and which fault is the cause of which other one. Pure functions: no Spark,
+and no database.
 """
 
 import os
@@ -81,7 +81,7 @@ KINDS: dict[str, tuple[str, bool]] = {
     "other": ("something else", False),
 }
 
-# What `store/checks` say, by kind; the first that matches counts.
+# What `store/check` says, by kind; the first that matches counts.
 _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"its file is missing", "message-missing"),
     (r"its file has \d+ octets|its trace header is", "message-size"),
@@ -154,12 +154,12 @@ class Damaged:
 
 
 def kind_of(finding: Finding) -> str:
-    """The kind of what the check found."""
+    """The kind of a finding of `store/check`."""
     return next((kind for pattern, kind in _CHECKS if pattern.search(finding.what)), "other")
 
 
 def of_check(findings: Iterable[Finding]) -> list[Fault]:
-    """What the check found."""
+    """The findings of `store/check` as faults."""
     return [Fault(kind_of(finding), finding.where, finding.what, finding.repair) for finding in findings]
 
 
@@ -177,8 +177,8 @@ def damaged_file(found: Damaged, octets: int | None, wanted: Container[bytes], t
                  ) -> tuple[str, bytes | None]:
     """The kind of a file that is not what its name says; for one that is misnamed, the digest it should be named by.
 
-    `octets` is how many it has by what is known of its name, None if nothing is. `wanted` are digests of messages that
-    are missing, `there` those of whole files.
+    `octets` is how many it has by the records that have its name, None without any. `wanted` are digests of messages
+    that are missing, `there` those of whole files.
     """
     if found.digests is None:
         return "message-unreadable", None
@@ -244,17 +244,17 @@ def several(places: Iterable[tuple[tuple[str, int], str, int, str]]) -> Iterator
 
 # Causes, and what follows from them
 
-def settled(faults: Sequence[Fault], digests: Mapping[str, frozenset[bytes]], files: Mapping[str, str],
-            misnamed: Mapping[bytes, str]) -> list[Fault]:
+def with_causes(faults: Sequence[Fault], digests: Mapping[str, frozenset[bytes]], files: Mapping[str, str],
+                misnamed: Mapping[bytes, str]) -> list[Fault]:
     """Each fault once, with those that follow from another one marked as such.
 
     `digests` are of the message files that wrong records of the index refer to, by mailbox; `files` gives the mailbox
     of the path of a store.idx, and `misnamed` the path of the file that has a message.
     """
-    told: dict[tuple[str, str], Fault] = {}
+    distinct: dict[tuple[str, str], Fault] = {}
     for fault in faults:
-        told.setdefault((fault.kind, fault.where), fault)
-    first = list(told.values())
+        distinct.setdefault((fault.kind, fault.where), fault)
+    first = list(distinct.values())
     messages = {fault.where: fault.where for fault in first if fault.kind in _FILES}
     messages |= {message_at(digest): path for digest, path in misnamed.items()}
     broken = {fault.where for fault in first if fault.kind in _RECORDS}

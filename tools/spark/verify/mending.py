@@ -1,8 +1,9 @@
-"""What a verification (`verifyjob`) found, put right as far as the store has what it takes.
+"""Repair of what `verifyjob.verify` found, as far as the store has the octets.
 
 Files that have another message's name get their own; then the plan is applied (`planlive.apply_live`), which exchanges
 index and cache records and counts everything anew; then every damaged `store.idx` is written anew, and files that only
-say again what another one says go. What nobody knows goes when that is asked for. Contents that are gone stay gone.
+say again what another one says go. Files that nothing refers to go with
+`sweep`. Contents that are gone stay gone.
 
 Done twice, the second time does nothing; cut off, it is done again.
 """

@@ -1,5 +1,5 @@
-"""Verifying a whole store: every message file is read and parsed once, every `store.idx` too, and all that can be known
-of the store is compared.
+"""The job that verifies a whole store: it reads and parses every message file and every `store.idx` once, and compares
+them with each other and with the databases.
 
 The files are read by the job that makes the plan of a rebuild (`rebuildjob.make_plan`): its tasks find what is wrong
 with message files and `store.idx`, and which records do not fit their message files. So the plan is there when it is
@@ -7,7 +7,7 @@ needed, and `reconstruct --apply` knows it. What only the databases know is comp
 partition, where they are: index records with those of `store.idx` that are as new, and by `store/check` everything
 else. A snapshot of them for Spark could not be held still, and to write it costs as much as to compare.
 
-Of several findings that one fault makes, one is told, and the others follow from it (`kinds.settled`).
+Of several findings that one fault makes, one is reported, and the others follow from it (`kinds.with_causes`).
 """
 
 import os
@@ -54,8 +54,8 @@ def one_by_one(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
 
 @define
 class Verified:
-    """What was found. `waiting` files are referred to by nothing, and wait for the purge as far as can be told; `moved`
-    mailboxes have changed since their `store.idx` were written, so that their records were not compared with it."""
+    """What was found. `waiting` files are referred to by nothing, and wait for the purge as far as the databases say;
+    `moved` mailboxes have changed since their `store.idx` were written, so that their records were not compared."""
 
     manifest: Manifest
     faults: list[Fault] = field(factory=list)
@@ -69,8 +69,8 @@ class Verified:
         """Without those that follow from others."""
         return [fault for fault in self.faults if not fault.follows]
 
-    def told(self) -> dict[str, Any]:
-        """For programs."""
+    def summary(self) -> dict[str, Any]:
+        """Figures and faults by kind, as `check --json` prints them."""
         return {**{name: figure for name, figure in asdict(self.manifest.total).items() if name != "epoch"},
                 "databases": self.databases, "waiting": self.waiting, "moved": self.moved,
                 "faults": len(self.own), "follow": len(self.faults) - len(self.own),
@@ -128,7 +128,7 @@ class _Verifying:
 
     def run(self) -> Verified:
         """Look at everything. Raises BadPlan, StoreError."""
-        private_headers = self._heads()
+        heads = self._heads()
         for name in sorted(self.manifest.partitions):
             known = facts(str(self.plan.folder), name)
             files = self._pieces(name, known)
@@ -139,10 +139,10 @@ class _Verifying:
                 self.faults += compared.faults
                 self.digests |= compared.digests
                 self.found.moved += compared.moved
-        self._look_at_heads(private_headers)
+        self._look_at_heads(heads)
         if self.store is not None:
             self.faults += kinds.of_check(check(self.store))
-        self.found.faults = kinds.settled(self.faults, self.digests, self.files, self.misnamed)
+        self.found.faults = kinds.with_causes(self.faults, self.digests, self.files, self.misnamed)
         return self.found
 
     def folder(self, partition: str) -> Path:
@@ -178,18 +178,18 @@ class _Verifying:
         limits = {name: limits_of(sources, name) for name in self.manifest.partitions}
         sure = {(source.partition, source.head.owner) for source in sources if source.found and (
             source.name.is_inbox() or not source.head.owner)}       # the others' limits may be lost
-        told = [(row, source) for row, source in zip(rows, sources, strict=True)
-                if source.found and source.path.exists()]           # or it went to another place just now
-        elsewhere = [source for row, source in told if kinds.misplaced(
+        whole = [(row, source) for row, source in zip(rows, sources, strict=True)
+                 if source.found and source.path.exists()]           # or it went to another place just now
+        elsewhere = [source for row, source in whole if kinds.misplaced(
             self.folder(source.partition), row["path"], source.head, reading.owner_place)]
         self.faults += [Fault("idx-place", str(source.path), f"it is that of {source.head.name}", APPLY,
                               source.partition) for source in elsewhere]
         wrong = {source.path for source in elsewhere}
-        told = [(row, source) for row, source in told if source.path not in wrong]
+        whole = [(row, source) for row, source in whole if source.path not in wrong]
         older = {(partition, path) for partition, path, _ in kinds.several(
             ((source.head.store, source.head.id), source.partition, source.head.written, row["path"])
-            for row, source in told)}
-        for row, source in told:
+            for row, source in whole)}
+        for row, source in whole:
             path = str(source.path)
             if (source.partition, row["path"]) in older:
                 self.faults.append(Fault("idx-id", path, f"a newer file of mailbox {source.head.id} is there", APPLY,
@@ -286,7 +286,7 @@ class _Verifying:
         return f"{self.folder(partition)}/messages/{name[0]}/{name[1:3]}/{name}"
 
     def _octets(self, partition: str, digest: bytes, files: _Files) -> int | None:
-        """How many octets a message file has by what is known of it."""
+        """How many octets a message file has by the tables or the records."""
         here = self._partition(partition)
         record = here.refs.find(digest) if here is not None else None
         return files.octets.get(digest, record.size if record is not None else None)
@@ -346,7 +346,7 @@ def _start(path: Path) -> tuple[bytes, int]:
 
 
 def _root(source: Source, limits: dict[str, list[int]], sure: set[tuple[str, str]]) -> str | None:
-    """The quota root that a mailbox belongs to by its name; None when that cannot be told."""
+    """The quota root that a mailbox belongs to by its name; None when limits may be lost."""
     if (source.partition, source.head.owner) not in sure:
         return None
     return root_of(source.name, {root for root in limits if SEPARATOR in root and not root.startswith(DOMAIN)})
