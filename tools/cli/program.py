@@ -19,7 +19,6 @@ from tools.cli import registry
 from tools.cli.exits import Failure
 
 if TYPE_CHECKING:
-    from tools.cli.commandtree import Node
     from tools.cli.invocation import Command, Invocation
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
@@ -29,6 +28,20 @@ YOUNG = 100_000             # objects after which cycles are looked for: twice w
 WIDTH = 80                  # columns, where nothing is shown
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
+
+
+# The help of arguments that mean the same everywhere, where a command gives none of its own.
+_HELP = {
+    "--json": "print JSON, for programs",
+    "--yes": "do not ask",
+    "USER": "a user id or an address of the user",
+    "MAILBOX": "its name, as its owner's client writes it",
+    "UID": "the message's UID in the mailbox",
+    "NAME": "its name",
+    "OLD": "the name that it has",
+    "NEW": "the name that it gets",
+    "NEW-NAME": "the name that it gets, as its owner's client writes it",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -137,17 +150,15 @@ def _grown(words: Sequence[str], modules: Iterable[str]) -> _Tree:
     made = _Tree(words)
     for module in modules:
         import_module(f"tools.commands.{module}").add(made)
-    if made.parsers:
-        from tools.cli.commandtree import explain  # here: as above
-        for parser in made.parsers:
-            explain(parser)
+    for action in (action for parser in made.parsers for action in parser._actions if not action.help):
+        action.help = next((_HELP[name] for name in (*action.option_strings, str(action.metavar)) if name in _HELP),
+                           None)
     return made
 
 
-def tree() -> "Node":
-    """All commands, without the options of the configuration."""
-    from tools.cli.commandtree import read  # here: only what is made of all commands needs it
-    return read(_grown((), registry.every_module()).top)
+def every_parser() -> argparse.ArgumentParser:
+    """The program's, with those of all commands below it, without the options of the configuration."""
+    return _grown((), registry.every_module()).top
 
 
 def given(arguments: argparse.Namespace) -> dict[str, str]:

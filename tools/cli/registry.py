@@ -91,8 +91,8 @@ COMMANDS = (
                             "with advice; exit status 1 if there is some"),
     *(Registered(f"explain {name}", "explain") for name in ("message", "access", "quota", "login")),
     Registered("man", "man", "show a man page, or write all of them into a folder"),
-    Registered("completion", "man", "print the script that has a shell complete our commands, or words that it asks "
-                                   "for"),
+    Registered("completion", "completion", "print the script that has a shell complete our commands, or words that it "
+                                           "asks for"),
 )
 
 #: The first line of help of each group.
