@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from mboxlist.entry import MailboxId
 from store.errors import Problem, StoreError
-from store.findings import RECONSTRUCT, Finding
+from store.partition.marks import behind_marker
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
 from store.recovery.userareacheck import comparable
 from store.store import Store
 from store.userarea import idxfile, writing
-from store.userarea.paths import behind_marker
+from store.values import RECONSTRUCT, Finding
 
 
 def look(store: Store) -> Iterator[Finding]:

@@ -14,23 +14,12 @@ from store.accounts.access import BadRule, Rules
 from store.accounts.base import Account
 from store.accounts.networks import Networks
 from store.accounts.rejectedlogins import RejectedLogins
-from store.accounts.sasl import mechanisms as sasl
-from store.accounts.sasl.mechanisms import (
-    MECHANISMS,
-    Challenge,
-    Channel,
-    CheckPassword,
-    CheckToken,
-    FindKeys,
-    FindNamed,
-    Proved,
-    Question,
-    Turn,
-)
+from store.accounts import mechanisms as sasl
+from store.accounts.mechanisms import (MECHANISMS, Challenge, Channel, CheckPassword, CheckToken, FindKeys, FindNamed, Proved, Question, Turn)
 from store.accounts.sasl.scram import PLUS
-from store.accounts.sasl.tokens import Tokens
 from store.accounts.settings import Settings
 from store.accounts.slowdown import SlowDown
+from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.net.limits import is_this_host

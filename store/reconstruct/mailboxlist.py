@@ -22,12 +22,12 @@ from mboxlist.table import MailboxList
 from store.accounts.builtin import BuiltinDirectory, User
 from store.changes import News
 from store.errors import Problem, StoreError
-from store.findings import Finding
 from store.mailboxes.deletion import DOOMED
-from store.partition import volumes
-from store.partition.messagefiles import disk_problem
+from store.partition.marks import mark_behind
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
+from store.partitions import volumes
+from store.problems import disk_problem
 from store.reconstruct.userareascan import Source, free_name, sources
 from store.reconstruct.wholestore import Rebuilt, acl_of, add_users, enlist
 from store.recovery.emptying import refuse_databases
@@ -35,7 +35,7 @@ from store.settings import Settings
 from store.store import LIST_CACHE
 from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
-from store.userarea.paths import mark_behind
+from store.values import Finding
 
 SCRATCH = "mboxlist.new"
 

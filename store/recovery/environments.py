@@ -26,9 +26,9 @@ from mboxlist.engine import damagemarks
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
+from store.partition.marks import mark_behind, read_epoch
 from store.recovery.emptying import adopt, make_folders
 from store.settings import Settings
-from store.userarea.paths import mark_behind, read_epoch
 
 if TYPE_CHECKING:
     from mboxlist.engine.damage import Mended

@@ -8,19 +8,9 @@ import json
 import pytest
 
 from store.accounts.base import Account, Status
-from store.accounts.sasl import mechanisms, scram
-from store.accounts.sasl.mechanisms import (
-    Challenge,
-    Channel,
-    CheckPassword,
-    CheckToken,
-    FindKeys,
-    FindNamed,
-    Malformed,
-    Proved,
-    Turn,
-    Wanted,
-)
+from store.accounts import mechanisms
+from store.accounts.sasl import scram
+from store.accounts.mechanisms import (Challenge, Channel, CheckPassword, CheckToken, FindKeys, FindNamed, Malformed, Proved, Turn, Wanted)
 from store.accounts.sasl.saslprep import saslprep
 from store.accounts.sasl.scram import Keys
 from store.errors import Problem, StoreError
