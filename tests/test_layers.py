@@ -38,7 +38,7 @@ PLACES = {
     "pyarrow": ("tools/spark/",),
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
-    "shtab": ("tools/cli/completion.py",),
+    "shtab": ("tools/cli/shellscripts.py",),
     "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
     "zstandard": ("store/backup/compression.py",),
     "zope": ("store/net/", "tools/"),

@@ -11,11 +11,11 @@ from store.errors import StoreError
 from store.store import Store
 from store.values import Secret
 from tools.cli import program
-from tools.cli.exits import Failure
-from tools.cli.invocation import directory
 from tools.cli.options import Config
 from tools.cli.storeaccess import init, is_store, open_store
+from tools.cli.userdirectory import directory
 from tools.commands.user import add_user
+from tools.exits import Failure
 from tools.server.start import serve
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -166,7 +166,7 @@ def test_words_that_roff_would_take_for_its_own_are_shown(tmp_path: Path) -> Non
         made = below.add_parser(f"x{number}", help=text)
         made.add_argument("--option", help=text)
     nodes = tuple(Node((name,), "help", made, ()) for name, made in below.choices.items())
-    for name, page in manpages.pages(Node((), "", parser, nodes)).items():
+    for name, page in manpages.pages(Node((), "", parser, nodes), ()).items():
         (tmp_path / name).write_text(page)
     for number, text in enumerate(words):
         assert f"--option OPTION {text}" in rendered(tmp_path / f"onecopy-x{number}.1")

@@ -9,7 +9,7 @@ from store.usermove import sourceside
 from store.usermove.sourceside import send
 from tests.support.stores.movepair import ONE, TWO, Line, two_back_ends
 from tools.cli import options as config
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.server.control.backendlink import Place, of_worker, task
 
 SECRET = "0123456789abcdef01234567"

@@ -21,9 +21,9 @@ from store.settings import Settings
 from store.store import PRIMARY, Store
 from store.values import Secret
 from tools.cli import program
-from tools.cli.exits import Failure
 from tools.cli.storeaccess import init
 from tools.commands.user import add_user
+from tools.exits import Failure
 
 STATE = Path(__file__).resolve().parents[2] / "var" / "bench.json"
 SERVERS = ("imap", "pop3", "lmtp")

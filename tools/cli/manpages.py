@@ -7,7 +7,7 @@ sections of our own.
 
 import argparse
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 
 from argparse_manpage.manpage import Manpage
@@ -15,7 +15,6 @@ from argparse_manpage.manpage import Manpage
 from tools.cli import options
 from tools.cli.commandtree import Node
 from tools.cli.options import Option
-from tools.server.reloadable import is_reloaded
 
 _INTRODUCTIONS = {
     "store": "The store and its messages.", "imap": "The IMAP server.", "pop3": "The POP3 server.",
@@ -47,14 +46,15 @@ class _Unbroken(argparse.HelpFormatter):
         super().__init__(prog, width=_WIDTH)
 
 
-def pages(top: Node) -> dict[str, str]:
-    """Every page by its file name: onecopy.1, one for each command or group, onecopy.toml.5."""
+def pages(top: Node, reloaded: Collection[str]) -> dict[str, str]:
+    """Every page by its file name: onecopy.1, one for each command or group, onecopy.toml.5. `reloaded`: the options of
+    which a running server takes over a new value."""
     found = {"onecopy.1": _page("onecopy", "a single-copy mail message store", _overview(top), _COMMON,
                                 [f"onecopy-{node.name}(1)" for node in top.below] + ["onecopy.toml(5)"])}
     for node in top.below:
         found[f"onecopy-{node.name}.1"] = _page(f"onecopy-{node.name}", node.help, node.parser, _COMMON,
                                                 ["onecopy(1)", "onecopy.toml(5)"])
-    found[f"{options.FILE_NAME}.5"] = _page(options.FILE_NAME, "configuration of onecopy", _configuration(),
+    found[f"{options.FILE_NAME}.5"] = _page(options.FILE_NAME, "configuration of onecopy", _configuration(reloaded),
                                             {"files": _FILES}, ["onecopy(1)", "onecopy-config(1)"], section=5)
     return found
 
@@ -117,7 +117,7 @@ def _overview(top: Node) -> argparse.ArgumentParser:
     return made
 
 
-def _configuration() -> argparse.ArgumentParser:
+def _configuration(reloaded: Collection[str]) -> argparse.ArgumentParser:
     """A parser that has each option of the configuration as an argument, in groups by section."""
     made = argparse.ArgumentParser("onecopy.toml", usage=options.FILE_NAME, add_help=False, description=(
         "A file in the format TOML. Every option can be given in the file, in the environment and on the command line; "
@@ -129,11 +129,12 @@ def _configuration() -> argparse.ArgumentParser:
         if option.section not in groups:
             groups[option.section] = made.add_argument_group(
                 f"section [{option.section}]", _INTRODUCTIONS.get(option.section, f"Section {option.section}."))
-        groups[option.section].add_argument(option.name, metavar=option.key, help=_told(option).replace("%", "%%"))
+        told = _told(option, option.name in reloaded)
+        groups[option.section].add_argument(option.name, metavar=option.key, help=told.replace("%", "%%"))
     return made
 
 
-def _told(option: Option) -> str:
+def _told(option: Option, reloaded: bool) -> str:
     default = option.show(option.default)
     return " ".join([f"{option.help}.", f"Default: {default}." if default else "No default.",
-                     *(["Reloaded."] if is_reloaded(option.name) else []), f"{option.variable}, {option.flag}"])
+                     *(["Reloaded."] if reloaded else []), f"{option.variable}, {option.flag}"])

@@ -10,16 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import mboxlist.engine.kv
 from store.errors import StoreError
 from tools.cli import options as config
 from tools.cli import registry
-from tools.cli.exits import Failure
-
-if TYPE_CHECKING:
-    from tools.cli.invocation import Command, Invocation
+from tools.cli.invocation import Command, Invocation
+from tools.exits import Failure, status
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
@@ -83,7 +81,7 @@ class _Tree:
         self.top.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
         self._below = {"": self.top.add_subparsers(metavar="COMMAND", required=True, parser_class=self._parser)}
 
-    def __call__(self, name: str, command: "Command", help: str, *, settings: bool = False) -> argparse.ArgumentParser:
+    def __call__(self, name: str, command: Command, help: str, *, settings: bool = False) -> argparse.ArgumentParser:
         group, _, own = name.rpartition(" ")
         self.group(group)
         parser: argparse.ArgumentParser = self._below[group].add_parser(
@@ -128,7 +126,7 @@ def _options(words: frozenset[str], *, shown: bool) -> _Parser:
     return parser
 
 
-def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> "Invocation":
+def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> Invocation:
     """From what was typed. Raises Failure, SystemExit (argparse has said why).
 
     `defaults`: by option, stand in the place of the built-in ones.
@@ -141,7 +139,6 @@ def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> "I
         for command in registry.COMMANDS:
             grown.outline(command)
     arguments = grown.top.parse_args(words)
-    from tools.cli.invocation import Invocation  # here: it loads what all commands need, but not their list
     return Invocation(arguments, config.load(given(arguments), os.environ, arguments.config, defaults or {}))
 
 
@@ -166,7 +163,7 @@ def given(arguments: argparse.Namespace) -> dict[str, str]:
     return {name.removeprefix(_OPTION): value for name, value in vars(arguments).items() if name.startswith(_OPTION)}
 
 
-def run(invocation: "Invocation") -> int:
+def run(invocation: Invocation) -> int:
     """Do what was typed; the exit status."""
     command: Command = invocation.arguments.command
     return command(invocation)
@@ -183,7 +180,6 @@ def guarded(work: Callable[[], int]) -> int:
     except Failure as failure:
         return _complain(str(failure), failure.status)
     except StoreError as error:
-        from tools.cli.storeaccess import status  # here: it loads the store, as whoever refused has done
         return _complain(str(error), status(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)        # nobody reads the rest, and nobody minds

@@ -3,8 +3,10 @@
 from mboxlist.names import PUBLIC
 from store.store import Store
 from tools.cli import commandtree, shellscripts
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, directory, owner
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import owner
+from tools.cli.userdirectory import directory
+from tools.exits import Failure
 
 WORDS = ("users", "mailboxes", "partitions")        # that are in the store
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from store.errors import StoreError
-from tools.cli.invocation import Invocation, Parsers, mailbox, owner
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import mailbox, owner
 from tools.cli.output import print_json, print_table
 from tools.commands.mailbox import OWNER_HELP
 from tools.transfer.exportmail import FORMATS, Leaving

@@ -18,10 +18,11 @@ from store.errors import StoreError
 from store.partitions import volumes
 from store.store import Store
 from store.values import Secret
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account, owner
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import account, owner
 from tools.cli.output import print_json, print_table
 from tools.commands.mailbox import OWNER_HELP
+from tools.exits import Failure
 from tools.transfer import cyrus, imapclient, maildir, mbox
 from tools.transfer.imapsource import ImapServer
 from tools.transfer.importmail import Choices, Taken, Taking

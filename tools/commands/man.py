@@ -6,9 +6,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.cli import commandtree, manpages
-from tools.cli.exits import Failure
+from tools.cli import commandtree, manpages, options
 from tools.cli.invocation import Invocation, Parsers
+from tools.exits import Failure
+from tools.server.process.reloadable import is_reloaded
 
 
 def add(parser: Parsers) -> None:
@@ -23,7 +24,8 @@ def add(parser: Parsers) -> None:
 
 def man(invocation: Invocation) -> int:
     """onecopy man"""
-    arguments, found = invocation.arguments, manpages.pages(commandtree.tree())
+    arguments, found = invocation.arguments, manpages.pages(
+        commandtree.tree(), {name for name in options.table() if is_reloaded(name)})
     if arguments.to is not None:
         for name, text in found.items():
             folder = arguments.to / f"man{name[-1]}"

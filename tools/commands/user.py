@@ -13,12 +13,14 @@ from store.accounts.base import Account, Status
 from store.accounts.passwords import hash_password
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
+from store.users.origins import is_outside, know, origins
 from store.values import Secret
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account, directory, each
+from tools.cli.invocation import Invocation, Parsers, each
+from tools.cli.lookup import account
 from tools.cli.output import print_facts, print_json, print_table, when
-from tools.commands.origins import is_outside, know, origins
+from tools.cli.userdirectory import directory
 from tools.commands.quota import limits
+from tools.exits import Failure
 
 if TYPE_CHECKING:           # who only asks opens no store
     from store.quota.overview import Overview

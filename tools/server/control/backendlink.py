@@ -27,12 +27,12 @@ from store.usermove.proof import SECRET, Identity, NotProved
 from store.usermove.responder import Session
 from store.usermove.sourceside import finish, unfinished
 from store.usermove.targetside import Arrivals
-from tools.cli.exits import Failure
 from tools.cli.options import Config
 from tools.cli.storeaccess import tls_folder
-from tools.server.settings import Exchange, Tls
-from tools.server.sockets import Listening
+from tools.exits import Failure
+from tools.server.process.sockets import Listening
 from tools.server.tls.contexts import CERTIFICATE, KEY
+from tools.settings import Exchange, Tls
 
 log = logging.getLogger(__name__)
 
