@@ -9,12 +9,12 @@ from pathlib import Path
 from store.accounts.passwords import hash_password
 from store.errors import StoreError
 from store.store import Store
+from store.users.newuser import add_user
 from store.values import Secret
 from tools.cli import program
 from tools.cli.options import Config
 from tools.cli.storeaccess import init, is_store, open_store
 from tools.cli.userdirectory import directory
-from tools.commands.user import add_user
 from tools.exits import Failure
 from tools.server.start import serve
 

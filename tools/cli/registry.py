@@ -27,8 +27,10 @@ COMMANDS = (
     Registered("serve", "serve", "serve IMAP, POP3 and LMTP until SIGTERM"),
     Registered("drain", "serve", "let nobody new log in, and stop the server when all have left or after "
                               "workers.drain_time"),
-    *(Registered(f"user {name}", "user") for name in (
-        "add", "list", "show", "set", "domain", "rename", "remove", "restore")),
+    Registered("user add", "user"),
+    Registered("user list", "user_list"),
+    Registered("user show", "user_show"),
+    *(Registered(f"user {name}", "user") for name in ("set", "domain", "rename", "remove", "restore")),
     Registered("user purge", "user_purge"),
     Registered("directory flush", "directory"),
     Registered("directory status", "directory_status"),

@@ -1,0 +1,28 @@
+"""A user who is new, in the built-in directory."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from store.accounts.base import Account
+from store.accounts.builtin import BuiltinDirectory
+from store.errors import Problem, StoreError
+from store.partitions import volumes
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+
+def add_user(store: "Store", address: str, password_hash: str, partition: str | None = None,
+             aliases: Iterable[str] = (), host: str = "") -> Account:
+    """Make a user, with an INBOX if its mail is kept here.
+
+    Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE, NO_PERMISSION.
+    """
+    partition = volumes.for_new_mail(store) if partition is None else volumes.named(store, partition).name
+    directory = store.directory
+    if not isinstance(directory, BuiltinDirectory):
+        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
+    made = directory.add(address, password_hash, partition=partition, aliases=aliases, host=host)
+    if store.is_here(made):
+        store.inbox(made)
+    return made
