@@ -81,7 +81,7 @@ class Store:
 
     def follow(self, settings: Settings) -> None:
         """Have these settings from now on, where they differ in no more than what can change in an open store: see
-        RELOADED of tools/server/reloadable.py."""
+        RELOADED of tools/server/process/reloadable.py."""
         self.settings = settings
         self.domains.follow(settings)
         for partition in self.partitions.values():

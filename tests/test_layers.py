@@ -22,6 +22,7 @@ BELOW = {
 
 # Outside libraries, and where they may be imported: folders (with a slash at the end) and files.
 PLACES = {
+    "argparse_manpage": ("tools/cli/manpages.py",),
     "attrs": ("",),
     "berkeleydb": ("mboxlist/engine/",),
     "cryptography": ("store/accounts/tokens.py", "tools/server/tls/"),
@@ -36,6 +37,7 @@ PLACES = {
     "pyarrow": ("tools/spark/",),
     "pyspark": ("tools/spark/",),
     "rich": ("tools/",),
+    "shtab": ("tools/cli/shellscripts.py",),
     "twisted": ("imap/protocol.py", "pop3/protocol.py", "lmtp/protocol.py", "store/net/", "tools/"),
     "zstandard": ("store/backup/compression.py",),
     "zope": ("store/net/", "tools/"),

@@ -9,13 +9,13 @@ from pathlib import Path
 from store.accounts.passwords import hash_password
 from store.errors import StoreError
 from store.store import Store
+from store.users.newuser import add_user
 from store.values import Secret
 from tools.cli import program
-from tools.cli.exits import Failure
-from tools.cli.invocation import directory
 from tools.cli.options import Config
 from tools.cli.storeaccess import init, is_store, open_configured
-from tools.commands.user import add_user
+from tools.cli.userdirectory import directory
+from tools.exits import Failure
 from tools.server.start import serve
 
 REPOSITORY = Path(__file__).resolve().parents[1]

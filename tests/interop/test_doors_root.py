@@ -14,9 +14,9 @@ from tests.conftest import MEMORY
 from tests.support.clients.admission import IMAP, LMTP, Knock
 from tests.support.processes import wait
 from tests.support.servers.server import PROGRAM, Server
-from tools.cli.exits import Failure
-from tools.server import privileges
-from tools.server.settings import Workers
+from tools.exits import Failure
+from tools.server.process import privileges
+from tools.settings import Workers
 
 USER = "nobody"
 TIME = 60

@@ -1,14 +1,15 @@
 """What holds for every command, read from the parsers themselves, so that new ones are held to it."""
 
+import argparse
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tools.cli import manpages, program
-from tools.cli.commandtree import Node, placeholder, shown
+from tools.cli.commandtree import Node, tree
 
-TOP = program.tree()
+TOP = tree()
 COMMANDS = {node.name: node for node in TOP.walk()}
 
 # Commands that print no data, so that there is nothing to be put into JSON.
@@ -45,6 +46,24 @@ NO_DRY_RUN = {
     "snapshot create": "makes one more, which can be removed", "backup": "changes nothing in the store",
     "relink": "has --check", "spark generate": "makes a new store",
 }
+
+
+def shown(action: argparse.Action) -> str:
+    """The help of an argument, with its default filled in."""
+    return argparse.HelpFormatter("onecopy")._expand_help(action) if action.help else ""
+
+
+def placeholder(action: argparse.Action) -> str:
+    """What stands for the value of an argument in its help; "" for one without."""
+    if action.nargs == 0:
+        return ""
+    if isinstance(action.metavar, tuple):
+        return " ".join(action.metavar)
+    if action.metavar is not None:
+        return action.metavar
+    if action.choices is not None:
+        return "{" + ",".join(map(str, action.choices)) + "}"
+    return action.dest.upper()
 
 
 def options(node: Node) -> set[str]:
@@ -140,7 +159,14 @@ def test_the_page_of_the_file_has_every_option_with_its_default(written: Path) -
 
 
 def test_words_that_roff_would_take_for_its_own_are_shown(tmp_path: Path) -> None:
-    page = tmp_path / "x.1"
-    page.write_text('.TH X 1 2026-01-01\n.SH NAME\nx \\- y\n.SH Z\n' + manpages.text(r".it's a \fBquote\fR, `--a-b`")
-                    + "\n")
-    assert r".it's a \fBquote\fR, `--a-b`" in rendered(page)
+    words = ".it's a \\fBquote\\fR, `--a-b`", "'another' ^~", "..."
+    parser = argparse.ArgumentParser("onecopy")
+    below = parser.add_subparsers(metavar="COMMAND")
+    for number, text in enumerate(words):
+        made = below.add_parser(f"x{number}", help=text)
+        made.add_argument("--option", help=text)
+    nodes = tuple(Node((name,), "help", made, ()) for name, made in below.choices.items())
+    for name, page in manpages.pages(Node((), "", parser, nodes), ()).items():
+        (tmp_path / name).write_text(page)
+    for number, text in enumerate(words):
+        assert f"--option OPTION {text}" in rendered(tmp_path / f"onecopy-x{number}.1")

@@ -10,7 +10,7 @@ from store.usermove.sourceside import send
 from tests.support.servers.certificates import Authority
 from tests.support.stores.movepair import ONE, TWO, Line, two_back_ends
 from tools.cli import options as config
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.server.control.backendlink import Place, of_worker, task
 
 

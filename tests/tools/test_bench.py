@@ -13,7 +13,7 @@ from tests.support.clients.pop3 import Pop3
 from tests.support.processes import wait
 from tests.support.stores import messages
 from tools.benchmarks import benchserver
-from tools.cli.exits import Failure
+from tools.exits import Failure
 
 
 def test_up_restart_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

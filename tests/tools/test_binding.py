@@ -7,8 +7,8 @@ import pytest
 from OpenSSL import SSL
 
 from tests.support.servers.certificates import Authority, showing
-from tools.server.settings import Tls
 from tools.server.tls.contexts import Certificates
+from tools.settings import Tls
 
 
 class Joined:

@@ -11,8 +11,8 @@ import pytest
 
 from store.partition import processes as process_registry
 from store.partition.processes import ProcessRegistry
-from tools.server import clearing
-from tools.server.workerconfig import NAME
+from tools.server.process import clearing
+from tools.server.process.workerconfig import NAME
 
 SLEEP = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
 COME_IN = """

@@ -1,13 +1,15 @@
 """Real shells complete our commands."""
 
+import os
+import select
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.processes.program import Program
-from tools.cli import completion, program
-from tools.cli.completion import SHELLS
+from tools.cli import commandtree, shellscripts
+from tools.cli.shellscripts import SHELLS
 
 LIMIT = 60
 DRIVER = """
@@ -16,7 +18,7 @@ shift
 COMP_WORDS=("$@" "")
 unset 'COMP_WORDS[$#]'
 COMP_CWORD=$(($# - 1))
-_onecopy
+_shtab_onecopy
 printf '%s\\n' "${COMPREPLY[@]}"
 """
 
@@ -26,7 +28,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script of each shell, in one folder."""
     folder = tmp_path_factory.mktemp("completion")
     for shell in SHELLS:
-        (folder / shell).write_text(completion.script(shell, program.tree()))
+        (folder / shell).write_text(shellscripts.script(shell, commandtree.tree()))
     return folder
 
 
@@ -49,7 +51,6 @@ def bash(scripts: Path, *words: str, names: str = "") -> list[str]:
     (["config", "reload", "--dry"], ["--dry-run"]),
     (["user", "set", "--password-file", "ba"], ["bash"]),
     (["check", "--root", "zs"], ["zsh"]),
-    (["no-such", ""], []),
 ])
 def test_bash_offers_commands_options_choices_and_files(scripts: Path, words: list[str], offered: list[str]) -> None:
     assert bash(scripts, *words) == offered
@@ -70,17 +71,54 @@ def test_names_of_mailboxes_are_not_commands(scripts: Path) -> None:
     assert not (scripts / "broken").exists()
 
 
-def test_zsh_takes_the_script_and_offers_the_same(scripts: Path) -> None:
-    text = f'source "{scripts / "zsh"}"\nemulate ksh\nset -- onecopy user set --status ""\n' + DRIVER.partition(
-        "shift\n")[2]
-    done = subprocess.run(["zsh", "-f", "-c", text], capture_output=True, text=True, timeout=LIMIT, check=True,
-                          env={"PATH": "/usr/bin:/bin", "HOME": str(scripts)})
-    assert set(done.stdout.split()) >= {"active", "inactive", "hold"}
+def zsh(script: Path, line: str) -> str:
+    """What becomes of a line in a terminal at a tab. Names in the store: "alice" and, as mailbox, "Two words"."""
+    main, other = os.openpty()
+    child = subprocess.Popen(["zsh", "-f", "-i"], stdin=other, stdout=other, stderr=other, cwd=script.parent,
+                             start_new_session=True, env={"PATH": "/usr/bin:/bin", "HOME": str(script.parent),
+                                                          "TERM": "dumb"})
+    os.close(other)
+    try:
+        commands = (
+            "PS1=; unsetopt zle_bracketed_paste; zstyle ':completion:*' list-prompt ''",
+            "onecopy() { [[ $2 = mailboxes && $3 = alice ]] && print 'Two words' || print alice }",
+            "told() { print -r -- '<<'$BUFFER'>>'; BUFFER='' }; zle -N told; bindkey '^X' told",
+            f"source {script}; print -r -- re''ady")
+        os.write(main, "".join(f" {command}\r" for command in commands).encode())
+        until(main, b"ready")
+        os.write(main, line.encode() + b"\t\x18")
+        return until(main, b">>").rpartition(b"<<")[2].removesuffix(b">>").decode()
+    finally:
+        os.close(main)
+        child.kill()
+        child.wait()
+
+
+def until(terminal: int, end: bytes) -> bytes:
+    """What comes from the terminal up to there."""
+    said = b""
+    while end not in said:
+        assert select.select([terminal], [], [], LIMIT)[0], said
+        said += os.read(terminal, 65536)
+    return said.partition(end)[0] + end
+
+
+@pytest.mark.parametrize(("line", "completed"), [
+    ("onecopy us", "onecopy user "),
+    ("onecopy user set --status ho", "onecopy user set --status hold "),
+    ("onecopy user show al", "onecopy user show alice "),
+    ("onecopy mailbox info alice Tw", "onecopy mailbox info alice Two\\ words "),
+    ("onecopy check --root zs", "onecopy check --root zsh "),
+])
+def test_zsh_takes_the_script_and_offers_the_same(scripts: Path, line: str, completed: str) -> None:
+    assert zsh(scripts / "zsh", line) == completed
 
 
 def test_fish_takes_the_script_and_offers_the_same(scripts: Path) -> None:
     def offered(line: str) -> list[str]:
-        done = subprocess.run(["fish", "--no-config", "-c", f"source {scripts / 'fish'}; complete -C '{line}'"],
+        known = "function onecopy; printf '%s\\n' \"Is $argv\"; end"
+        done = subprocess.run(["fish", "--no-config", "-c",
+                               f"{known}; source {scripts / 'fish'}; complete -C '{line}'"],
                               capture_output=True, text=True, timeout=LIMIT, check=True,
                               env={"PATH": "/usr/bin:/bin", "HOME": str(scripts)})
         assert done.stderr == ""
@@ -89,6 +127,8 @@ def test_fish_takes_the_script_and_offers_the_same(scripts: Path) -> None:
     assert offered("onecopy us") == ["user"]
     assert offered("onecopy user re") == ["remove", "rename", "restore"]
     assert offered("onecopy user set --status in") == ["inactive"]
+    assert offered("onecopy user show I") == ["Is completion users"]
+    assert offered("onecopy mailbox info --root /mail alice I") == ["Is completion mailboxes alice --root /mail"]
 
 
 def test_names_are_those_of_the_store(onecopy: Program) -> None:

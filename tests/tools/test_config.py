@@ -10,8 +10,8 @@ import pytest
 import imap.settings
 import store.settings
 from tools.cli import options as config
-from tools.cli.exits import Failure
-from tools.server.settings import ImapListen, LmtpListen, Log, Tls
+from tools.exits import Failure
+from tools.settings import ImapListen, LmtpListen, Log, Tls
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from tests.support.processes.ports import free_port
 from tests.support.processes.program import Program
 from tests.support.servers.certificates import Authority
 from tools.cli import options as config
-from tools.server.reloadable import RELOADED, differing, is_reloaded, joined
+from tools.server.process.reloadable import RELOADED, differing, is_reloaded, joined
 
 SELF_SIGNED = ("tls.certificate", False)
 

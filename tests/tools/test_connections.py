@@ -10,7 +10,7 @@ from store.net.linestates import Stopping
 from store.net.stream import Stream, StreamFactory
 from tests.support.conversations.wire import Wire
 from tools.server.control.connectionlist import FAREWELL, MOST_IDS, PAGE, PATIENCE, Connections
-from tools.server.sockets import Purpose
+from tools.server.process.sockets import Purpose
 
 
 class Session:

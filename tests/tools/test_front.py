@@ -24,7 +24,7 @@ from store.opening import make_empty_store, open_store
 from store.values import Secret
 from tests.conftest import MEMORY
 from tests.support.conversations.wire import Wire
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.front import protocol
 from tools.front.hosts import Hosts, Place, Unknown, parse_hosts, parse_server
 from tools.front.settings import Settings

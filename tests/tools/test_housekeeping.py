@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from store.housekeeping import tasks
 from store.housekeeping.tasks import Task
 from store.settings import Settings
-from tools.server.housekeeper import Housekeeping
+from tools.server.process.housekeeper import Housekeeping
 
 
 class Threads:

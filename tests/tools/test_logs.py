@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from tools.server.logs import Line
+from tools.server.process.logs import Line
 
 
 def line(message: str, *arguments: object, failed: bool = False) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from store.opening import make_empty_store, open_store
-from tools.cli import registry
-from tools.cli.invocation import Command
+from tools.cli import commandtree, registry
+from tools.cli.invocation import Command, Later
 
 MODULES = sorted(path.stem for path in (Path(registry.__file__).parents[1] / "commands").glob("*.py"))
 
@@ -45,8 +45,8 @@ def test_each_group_says_what_it_is_for() -> None:
 
 @pytest.mark.parametrize(("words", "modules"), [
     (["quota", "show", "alice"], ["quota"]), (["quota", "report"], ["quota_report"]), (["check"], ["check"]),
-    (["quota"], ["quota", "quota_sharing", "quota_report"]),
-    (["quota", "--help"], ["quota", "quota_sharing", "quota_report"]),
+    (["quota"], ["quota", "quota_warn", "quota_sharing", "quota_report"]),
+    (["quota", "--help"], ["quota", "quota_warn", "quota_sharing", "quota_report"]),
     (["backup", "verify"], ["backup"]), ([], []), (["--help"], []), (["nothing"], []), (["", ""], []),
 ])
 def test_only_what_the_words_name_is_loaded(words: list[str], modules: list[str]) -> None:
@@ -88,3 +88,11 @@ def test_small_commands_load_little(words: list[str], tmp_path: Path) -> None:
     assert not found & HEAVY
     assert sum(name.startswith("tools.commands.") for name in found) <= 2           # its own, and what belongs to it
     assert not any(name.startswith(("imap", "pop3", "lmtp", "tools.front")) for name in found)
+
+
+def test_what_is_loaded_later_is_there() -> None:
+    later = [command for node in commandtree.tree().walk()
+             if isinstance(command := node.parser.get_default("command"), Later)]
+    assert len(later) > 5
+    assert all(callable(command.function(place)) for command in later for place in (command.place, command.first)
+               if place)

@@ -15,10 +15,10 @@ from tests.support.clients.lmtp import Lmtp
 from tests.support.processes import wait
 from tests.support.servers.server import PASSWORD, PROGRAM, Server
 from tests.support.stores import messages
-from tools.cli.exits import Failure
-from tools.server.settings import Workers
+from tools.exits import Failure
 from tools.server.supervisor import Role, Supervisor, _Died, roles
 from tools.server.tls.contexts import CERTIFICATE, make_certificate
+from tools.settings import Workers
 
 LIMIT = 30
 TWO = {"workers.all": "2"}

@@ -1,9 +1,11 @@
 """tools/setup.sh: what it says about missing packages, and that it has nothing to do the second time."""
 
 import subprocess
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
+from setuptools import find_packages
 
 SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "setup.sh"
 LISTS = SCRIPT.parent / "packages"
@@ -111,3 +113,21 @@ def test_the_lists_name_packages_and_commands(name: str) -> None:
         assert package.replace("-", "").replace(".", "").isalnum() and command
     done = bash(f"python=python3; look_for_missing {name}; echo ${{#missing[@]}}", SCRIPT.parents[1])
     assert done.stdout == "0\n"
+
+
+def test_what_pip_installs_has_no_benchmarks() -> None:
+    root = SCRIPT.parents[1]
+    config = ConfigParser()
+    config.read(root / "setup.cfg")
+    found = config["options.packages.find"]
+    packages = set(find_packages(str(root), include=found["include"].split(), exclude=found["exclude"].split()))
+    assert packages >= {"tools.cli", "tools.commands", "store", "imap.wire"}
+    assert not [package for package in packages if "benchmarks" in package or package.startswith("tests")]
+    assert "tools.benchmarks" in find_packages(str(root))
+
+
+def test_nothing_that_is_installed_needs_the_benchmarks() -> None:
+    root = SCRIPT.parents[1]
+    assert not [path for folder in ("mboxlist", "store", "imap", "pop3", "lmtp", "tools") for path in
+                (root / folder).rglob("*.py") if path.parent.name != "benchmarks" and "tools.benchmarks" in
+                path.read_text()]

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.processes.ports import free_port
 from tools.cli import options as config
-from tools.cli.exits import Failure
-from tools.server import sockets
-from tools.server.sockets import Purpose
+from tools.exits import Failure
+from tools.server.process import sockets
+from tools.server.process.sockets import Purpose
 
 NONE = {"imap.port": "0", "imap.tls_port": "0", "pop3.port": "0", "pop3.tls_port": "0", "lmtp.port": "0",
         "imap.address": "127.0.0.1", "pop3.address": "127.0.0.1"}

@@ -11,9 +11,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
 from tests.support.servers.certificates import Authority, showing
-from tools.cli.exits import Failure
-from tools.server.settings import Tls
+from tools.exits import Failure
 from tools.server.tls.contexts import CERTIFICATE, KEY, Certificates, make_certificate
+from tools.settings import Tls
 
 
 def handshake(certificates: Certificates, client: ssl.SSLContext, name: str) -> str:

@@ -8,10 +8,10 @@ from OpenSSL import SSL
 
 from tests.support.servers.certificates import Authority, showing
 from tests.tools.test_tls import VERSIONS, Conversation, client, handshake
-from tools.cli.exits import Failure
-from tools.server.settings import Tls
+from tools.exits import Failure
 from tools.server.tls.contexts import CERTIFICATE, KEY, Certificates, make_certificate
 from tools.server.tls.tickets import TicketKeys
+from tools.settings import Tls
 
 
 def host(folder: Path, name: str, form: str) -> Path:

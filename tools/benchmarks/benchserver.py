@@ -19,11 +19,11 @@ from typing import Any
 from store.accounts.passwords import hash_password
 from store.opening import PRIMARY, open_store
 from store.settings import Settings
+from store.users.newuser import add_user
 from store.values import Secret
 from tools.cli import program
-from tools.cli.exits import Failure
 from tools.cli.storeaccess import init
-from tools.commands.user import add_user
+from tools.exits import Failure
 
 STATE = Path(__file__).resolve().parents[2] / "var" / "bench.json"
 SERVERS = ("imap", "pop3", "lmtp")

@@ -21,9 +21,9 @@ from store.mailboxes.flagchanges import change_flags
 from store.opening import make_empty_store, open_store
 from store.settings import Settings
 from store.store import Store
+from store.users.newuser import add_user
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tools.cli.output import print_json, print_table
-from tools.commands.user import add_user
 
 MEASURED_USERS = 20_000
 MEASURED_MESSAGES = 20_000

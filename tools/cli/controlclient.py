@@ -8,7 +8,7 @@ from typing import Any
 from store.net import controlchannel
 from store.net.controlchannel import Unanswered
 from store.partition import processes
-from tools.cli.exits import Failure
+from tools.exits import Failure
 
 
 def ask_all(root: Path, do: str, **words: Any) -> dict[str, Any]:

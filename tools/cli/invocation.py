@@ -5,20 +5,17 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
 
-from store.errors import Problem, StoreError
-from store.mailboxes import firstuse
-from tools.cli.exits import Failure
+from store.errors import StoreError
+from store.settings import Settings
 from tools.cli.options import Config
+from tools.exits import Failure
 
 if TYPE_CHECKING:           # what opens no store loads none
-    from mboxlist.entry import MailboxEntry
-    from mboxlist.names import MailboxName
-    from store.accounts.base import Account
-    from store.accounts.builtin import BuiltinDirectory
     from store.quota.overview import Overview
     from store.store import Store
 
@@ -33,22 +30,16 @@ class Invocation:
     @contextmanager
     def store(self) -> "Iterator[Store]":
         """The store, open; beside a running server too, whose clients hear of changes. Raises Failure."""
-        from store.net.notify import NewsSocket
-        from tools.cli.storeaccess import open_configured
-        store = open_configured(self.config, self.arguments.program)
-        try:
-            NewsSocket(store.root, store.news)
+        from tools.cli import storeaccess  # here: numpy and the store take longer to load than all of `quota show`
+        with storeaccess.opened(self.config, self.arguments.program) as store:
             yield store
-        finally:
-            store.close()
 
     @contextmanager
     def overview(self) -> "Iterator[Overview]":
         """What is known of users, mailboxes' names and quota; the store is opened only if that cannot be had otherwise.
         Raises StoreError, Failure."""
-        from store.quota.overview import look
-        from store.settings import Settings
-        found = None if self.config.has_outside_directory else look(
+        from store.quota import overview  # here: the databases' tables are half of what `reconstruct --quota` loads
+        found = None if self.config.has_outside_directory else overview.look(
             self.config.root, self.config.settings("store", Settings), self.arguments.program)
         if found is None:
             with self.store() as store:
@@ -75,70 +66,32 @@ class Invocation:
 Command = Callable[[Invocation], int]
 
 
+@frozen
+class Later:
+    """A command whose module is loaded when it runs, and not for its help: "module:function". `first` is called before
+    that, without arguments: it raises Failure where the module could not be loaded."""
+
+    place: str
+    first: str = ""
+
+    def __call__(self, invocation: Invocation) -> int:
+        if self.first:
+            self.function(self.first)()
+        return int(self.function(self.place)(invocation))
+
+    @staticmethod
+    def function(place: str) -> Callable[..., Any]:
+        """What is at that place."""
+        module, _, name = place.partition(":")
+        found: Callable[..., Any] = getattr(import_module(module), name)
+        return found
+
+
 class Parsers(Protocol):
     """Makes the parser of a command; it has the options of the configuration."""
 
     def __call__(self, name: str, command: Command, help: str, *, settings: bool = False) -> argparse.ArgumentParser:
         """A parser for `name` ("serve", "user add"). `settings`: its help lists the options of the configuration."""
-
-
-def directory(store: "Overview") -> "BuiltinDirectory":
-    """The directory, if users can be changed in it. Raises Failure."""
-    from store.accounts.builtin import BuiltinDirectory
-    if not isinstance(store.directory, BuiltinDirectory):
-        raise Failure("the users of this store are kept in an outside directory")
-    return store.directory
-
-
-def account(store: "Overview", address: str) -> "Account":
-    """The account of a user id or address; an outside directory is asked, if it answers.
-
-    Raises StoreError NO_USER, UNAVAILABLE.
-    """
-    found = store.directory.look_up(address)
-    if store.directory.remote:
-        try:
-            found = store.directory.fetch(address) or found     # of who is gone there the mail may be here still
-        except StoreError:
-            if found is None:
-                raise
-    if found is None:
-        raise StoreError(Problem.NO_USER, f"There is no user {address}")
-    return found
-
-
-def owner(store: "Overview", address: str) -> str:
-    """The user id of a user id or address; "" for "public/", which stands for the owner of public mailboxes.
-
-    Raises StoreError NO_USER.
-    """
-    from mboxlist.names import PUBLIC
-    return "" if address == PUBLIC else account(store, address).user
-
-
-def mailbox_name(owner: str, text: str) -> "MailboxName":
-    """A mailbox name as the owner's client writes it; a public one also without "public/". Raises Failure."""
-    from mboxlist.names import MailboxName, NameProblem
-    try:
-        return MailboxName.from_client(owner, text)
-    except NameProblem as error:
-        raise Failure(f"{text}: {error}") from None
-
-
-def mailbox(store: "Store", address: str, text: str) -> "MailboxEntry":
-    """A user's or a public mailbox; INBOX is made when first asked for. Raises StoreError NO_USER, NO_MAILBOX, Failure.
-    """
-    from mboxlist.names import PUBLIC
-    user = owner(store, address)
-    name = mailbox_name(user, text)
-    if name.is_inbox() and name.owner == user:
-        return firstuse.inbox(store, account(store, user))
-    try:
-        return store.entry(name)
-    except StoreError as error:
-        if error.problem is Problem.NO_MAILBOX:
-            raise StoreError(Problem.NO_MAILBOX, f"There is no mailbox {text} of {user or PUBLIC}") from None
-        raise
 
 
 def each(items: Sequence[str], work: Callable[[str], None]) -> int:

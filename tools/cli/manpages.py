@@ -1,62 +1,92 @@
-"""Man pages, made from what the commands and options say of themselves in --help."""
+"""Man pages, which argparse-manpage writes of parsers: those of the commands, and two that stand for the list of all
+commands and for the configuration.
 
-import os
+The library does not escape what roff or man would change or swallow; `escaped` does. What all pages have in common are
+sections of our own.
+"""
+
+import argparse
 import re
-import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Collection, Iterable, Mapping
 from importlib import metadata
 
+from argparse_manpage.manpage import Manpage
+
 from tools.cli import options
-from tools.cli.commandtree import Node, placeholder, shown
+from tools.cli.commandtree import Node
 from tools.cli.options import Option
-from tools.server.reloadable import is_reloaded
 
 _INTRODUCTIONS = {
     "store": "The store and its messages.", "imap": "The IMAP server.", "pop3": "The POP3 server.",
     "lmtp": "The LMTP server, which takes mail from the relay.", "exchange": "Moves of users between back ends.",
     "front": "The end point that proxies ask about logins.", "directory": "An outside directory (LDAP).",
     "login": "Logins by all protocols.", "tls": "Certificates.", "workers": "Processes.", "log": "The log."}
-_STATUS = (("0", "it is done, and nothing is wrong"), ("1", "something wrong was found, or it could not be done"),
-           ("2", "it was called in a wrong way, or the configuration cannot be used"))
-_FILES = ((f"./{options.FILE_NAME}", "the configuration, if it is there"),
-          (str(options.DEFAULT_FILE), "or else this one"))
+_FILES = {f"./{options.FILE_NAME}": "The configuration, if it is there.",
+          str(options.DEFAULT_FILE): "Or else this one."}
+_COMMON: dict[str, Mapping[str, str]] = {
+    "configuration": {
+        "--root FOLDER": "The folder of the store.",
+        "--config FILE": f"The file to read; default: ./{options.FILE_NAME}, or {options.DEFAULT_FILE}.",
+        "--SECTION-KEY VALUE": "Any other option of the configuration, such as --imap-port; see onecopy.toml(5).",
+        "--help": "Say what the command and its arguments are for."},
+    "exit status": {
+        "0": "It is done, and nothing is wrong.",
+        "1": "Something wrong was found, or it could not be done.",
+        "2": "It was called in a wrong way, or the configuration cannot be used."},
+    "files": _FILES,
+}
+_MARKS = str.maketrans({"'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"})
+_WIDTH = 1_000_000          # columns
 
 
-def pages(top: Node) -> dict[str, str]:
-    """Every page by its file name: onecopy.1, one for each command or group, onecopy.toml.5."""
-    found = {"onecopy.1": "\n".join(_overview(top)) + "\n"}
+class _Unbroken(argparse.HelpFormatter):
+    """Leaves it to roff to break lines."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_WIDTH)
+
+
+def pages(top: Node, reloaded: Collection[str]) -> dict[str, str]:
+    """Every page by its file name: onecopy.1, one for each command or group, onecopy.toml.5. `reloaded`: the options of
+    which a running server takes over a new value."""
+    found = {"onecopy.1": _page("onecopy", "a single-copy mail message store", _overview(top), _COMMON,
+                                [f"onecopy-{node.name}(1)" for node in top.below] + ["onecopy.toml(5)"])}
     for node in top.below:
-        found[f"onecopy-{node.name}.1"] = "\n".join(_page(node)) + "\n"
-    found["onecopy.toml.5"] = "\n".join(_options()) + "\n"
+        found[f"onecopy-{node.name}.1"] = _page(f"onecopy-{node.name}", node.help, node.parser, _COMMON,
+                                                ["onecopy(1)", "onecopy.toml(5)"])
+    found[f"{options.FILE_NAME}.5"] = _page(options.FILE_NAME, "configuration of onecopy", _configuration(reloaded),
+                                            {"files": _FILES}, ["onecopy(1)", "onecopy-config(1)"], section=5)
     return found
 
 
-def text(words: str) -> str:
-    """Words as running text of a page."""
-    escaped = words.replace("\\", "\\e").replace("-", "\\-").replace("'", "\\(aq").replace("`", "\\(ga").replace(
-        "^", "\\(ha").replace("~", "\\(ti")
-    return "\\&" + escaped if escaped.startswith(".") else escaped
+def _page(name: str, what: str, parser: argparse.ArgumentParser, sections: Mapping[str, Mapping[str, str]],
+          others: Iterable[str], section: int = 1) -> str:
+    for each in _parsers(parser):
+        each.formatter_class = _Unbroken
+        each.description = each.description if each is parser else None     # the list of commands has it
+        if each._subparsers is not None:
+            each._subparsers.title = "commands"
+    page = Manpage(parser, format="single-commands-section", _data={
+        "project_name": "onecopy", "version": _version(), "description": what, "manual_title": "onecopy",
+        "manual_section": section})
+    page.prog = name
+    for title, entries in sections.items():
+        page.add_section(title, ">", "\n".join(f".TP\n\\fB{_dashes(entry)}\\fR\n{_dashes(words)}"
+                                               for entry, words in entries.items()))
+    page.add_section("see also", ">", ",\n".join(
+        re.sub(r"(.+)(\(\d\))", r"\\fB\1\\fR\2", _dashes(other)) for other in others))
+    return escaped(str(page))
 
 
-def _bold(words: str) -> str:
-    return f"\\fB{text(words)}\\fR"
+def escaped(page: str) -> str:
+    """A page of the library with what roff would take for its own in texts, or print as another letter."""
+    head, rest = page.split("\n", 1)
+    rest = re.sub(r"^(?=\.[^A-Z])", r"\\&", rest.translate(_MARKS), flags=re.MULTILINE)
+    return head.replace(r"\-", "-") + "\n" + rest
 
 
-def _italic(words: str) -> str:
-    return f"\\fI{text(words)}\\fR" if words else ""
-
-
-def _sentence(words: str) -> str:
-    """Helps begin small and end without a full stop; in a page they are sentences."""
-    words = words.strip()
-    return text(words[:1].upper() + words[1:] + ("" if words.endswith((".", ":", ")")) else "."))
-
-
-def _head(name: str, section: int, what: str) -> Iterator[str]:
-    yield f'.TH "{name.upper()}" "{section}" "{_date()}" "onecopy {_version()}" "onecopy"'
-    yield ".SH NAME"
-    yield f"{text(name)} \\- {text(what)}"
+def _dashes(text: str) -> str:
+    return text.replace("-", r"\-")
 
 
 def _version() -> str:
@@ -66,134 +96,45 @@ def _version() -> str:
         return ""
 
 
-def _date() -> str:
-    """Of today; who builds a package says which one."""
-    return datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", time.time())), UTC).strftime("%Y-%m-%d")
+def _parsers(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]:
+    """That one and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for made in action.choices.values():
+                yield from _parsers(made)
 
 
-def _overview(top: Node) -> Iterator[str]:
-    yield from _head("onecopy", 1, "a single-copy mail message store")
-    yield ".SH SYNOPSIS"
-    yield f"{_bold('onecopy')} {_italic('COMMAND')} [{_italic('ARGUMENT')} ...]"
-    yield ".SH DESCRIPTION"
-    yield text("A mail store with IMAP, POP3 and LMTP servers, in which a message is kept once for any number of "
-               "recipients. Each command has a page of its own, or one with its group.")
-    yield ".SH COMMANDS"
+def _overview(top: Node) -> argparse.ArgumentParser:
+    """A parser that has each command as an argument."""
+    made = argparse.ArgumentParser("onecopy", usage="onecopy COMMAND [ARGUMENT ...]", add_help=False, description=(
+        "A mail store with IMAP, POP3 and LMTP servers, in which a message is kept once for any number of recipients. "
+        "Each command has a page of its own, or one with its group."))
+    group = made.add_argument_group("commands")
     for node in top.walk():
-        yield ".TP"
-        yield f"{_bold(f'onecopy {node.name}')}"
-        yield f"{_sentence(node.help)} See {_bold(f'onecopy-{node.words[0]}')}(1)."
-    yield from _common()
-    yield from _ending([f"onecopy-{node.name}(1)" for node in top.below] + ["onecopy.toml(5)"])
+        group.add_argument(node.name, metavar=f"onecopy {node.name}",
+                           help=f"{node.help}. See onecopy-{node.words[0]}(1).".replace("%", "%%"))
+    return made
 
 
-def _page(node: Node) -> Iterator[str]:
-    commands = list(node.walk())
-    if node.below:
-        what = ", ".join(command.words[-1] for command in commands)
-        yield from _head(f"onecopy-{node.name}", 1, f"{node.name}: {what}")
-    else:
-        yield from _head(f"onecopy-{node.name}", 1, node.help)
-    yield ".SH SYNOPSIS"
-    for number, command in enumerate(commands):
-        if number:
-            yield ".br"
-        yield _usage(command)
-    yield ".SH DESCRIPTION" if len(commands) == 1 else ".SH COMMANDS"
-    for command in commands:
-        if len(commands) > 1:
-            yield f".SS {_bold(f'onecopy {command.name}')}"
-        yield _sentence(command.help)
-        yield from _arguments(command)
-    yield from _common()
-    yield from _ending(["onecopy(1)", "onecopy.toml(5)"])
-
-
-def _usage(command: Node) -> str:
-    """One line; what can be left out stands in brackets."""
-    parts = [_bold(f"onecopy {command.name}")]
-    for action in command.actions:
-        value = _italic(placeholder(action))
-        if not action.option_strings:
-            part = {"?": f"[{value}]", "*": f"[{value} ...]", "+": f"{value} ..."}.get(str(action.nargs), value)
-        else:
-            part = f"{_bold(action.option_strings[-1])} {value}".strip()
-            part = part if action.required else f"[{part}]"
-        parts.append(part)
-    return " ".join(parts)
-
-
-def _arguments(command: Node) -> Iterator[str]:
-    for action in command.actions:
-        value = _italic(placeholder(action))
-        yield ".TP"
-        yield ", ".join(f"{_bold(name)} {value}".strip() for name in action.option_strings) or value
-        yield _sentence(shown(action)) or text("(no help)")
-        if action.choices is not None and action.metavar is not None:
-            yield text(f"One of: {', '.join(map(str, action.choices))}.")
-
-
-def _common() -> Iterator[str]:
-    yield ".SH CONFIGURATION"
-    yield text("Every command takes these, and each option of the configuration as --SECTION-KEY, such as "
-               "--imap-port; see") + " " + _bold("onecopy.toml") + "(5)."
-    for name, value, words in (
-            ("--root", "FOLDER", "the folder of the store"),
-            ("--config", "FILE", f"the file to read; default: ./{options.FILE_NAME}, or {options.DEFAULT_FILE}"),
-            ("--help", "", "say what the command and its arguments are for")):
-        yield ".TP"
-        yield f"{_bold(name)} {_italic(value)}".strip()
-        yield _sentence(words)
-    yield ".SH EXIT STATUS"
-    for status, words in _STATUS:
-        yield ".TP"
-        yield _bold(status)
-        yield _sentence(words)
-    yield ".SH FILES"
-    for path, words in _FILES:
-        yield ".TP"
-        yield _bold(path)
-        yield _sentence(words)
-
-
-def _ending(others: list[str]) -> Iterator[str]:
-    yield ".SH SEE ALSO"
-    marked = [re.sub(r"(.+)(\(\d\))", lambda found: _bold(found[1]) + found[2], other) for other in others]
-    yield ",\n".join(marked)
-
-
-def _options() -> Iterator[str]:
-    yield from _head(options.FILE_NAME, 5, "configuration of onecopy")
-    yield ".SH DESCRIPTION"
-    yield text("A file in the format TOML. Every option can be given in the file, in the environment and on the "
-               "command line; what comes later in this list wins. Sizes are written like 4096, 64M, 2G; times like 90, "
-               "30m, 12h, 7d; lists as TOML lists, or with commas between the words.")
-    yield ".PP"
-    yield text("Of an option that is marked so a running server takes over a new value at") + " " + _bold(
-        "onecopy config reload") + text(" or SIGHUP; the others need a restart.")
-    yield ".SH OPTIONS"
-    section = ""
+def _configuration(reloaded: Collection[str]) -> argparse.ArgumentParser:
+    """A parser that has each option of the configuration as an argument, in groups by section."""
+    made = argparse.ArgumentParser("onecopy.toml", usage=options.FILE_NAME, add_help=False, description=(
+        "A file in the format TOML. Every option can be given in the file, in the environment and on the command line; "
+        "what comes later in this list wins. Sizes are written like 4096, 64M, 2G; times like 90, 30m, 12h, 7d; lists "
+        "as TOML lists, or with commas between the words. Of an option that is marked so a running server takes over a "
+        "new value at `onecopy config reload` or SIGHUP; the others need a restart."))
+    groups = {"": made.add_argument_group("options")}
     for option in options.table().values():
-        if option.section != section:
-            section = option.section
-            yield f".SS [{section}]"
-            yield text(_INTRODUCTIONS.get(section, f"Section {section}."))
-        yield from _option(option)
-    yield ".SH FILES"
-    for path, words in _FILES:
-        yield ".TP"
-        yield _bold(path)
-        yield _sentence(words)
-    yield from _ending(["onecopy(1)", "onecopy-config(1)"])
+        if option.section not in groups:
+            groups[option.section] = made.add_argument_group(
+                f"section [{option.section}]", _INTRODUCTIONS.get(option.section, f"Section {option.section}."))
+        told = _told(option, option.name in reloaded)
+        groups[option.section].add_argument(option.name, metavar=option.key, help=told.replace("%", "%%"))
+    return made
 
 
-def _option(option: Option) -> Iterator[str]:
-    yield ".TP"
-    yield _bold(option.key)
-    yield _sentence(option.help)
+def _told(option: Option, reloaded: bool) -> str:
     default = option.show(option.default)
-    yield text(f"Default: {default}." if default else "No default.")
-    if is_reloaded(option.name):
-        yield text("Reloaded.")
-    yield ".br"
-    yield text(f"{option.variable}, {option.flag}")
+    return " ".join([f"{option.help}.", f"Default: {default}." if default else "No default.",
+                     *(["Reloaded."] if reloaded else []), f"{option.variable}, {option.flag}"])

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast, get_args, get_type_hints
 import attrs
 from attrs import field, frozen
 
-from tools.cli.exits import Failure
+from tools.exits import Failure
 
 DEFAULT_FILE = Path("/etc/onecopy/onecopy.toml")
 FILE_NAME = "onecopy.toml"
@@ -26,16 +26,16 @@ T = TypeVar("T")
 # The classes of each section by module and name: one is loaded when somebody asks for its section.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "store": ("store.settings:Settings",),
-    "imap": ("tools.server.settings:ImapListen", "imap.settings:Settings"),
-    "pop3": ("tools.server.settings:Pop3Listen", "pop3.settings:Settings"),
-    "lmtp": ("tools.server.settings:LmtpListen", "lmtp.settings:Settings"),
-    "exchange": ("tools.server.settings:Exchange",),
-    "front": ("tools.server.settings:FrontListen", "tools.front.settings:Settings"),
+    "imap": ("tools.settings:ImapListen", "imap.settings:Settings"),
+    "pop3": ("tools.settings:Pop3Listen", "pop3.settings:Settings"),
+    "lmtp": ("tools.settings:LmtpListen", "lmtp.settings:Settings"),
+    "exchange": ("tools.settings:Exchange",),
+    "front": ("tools.settings:FrontListen", "tools.front.settings:Settings"),
     "directory": ("store.accounts.ldap.ldapsettings:Settings", "store.accounts.ldap.ldapprofiles:MapSettings"),
     "login": ("store.accounts.settings:Settings",),
-    "tls": ("tools.server.settings:Tls",),
-    "workers": ("tools.server.settings:Workers",),
-    "log": ("tools.server.settings:Log",),
+    "tls": ("tools.settings:Tls",),
+    "workers": ("tools.settings:Workers",),
+    "log": ("tools.settings:Log",),
 }
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-UNLIMITED_WIDTH = 100_000
-
 
 def print_json(value: object) -> None:
     """One JSON document."""
@@ -20,17 +18,8 @@ def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) ->
     if not sys.stdout.isatty() and all(cell.isascii() for cells_of_row in cells for cell in cells_of_row):
         _print_plain([[column.replace("_", " ") for column in columns], *cells], right)
         return
-    from rich import box  # here: it takes as long to load as the rest of a small command
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-    person = sys.stdout.isatty()
-    table = Table(box=box.SIMPLE_HEAD if person else None, pad_edge=False, show_edge=False)
-    for column, is_right in zip(columns, right, strict=True):
-        table.add_column(column.replace("_", " "), overflow="fold", justify="right" if is_right else "left")
-    for row_of_cells in cells:
-        table.add_row(*map(Text, row_of_cells))
-    Console(width=None if person else UNLIMITED_WIDTH, soft_wrap=False).print(table)
+    from tools.cli import richtable  # here: rich takes as long to load as the rest of a small command
+    richtable.show([column.replace("_", " ") for column in columns], cells, right)
 
 
 def _print_plain(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> None:

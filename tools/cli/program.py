@@ -10,17 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import mboxlist.engine.kv
 from store.errors import StoreError
 from tools.cli import options as config
 from tools.cli import registry
-from tools.cli.exits import Failure
-
-if TYPE_CHECKING:
-    from tools.cli.commandtree import Node
-    from tools.cli.invocation import Command, Invocation
+from tools.cli.invocation import Command, Invocation
+from tools.exits import Failure, status
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
 
@@ -29,6 +26,20 @@ YOUNG = 100_000             # objects after which cycles are looked for: twice w
 WIDTH = 80                  # columns, where nothing is shown
 
 _OPTION = "option:"         # begins the name under which argparse keeps an option of the configuration
+
+
+# The help of arguments that mean the same everywhere, where a command gives none of its own.
+_HELP = {
+    "--json": "print JSON, for programs",
+    "--yes": "do not ask",
+    "USER": "a user id or an address of the user",
+    "MAILBOX": "its name, as its owner's client writes it",
+    "UID": "the message's UID in the mailbox",
+    "NAME": "its name",
+    "OLD": "the name that it has",
+    "NEW": "the name that it gets",
+    "NEW-NAME": "the name that it gets, as its owner's client writes it",
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,7 +81,7 @@ class _Tree:
         self.top.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
         self._below = {"": self.top.add_subparsers(metavar="COMMAND", required=True, parser_class=self._parser)}
 
-    def __call__(self, name: str, command: "Command", help: str, *, settings: bool = False) -> argparse.ArgumentParser:
+    def __call__(self, name: str, command: Command, help: str, *, settings: bool = False) -> argparse.ArgumentParser:
         group, _, own = name.rpartition(" ")
         self.group(group)
         parser: argparse.ArgumentParser = self._below[group].add_parser(
@@ -115,7 +126,7 @@ def _options(words: frozenset[str], *, shown: bool) -> _Parser:
     return parser
 
 
-def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> "Invocation":
+def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> Invocation:
     """From what was typed. Raises Failure, SystemExit (argparse has said why).
 
     `defaults`: by option, stand in the place of the built-in ones.
@@ -128,7 +139,6 @@ def parse(words: Sequence[str], defaults: Mapping[str, str] | None = None) -> "I
         for command in registry.COMMANDS:
             grown.outline(command)
     arguments = grown.top.parse_args(words)
-    from tools.cli.invocation import Invocation  # here: it loads what all commands need, but not their list
     return Invocation(arguments, config.load(given(arguments), os.environ, arguments.config, defaults or {}))
 
 
@@ -137,17 +147,15 @@ def _grown(words: Sequence[str], modules: Iterable[str]) -> _Tree:
     made = _Tree(words)
     for module in modules:
         import_module(f"tools.commands.{module}").add(made)
-    if made.parsers:
-        from tools.cli.commandtree import explain  # here: as above
-        for parser in made.parsers:
-            explain(parser)
+    for action in (action for parser in made.parsers for action in parser._actions if not action.help):
+        action.help = next((_HELP[name] for name in (*action.option_strings, str(action.metavar)) if name in _HELP),
+                           None)
     return made
 
 
-def tree() -> "Node":
-    """All commands, without the options of the configuration."""
-    from tools.cli.commandtree import read  # here: only what is made of all commands needs it
-    return read(_grown((), registry.every_module()).top)
+def every_parser() -> argparse.ArgumentParser:
+    """The program's, with those of all commands below it, without the options of the configuration."""
+    return _grown((), registry.every_module()).top
 
 
 def given(arguments: argparse.Namespace) -> dict[str, str]:
@@ -155,7 +163,7 @@ def given(arguments: argparse.Namespace) -> dict[str, str]:
     return {name.removeprefix(_OPTION): value for name, value in vars(arguments).items() if name.startswith(_OPTION)}
 
 
-def run(invocation: "Invocation") -> int:
+def run(invocation: Invocation) -> int:
     """Do what was typed; the exit status."""
     command: Command = invocation.arguments.command
     return command(invocation)
@@ -172,7 +180,6 @@ def guarded(work: Callable[[], int]) -> int:
     except Failure as failure:
         return _complain(str(failure), failure.status)
     except StoreError as error:
-        from tools.cli.storeaccess import status  # here: it loads the store, as whoever refused has done
         return _complain(str(error), status(error))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)        # nobody reads the rest, and nobody minds

@@ -27,11 +27,13 @@ COMMANDS = (
     Registered("serve", "serve", "serve IMAP, POP3 and LMTP until SIGTERM"),
     Registered("drain", "serve", "let nobody new log in, and stop the server when all have left or after "
                               "workers.drain_time"),
-    *(Registered(f"user {name}", "user") for name in (
-        "add", "list", "show", "set", "domain", "rename", "remove", "restore")),
+    Registered("user add", "user"),
+    Registered("user list", "user_list"),
+    Registered("user show", "user_show"),
+    *(Registered(f"user {name}", "user") for name in ("set", "domain", "rename", "remove", "restore")),
     Registered("user purge", "user_purge"),
     Registered("directory flush", "directory"),
-    Registered("directory status", "directory"),
+    Registered("directory status", "directory_status"),
     Registered("directory test", "directory_test"),
     *(Registered(f"mailbox {name}", "mailbox") for name in ("create", "list", "info", "rename", "delete")),
     Registered("mailbox acl", "mailbox_acl"),
@@ -49,7 +51,8 @@ COMMANDS = (
     Registered("uidl list", "uidl"),
     *(Registered(f"partition {name}", "partitions") for name in ("add", "list", "drain", "remove")),
     Registered("user move", "user_move"),
-    *(Registered(f"quota {name}", "quota") for name in ("show", "set", "remove", "check", "warn")),
+    *(Registered(f"quota {name}", "quota") for name in ("show", "set", "remove", "check")),
+    Registered("quota warn", "quota_warn"),
     Registered("quota sharing", "quota_sharing"),
     *(Registered(f"expire {name}", "expire") for name in ("run", "rules", "set", "last")),
     Registered("quota report", "quota_report"),
@@ -67,7 +70,7 @@ COMMANDS = (
     Registered("relink", "relink", "make one file of message files that are equal octet for octet, also on several "
                               "partitions of one file system, and of those that differ only in the fields at their "
                               "heads; what messages show stays as it is. Exit status 1 if --check finds some"),
-    Registered("spark sharing", "relink"),
+    Registered("spark sharing", "spark_sharing"),
     Registered("backup", "backup",
                "write a backup of the store, or a part of it, that any tar reads: onecopy backup --to "
                               "FILE; look at backups: onecopy backup verify|list ARCHIVE...; exit status 1 if "
@@ -82,7 +85,9 @@ COMMANDS = (
     *(Registered(f"import {name}", "importing") for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
     *(Registered(f"spark {name}", "spark") for name in ("shell", "sql", "export")),
     Registered("spark generate", "spark_generate"),
-    *(Registered(f"config {name}", "config") for name in ("show", "check", "diff", "reload", "certificate")),
+    Registered("config show", "config"),
+    Registered("config check", "config_check"),
+    *(Registered(f"config {name}", "config") for name in ("diff", "reload", "certificate")),
     Registered("connections", "connections",
                "list who is connected to the running server, or end connections; exit status "
                                         "1 if no server runs"),
@@ -91,8 +96,8 @@ COMMANDS = (
                             "with advice; exit status 1 if there is some"),
     *(Registered(f"explain {name}", "explain") for name in ("message", "access", "quota", "login")),
     Registered("man", "man", "show a man page, or write all of them into a folder"),
-    Registered("completion", "man", "print the script that has a shell complete our commands, or words that it asks "
-                                   "for"),
+    Registered("completion", "completion", "print the script that has a shell complete our commands, or words that it "
+                                           "asks for"),
 )
 
 #: The first line of help of each group.

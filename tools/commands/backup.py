@@ -23,10 +23,12 @@ from store.backup.integrity import Verified, verify
 from store.backup.restore import Choice, Restored, Restoring
 from store.opening import make_empty_store, open_store
 from store.store import Store
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, directory, mailbox_name, owner
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.cli.storeaccess import init, is_store
+from tools.cli.userdirectory import directory
+from tools.exits import Failure
 
 ACTIONS = ("create", "verify", "list")
 STANDARD = "-"

@@ -19,10 +19,10 @@ from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
 from tools.cli import options
-from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json
 from tools.commands import check_spark
+from tools.exits import Failure
 
 Shown = Callable[[int, int], None]          # folders that are done, octets that were read
 

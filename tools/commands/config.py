@@ -1,4 +1,4 @@
-"""onecopy config show|check|diff|reload|certificate"""
+"""onecopy config show|diff|reload"""
 
 import os
 import signal
@@ -6,13 +6,12 @@ import time
 from typing import Any
 
 from store.partition import processes as process_registry
-from tools.cli.configcheck import Finding, examine
 from tools.cli.controlclient import ask_all, require_server
-from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.options import table
 from tools.cli.output import print_json, print_table
-from tools.server.reloadable import is_reloaded
+from tools.exits import Failure
+from tools.server.process.reloadable import is_reloaded
 
 RELOAD_TIME = 30.0      # seconds that processes have to read everything again
 LOOK = 0.05
@@ -21,12 +20,6 @@ LOOK = 0.05
 def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("config show", show, "print every option, its value, and where it came from", settings=True)
-    made.add_argument("--json", action="store_true")
-    made = parser("config check", check, "look for what would not work: files, permissions, certificates, ports, "
-                                         "options that contradict each other; exit status 1 if there is something",
-                  settings=True)
-    made.add_argument("--online", action="store_true",
-                      help="also ask the directory, and resolve and try the other hosts that are named")
     made.add_argument("--json", action="store_true")
     made = parser("config diff", diff, "print the options that differ from their defaults; exit status 1 if some do",
                   settings=True)
@@ -52,23 +45,6 @@ def show(invocation: Invocation) -> int:
     else:
         print_table(rows, ("option", "value", "origin"))
     return 0
-
-
-def check(invocation: Invocation) -> int:
-    """onecopy config check"""
-    found = examine(invocation.config, online=invocation.arguments.online)
-    if invocation.arguments.json:
-        print_json([{"option": each.option, "serious": each.serious, "text": each.text} for each in found])
-    else:
-        for each in found:
-            print(_line(each))
-        if not found:
-            print("nothing wrong was found")
-    return 1 if any(each.serious for each in found) else 0
-
-
-def _line(found: Finding) -> str:
-    return f"{'error' if found.serious else 'warning'}: {found.option}: {found.text}"
 
 
 def diff(invocation: Invocation) -> int:

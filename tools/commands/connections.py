@@ -8,10 +8,10 @@ from typing import Any
 
 from store.accounts.networks import Networks
 from tools.cli.controlclient import ask_one, ask_pages, require_server
-from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
+from tools.exits import Failure
 
 PROTOCOLS = ("imap", "pop3", "lmtp", "front", "verification")
 PIECE = 100             # ids that are named in one request

@@ -10,9 +10,10 @@ from store.delivery.commit import Delivered, Outcome, Target
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.store import Store
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account, mailbox
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import account, mailbox
 from tools.cli.output import print_json
+from tools.exits import Failure
 
 CHUNK = 128 * 1024
 

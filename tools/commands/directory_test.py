@@ -9,15 +9,16 @@ from lmtp.refusals import REPLIES
 from store import hosting
 from store.accounts.access import BadRule, Rules
 from store.accounts.base import Account, delivery_problem
+from store.accounts.ldap.ldapdirectory import LdapDirectory
 from store.accounts.ldap.ldapentry import Entry, Found, Search
 from store.accounts.settings import Settings as LoginSettings
 from store.errors import Problem, StoreError
 from store.quota import roots
 from store.store import Store
+from store.users.origins import BUILT_IN, Known, is_outside, origins
 from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json
-from tools.commands.origins import BUILT_IN, Known, is_outside, origins
 from tools.commands.user import read_password
 
 SERVICES = ("imap", "pop")
@@ -116,9 +117,6 @@ def examine(store: Store, address: str, login: LoginSettings, peer: str, passwor
 
 def _consult(store: Store, address: str, report: Report, password: Secret | None) -> Found | None:
     """Ask the outside directory, and say each question; None: that was the end of it."""
-    from store.accounts.ldap.ldapdirectory import (
-        LdapDirectory,  # here: it loads much that is not needed without such a directory
-    )
     directory = store.directory
     assert isinstance(directory, LdapDirectory)
     dns: list[str] = []

@@ -17,10 +17,11 @@ from store.expiry.rules import MAX_FILE
 from store.expiry.work import Done, Plan, Reported, expire
 from store.mailboxes import firstuse
 from store.store import Store
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account, mailbox_name
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.cli.progressbar import bar
+from tools.exits import Failure
 
 FLUSH_EVERY = 5.0           # seconds
 MANY = 20_000               # messages of one mailbox that go by one look at it

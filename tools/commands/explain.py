@@ -17,14 +17,15 @@ from store.quota import roots
 from store.store import Store
 from store.tables.quotatable import readable
 from store.users import explanation, loginfacts
+from store.users.origins import know, origins
 from tools.cli.controlclient import ask_all
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account, mailbox
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import account, mailbox
 from tools.cli.options import duration
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.commands.connections import span
 from tools.commands.mailbox import OWNER_HELP
-from tools.commands.origins import know, origins
+from tools.exits import Failure
 
 MOST = 100              # decisions that are told
 STRANGER = "anyone"

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from attrs import asdict
 
-from tools.cli.invocation import Invocation, Parsers, mailbox, owner
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import mailbox, owner
 from tools.cli.mailboxbar import mailbox_bar
 from tools.cli.output import print_json, print_table
 from tools.commands.mailbox import OWNER_HELP

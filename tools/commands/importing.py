@@ -9,11 +9,12 @@ from pathlib import Path
 from mboxlist.names import PUBLIC
 from pop3 import uidl
 from store.values import Secret
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import account
 from tools.cli.mailboxbar import mailbox_bar
 from tools.cli.output import print_json, print_table
 from tools.commands.mailbox import OWNER_HELP
+from tools.exits import Failure
 from tools.transfer import cyrus, imapconnection, importjobs, maildir, mbox
 from tools.transfer.imapconnection import PORTS, Connection
 from tools.transfer.imapsource import ImapServer

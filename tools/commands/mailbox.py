@@ -6,9 +6,11 @@ from store.mailboxes import deletion, namespace
 from store.partition.transactions import state_key
 from store.store import Store
 from store.tables.state import MailboxState
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, directory, each, mailbox, mailbox_name, owner
+from tools.cli.invocation import Invocation, Parsers, each
+from tools.cli.lookup import mailbox, mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.userdirectory import directory
+from tools.exits import Failure
 
 OWNER_HELP = "public/ for public mailboxes"
 SPECIAL_USES = ("archive", "drafts", "flagged", "junk", "sent", "trash")       # RFC 6154 §2

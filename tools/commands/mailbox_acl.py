@@ -3,10 +3,11 @@
 from mboxlist.acl import RIGHTS
 from mboxlist.entry import MailboxEntry
 from store.mailboxes.authorization import set_acl
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, mailbox
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import mailbox
 from tools.cli.output import print_json, print_table
 from tools.commands.mailbox import OWNER_HELP
+from tools.exits import Failure
 
 
 def add(parser: Parsers) -> None:

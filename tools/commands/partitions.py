@@ -14,9 +14,9 @@ from store.mailboxes import placement
 from store.partitions import volumes
 from store.partitions.partitionmove import Moved, move_owner, owners_on
 from store.store import Store
-from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.output import print_json, print_table
+from tools.exits import Failure
 
 COLUMNS = ("partition", "path", "mailboxes", "messages", "octets", "free", "used_percent", "threshold", "full")
 PUBLIC = "public mailboxes"

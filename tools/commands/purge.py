@@ -10,10 +10,10 @@ from store.mailboxes.expunge import due, last_due, purge_batch, waiting
 from store.partition.partition import Partition
 from store.store import Store
 from tools.cli import options
-from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import bar
+from tools.exits import Failure
 
 MANY = 16_000               # message files whose names leave the disk with one sync, and whose records go together
 

@@ -1,4 +1,4 @@
-"""onecopy quota show|set|remove|check|warn"""
+"""onecopy quota show|set|remove|check"""
 
 import argparse
 from collections.abc import Callable
@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from mboxlist.names import PUBLIC, SEPARATOR
-from store.errors import StoreError
 from store.quota import roots as quotaroots
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from tools.cli import options
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account, directory, each, mailbox_name
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_json, print_table
+from tools.cli.userdirectory import directory
+from tools.exits import Failure
 
 if TYPE_CHECKING:           # who only asks opens no store
     from store.quota.overview import Overview
@@ -40,9 +41,6 @@ def add(parser: Parsers) -> None:
     made.add_argument("root", metavar="ROOT", help="USER/MAILBOX, public/MAILBOX or @DOMAIN")
     made.add_argument("--json", action="store_true")
     made = parser("quota check", check_quota, "list those who have reached the warning threshold; status 1 if any has")
-    made.add_argument("--json", action="store_true")
-    made = parser("quota warn", warn, "send the notices that are due to users who have reached the warning threshold")
-    made.add_argument("--dry-run", action="store_true", help="only say who would get one")
     made.add_argument("--json", action="store_true")
 
 
@@ -177,28 +175,3 @@ def check_quota(invocation: Invocation) -> int:
     if rows or invocation.arguments.json:
         _print(invocation, rows)
     return 1 if rows else 0
-
-
-def warn(invocation: Invocation) -> int:
-    """onecopy quota warn"""
-    from store.quota import notices  # here: the other commands need not write mail
-    arguments = invocation.arguments
-    sent: list[str] = []
-    with invocation.store() as store:
-        due = {root: partition for partition, root in notices.pending(store)}
-
-        def send(root: str) -> None:
-            if arguments.dry_run or notices.send(store, (due[root], root)):
-                sent.append(root)
-
-        try:
-            notices.template(store.settings)
-        except StoreError as error:
-            raise Failure(error.public, 1) from None
-        status = each(list(due), send)
-    if arguments.json:
-        print_json([{"root": root} for root in sent])
-    else:
-        for root in sent:
-            print(root)
-    return status

@@ -1,45 +1,21 @@
 """onecopy quota report"""
 
 import argparse
-import csv
-import sys
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from store.errors import StoreError
-from store.settings import QUOTA_CHARGES, Settings
-from store.tables.quotatable import readable
+from store.settings import QUOTA_CHARGES
 from tools.cli import options
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers
-from tools.cli.output import print_facts, print_json, print_table
-from tools.commands import spark as commands
-
-if TYPE_CHECKING:
-    from store.expiry.rulebook import Source
-    from tools.spark.report.reportjob import Read
-    from tools.spark.report.totals import Live, Terms
+from tools.cli.invocation import Later, Parsers
+from tools.commands import spark
 
 LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots")
-COLUMNS = {
-    "users": ("user", "messages", "logical", "unique", "shared", "fair_share", "limit", "per_cent", "newest"),
-    "mailboxes": ("mailbox", "messages", "logical", "unique", "shared", "fair_share", "newest"),
-    "domains": ("domain", "users", "messages", "logical", "unique", "shared", "fair_share", "limit", "per_cent"),
-    "partitions": ("partition", "messages", "logical", "fair_share", "waiting", "files", "file_octets"),
-    "stores": ("messages", "logical", "unique", "shared", "fair_share"),
-    "roots": ("root", "messages", "octets", "charged", "limit", "message_limit", "per_cent", "refused_since",
-              "drift_octets", "drift_messages"),
-}
-SHOWN = 50                  # rows of the table; --json and --csv have all
-IDLE = 180
+IDLE = 180                  # days
+REPORT = Later("tools.spark.report.reportcommand:report", spark.REQUIRE)
 
 
 def add(parser: Parsers) -> None:
     """Make the parser."""
-    made = parser("quota report", report, "what users, mailboxes, domains, partitions and back ends hold, by Spark; "
+    made = parser("quota report", REPORT, "what users, mailboxes, domains, partitions and back ends hold, by Spark; "
                   "exit status 1 if the sums are not the octets of the message files")
     form = made.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true")
@@ -61,7 +37,7 @@ def add(parser: Parsers) -> None:
                        "this rule, as files of rules have it: 'folderpattern: user/*/Lists/*; messagedays: 365'")
     group.add_argument("--expire-rules", type=Path, action="append", default=[], metavar="FILE", help="... by the "
                        "rules of this file")
-    commands.add_options(made)
+    spark.add_options(made)
 
 
 def _days(text: str) -> int:
@@ -75,183 +51,3 @@ def _size(text: str) -> int:
         return options.size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-
-def _rules(arguments: Any) -> list["Source"]:
-    """Those that are tried. Raises Failure."""
-    from tools.spark.report.what_if import rules_in, rules_of
-    found = []
-    try:
-        for text in arguments.expire:
-            name = "--expire"
-            found.append(rules_of(text))
-        for path in arguments.expire_rules:
-            name = "--expire-rules"
-            found.append(rules_in(path))
-    except ValueError as error:
-        raise Failure(f"{name}: {error}") from None
-    return found
-
-
-def report(invocation: Invocation) -> int:
-    """onecopy quota report"""
-    arguments, where = invocation.arguments, commands.stores(invocation)
-    from tools.spark.report import totals as figures
-    terms = figures.Terms(invocation.config.settings("store", Settings), datetime.now(UTC), arguments.idle)
-    if arguments.html is not None and find_spec("jinja2") is None:
-        raise Failure(f"--html needs Jinja2: {sys.executable} -m pip install 'jinja2>=3.1'")
-    rules = _rules(arguments)
-    is_live = _is_live(invocation)
-    before = _earlier(arguments)
-    found = _read(invocation, where, terms, rules)
-    made = figures.report(found.held, found, terms)
-    notes: list[str] = []
-    done: dict[str, Any] = {}
-    if is_live:
-        made, notes, done = _with_store(invocation, found, terms, made)
-    figures.grown(made, before)
-    made["what_if"] = _what_if(arguments, found, made, terms)
-    made["problems"] = [*figures.differences(made), *figures.lost(found)]
-    made["notes"] = [*notes, *figures.oddities(found)]
-    made |= done
-    _print(arguments, made)
-    for line in made["problems"]:
-        print(f"onecopy: {line}", file=sys.stderr)
-    return 1 if made["problems"] else 0
-
-
-# What is read
-
-def _is_live(invocation: Invocation) -> bool:
-    """Whether the store is to be opened as well. Raises Failure where that cannot be, and must."""
-    arguments = invocation.arguments
-    needed = arguments.fix or arguments.notify
-    if arguments.offline or arguments.stores is not None:
-        if needed:
-            raise Failure("--fix and --notify are for the store in --root, which must be open: not with --stores or "
-                          "--offline")
-        return False
-    if needed:
-        with invocation.store():
-            pass                        # said before a report is made for nothing
-    return True
-
-
-def _earlier(arguments: Any) -> dict[str, Any] | None:
-    """The report that growth is since. Raises Failure."""
-    from tools.spark.report.totals import earlier
-    if arguments.since is not None:
-        return earlier(arguments.since)
-    if arguments.parquet is not None and any((arguments.parquet / "users").glob("*.parquet")):
-        return earlier(arguments.parquet)
-    return None
-
-
-def _read(invocation: Invocation, where: Sequence[str], terms: "Terms", rules: Sequence["Source"]) -> "Read":
-    from tools.spark.report.reportjob import read
-    from tools.spark.report.what_if import Left
-    from tools.spark.sparksession import plain, progress
-    left = Left(rules, terms.now.timestamp()) if rules else None
-    with commands.session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
-        return read(spark, where, terms.settings.default_domain, left)
-
-
-def _with_store(invocation: Invocation, found: "Read", terms: "Terms", made: dict[str, Any]
-                ) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
-    """The same report with what the open store knows; what is to be noted; and what was done. Raises StoreError."""
-    from tools.spark.report import drift
-    from tools.spark.report import totals as figures
-    arguments = invocation.arguments
-    try:
-        with invocation.store() as store:
-            done: dict[str, Any] = {}
-            users = [row["root"] for row in made["roots"] if row["kind"] == "user"]
-            known = drift.uses(store, users)
-            off = drift.drift(store, figures.apart(made["roots"], known))
-            live: Live = figures.Live(known, off, int(terms.now.timestamp()))
-            if arguments.fix:
-                done["fixed"] = drift.fix(store)
-            if arguments.notify:
-                done["notified"] = drift.notify(store)
-    except (Failure, StoreError) as error:
-        if arguments.fix or arguments.notify:
-            raise
-        return made, [f"The store was not opened: {error}"], {}
-    return figures.report(found.held, found, terms, live), [], done
-
-
-def _what_if(arguments: Any, found: "Read", made: dict[str, Any], terms: "Terms") -> dict[str, Any] | None:
-    from tools.spark.report import totals as figures
-    from tools.spark.report.what_if import compared
-    told = [f"messages were removed: {rule}" for rule in (*arguments.expire, *arguments.expire_rules)]
-    if arguments.default_quota is not None:
-        size = readable(arguments.default_quota) if arguments.default_quota else "none"
-        told.append(f"the default quota were {size}")
-    if arguments.charging is not None:
-        told.append(f"the {arguments.charging} size were charged" if arguments.charging == "logical"
-                    else "fair shares were charged")
-    if not told:
-        return None
-    held = found.held if found.after is None else found.after
-    then = figures.report(held, found, figures.with_default(terms, arguments.default_quota, arguments.charging))
-    return {"terms": told, **compared(made, then)}
-
-
-# What is told
-
-def _print(arguments: Any, made: dict[str, Any]) -> None:
-    if arguments.parquet is not None:
-        from tools.spark.report.totals import save
-        save(made, arguments.parquet)
-    if arguments.html is not None:
-        from tools.spark.report.page import page
-        beside = arguments.html.with_name(f".{arguments.html.name}.new")    # who reads the old one reads it whole
-        beside.write_text(page(made), encoding="utf-8")
-        beside.replace(arguments.html)
-    if arguments.json:
-        print_json(made)
-    elif arguments.csv:
-        _print_csv(made[arguments.by])
-    else:
-        _print_table(arguments.by, made)
-
-
-def _print_csv(rows: Sequence[dict[str, object]]) -> None:
-    out = csv.writer(sys.stdout, lineterminator="\n")
-    if rows:
-        out.writerow(rows[0])
-        out.writerows(row.values() for row in rows)
-
-
-def _print_table(level: str, made: dict[str, Any]) -> None:
-    rows, totals = made[level], made["totals"]
-    stores = ("store",) if len(made["stores"]) > 1 or level == "stores" else ()
-    growth = ("growth",) if level == "users" and made["since"] is not None else ()
-    print_table(rows[:SHOWN], (*stores, *COLUMNS[level], *growth))
-    if len(rows) > SHOWN:
-        print(f"... and {len(rows) - SHOWN} more (--json and --csv have all)")
-    print()
-    facts: dict[str, object] = {
-        "users": totals["users"], "messages": f"{totals['messages']} in {totals['files']} files",
-        "as users see it": f"{totals['logical']} octets",
-        "fair shares": f"{totals['fair_share']} octets",
-        "waits for the purge": f"{totals['waiting']} octets in {totals['waiting_files']} files",
-        "message files": f"{totals['file_octets']} octets",
-        "over quota": totals["over"], "at the warning": totals["warned"], "in grace": totals["in_grace"],
-        "idle": totals["idle"], "counters that drifted": totals["drifted"]}
-    for name in ("fixed", "notified"):
-        if name in made:
-            facts[name] = made[name]
-    print_facts(facts)
-    if made["what_if"] is not None:
-        _print_what_if(made["what_if"])
-    for line in made["notes"]:
-        print(f"note: {line}")
-
-
-def _print_what_if(found: dict[str, Any]) -> None:
-    print(f"\nWhat if {'; '.join(found['terms'])}")
-    print_table([{"": name.replace("_", " "), "today": found["today"][name], "then": found["then"][name]}
-                 for name in found["today"]], ("", "today", "then"))
-    print_facts({"freed": f"{found['freed']} octets", "over then": found["over_then"] or None,
-                 "over no more": found["over_no_more"] or None})

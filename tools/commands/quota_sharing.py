@@ -4,9 +4,10 @@ import attrs
 
 from mboxlist.names import OTHERS
 from store.quota.accounting import Share, Sharing, sharing
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
+from tools.exits import Failure
 
 LEVELS = {"user": "users", "mailbox": "mailboxes", "domain": "domains", "partition": "partitions"}
 FIGURES = tuple(field.name for field in attrs.fields(Share))

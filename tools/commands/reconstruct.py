@@ -11,11 +11,12 @@ import attrs
 from store.errors import Problem, StoreError
 from store.partition.marks import is_down
 from store.values import RECONSTRUCT, Finding
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import account
 from tools.cli.output import print_json
 from tools.commands import reconstruct_parts
 from tools.commands.reconstruct_parts import Result
+from tools.exits import Failure
 
 if TYPE_CHECKING:           # what is needed is loaded where it is: each function is for some uses of the command
     from store.accounts.builtin import User

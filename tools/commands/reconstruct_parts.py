@@ -14,8 +14,8 @@ from attrs import define, field
 
 from store.errors import Problem, StoreError
 from store.values import RECONSTRUCT, Finding
-from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation
+from tools.exits import Failure
 
 if TYPE_CHECKING:           # what is needed is loaded where it is: each function is for some uses of the command
     from mboxlist.entry import MailboxEntry

@@ -21,10 +21,10 @@ from store.recovery import environments as recovery
 from store.recovery.environments import LIST, Recovery, recovery_of
 from store.settings import Settings
 from store.snapshots import taking
-from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, print_table
 from tools.cli.storeaccess import open_configured
+from tools.exits import Failure
 
 ASKED = "looked at because somebody has asked for it"
 

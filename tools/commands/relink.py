@@ -1,4 +1,4 @@
-"""onecopy relink, onecopy spark sharing"""
+"""onecopy relink"""
 
 import argparse
 from typing import Any
@@ -9,15 +9,14 @@ from store.mailboxes.identicalfiles import Relinked, relink
 from store.mailboxes.joining import SMALLEST, Joined, figures, join
 from store.store import Store
 from tools.cli import options
-from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers
-from tools.cli.output import print_facts, print_json, print_table
+from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import bar
-from tools.commands import spark
+from tools.exits import Failure
 
 
 def add(parser: Parsers) -> None:
-    """Make the parsers."""
+    """Make the parser."""
     made = parser("relink", relink_store, "make one file of message files that are equal octet for octet, also on "
                   "several partitions of one file system, and of those that differ only in the fields at their heads; "
                   "what messages show stays as it is. Exit status 1 if --check finds some")
@@ -27,13 +26,6 @@ def add(parser: Parsers) -> None:
     made.add_argument("--smallest", type=_size, default=SMALLEST, metavar="OCTETS",
                       help=f"what a message has to have below its head to be joined with others ({SMALLEST})")
     made.add_argument("--json", action="store_true")
-    made = parser("spark sharing", show_sharing, "what lies on several partitions and back ends, what it costs, and "
-                  "whose move would save most")
-    made.add_argument("--moves", type=_number, default=20, metavar="N", help="moves that are shown (20)")
-    made.add_argument("--near", action="store_true",
-                      help="read all messages, and find those that only differ in fields at their heads")
-    made.add_argument("--json", action="store_true")
-    spark.add_options(made)
 
 
 def relink_store(invocation: Invocation) -> int:
@@ -88,50 +80,8 @@ def _print_relinked(arguments: Any, found: dict[str, Relinked], rows: list[dict[
             print(f"{row['partition']}: {count} were left: {why}")
 
 
-def show_sharing(invocation: Invocation) -> int:
-    """onecopy spark sharing"""
-    arguments, where = invocation.arguments, spark.stores(invocation)
-    from tools.spark import sharing
-    from tools.spark.sparksession import plain, progress, tables
-    with spark.session(invocation, "sharing") as session, progress(session, "sharing"), plain():
-        tables(session, where, ["messages", "references"])
-        found = sharing.analyse(session, where, moves=arguments.moves, near=arguments.near)
-    if arguments.json:
-        print_json(attrs.asdict(found))
-    else:
-        _print(found)
-    return 0
-
-
-def _print(found: Any) -> None:
-    print_facts({"message files": found.totals["files"], "octets": found.totals["octets"],
-                 "contents that lie on several partitions": found.totals["contents"],
-                 "files too many": found.totals["copies"], "octets too many": found.totals["cost"]})
-    for title, rows, columns in (
-            ("Partitions that have the same contents", found.pairs, (
-                "store", "partition", "other_store", "other_partition", "contents", "octets")),
-            ("What costs most", found.largest, ("digest", "copies", "octets", "cost")),
-            ("Moves that would save octets, the best first", found.moves, (
-                "user", "store", "partition", "to_store", "to_partition", "octets", "freed", "added", "saved"))):
-        if rows:
-            print(f"\n{title}:")
-            print_table(rows, columns)
-    if found.near is not None:
-        print()
-        print_facts({"messages that differ only in fields at their heads": found.near["messages"],
-                     "files": found.near["files"], "octets too many": found.near["cost"]})
-        if found.near["largest"]:
-            print_table(found.near["largest"], ("store", "partition", "files", "octets", "cost", "digests"))
-
-
 def _size(text: str) -> int:
     try:
         return options.size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
-    return int(text)

@@ -5,10 +5,10 @@ import select
 import signal
 
 from store.partition import processes
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Later, Parsers
 from tools.cli.storeaccess import init
-from tools.server.settings import Workers
+from tools.exits import Failure
+from tools.settings import Workers
 
 LONGER = 60             # seconds that a server may take to end after the last session
 
@@ -16,7 +16,8 @@ LONGER = 60             # seconds that a server may take to end after the last s
 def add(parser: Parsers) -> None:
     """Make the parsers."""
     parser("init", make_store, "make an empty store, and a self-signed certificate")
-    made = parser("serve", run_server, "serve IMAP, POP3 and LMTP until SIGTERM", settings=True)
+    made = parser("serve", Later("tools.server.start:command"), "serve IMAP, POP3 and LMTP until SIGTERM",
+                  settings=True)
     made.add_argument("--create", action="store_true", help="make the store first if there is none")
     made = parser("drain", drain, "let nobody new log in, and stop the server when all have left or after "
                   "workers.drain_time")
@@ -26,13 +27,6 @@ def add(parser: Parsers) -> None:
 def make_store(invocation: Invocation) -> int:
     """onecopy init"""
     init(invocation.config.root)
-    return 0
-
-
-def run_server(invocation: Invocation) -> int:
-    """onecopy serve"""
-    from tools.server.start import serve  # here: it loads the three servers, which no other command needs
-    serve(invocation.config, create=invocation.arguments.create)
     return 0
 
 

@@ -24,10 +24,11 @@ from store.snapshots.taking import Snapshot
 from store.snapshots.writefreeze import frozen
 from store.store import Store
 from tools.cli import options
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, owner
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import owner
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.cli.storeaccess import open_configured
+from tools.exits import Failure
 
 NOW = "now"
 COLUMNS = ("snapshot", "moment", "octets", "environments", "state")

@@ -2,17 +2,16 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers
-from tools.cli.output import print_json
+from tools.cli.invocation import Later, Parsers
+
+GENERATE = Later("tools.spark.generate.generatecommand:run")
 
 
 def add(parser: Parsers) -> None:
     """Make the parser."""
-    made = parser("spark generate", generate, "make a store with invented mail, the same for the same seed")
+    made = parser("spark generate", GENERATE, "make a store with invented mail, the same for the same seed")
     made.add_argument("folder", type=Path, metavar="ROOT", help="where the store is to be")
     made.add_argument("--messages", type=_number, required=True, metavar="N", help="message files")
     made.add_argument("--users", type=_number, required=True, metavar="N", help="users, each with mailboxes")
@@ -23,32 +22,6 @@ def add(parser: Parsers) -> None:
     made.add_argument("--processes", type=_number, default=os.cpu_count() or 1, metavar="N",
                       help="that make messages (one for each processor)")
     made.add_argument("--json", action="store_true")
-
-
-def generate(invocation: Invocation) -> int:
-    """onecopy spark generate"""
-    from tools.spark.generate.generator import Shape
-    from tools.spark.generate.generator import generate as make
-    arguments = invocation.arguments
-    shape = Shape(arguments.messages, arguments.users, arguments.references, arguments.seed, arguments.small)
-    person = sys.stderr.isatty()
-
-    def show(what: str, done: int, total: int) -> None:
-        print(f"\r\x1b[K{what} {done} of {total}", end="", file=sys.stderr, flush=True)
-
-    try:
-        records = make(arguments.folder, shape, processes=arguments.processes,
-                       progress=show if person else lambda what, done, total: None)
-    except OSError as error:
-        raise Failure(f"cannot make a store in {arguments.folder}: {error.strerror}") from error
-    finally:
-        if person:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    if arguments.json:
-        print_json({"messages": shape.messages, "users": shape.users, "records": records})
-    else:
-        print(f"{shape.messages} messages, {records} records, {shape.users} users in {arguments.folder}")
-    return 0
 
 
 def _number(text: str) -> int:

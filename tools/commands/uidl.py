@@ -10,10 +10,11 @@ from pop3 import uidl
 from store.mailboxes.giveuidls import give
 from store.store import Store
 from store.tables.index import Rows
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, mailbox
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.lookup import mailbox
 from tools.cli.options import Config
 from tools.cli.output import print_json, print_table
+from tools.exits import Failure
 
 LINE = 200                  # octets of a line, far more than a number, a unique-id and a size have
 

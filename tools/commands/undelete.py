@@ -9,9 +9,11 @@ from mboxlist.names import PUBLIC
 from store.errors import Problem, StoreError
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
 from store.users.restorable import undelete_user
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, directory, each, mailbox, mailbox_name, owner
+from tools.cli.invocation import Invocation, Parsers, each
+from tools.cli.lookup import mailbox, mailbox_name, owner
 from tools.cli.output import print_json, print_table, when
+from tools.cli.userdirectory import directory
+from tools.exits import Failure
 
 
 def add(parser: Parsers) -> None:

@@ -1,31 +1,29 @@
-"""onecopy user add|list|show|set|domain|rename|remove|restore"""
+"""onecopy user add|set|domain|rename|remove|restore"""
 
 import argparse
 import getpass
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
-from store import hosting
-from store.accounts.base import Account, Status
+from store.accounts.access import BadRule, Rules
+from store.accounts.base import Status
 from store.accounts.passwords import hash_password
+from store.accounts.settings import Settings as LoginSettings
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
-from store.mailboxes import firstuse
-from store.quota import roots
+from store.store import Store
+from store.users import lifecycle
+from store.users.newuser import add_user
+from store.users.origins import is_outside
 from store.values import Secret
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account, directory, each
-from tools.cli.output import print_facts, print_json, print_table, when
-from tools.commands.origins import is_outside, know, origins
-from tools.commands.quota import limits
-
-if TYPE_CHECKING:           # who only asks opens no store
-    from store.quota.overview import Overview
-    from store.store import Store
+from tools.cli.invocation import Invocation, Parsers, each
+from tools.cli.lookup import account
+from tools.cli.output import print_json, print_table
+from tools.cli.userdirectory import directory
+from tools.exits import Failure
 
 LONGEST_PASSWORD = 1024
 LONGEST_HOST = 253
@@ -42,13 +40,6 @@ def add(parser: Parsers) -> None:
     made.add_argument("--host", type=_host, metavar="NAME",
                       help="the back end that keeps their mail; default: there is only this one")
     _password_options(made)
-    made = parser("user list", list_users, "list the users")
-    made.add_argument("--removed", action="store_true",
-                      help="those who were removed and can be brought back, and until when (onecopy user undelete)")
-    made.add_argument("--json", action="store_true")
-    made = parser("user show", show_user, "show what a user has and may")
-    made.add_argument("user", metavar="USER")
-    made.add_argument("--json", action="store_true")
     made = parser("user set", set_user, "change a user's password, status, groups, aliases, access or host")
     made.add_argument("user", metavar="USER")
     made.add_argument("--status", choices=[status.value for status in Status if status is not Status.REMOVED],
@@ -91,7 +82,6 @@ def _access_options(parser: argparse.ArgumentParser, who: str) -> None:
 
 
 def _rules(text: str) -> str:
-    from store.accounts.access import BadRule, Rules  # here: few give any
     try:
         Rules.parse(text)
     except BadRule as error:
@@ -142,21 +132,6 @@ def _password(line: bytes) -> Secret:
     return Secret(password)
 
 
-def add_user(store: "Store", address: str, password_hash: str, partition: str | None = None,
-             aliases: Iterable[str] = (), host: str = "") -> Account:
-    """Make a user, with an INBOX if its mail is kept here.
-
-    Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE.
-    """
-    from store.mailboxes import placement  # here, as below: who only asks does without
-    from store.partitions import volumes
-    partition = placement.for_new_mail(store) if partition is None else volumes.named(store, partition).name
-    made = directory(store).add(address, password_hash, partition=partition, aliases=aliases, host=host)
-    if hosting.is_here(store, made):
-        firstuse.inbox(store, made)
-    return made
-
-
 def add_users(invocation: Invocation) -> int:
     """onecopy user add"""
     arguments = invocation.arguments
@@ -169,85 +144,21 @@ def add_users(invocation: Invocation) -> int:
         return each(arguments.users, lambda user: _added(store, user, _hashed(invocation, password), arguments))
 
 
-def _require_ours(store: "Store", address: str) -> None:
+def _require_ours(store: Store, address: str) -> None:
     """Raises Failure for a user about whom an outside directory decides: it would say otherwise at the next look."""
     user = store.directory.user_id(address)
     if is_outside(store, user):
         raise Failure(f"{user} is kept in an outside directory: change it there (or name it in directory.local)")
 
 
-def _added(store: "Store", user: str, password_hash: str, arguments: argparse.Namespace) -> None:
+def _added(store: Store, user: str, password_hash: str, arguments: argparse.Namespace) -> None:
     add_user(store, user, password_hash, arguments.partition, arguments.aliases, arguments.host or "")
 
 
 def _hashed(invocation: Invocation, password: Secret) -> str:
     """As it is stored; with the keys of SCRAM if anybody can log in by these."""
-    from store.accounts.settings import Settings as LoginSettings  # here: it loads the mechanisms
     mechanisms = invocation.config.settings("login", LoginSettings).mechanisms
     return hash_password(password, scram=any(name.upper().startswith("SCRAM-") for name in mechanisms))
-
-
-def list_users(invocation: Invocation) -> int:
-    """onecopy user list"""
-    if invocation.arguments.removed:
-        return _list_removed(invocation)
-    with invocation.overview() as store:
-        rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
-                 **({"host": user.host} if user.host else {}),
-                 "groups": list(user.groups), "aliases": list(user.aliases), **_removal(store, user)}
-                for user in directory(store).all()]
-    if invocation.arguments.json:
-        print_json(rows)
-    else:
-        columns = [name for name in ("host", "groups", "aliases", "kept_until") if any(row.get(name) for row in rows)]
-        print_table(rows, ("user", "status", "partition", *columns))
-    return 0
-
-
-def _list_removed(invocation: Invocation) -> int:
-    """Removed ones, and those who are forgotten and of whom the mailboxes are still there."""
-    from store.users import restorable  # here: as above
-    with invocation.store() as store:
-        kept = {record.user: record for record in restorable.everyone(store)}
-        rows = [{"user": user.user, "mailboxes": len(store.names(user.user)), "removed": when(user.removed),
-                 **_removal(store, user)} for user in directory(store).all() if user.status is Status.REMOVED]
-        rows += [{"user": record.user, "mailboxes": len(record.mailboxes), "removed": when(record.removed),
-                  "kept_until": when(record.when + store.settings.purge_delay)}
-                 for record in kept.values() if directory(store).user(record.user) is None]
-    if invocation.arguments.json:
-        print_json(rows)
-    else:
-        print_table(rows, ("user", "mailboxes", "removed", "kept_until"))
-    return 0
-
-
-def _removal(store: "Overview", user: Account) -> dict[str, object]:
-    """Of a removed user also until when the mail is kept."""
-    if user.status is not Status.REMOVED:
-        return {}
-    return {"kept_until": when(user.removed + store.settings.user_delay)}
-
-
-def show_user(invocation: Invocation) -> int:
-    """onecopy user show"""
-    from store.accounts.settings import Settings as LoginSettings  # here: as above
-    with invocation.overview() as store:
-        known = know(store, invocation.arguments.user)
-        user = known.account
-        use = roots.quota(store, user.user)
-        facts: dict[str, object] = {
-            "user": user.user, "status": user.status.value, **_removal(store, user), "partition": user.partition,
-            "groups": list(user.groups), "aliases": list(user.aliases),
-            **({"access": user.access} if user.access else {}), **({"host": user.host} if user.host else {}),
-            "mailboxes": len(store.names(user.user)),
-            "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
-        said = origins(store, known, invocation.config.settings("login", LoginSettings), use)
-    facts = {**facts, **({"problem": known.problem} if known.problem else {})}
-    if invocation.arguments.json:
-        print_json({**facts, "origins": said})
-    else:
-        print_facts(facts, said)
-    return 0
 
 
 def set_user(invocation: Invocation) -> int:
@@ -305,18 +216,17 @@ def _groups(names: Sequence[str]) -> list[str]:
 
 def remove_users(invocation: Invocation) -> int:
     """onecopy user remove"""
-    from store.users.lifecycle import forget_user, remove_user  # here: as above
     users = invocation.arguments.users
     with invocation.store() as store:
         if not invocation.arguments.now:
             for user in users:
                 _require_ours(store, user)
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?", final=invocation.arguments.now)
-        work = forget_user if invocation.arguments.now else remove_user
+        work = lifecycle.forget_user if invocation.arguments.now else lifecycle.remove_user
         return each(users, lambda user: work(store, _own_name(store, user)))
 
 
-def _own_name(store: "Store", address: str) -> str:
+def _own_name(store: Store, address: str) -> str:
     """The user id, of which nothing is an alias: who removes that does not mean all of a user's mail.
 
     Raises StoreError NO_USER.
@@ -329,15 +239,13 @@ def _own_name(store: "Store", address: str) -> str:
 
 def restore_users(invocation: Invocation) -> int:
     """onecopy user restore"""
-    from store.users.lifecycle import restore_user  # here: as above
     with invocation.store() as store:
-        return each(invocation.arguments.users, lambda user: restore_user(store, account(store, user).user))
+        return each(invocation.arguments.users, lambda user: lifecycle.restore_user(store, account(store, user).user))
 
 
 def rename_user(invocation: Invocation) -> int:
     """onecopy user rename"""
-    from store.users.lifecycle import rename_user as rename  # here: as above
     with invocation.store() as store:
         names = directory(store)
-        rename(store, names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new))
+        lifecycle.rename_user(store, names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new))
     return 0

@@ -8,10 +8,11 @@ from rich.filesize import decimal
 from store import hosting
 from store.partitions import volumes
 from store.store import Store
-from tools.cli.exits import Failure
-from tools.cli.invocation import Invocation, Parsers, account, each
+from tools.cli.invocation import Invocation, Parsers, each
+from tools.cli.lookup import account
 from tools.commands.partitions import move_owners, progress
-from tools.server.settings import Exchange
+from tools.exits import Failure
+from tools.settings import Exchange
 
 if TYPE_CHECKING:
     from tools.server.control.backendlink import Place

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -15,10 +16,13 @@ from store.quota import roots
 from store.store import Store
 from store.users.directoryremovals import Consult, Seen, Standing, look_at_all, note, note_back, remove, too_many
 from store.users.lifecycle import due, forget_user
-from tools.cli.exits import Failure
+from store.users.origins import is_outside
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.output import print_json, print_table, when
-from tools.commands.origins import is_outside
+from tools.exits import Failure
+
+if TYPE_CHECKING:           # ldap3 is loaded only where there is an outside directory
+    from store.accounts.ldap.ldapdirectory import LdapDirectory
 
 SHARE = 10          # per cent
 COLUMNS = ("user", "directory", "since", "due", "mailboxes", "octets", "action")
@@ -51,9 +55,7 @@ def purge(invocation: Invocation) -> int:
     with invocation.store() as store:
         if not store.directory.remote:
             return _purge_built_in(invocation, store)
-        from store.accounts.ldap.ldapdirectory import LdapDirectory  # here: it loads much that no other command needs
-        assert isinstance(store.directory, LdapDirectory)
-        return _purge_outside(invocation, store, store.directory.consult)
+        return _purge_outside(invocation, store, cast("LdapDirectory", store.directory).consult)
 
 
 def _purge_outside(invocation: Invocation, store: Store, consult: Consult) -> int:

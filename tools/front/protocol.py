@@ -7,7 +7,7 @@ from store.net.admission import AdmissionControl
 from store.net.limits import ConnectionLimits
 from store.net.stream import Clock, StreamFactory
 from store.store import Store
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.front.hosts import Hosts, parse_hosts, resolve
 from tools.front.http import REQUEST_LIMIT
 from tools.front.session import Listener, Penalties, Session

@@ -5,12 +5,13 @@ import gc
 import os
 from collections.abc import Callable
 
+from tools.cli.invocation import Invocation
 from tools.cli.options import Config
 from tools.cli.storeaccess import init, is_store
-from tools.server import logs, privileges, sockets
-from tools.server.settings import Log, Workers
-from tools.server.sockets import Listening
+from tools.server.process import logs, privileges, sockets
+from tools.server.process.sockets import Listening
 from tools.server.supervisor import Supervisor
+from tools.settings import Log, Workers
 
 USUAL = 700, 10, 10     # as Python has them: how often cycles are looked for, which `cli` has changed for commands
 
@@ -28,3 +29,9 @@ def serve(config: Config, *, create: bool, ready: Callable[[], None] = lambda: N
     if create and not is_store(config.root):
         init(config.root)
     Supervisor(config, ready, bound).run()
+
+
+def command(invocation: Invocation) -> int:
+    """onecopy serve"""
+    serve(invocation.config, create=invocation.arguments.create)
+    return 0

@@ -21,14 +21,14 @@ from store.accounts import sharedcache, sharedcounts
 from store.accounts.sharedcounts import Place
 from store.errors import StoreError
 from store.partition import processes as process_registry
-from tools.cli.exits import Failure
 from tools.cli.options import Config
-from tools.server import clearing, logs, reloadable, sockets
+from tools.exits import Failure
 from tools.server.fork import Child
-from tools.server.settings import Log, Tls, Workers
-from tools.server.sockets import BESIDE, EXCHANGE, SERVERS, Listening
+from tools.server.process import clearing, logs, reloadable, sockets
+from tools.server.process.sockets import BESIDE, EXCHANGE, SERVERS, Listening
+from tools.server.process.workerconfig import BROKEN, HELD_BACK, READY, WorkerConfig
 from tools.server.tls.tickets import TicketKeys
-from tools.server.workerconfig import BROKEN, HELD_BACK, READY, WorkerConfig
+from tools.settings import Log, Tls, Workers
 
 log = logging.getLogger(__name__)
 
@@ -290,7 +290,7 @@ class Supervisor:
 
 
 def _work(worker_config: WorkerConfig) -> int:
-    from tools.server import reactor  # here: there is one event loop, and one of all servers, for each process
+    from tools.server.process import reactor  # here: there is one event loop, and one of all servers, for each process
     reactor.install()
     from tools.server import worker
     return worker.main(worker_config)

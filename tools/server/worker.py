@@ -22,18 +22,18 @@ from store.net import authentication, offload
 from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
 from store.store import Store
-from tools.cli.exits import Failure
 from tools.cli.options import Config
 from tools.cli.storeaccess import open_configured, tls_folder
+from tools.exits import Failure
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
-from tools.server.housekeeper import Housekeeping, tasks
-from tools.server.listeners import SETTINGS, Server
-from tools.server.settings import Tls, Workers
-from tools.server.sockets import EXCHANGE
+from tools.server.process.housekeeper import Housekeeping, tasks
+from tools.server.process.listeners import SETTINGS, Server
+from tools.server.process.sockets import EXCHANGE
+from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
-from tools.server.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
+from tools.settings import Tls, Workers
 
 log = logging.getLogger(__name__)
 reactor: Any = _reactor

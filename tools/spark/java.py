@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tools.cli.exits import Failure
+from tools.exits import Failure
 
 OLDEST = 17
 PACKAGE = "openjdk-17-jre-headless"

@@ -24,7 +24,7 @@ from attrs import evolve, frozen
 
 from mboxlist.names import PUBLIC
 from store.userarea.paths import DELETED
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.spark.source.reading import ALL, STAGING, Task, idx_files, partitions
 from tools.spark.source.rows import batches
 from tools.spark.source.schema import TABLES, VERSION, schema

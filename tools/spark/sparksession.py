@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.spark.java import java_home
 
 if find_spec("pyspark") and find_spec("pyarrow"):       # without them `missing` can still say what to do
@@ -65,6 +65,12 @@ def missing() -> str:
     return f"Spark is not installed: {sys.executable} -m pip install {' '.join(extra)}"
 
 
+def require() -> None:
+    """Raises Failure when there is no Spark."""
+    if missing():
+        raise Failure(missing())
+
+
 @contextlib.contextmanager
 def session(name: str, master: str = LOCAL, settings: Mapping[str, str] | None = None, *,
             level: str = "error") -> Iterator["SparkSession"]:
@@ -72,8 +78,7 @@ def session(name: str, master: str = LOCAL, settings: Mapping[str, str] | None =
 
     Raises Failure when Spark or Java is missing, or the master does not answer.
     """
-    if missing():
-        raise Failure(missing())
+    require()
     work = Path(tempfile.mkdtemp(prefix="onecopy-spark-"))
     try:
         spark = _begin(name, master, settings or {}, level, work)

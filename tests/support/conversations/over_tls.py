@@ -38,8 +38,8 @@ from store.values import Flags, InternalDate
 from tests.support.conversations.scripts import SCRIPTS, Place, Player
 from tests.support.servers.certificates import showing
 from tests.support.stores.stores import HASH
-from tools.server.settings import Tls
 from tools.server.tls.contexts import Certificates
+from tools.settings import Tls
 
 MEMORY = Path("/dev/shm")
 PATIENCE = 30                       # seconds, far more than anything takes

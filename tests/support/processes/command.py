@@ -23,9 +23,9 @@ from tools.cli import program
 #: What else the program imports only when it is needed; but not `tools.worker`, since there is one event loop for each
 #: process.
 _LATE = ("store.net.threads", "tools.server.control.controlserver", "tools.server.control.backendlink",
-         "tools.server.housekeeper", "tools.server.reactor", "tools.server.start",
-         "tools.server.listeners", "tools.server.supervisor")
-program.tree()                              # which loads the modules of all commands
+         "tools.server.process.housekeeper", "tools.server.process.reactor", "tools.server.start",
+         "tools.server.process.listeners", "tools.server.supervisor")
+program.every_parser()                            # which loads the modules of all commands
 for _name in _LATE:
     import_module(_name)
 _context = multiprocessing.get_context("forkserver")

@@ -13,7 +13,7 @@ from store.opening import open_store
 from tests.support.stores.messages import make
 from tests.support.stores.stores import SMALL, deliver
 from tests.tools.spark.conftest import in_order, rows
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.spark import parquet as exporting
 from tools.spark.parquet import MANIFEST, export
 from tools.spark.source.schema import TABLES

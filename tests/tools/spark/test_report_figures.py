@@ -15,7 +15,7 @@ from store.settings import Settings
 from store.tables.index import ROW
 from store.tables.quotatable import QuotaUse
 from store.values import Flag
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.spark.report import totals
 from tools.spark.report.charts import Bar, bars, columns, shortened
 from tools.spark.report.page import more, number, octets

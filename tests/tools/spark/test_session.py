@@ -13,7 +13,7 @@ import pytest
 from tests.support.servers.cluster import QUICK
 from tests.tools.spark.conftest import CLUSTER, LOCAL, rows
 from tools.cli import program
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.spark import java, sparksession
 from tools.spark.java import java_home, version_of
 from tools.spark.sparksession import Seen

@@ -25,11 +25,11 @@ from store.usermove.peer import Peer
 from store.usermove.responder import Session
 from store.usermove.sourceside import finish, unfinished
 from store.usermove.targetside import Arrivals
-from tools.cli.exits import Failure
 from tools.cli.options import Config
-from tools.server.settings import Exchange
-from tools.server.sockets import Listening
+from tools.exits import Failure
+from tools.server.process.sockets import Listening
 from tools.server.tls.backendtls import BackEndTls, names_of, reason
+from tools.settings import Exchange
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 from attrs import define
 
 from store.net.stream import Stream, StreamFactory
-from tools.server.listeners import Server
-from tools.server.sockets import Purpose
+from tools.server.process.listeners import Server
+from tools.server.process.sockets import Purpose
 
 log = logging.getLogger(__name__)
 

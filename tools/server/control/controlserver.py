@@ -13,11 +13,11 @@ from store.net.controlchannel import ControlPort
 from store.net.threads import ReactorThreads
 from store.store import Store
 from tools.server.control.connectionlist import Connections
-from tools.server.housekeeper import Housekeeping
-from tools.server.listeners import Server
-from tools.server.reload import Reloading
+from tools.server.process.housekeeper import Housekeeping
+from tools.server.process.listeners import Server
+from tools.server.process.reload import Reloading
+from tools.server.process.workerconfig import WorkerConfig
 from tools.server.tls.contexts import Certificates
-from tools.server.workerconfig import WorkerConfig
 
 LOG_INTERVAL = 1.0      # seconds between two writes of what became of messages
 

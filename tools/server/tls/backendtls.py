@@ -19,11 +19,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tools.cli.exits import Failure
 from tools.cli.options import Config
 from tools.cli.storeaccess import tls_folder
-from tools.server.settings import Exchange
+from tools.exits import Failure
 from tools.server.tls.contexts import CERTIFICATE, KEY, make_back_end_certificate
+from tools.settings import Exchange
 
 FOLDER = "exchange"                 # in the folder of certificates: the one that is made for other back ends
 SOON_DAYS = 21                      # before the end of a certificate

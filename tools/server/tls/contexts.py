@@ -20,10 +20,10 @@ from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from zope.interface import implementer
 
-from tools.cli.exits import Failure
-from tools.server.settings import Tls
+from tools.exits import Failure
 from tools.server.tls.channelbinding import channel_binding
 from tools.server.tls.tickets import TicketKeys
+from tools.settings import Tls
 
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 LIFETIME = timedelta(days=3650)

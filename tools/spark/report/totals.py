@@ -18,7 +18,7 @@ from attrs import evolve, frozen
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
-from tools.cli.exits import Failure
+from tools.exits import Failure
 from tools.spark.report.reportjob import Read, gone
 
 Row = dict[str, Any]

@@ -1,6 +1,6 @@
 """Where each value of an account comes from: an attribute of the directory, the domain, a default, the store."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from attrs import frozen
 
@@ -8,7 +8,8 @@ from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.tables.quotatable import DEFAULT, QuotaUse
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:           # ldap3 is loaded only where there is an outside directory
+    from store.accounts.ldap.ldapdirectory import LdapDirectory
     from store.accounts.ldap.ldapentry import Found
     from store.accounts.settings import Settings as LoginSettings
     from store.quota.overview import Overview
@@ -40,12 +41,9 @@ def know(store: "Overview", address: str) -> Known:
         if row is None:
             raise StoreError(Problem.NO_USER, f"There is no user {address}")
         return Known(row)
-    from store.accounts.ldap.ldapdirectory import (
-        LdapDirectory,  # here: it loads much that is not needed without such a directory
-    )
-    assert isinstance(store.directory, LdapDirectory)
+    directory = cast("LdapDirectory", store.directory)
     try:
-        found = store.directory.consult(address)
+        found = directory.consult(address)
     except StoreError as error:
         if row is None:
             raise
@@ -54,7 +52,7 @@ def know(store: "Overview", address: str) -> Known:
         if row is None:
             raise StoreError(Problem.NO_USER, f"There is no user {address}")
         return Known(row, None, "it has no such user any more: this is what it said before")
-    return Known(store.directory.find(found.account.user) or found.account, found, "; ".join(found.warnings))
+    return Known(directory.find(found.account.user) or found.account, found, "; ".join(found.warnings))
 
 
 def origins(store: "Overview", known: Known, login: "LoginSettings", use: QuotaUse) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from store.partition import processes
 from store.partition.processes import Inside
-from tools.server.workerconfig import NAME
+from tools.server.process.workerconfig import NAME
 
 log = logging.getLogger(__name__)
 

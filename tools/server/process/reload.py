@@ -13,13 +13,13 @@ import store.settings
 from store.net.authentication import Authenticator
 from store.net.threads import Threads
 from store.store import Store
-from tools.cli.exits import Failure
 from tools.cli.options import Config, table
-from tools.server import logs
-from tools.server.listeners import Server
-from tools.server.reloadable import differing, is_reloaded, joined
-from tools.server.settings import Log, Tls
+from tools.exits import Failure
+from tools.server.process import logs
+from tools.server.process.listeners import Server
+from tools.server.process.reloadable import differing, is_reloaded, joined
 from tools.server.tls.contexts import Certificates
+from tools.settings import Log, Tls
 
 log = logging.getLogger(__name__)
 

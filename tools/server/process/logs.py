@@ -8,8 +8,8 @@ from typing import cast
 
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
-from tools.cli.exits import Failure
-from tools.server.settings import Log
+from tools.exits import Failure
+from tools.settings import Log
 
 
 class Line(logging.Formatter):

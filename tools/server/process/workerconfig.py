@@ -7,7 +7,7 @@ from attrs import frozen
 
 from store.accounts.sharedcounts import Place
 from tools.cli.options import Config
-from tools.server.sockets import Listening
+from tools.server.process.sockets import Listening
 from tools.server.tls.tickets import TicketKeys
 
 NAME = "onecopy serve"      # with which the name of every process of a server begins, for others in the store

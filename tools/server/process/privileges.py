@@ -6,9 +6,9 @@ import os
 import pwd
 import resource
 
-from tools.cli.exits import Failure
-from tools.server.settings import Workers
-from tools.server.sockets import Listening
+from tools.exits import Failure
+from tools.server.process.sockets import Listening
+from tools.settings import Workers
 
 FILES = 65536           # that a process may have open; each connection is one
 

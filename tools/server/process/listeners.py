@@ -29,7 +29,7 @@ from store.store import Store
 from tools.cli.options import Config
 from tools.front.protocol import factory as front_factory
 from tools.front.settings import Settings as FrontSettings
-from tools.server.sockets import BACKLOG, Listening, Purpose
+from tools.server.process.sockets import BACKLOG, Listening, Purpose
 from tools.server.tls.contexts import Certificates
 
 log = logging.getLogger(__name__)

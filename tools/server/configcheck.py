@@ -13,16 +13,20 @@ from pathlib import Path
 
 from attrs import frozen
 
+from store.accounts.ldap.ldappool import Servers
+from store.accounts.ldap.ldapprofiles import MapSettings
+from store.accounts.ldap.ldapsettings import Settings
 from store.errors import StoreError
 from store.partition import processes
 from store.quota.notices import template
 from store.settings import LEAST_USED
 from store.settings import Settings as StoreSettings
-from tools.cli.exits import Failure
 from tools.cli.options import Config
 from tools.cli.storeaccess import is_store, tls_folder
-from tools.server import sockets
-from tools.server.settings import Tls, Workers
+from tools.exits import Failure
+from tools.server.process import sockets
+from tools.server.tls.contexts import Certificates, ends
+from tools.settings import Tls, Workers
 
 DAY = 86400.0
 SOON = 21 * DAY         # before the end of a certificate
@@ -151,7 +155,6 @@ def _to_be_read(name: str, path: Path) -> Iterator[Finding]:
 
 
 def _certificates(config: Config) -> Iterator[Finding]:
-    from tools.server.tls.contexts import Certificates, ends  # here: it loads much that no other command needs
     settings, folder = config.settings("tls", Tls), _folder(config)
     if settings.certificate is None:
         if settings.key is not None:
@@ -339,9 +342,6 @@ def _back_ends(config: Config) -> Iterator[Finding]:
 
 
 def _directory(config: Config) -> Iterator[Finding]:
-    from store.accounts.ldap.ldappool import Servers  # here: it loads much that no other command needs
-    from store.accounts.ldap.ldapprofiles import MapSettings
-    from store.accounts.ldap.ldapsettings import Settings
     settings = config.settings("directory", Settings)
     if not settings.uris:
         return

@@ -1,0 +1,30 @@
+"""A user who is new, in the built-in directory."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from store import hosting
+from store.accounts.base import Account
+from store.accounts.builtin import BuiltinDirectory
+from store.errors import Problem, StoreError
+from store.mailboxes import firstuse, placement
+from store.partitions import volumes
+
+if TYPE_CHECKING:
+    from store.store import Store
+
+
+def add_user(store: "Store", address: str, password_hash: str, partition: str | None = None,
+             aliases: Iterable[str] = (), host: str = "") -> Account:
+    """Make a user, with an INBOX if its mail is kept here.
+
+    Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE, NO_PERMISSION.
+    """
+    partition = placement.for_new_mail(store) if partition is None else volumes.named(store, partition).name
+    directory = store.directory
+    if not isinstance(directory, BuiltinDirectory):
+        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
+    made = directory.add(address, password_hash, partition=partition, aliases=aliases, host=host)
+    if hosting.is_here(store, made):
+        firstuse.inbox(store, made)
+    return made

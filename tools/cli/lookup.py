@@ -1,0 +1,62 @@
+"""What the words of a command name in the store: accounts and mailboxes."""
+
+from typing import TYPE_CHECKING
+
+from mboxlist.names import PUBLIC, MailboxName, NameProblem
+from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
+from tools.exits import Failure
+
+if TYPE_CHECKING:           # what opens no store loads none
+    from mboxlist.entry import MailboxEntry
+    from store.accounts.base import Account
+    from store.quota.overview import Overview
+    from store.store import Store
+
+
+def account(store: "Overview", address: str) -> "Account":
+    """The account of a user id or address; an outside directory is asked, if it answers.
+
+    Raises StoreError NO_USER, UNAVAILABLE.
+    """
+    found = store.directory.look_up(address)
+    if store.directory.remote:
+        try:
+            found = store.directory.fetch(address) or found     # of who is gone there the mail may be here still
+        except StoreError:
+            if found is None:
+                raise
+    if found is None:
+        raise StoreError(Problem.NO_USER, f"There is no user {address}")
+    return found
+
+
+def owner(store: "Overview", address: str) -> str:
+    """The user id of a user id or address; "" for "public/", which stands for the owner of public mailboxes.
+
+    Raises StoreError NO_USER.
+    """
+    return "" if address == PUBLIC else account(store, address).user
+
+
+def mailbox_name(owner: str, text: str) -> MailboxName:
+    """A mailbox name as the owner's client writes it; a public one also without "public/". Raises Failure."""
+    try:
+        return MailboxName.from_client(owner, text)
+    except NameProblem as error:
+        raise Failure(f"{text}: {error}") from None
+
+
+def mailbox(store: "Store", address: str, text: str) -> "MailboxEntry":
+    """A user's or a public mailbox; INBOX is made when first asked for. Raises StoreError NO_USER, NO_MAILBOX, Failure.
+    """
+    user = owner(store, address)
+    name = mailbox_name(user, text)
+    if name.is_inbox() and name.owner == user:
+        return firstuse.inbox(store, account(store, user))
+    try:
+        return store.entry(name)
+    except StoreError as error:
+        if error.problem is Problem.NO_MAILBOX:
+            raise StoreError(Problem.NO_MAILBOX, f"There is no mailbox {text} of {user or PUBLIC}") from None
+        raise

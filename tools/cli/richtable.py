@@ -1,0 +1,49 @@
+"""Tables and bars by rich, which only people see and what has letters wider than others: it is slow to load."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+UNLIMITED_WIDTH = 100_000           # columns, where no person reads
+
+
+def show(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
+    """A table; without frames, and never cut off, to a pipe. `right`: which columns are flush right."""
+    person = sys.stdout.isatty()
+    table = Table(box=box.SIMPLE_HEAD if person else None, pad_edge=False, show_edge=False)
+    for title, is_right in zip(titles, right, strict=True):
+        table.add_column(title, overflow="fold", justify="right" if is_right else "left")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console(width=None if person else UNLIMITED_WIDTH, soft_wrap=False).print(table)
+
+
+class _Rate(ProgressColumn):
+    """Items a second."""
+
+    def render(self, task: Task) -> Text:
+        """The rate so far."""
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+
+@contextmanager
+def bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A function that moves the bar to how many have been done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.update(task, completed=done)

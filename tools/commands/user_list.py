@@ -1,0 +1,56 @@
+"""onecopy user list"""
+
+from store.accounts.base import Account, Status
+from store.quota.overview import Overview
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.output import print_json, print_table, when
+from tools.cli.userdirectory import directory
+
+
+def add(parser: Parsers) -> None:
+    """Make the parser."""
+    made = parser("user list", list_users, "list the users")
+    made.add_argument("--removed", action="store_true",
+                      help="those who were removed and can be brought back, and until when (onecopy user undelete)")
+    made.add_argument("--json", action="store_true")
+
+
+def list_users(invocation: Invocation) -> int:
+    """onecopy user list"""
+    if invocation.arguments.removed:
+        return _list_removed(invocation)
+    with invocation.overview() as store:
+        rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
+                 **({"host": user.host} if user.host else {}),
+                 "groups": list(user.groups), "aliases": list(user.aliases), **removal(store, user)}
+                for user in directory(store).all()]
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        columns = [name for name in ("host", "groups", "aliases", "kept_until") if any(row.get(name) for row in rows)]
+        print_table(rows, ("user", "status", "partition", *columns))
+    return 0
+
+
+def _list_removed(invocation: Invocation) -> int:
+    """Removed ones, and those who are forgotten and of whom the mailboxes are still there."""
+    from store.users import restorable  # here: the list of the others opens no store
+    with invocation.store() as store:
+        kept = {record.user: record for record in restorable.everyone(store)}
+        rows = [{"user": user.user, "mailboxes": len(store.names(user.user)), "removed": when(user.removed),
+                 **removal(store, user)} for user in directory(store).all() if user.status is Status.REMOVED]
+        rows += [{"user": record.user, "mailboxes": len(record.mailboxes), "removed": when(record.removed),
+                  "kept_until": when(record.when + store.settings.purge_delay)}
+                 for record in kept.values() if directory(store).user(record.user) is None]
+    if invocation.arguments.json:
+        print_json(rows)
+    else:
+        print_table(rows, ("user", "mailboxes", "removed", "kept_until"))
+    return 0
+
+
+def removal(store: Overview, user: Account) -> dict[str, object]:
+    """Of a removed user also until when the mail is kept."""
+    if user.status is not Status.REMOVED:
+        return {}
+    return {"kept_until": when(user.removed + store.settings.user_delay)}

@@ -1,0 +1,37 @@
+"""onecopy user show"""
+
+from store.accounts.settings import Settings as LoginSettings
+from store.quota import roots
+from store.users.origins import know, origins
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.output import print_facts, print_json
+from tools.commands.quota import limits
+from tools.commands.user_list import removal
+
+
+def add(parser: Parsers) -> None:
+    """Make the parser."""
+    made = parser("user show", show_user, "show what a user has and may")
+    made.add_argument("user", metavar="USER")
+    made.add_argument("--json", action="store_true")
+
+
+def show_user(invocation: Invocation) -> int:
+    """onecopy user show"""
+    with invocation.overview() as store:
+        known = know(store, invocation.arguments.user)
+        user = known.account
+        use = roots.quota(store, user.user)
+        facts: dict[str, object] = {
+            "user": user.user, "status": user.status.value, **removal(store, user), "partition": user.partition,
+            "groups": list(user.groups), "aliases": list(user.aliases),
+            **({"access": user.access} if user.access else {}), **({"host": user.host} if user.host else {}),
+            "mailboxes": len(store.names(user.user)),
+            "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
+        said = origins(store, known, invocation.config.settings("login", LoginSettings), use)
+    facts = {**facts, **({"problem": known.problem} if known.problem else {})}
+    if invocation.arguments.json:
+        print_json({**facts, "origins": said})
+    else:
+        print_facts(facts, said)
+    return 0

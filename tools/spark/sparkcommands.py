@@ -1,0 +1,128 @@
+"""onecopy spark shell, sql, export, sharing; and what every command on Spark begins with."""
+
+import code
+import csv
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+
+from tools.cli.invocation import Invocation
+from tools.cli.output import print_facts, print_json, print_table
+from tools.exits import Failure
+from tools.spark import parquet, sharing, sparksession
+from tools.spark.source.reading import roots
+from tools.spark.sparksession import mapper, plain, progress, tables
+from tools.spark.tablenames import TABLES
+
+
+@contextmanager
+def session(invocation: Invocation, what: str) -> Iterator[Any]:
+    """A session as the options say. Raises Failure."""
+    settings = sparksession.options(invocation.arguments.spark)
+    with sparksession.session(f"onecopy {what}", invocation.arguments.master, settings) as spark:
+        yield spark
+
+
+def stores(invocation: Invocation) -> list[str]:
+    """The folders of the stores that are meant. Raises Failure."""
+    try:
+        given = invocation.arguments.stores
+        return roots(given if given is not None else [str(invocation.config.root)])
+    except ValueError as error:
+        raise Failure(str(error)) from None
+
+
+def shell(invocation: Invocation) -> int:
+    """onecopy spark shell"""
+    where = stores(invocation)
+    with session(invocation, "shell") as spark:
+        tables(spark, where)
+        names = {"spark": spark, "sql": spark.sql, **{name: spark.table(name) for name in TABLES}}
+        banner = f"Spark {spark.version}. Tables: {', '.join(TABLES)}. Try sql(\"SELECT ...\").show(), quotas.show()"
+        code.interact(banner=banner if sys.stdin.isatty() else "", local=names, exitmsg="")
+    return 0
+
+
+def sql(invocation: Invocation) -> int:
+    """onecopy spark sql"""
+    arguments, where = invocation.arguments, stores(invocation)
+    with session(invocation, "sql") as spark:
+        with plain():
+            tables(spark, where, [table for table in TABLES if table in arguments.query.lower()])
+            frame = spark.sql(arguments.query)
+            with progress(spark, "sql"):
+                rows, more = _collect(frame, arguments.limit)
+        columns = list(frame.columns)
+    if arguments.json:
+        print_json(rows)
+    elif arguments.csv:
+        _print_csv(rows, columns)
+    elif columns:
+        print_table(rows, columns)
+    if more:
+        print(f"onecopy: there are more than these {arguments.limit} rows: see --limit", file=sys.stderr)
+    return 0
+
+
+def _collect(frame: Any, limit: int) -> tuple[list[dict[str, object]], bool]:
+    rows = (frame.limit(limit + 1) if limit else frame).toArrow().to_pylist()
+    return (rows[:limit], True) if limit and len(rows) > limit else (rows, False)
+
+
+def _print_csv(rows: Iterable[dict[str, object]], columns: Sequence[str]) -> None:
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow(columns)
+    out.writerows([row[column] for column in columns] for row in rows)
+
+
+def export(invocation: Invocation) -> int:
+    """onecopy spark export"""
+    arguments, where = invocation.arguments, stores(invocation)
+    folder = arguments.folder.absolute()
+    parquet.read_manifest(folder)         # before Spark starts for nothing
+    with session(invocation, "export") as spark, progress(spark, "export"):
+        with plain():
+            done = parquet.export(where, folder, arguments.table or TABLES, mapper(spark, 64), since=arguments.since)
+    if arguments.json:
+        print_json(attrs.asdict(done))
+    else:
+        print_facts({"files written": done.written, "unchanged": done.unchanged, "removed": done.removed,
+                     "rows written": done.rows})
+    return 0
+
+
+def show_sharing(invocation: Invocation) -> int:
+    """onecopy spark sharing"""
+    arguments, where = invocation.arguments, stores(invocation)
+    with session(invocation, "sharing") as spark, progress(spark, "sharing"), plain():
+        tables(spark, where, ["messages", "references"])
+        found = sharing.analyse(spark, where, moves=arguments.moves, near=arguments.near)
+    if arguments.json:
+        print_json(attrs.asdict(found))
+    else:
+        _print_sharing(found)
+    return 0
+
+
+def _print_sharing(found: Any) -> None:
+    print_facts({"message files": found.totals["files"], "octets": found.totals["octets"],
+                 "contents that lie on several partitions": found.totals["contents"],
+                 "files too many": found.totals["copies"], "octets too many": found.totals["cost"]})
+    for title, rows, columns in (
+            ("Partitions that have the same contents", found.pairs, (
+                "store", "partition", "other_store", "other_partition", "contents", "octets")),
+            ("What costs most", found.largest, ("digest", "copies", "octets", "cost")),
+            ("Moves that would save octets, the best first", found.moves, (
+                "user", "store", "partition", "to_store", "to_partition", "octets", "freed", "added", "saved"))):
+        if rows:
+            print(f"\n{title}:")
+            print_table(rows, columns)
+    if found.near is not None:
+        print()
+        print_facts({"messages that differ only in fields at their heads": found.near["messages"],
+                     "files": found.near["files"], "octets too many": found.near["cost"]})
+        if found.near["largest"]:
+            print_table(found.near["largest"], ("store", "partition", "files", "octets", "cost", "digests"))
