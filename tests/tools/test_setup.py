@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "setup.sh"
+from tests.support import ROOT
+
+SCRIPT = ROOT / "tools" / "setup.sh"
 LISTS = SCRIPT.parent / "packages"
 
 

@@ -73,7 +73,7 @@ class Server:
     """A store in `folder`/store with these users, all with the password PASSWORD; served once entered or started.
 
     `options` are those of onecopy.toml by their full names: {"store.message_limit": "2G"}. It is a process that has
-    imported its program already, as `tests.support.command` says, unless `installed` asks for the program itself.
+    imported its program already (tests/support/processes/command.py), unless `installed` asks for the program itself.
     """
 
     def __init__(self, folder: Path, users: Sequence[str] = (), options: Mapping[str, str] | None = None, *,
