@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.processes.environment import forget_the_host
 from tests.support.stores import small
 
 settings.register_profile("onecopy", deadline=None, suppress_health_check=[HealthCheck.too_slow])   # no test is timed
 settings.load_profile("onecopy")
 
 small.make()
+forget_the_host()
 
 MEMORY = Path("/dev/shm")
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from tests.support.processes import command, wait
+from tests.support.processes.environment import plain
 from tests.support.processes.ports import free_port
 
 PROGRAM = Path(sys.executable).with_name("onecopy")
@@ -121,7 +122,7 @@ class Server:
     def environment(self) -> dict[str, str]:
         """The variables that give `onecopy` its options."""
         ours = {"ONECOPY_" + name.replace(".", "_").upper(): value for name, value in self.options.items()}
-        return {**{name: value for name, value in os.environ.items() if not name.startswith("ONECOPY_")}, **ours}
+        return {**plain(), **ours}
 
     def command(self, *arguments: str, status: int = 0, octets: bytes = b"") -> str:
         """What `onecopy` prints when it gets these arguments and `octets` as its input."""

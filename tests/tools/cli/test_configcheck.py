@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes.environment import PLAIN
 from tests.support.processes.ports import free_port
 from tests.support.processes.program import Program
 from tests.support.servers.certificates import Authority
@@ -115,8 +116,9 @@ def test_other_hosts_are_asked_only_online(quiet: Program) -> None:
 
 def test_no_store_and_unknown_options(bare: Program, tmp_path: Path) -> None:
     assert ("root", True) in found(bare)
-    (tmp_path / "onecopy.toml").write_text("[imap]\nprot = 1\nhost = 2\n")
-    assert bare.refused("config", "check", status=2).endswith("imap.host, imap.prot: there is no such option")
+    (tmp_path / "other.toml").write_text("[imap]\nprot = 1\nhost = 2\n")
+    said = bare.refused("config", "check", "--config", "other.toml", status=2)
+    assert said.endswith("imap.host, imap.prot: there is no such option")
 
 
 def test_what_differs_from_the_defaults(quiet: Program) -> None:
@@ -143,8 +145,8 @@ def test_what_is_reloaded() -> None:
 
 
 def test_what_is_not_taken_over_stays_as_it_was() -> None:
-    running = config.load({"imap.port": "1", "imap.login_attempts": "2", "store.cache": "1M"}, {})
-    wanted = config.load({"imap.port": "3", "imap.login_attempts": "4", "store.cache": "2M"}, {})
+    running = config.load({"imap.port": "1", "imap.login_attempts": "2", "store.cache": "1M"}, PLAIN)
+    wanted = config.load({"imap.port": "3", "imap.login_attempts": "4", "store.cache": "2M"}, PLAIN)
     assert set(differing(running, wanted)) == {"imap.port", "imap.login_attempts", "store.cache"}
     found = joined(running, wanted)
     assert [found.values[name] for name in ("imap.port", "imap.login_attempts", "store.cache")] == [1, 4, 1 << 20]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes.environment import PLAIN
 from tests.support.processes.ports import free_port
 from tools.cli import options as config
 from tools.cli.exits import Failure
@@ -18,7 +19,7 @@ NONE = {"imap.port": "0", "imap.tls_port": "0", "pop3.port": "0", "pop3.tls_port
 
 def bind(**options: str) -> list[sockets.Listening]:
     given = {name.replace("_", ".", 1): value for name, value in options.items()}
-    return sockets.bind(config.load({**NONE, **given}, {}))
+    return sockets.bind(config.load({**NONE, **given}, PLAIN))
 
 
 def test_all_of_them(tmp_path: Path) -> None:

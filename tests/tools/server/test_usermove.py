@@ -7,6 +7,7 @@ import pytest
 from store.errors import Problem, StoreError
 from store.usermove import sourceside
 from store.usermove.sourceside import send
+from tests.support.processes.environment import PLAIN
 from tests.support.stores.movepair import ONE, TWO, Line, two_back_ends
 from tools.cli import options as config
 from tools.cli.exits import Failure
@@ -20,7 +21,7 @@ def place(folder: Path, host: str = ONE, secret: str | None = SECRET, **options:
     if secret is not None:
         (folder / "secret").write_text(secret + "\n")
         given["exchange.secret"] = str(folder / "secret")
-    return Place.of(config.load(given, {}, None), host)
+    return Place.of(config.load(given, PLAIN), host)
 
 
 def test_where_the_others_are(tmp_path):
@@ -49,7 +50,7 @@ def test_who_cannot_be_reached(tmp_path):
 
 
 def test_a_back_end_that_is_alone_serves_no_others(tmp_path):
-    assert of_worker(config.load({"root": str(tmp_path)}, {}, None), None, []) == (None, [])
+    assert of_worker(config.load({"root": str(tmp_path)}, PLAIN), None, []) == (None, [])
 
 
 def test_housekeeping_finishes_what_was_cut_off(tmp_path, monkeypatch):
