@@ -71,7 +71,8 @@ class Forked:
 
 
 class Server:
-    """A store in `folder`/store with these users, all with the password PASSWORD; served once entered or started.
+    """A store in `folder`/store, made unless it is there, with these users, all with the password PASSWORD; served once
+    entered or started.
 
     `options` are those of onecopy.toml by their full names: {"store.message_limit": "2G"}. It is a process that has
     imported its program already (tests/support/processes/command.py), unless `installed` asks for the program itself.
@@ -91,7 +92,8 @@ class Server:
             "lmtp.port": str(self.lmtp), "store.special_mailboxes": "",
             "store.cache": "8M", "store.database_locks": "20000", **(options or {})}
         self._process: Served | None = None
-        self.command("init")
+        if not self.root.exists():
+            self.command("init")
         if users:
             self.add_users(users)
 
