@@ -2,9 +2,9 @@
 
     python -m tests.support.stores.oldstore ARCHIVE PROGRAM...
 
-makes tests/data/store-format-N.tar.xz: N is the format of its partitions, and each was made by the last revision that had
-it. PROGRAM is the `onecopy` of that revision as words of a command, which end with -m and its module (`tools.cli.program`
-since commands lie in tools/cli):
+makes tests/data/store-format-N.tar.xz: N is the format of its partitions, and each was made by the last revision that
+had it. PROGRAM is the `onecopy` of that revision as words of a command, which end with -m and its module
+(`tools.cli.program` since commands lie in tools/cli):
 
     git worktree add /tmp/older REVISION
     python -m tests.support.stores.oldstore A.tar.xz env PYTHONPATH=/tmp/older .venv/bin/python -P -m tools.cli
