@@ -15,6 +15,8 @@ from tests.support.stores import messages
 from tools.benchmarks import benchserver
 from tools.cli.exits import Failure
 
+pytestmark = pytest.mark.long
+
 
 def test_up_restart_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     state = tmp_path / "var" / "bench.json"

@@ -20,6 +20,8 @@ from mboxlist.engine.kv import Env, transact
 from mboxlist.engine.pages import bad_pages
 from tests.support.faults.volume import Volume
 
+pytestmark = pytest.mark.long
+
 ROWS = {b"%06d" % number: b"%d" % number * (number % 400) for number in range(4000)}
 
 

@@ -251,6 +251,7 @@ def test_the_table_of_locks_is_not_made_for_all_that_there_may_be(tmp_path):
     env.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [b"", b"set_lk_tab", b"\0" * 22, b"set_lk_max_locks 7\n"])
 def test_a_configuration_that_is_not_ours_counts_for_nothing(tmp_path, left):
     env = opened(tmp_path / "env")

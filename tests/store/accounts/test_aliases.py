@@ -184,6 +184,7 @@ def lose_table(store, crash):
     return Store(store.root, SMALL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_lost_table_is_made_anew_from_the_rows(store, directory, crash):
     directory.change("bob", aliases=["robert"])

@@ -12,6 +12,8 @@ from store.check.scrub import FOLDERS, PIECE, Pace, Stopped, low_priority, scrub
 from store.mailboxes.expunge import purge, remove
 from tests.support.stores.stores import deliver, let_go, make_store
 
+pytestmark = pytest.mark.long
+
 TRACE = b"Return-Path: <a@example.org>\r\n"
 BODY = b"Subject: x\r\n\r\nhello\r\n"
 

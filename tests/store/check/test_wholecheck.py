@@ -337,6 +337,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", DAMAGE)
 def test_damage_is_found(damaged, what):
     damage, where = DAMAGE[what]

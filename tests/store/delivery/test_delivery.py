@@ -267,6 +267,7 @@ def test_a_name_that_comes_during_the_sync_stays(store, monkeypatch):
     assert staged_files(store) == []
 
 
+@pytest.mark.long
 def test_a_store_has_one_file_system_of_its_own_names(store):
     partition = store.root / "partitions" / "primary"
     assert {path.name for path in partition.iterdir()} == {"messages", "staging", "users", "index"}

@@ -16,6 +16,8 @@ from store.mailboxes.deletion import undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import remove
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 
+pytestmark = pytest.mark.long
+
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from a by b;\r\n\tMon, 1 Jan 2024 00:00:00 +0000\r\n"
 LARGE = b"0123456789abcdef" * 400 + b"\r\n"
 BELOW = b"From: a@example.org\r\nSubject: hello\r\nMIME-Version: 1.0\r\n\r\n" + LARGE

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from mboxlist.engine.kv import Deadlock
 from mboxlist.names import MailboxName
@@ -128,6 +129,7 @@ def answer(process: Any, pipe: Connection) -> Any:
     return pipe.recv()
 
 
+@pytest.mark.long
 def test_nothing_is_lost_and_nothing_comes_twice(tmp_path):
     root = tmp_path / "store"
     store = make_store(root)

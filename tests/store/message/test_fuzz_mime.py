@@ -33,6 +33,7 @@ def test_broken_mail():
 
 # Linear: lines of Python here; `python -m tests.store.fuzz.growth` shows what regular expressions take
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", sorted({pattern.start for pattern in PATTERNS}))
 def test_twice_the_input_is_twice_the_work(start):
     for pattern in PATTERNS:

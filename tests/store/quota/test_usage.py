@@ -6,6 +6,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -19,6 +20,8 @@ from store.mailboxes.expunge import remove
 from tests.conftest import MEMORY
 from tests.store.quota.quotas import body, fill, make, use
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
+
+pytestmark = pytest.mark.long
 
 # Side by side
 

@@ -141,6 +141,7 @@ def test_by_force_the_databases_tell_first_what_only_they_know(root):
     assert len(list((root / "partitions/primary").glob("index.damaged-*"))) == 1
 
 
+@pytest.mark.long
 def test_damaged_databases_tell_nothing(root):
     for path in (root / "partitions/primary/index").iterdir():
         path.write_bytes(b"nonsense" * 2000)

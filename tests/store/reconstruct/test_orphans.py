@@ -17,6 +17,8 @@ from store.store import Store
 from store.values import InternalDate
 from tests.support.stores.stores import SMALL, deliver, let_go, unlist
 
+pytestmark = pytest.mark.long
+
 TRACE = (b"Return-Path: <eve@example.net>\r\nReceived: from a by b with LMTP;\r\n"
          b"\tTue, 2 Jan 2024 03:04:05 +0200\r\n")
 BODY = b"Date: Mon, 1 Jan 2024 00:00:00 +0000\r\nSubject: lost\r\n\r\nlost\r\n"

@@ -209,6 +209,7 @@ def test_without_its_head_a_mailbox_has_the_name_of_its_place(root):
     store.close()
 
 
+@pytest.mark.long
 def test_what_is_no_file_of_ours_is_reported(root):
     users = root / "partitions/primary/users"
     for name, data in (("0c/00/eve/store.idx", b"nonsense"), ("deleted/77/store.idx", b""), ("store.idx", b"x" * 600)):

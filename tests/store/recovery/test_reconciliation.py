@@ -28,6 +28,7 @@ def test_a_mailbox_that_was_being_made_goes(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_mail_outlives_a_list_that_was_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = make_store(tmp_path / "store")
     deliver(store, b"Subject: 1\r\n\r\nText\r\n", "user/alice/INBOX", flags=Flags())

@@ -154,6 +154,7 @@ MESSAGES = st.lists(st.tuples(st.one_of(st.none(), IDS), st.lists(IDS, max_size=
                     min_size=1, max_size=8)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 @given(MESSAGES)
 @example([("a", ["b"], "", False, 0), ("b", ["a"], "", False, 0)])                              # a loop

@@ -317,6 +317,7 @@ def post(root, together, pipe, names):
     pipe.send(found)
 
 
+@pytest.mark.long
 def test_of_those_who_bring_it_at_the_same_moment_one_does(tmp_path):
     users = ["alice", "bob", "carol"]
     make_store(tmp_path / "store", users).close()

@@ -133,6 +133,7 @@ def give(root, start, pipe, offset):
     pipe.send(found)
 
 
+@pytest.mark.long
 def test_processes_that_give_numbers_at_the_same_moment_agree(tmp_path):
     make_store(tmp_path / "store").close()
     start, pipes = _context.Barrier(3), [_context.Pipe() for _ in range(3)]

@@ -113,6 +113,7 @@ def test_a_damaged_table_is_found(store, key, value):
         partition.transact(lambda txn: partition.private_headers._table.put(key, old, txn.handle))
 
 
+@pytest.mark.long
 def test_a_store_of_another_format_is_refused(tmp_path):
     """The first format had records of 88 octets, and no number of its own."""
     store = make_store(tmp_path / "store")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from store.check.wholecheck import check
 from store.settings import Settings
@@ -18,6 +19,8 @@ from store.store import Store
 from store.userarea.writing import view
 from tests.support.processes.program import Program
 from tools.spark.generate.generator import Shape, generate
+
+pytestmark = pytest.mark.long
 
 MESSAGES = int(os.environ.get("BACKUP_MESSAGES", "300"))
 COLUMNS = ["uid", "flags", "keywords", "modseq", "received", "zone", "saved", "size", "mid", "skip"]

@@ -14,6 +14,8 @@ from tests.support.processes.program import Program
 from tools.cli import program
 from tools.commands import check
 
+pytestmark = pytest.mark.long
+
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 
 

@@ -9,6 +9,8 @@ from tests.support.faults.spark_faults import plant
 from tests.support.processes.program import Program
 from tests.support.stores.whole import lose_databases
 
+pytestmark = pytest.mark.long
+
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 
 

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.support.processes.program import Program
 
 NOWHERE = ("--directory-uris", "ldap://127.0.0.1:1", "--directory-base", "dc=example,dc=org",
@@ -25,6 +27,7 @@ def test_a_server_that_is_not_there(bare: Program, tmp_path: Path) -> None:
     bare(*words, "proxy", *NOWHERE, "--directory-local", "proxy")
 
 
+@pytest.mark.long
 def test_settings_that_cannot_work(bare: Program) -> None:
     bare("init")
     for option, value in {"ca": "/nonexistent/file", "bind-password-file": "/nonexistent/file", "bind-dn": "cn=x",

@@ -12,6 +12,8 @@ from store.userarea.paths import place
 from tests.support.stores.stores import SMALL
 from tests.support.stores.whole import lose_databases
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def full(bare):

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from store.snapshots import taking
 
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
@@ -51,6 +53,7 @@ def test_refusals(onecopy):
     assert onecopy.json("snapshot", "list") == []
 
 
+@pytest.mark.long
 def test_the_store_is_held_still_while_a_command_runs(onecopy, tmp_path):
     onecopy("deliver", "alice", octets=MESSAGE)
     copy = tmp_path / "copy"
@@ -66,6 +69,7 @@ def test_the_store_is_held_still_while_a_command_runs(onecopy, tmp_path):
     onecopy("deliver", "alice", octets=MESSAGE + b"2")
 
 
+@pytest.mark.long
 def test_a_command_that_fails_or_does_not_end(onecopy):
     start = time.monotonic()
     assert "status 3" in onecopy.refused("snapshot", "create", "--freeze", "exit 3")

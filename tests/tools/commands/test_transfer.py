@@ -4,6 +4,8 @@ import json
 import mailbox
 from pathlib import Path
 
+import pytest
+
 from tests.support.processes.program import Program
 
 MESSAGE = b"From a@example.org Thu Feb  1 09:30:00 2024\nSubject: one\nStatus: RO\n\ntext\n"
@@ -39,6 +41,7 @@ def test_what_is_wrong_is_one_line(onecopy: Program, tmp_path: Path) -> None:
                                                status=2)
 
 
+@pytest.mark.long
 def test_a_program_that_speaks_no_imap(onecopy: Program) -> None:
     onecopy("import", "imap", "alice", "--tunnel", "echo * NO {user} is not here", status=1)
     assert "* NO" in onecopy.error or "NO alice is not here" in onecopy.error
