@@ -3,18 +3,23 @@
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.processes import quick
+from tests.support.processes.environment import forget_the_host
 from tests.support.stores import small
 
 settings.register_profile("onecopy", deadline=None, suppress_health_check=[HealthCheck.too_slow])   # no test is timed
 settings.load_profile("onecopy")
 
 small.make()
+forget_the_host()
 
 MEMORY = Path("/dev/shm")
 
@@ -24,6 +29,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """What each of several processes gets, in place of what --dist says."""
     from tests.support.processes.scheduling import Scheduling
     return Scheduling(config, log)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """For the inner loop: see tests/support/processes/quick.py."""
+    parser.addoption("--quick", action="store_true", help="only tests that need no other process and no long loop")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Quick tests are watched."""
+    if config.getoption("quick"):
+        small.few_folders()
+        watch = quick.Watch()
+        watch.begin()
+        config.pluginmanager.register(watch)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """What has no quick test is not even read."""
+    return True if config.getoption("quick") and quick.is_left_out(collection_path) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is not quick is left out."""
+    if config.getoption("quick"):
+        items[:] = [item for item in items if quick.is_quick(item)]
 
 
 @pytest.fixture
@@ -38,13 +68,11 @@ def tmp_path() -> Iterator[Path]:
 
 
 def remove_empty_folders(folder: Path) -> None:
-    """Those of the stores in it, as far as they hold nothing: whoever removes a store looks into each of the 4,096."""
+    """Those of the stores in it, as far as they hold nothing: whoever removes a store looks into each."""
     for messages in folder.glob("*/partitions/*/messages"):
-        for number in range(16 * 256):
-            try:
-                os.rmdir(f"{messages}/{number >> 8:x}/{number & 255:02x}")
-            except OSError:
-                continue
+        for each in glob(f"{messages}/?/??"):
+            with suppress(OSError):
+                os.rmdir(each)
 
 
 @pytest.fixture

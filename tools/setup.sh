@@ -4,6 +4,9 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 venv=$root/.venv
+# The host may have an onecopy of its own: nothing of its configuration counts for what the scripts start.
+unset ${!ONECOPY_@}
+export ONECOPY_CONFIG=/dev/null
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
 fail() {

@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,9 +14,9 @@ from mboxlist.engine import damagemarks, kv, regions
 from mboxlist.engine.kv import Failure
 from store.errors import StoreError
 from store.partition import processes
-from store.partition.messagefiles import MessageFiles
 from store.recovery import environments as recovery
 from store.store import Store
+from tests.support.stores.small import few_folders
 
 BROKEN = (Failure, StoreError)
 LIST, INDEX = "mboxlist", "partitions/primary/index"
@@ -94,25 +93,13 @@ def named(told: list[dict[str, Any]], said: dict[str, list[str]]) -> bool:
 @contextmanager
 def small() -> Iterator[None]:
     """Stores that are opened meanwhile have small logs, use their shared memory as it is needed, and few folders."""
-    made = MessageFiles.folders
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kv, "LOG_FILE", 256 << 10)
         patch.setattr(kv, "LOG_BUFFER", 32 << 10)
         patch.setattr(regions, "reserve", lambda folder: None)
-        patch.setattr(MessageFiles, "folders", lambda files: islice(made(files), 0))
-        patch.setattr(MessageFiles, "path", _path(MessageFiles.path))
+        few_folders(patch.setattr)
         patch.setattr(recovery, "make_folders", lambda folder: None)
         yield
-
-
-def _path(path: Callable[[MessageFiles, bytes], str]) -> Callable[[MessageFiles, bytes], str]:
-    """Folders are made when they are needed."""
-    def made(files: MessageFiles, digest: bytes) -> str:
-        found = path(files, digest)
-        Path(found).parent.mkdir(parents=True, exist_ok=True)
-        return found
-
-    return made
 
 
 # Ways

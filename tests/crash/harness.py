@@ -233,7 +233,7 @@ def judge(recording: Recording, image: Image, moments: list[Moment]) -> list[str
         image.write(root)
         wrong = [*_judged(root, operation, recording, moments)]
         if wrong:
-            kept = os.environ.get("ONECOPY_CRASH_KEEP")
+            kept = os.environ.get("CRASH_KEEP")
             if kept:
                 image.write(Path(tempfile.mkdtemp(prefix="state-", dir=kept)) / "store")
         wrong = [what.replace(f"{root}/", "") for what in wrong]

@@ -1,8 +1,8 @@
 """Every operation is cut off before and after every call that changes the disk, by a stop and by a loss of power.
 
-The store is opened again after each, checked, compared with what had been answered, and used. `ONECOPY_CRASH_SEEDS=50`
-looks at more of the states in which a part of what was not synced has reached the disk; `ONECOPY_CRASH_KEEP=folder`
-keeps the states that show something wrong. `ONECOPY_CRASH_TORN=1` also tears pages of the databases, which Berkeley DB
+The store is opened again after each, checked, compared with what had been answered, and used. `CRASH_SEEDS=50`
+looks at more of the states in which a part of what was not synced has reached the disk; `CRASH_KEEP=folder`
+keeps the states that show something wrong. `CRASH_TORN=1` also tears pages of the databases, which Berkeley DB
 does not promise to survive.
 """
 
@@ -23,8 +23,8 @@ from tests.crash.operations import OPERATIONS
 
 T = TypeVar("T")
 
-SEEDS = int(os.environ.get("ONECOPY_CRASH_SEEDS", "1"))
-TORN = bool(os.environ.get("ONECOPY_CRASH_TORN"))
+SEEDS = int(os.environ.get("CRASH_SEEDS", "1"))
+TORN = bool(os.environ.get("CRASH_TORN"))
 EVERYTHING = SEEDS > 2
 RECOVERIES = 20 if EVERYTHING else 1        # states of each operation whose recovery is cut off as well
 FAULTS = 10_000 if EVERYTHING else 16       # failing calls of each operation that are tried

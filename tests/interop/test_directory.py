@@ -8,7 +8,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.store.accounts.ldap_support import OPTIONS
+from tests.store.accounts.ldap.ldap_support import OPTIONS
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp, stuffed
 from tests.support.clients.pop3 import Pop3

@@ -1,16 +1,16 @@
 """The sample tree of docs/ldap as the users of a running server: what a new user gets, and what is said of others."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.support import ROOT
 from tests.support.clients.imap import Imap, Refused
 from tests.support.clients.lmtp import Lmtp
 from tests.support.servers import slapd
 from tests.support.servers.server import Server
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "ldap"
+DOCS = ROOT / "docs" / "ldap"
 BASE = slapd.BASE
 MAIL = b"From: carol@example.org\r\nTo: all@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 SPECIAL = {b"Drafts", b"Sent", b"Junk", b"Trash", b"Archive"}

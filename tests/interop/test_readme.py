@@ -6,9 +6,10 @@ import subprocess
 from pathlib import Path
 
 from store.settings import Settings
+from tests.support import ROOT
 from tests.support.servers.server import PASSWORD, PROGRAM, Server
 
-README = Path(__file__).parents[2] / "README.md"
+README = ROOT / "README.md"
 
 
 def session() -> list[tuple[str, list[str]]]:

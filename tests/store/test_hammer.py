@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from attrs import frozen
 
 from mboxlist.entry import MailboxEntry
@@ -288,6 +289,7 @@ def answer(process: BaseProcess, pipe: Connection) -> Any:
     return pipe.recv()
 
 
+@pytest.mark.long
 def test_all_that_was_done_is_as_if_done_in_turn(tmp_path):
     root = tmp_path / "store"
     store = make_store(root)

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 from tests.store.model.machine import Machine
 from tests.store.model.places import OneProcess, ThreeProcesses
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "16"))
 
 

@@ -18,6 +18,7 @@ from store.partitions import volumes
 from store.quota import roots as quotaroots
 from store.quota.overview import Overview, look
 from store.quota.sums import UNDER_WAY
+from tests.support import ROOT
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store
 
 OWNERS = ("alice", "bob", "carol@example.com", "")
@@ -109,7 +110,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_after_an_end_that_was_not_clean_the_store_is_opened(mail: Path) -> None:
-    here = Path(__file__).resolve().parents[2]
+    here = ROOT
     subprocess.run([sys.executable, "-P", "-c", KILLED, str(mail)], check=False,
                    env={**os.environ, "PYTHONPATH": str(here)})
     assert look(mail, SMALL, "test") is None

@@ -1,6 +1,5 @@
 """`onecopy` for tests, with no store yet and with two users."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ from tests.support.processes.program import QUICK, Program
 def bare(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Program:
     """No store yet."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("ONECOPY_")]:
-        monkeypatch.delenv(name)
     for name, value in {**QUICK, "ONECOPY_STORE_SPECIAL_MAILBOXES": ""}.items():
         monkeypatch.setenv(name, value)
     return Program(tmp_path / "store", capsys, monkeypatch)

@@ -15,11 +15,15 @@ from tests.support.stores import messages
 from tools.benchmarks import benchserver
 from tools.exits import Failure
 
+pytestmark = pytest.mark.long
 
-def test_up_restart_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(benchserver, "STATE", tmp_path / "var" / "bench.json")
+
+def test_up_restart_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = tmp_path / "var" / "bench.json"
+    noted = ["--state", str(state)]
     try:
-        assert benchserver.run(["up", "--users", "3", "--dir", str(tmp_path), "--store-message-limit", "64K"]) == 0
+        assert benchserver.run([*noted, "up", "--users", "3", "--dir", str(tmp_path),
+                                "--store-message-limit", "64K"]) == 0
         line, = capsys.readouterr().out.splitlines()
         target = json.loads(line)
         assert {name: target[name] for name in ("name", "version", "user", "password", "users")} == {
@@ -31,22 +35,22 @@ def test_up_restart_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
         with Pop3(target["pop3"][1], "bench0002", "secret") as pop3:
             assert pop3.ok("STAT").split()[1] == "1"
         with pytest.raises(Failure, match=f"up already, pid {target['pid']}"):
-            benchserver.run(["up"])
+            benchserver.run([*noted, "up"])
         os.kill(target["pid"], signal.SIGKILL)
         wait.gone(target["pid"], "the server", limit=30)
-        assert benchserver.run(["restart"]) == 0
+        assert benchserver.run([*noted, "restart"]) == 0
         again = json.loads(capsys.readouterr().out)
         assert {**again, "pid": 0} == {**target, "pid": 0} and again["pid"] != target["pid"]
         with Imap(again["imap"][1], "bench0002", "secret") as imap:
             assert imap.select()[1] == 1
     finally:
-        benchserver.run(["down"])
+        benchserver.run([*noted, "down"])
     wait.gone(again["pid"], "the server", limit=30)
     assert not Path(target["root"]).exists()
-    assert not benchserver.STATE.exists()
-    assert benchserver.run(["down"]) == 0
+    assert not state.exists()
+    assert benchserver.run([*noted, "down"]) == 0
     with pytest.raises(Failure, match="nothing to restart"):
-        benchserver.run(["restart"])
+        benchserver.run([*noted, "restart"])
 
 
 @pytest.mark.parametrize("words", [[], ["u"], ["up", "--workers", "0"], ["up", "--users", "many"],
@@ -57,11 +61,11 @@ def test_wrong_use(words: list[str]) -> None:
     assert end.value.code == 2
 
 
-def test_a_server_that_cannot_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(benchserver, "STATE", tmp_path / "var" / "bench.json")
+def test_a_server_that_cannot_start(tmp_path: Path) -> None:
+    noted = ["--state", str(tmp_path / "var" / "bench.json")]
     try:
         with pytest.raises(Failure, match="the server has ended: onecopy: --pop3-port: 'x': not a whole number"):
-            benchserver.run(["up", "--users", "0", "--dir", str(tmp_path), "--pop3-port", "x"])
+            benchserver.run([*noted, "up", "--users", "0", "--dir", str(tmp_path), "--pop3-port", "x"])
     finally:
-        benchserver.run(["down"])
+        benchserver.run([*noted, "down"])
     assert list(tmp_path.glob("onecopy-bench-*")) == []

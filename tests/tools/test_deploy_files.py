@@ -2,16 +2,15 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from store.settings import Settings
+from tests.support import ROOT
 from tests.support.servers.server import PROGRAM
 from tools.benchmarks.sizing import Load, Unit, projected
 from tools.cli.options import load
 
-ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "docs" / "deploy"
 
 

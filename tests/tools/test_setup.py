@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from setuptools import find_packages
 
-SCRIPT = Path(__file__).resolve().parents[2] / "tools" / "setup.sh"
+from tests.support import ROOT
+
+SCRIPT = ROOT / "tools" / "setup.sh"
 LISTS = SCRIPT.parent / "packages"
 
 

@@ -237,8 +237,10 @@ class Bench:
 
 
 def _plain() -> dict[str, str]:
-    """Our environment, in which Python may keep what it has compiled, as where it is installed."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    """Our environment without the host's options, in which Python may keep what it has compiled, as where it is
+    installed."""
+    return {"ONECOPY_CONFIG": os.devnull, **{name: value for name, value in os.environ.items()
+                                             if name != "PYTHONDONTWRITEBYTECODE" and not name.startswith("ONECOPY_")}}
 
 
 def _children() -> float:

@@ -38,6 +38,8 @@ THREADS = 8
 def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The arguments, and those that are for `onecopy serve`."""
     parser = argparse.ArgumentParser("tools/bench", allow_abbrev=False, description=__doc__)
+    parser.add_argument("--state", type=Path, default=STATE, metavar="FILE",
+                        help="notes what runs (var/bench.json); several can be up, each with its own")
     commands = parser.add_subparsers(dest="command", metavar="up|restart|down|store", required=True)
     up = commands.add_parser("up", help="start on a fresh store; other options are given to `onecopy serve`",
                              allow_abbrev=False)
@@ -66,12 +68,12 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     return arguments, rest
 
 
-def up(workers: int, users: int, parent: Path | None, options: list[str]) -> dict[str, Any]:
+def up(place: Path, workers: int, users: int, parent: Path | None, options: list[str]) -> dict[str, Any]:
     """Start on a fresh store. Raises Failure."""
-    if (state := read_state()) is not None:
+    if (state := read_state(place)) is not None:
         if is_running(state):
             raise Failure(f"it is up already, pid {state['pid']}: tools/bench down", 1)
-        down()
+        down(place)
     folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
     root = folder / "store"
     init(root)
@@ -79,25 +81,25 @@ def up(workers: int, users: int, parent: Path | None, options: list[str]) -> dic
     ports = dict(zip(SERVERS, free_ports(len(SERVERS)), strict=True))
     state = {"folder": str(folder), "root": str(root), "ports": ports, "workers": workers, "users": users,
              "options": options, "pid": 0}
-    return start(state)
+    return start(place, state)
 
 
-def restart() -> dict[str, Any]:
+def restart(place: Path) -> dict[str, Any]:
     """Start the same store again. Raises Failure."""
-    state = read_state()
+    state = read_state(place)
     if state is None:
         raise Failure("there is nothing to restart: tools/bench up", 1)
     stop(state)
-    return start(state)
+    return start(place, state)
 
 
-def down() -> None:
+def down(place: Path) -> None:
     """Stop, and remove the folder."""
-    state = read_state()
+    state = read_state(place)
     if state is not None:
         stop(state)
         shutil.rmtree(state["folder"], ignore_errors=True)
-        STATE.unlink(missing_ok=True)
+        place.unlink(missing_ok=True)
 
 
 def make_users(root: Path, count: int) -> None:
@@ -121,7 +123,7 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def start(state: dict[str, Any]) -> dict[str, Any]:
+def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
     """Start the server, wait until it answers, and give the target. Raises Failure."""
     command = [sys.executable, "-P", "-m", "tools.cli.program", "serve", "--root", state["root"]]
     for server in SERVERS:
@@ -134,7 +136,7 @@ def start(state: dict[str, Any]) -> dict[str, Any]:
         process = subprocess.Popen([*command, *state["options"]], stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=output, start_new_session=True)
     state["pid"] = process.pid
-    write_state(state)
+    write_state(place, state)
     deadline = time.monotonic() + START_TIME
     for server in SERVERS:
         while not answers(state["ports"][server]):
@@ -183,21 +185,21 @@ def is_running(state: dict[str, Any]) -> bool:
     return os.fsencode(state["root"]) in words
 
 
-def read_state() -> dict[str, Any] | None:
+def read_state(place: Path) -> dict[str, Any] | None:
     """What was started last."""
     try:
-        found: dict[str, Any] = json.loads(STATE.read_text())
+        found: dict[str, Any] = json.loads(place.read_text())
     except FileNotFoundError:
         return None
     return found
 
 
-def write_state(state: dict[str, Any]) -> None:
+def write_state(place: Path, state: dict[str, Any]) -> None:
     """For `restart` and `down`."""
-    STATE.parent.mkdir(exist_ok=True)
-    new = STATE.with_suffix(".new")
+    place.parent.mkdir(exist_ok=True)
+    new = place.with_suffix(".new")
     new.write_text(json.dumps(state))
-    new.replace(STATE)
+    new.replace(place)
 
 
 def _last_line(log: Path) -> str:
@@ -218,9 +220,10 @@ def run(words: list[str]) -> int:
         bench_sizing.run(arguments.dir, load, as_json=arguments.json)
         return 0
     if arguments.command == "down":
-        down()
+        down(arguments.state)
         return 0
-    found = up(arguments.workers, arguments.users, arguments.dir, rest) if arguments.command == "up" else restart()
+    found = (up(arguments.state, arguments.workers, arguments.users, arguments.dir, rest) if arguments.command == "up"
+             else restart(arguments.state))
     print(json.dumps(found))
     return 0
 

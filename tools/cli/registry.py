@@ -1,4 +1,4 @@
-"""Which module has which command, so that only that one is loaded; `tests/tools/test_named.py` holds the modules to it.
+"""Which module has which command, so that only that one is loaded. `tests/tools/cli/test_registry.py` compares the two.
 
 Commands are listed in this order. Of those that are no group the first line of help is here, too: for the list of all.
 """

@@ -1,4 +1,4 @@
-"""Plays conversations (tests.support.scripts) on real sockets, under TLS, against a server with a real event loop:
+"""Plays conversations (scripts.py) on real sockets, under TLS, against a server with a real event loop:
 
     python -m tests.support.conversations.over_tls NAME...
 

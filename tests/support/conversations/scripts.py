@@ -1,5 +1,5 @@
 r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against the server: here in memory,
-`tests.support.over_tls` on sockets.
+`over_tls` beside it on sockets.
 
     # ...                                   a comment
     have: INBOX one two(\Deleted); Sent     alice's mailboxes, and messages by their subjects, with flags
@@ -32,7 +32,6 @@ r"""Plays IMAP conversations written as text (tests/scripts/imap/*.txt) against 
 import codecs
 import re
 from itertools import pairwise
-from pathlib import Path
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
@@ -48,9 +47,10 @@ from store.mailboxes.authorization import set_acl
 from store.net import offload
 from store.quota import roots
 from store.values import Flag, Flags, InternalDate
+from tests.support import ROOT
 from tests.support.conversations.wire import Wire
 
-SCRIPTS = Path(__file__).parents[2] / "scripts" / "imap"
+SCRIPTS = ROOT / "tests" / "scripts" / "imap"
 _MESSAGE = re.compile(r"([^ (]+)(?:\(([^)]*)\))?")
 _BEFORE = re.compile(r"((?:C\d?(?: and )?)+) (?:has|have|is|are) (selected|examined|logged in) ?(\S*)")
 _CLIENT = re.compile(r"(C|S)(\d?)(~?)")

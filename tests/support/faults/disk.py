@@ -1,6 +1,6 @@
 """What is on a disk after any number of changes, if all ends there.
 
-`Disk` replays what a `tests.support.recorder.Recorder` saw, and gives for any moment what a stopped process leaves
+`Disk` replays what a `Recorder` (recorder.py) saw, and gives for any moment what a stopped process leaves
 (`stopped`), what a lost power supply leaves (`lost`: contents as of their last sync, and names as of the last sync of
 their folder), and what it may leave (`mixed`: besides, any part of the rest). No order between two changes is relied
 on, as of a file system without a journal. Names in `run/` and the shared memory of the databases are no part of it:

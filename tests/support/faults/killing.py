@@ -35,6 +35,7 @@ from store.settings import Settings
 from store.store import Store
 from tests.support.faults.recorder import Recorder
 from tests.support.processes import command
+from tests.support.processes.environment import plain
 from tests.support.stores.stores import SMALL
 
 STORE = "store"                         # the store's folder in `start`
@@ -108,8 +109,7 @@ def run(here: Path, words: Sequence[str], *, at: int = 0, environment: Mapping[s
         octets: bytes = b"", batches: Mapping[str, int] | None = None) -> Ran:
     """Run `onecopy` on the store `here`/store in a process of its own, which kills itself at the moment `at`, from 1;
     0: never. `batches` are numbers of the program by their full names ("store.joining.BATCH")."""
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("ONECOPY_")}
-    variables |= {"ONECOPY_ROOT": str(here / STORE), **(environment or {})}
+    variables = {**plain(), "ONECOPY_ROOT": str(here / STORE), **(environment or {})}
     filled = [word.replace(HERE, str(here)) for word in words]
     with tempfile.TemporaryDirectory(prefix="onecopy-command-") as folder:
         streams = [Path(folder, name) for name in ("in", "out", "err")]

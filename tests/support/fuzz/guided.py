@@ -3,9 +3,9 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.support import ROOT
+
 LIMIT = 1800                # seconds, far more than it takes
 
 

@@ -2,7 +2,7 @@
 longest.
 
 The processes come from one (multiprocessing's fork server) that imports the program and does nothing else. In them is
-small what `tests.support.small` makes small.
+small what `tests.support.stores.small` makes small.
 """
 
 import faulthandler
@@ -20,8 +20,8 @@ from typing import Any
 from tests.support.stores import small
 from tools.cli import program
 
-#: What else the program imports only when it is needed; but not `tools.worker`, since there is one event loop for each
-#: process.
+#: What else the program imports only when it is needed; but not `tools.server.worker`, since there is one event loop
+#: for each process.
 _LATE = ("store.net.threads", "tools.server.control.controlserver", "tools.server.control.backendlink",
          "tools.server.process.housekeeper", "tools.server.process.reactor", "tools.server.start",
          "tools.server.process.listeners", "tools.server.supervisor")

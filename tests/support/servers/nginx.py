@@ -6,10 +6,11 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support import ROOT
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
 
-SHIPPED = Path(__file__).parents[3] / "docs/front/nginx.conf"
+SHIPPED = ROOT / "docs/front/nginx.conf"
 MODULES = Path("/usr/lib/nginx/modules")
 START, STOP = 30, 30        # seconds
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.conftest import MEMORY
+from tests.support import ROOT
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
 
@@ -20,7 +21,7 @@ ROOM = 1 << 30
 
 def shipped(name: str, replacements: Mapping[str, str]) -> str:
     """A file of the configuration that we ship, with the parts replaced that a site replaces, too."""
-    text = (Path(__file__).parents[3] / "docs/relays" / name).read_text()
+    text = (ROOT / "docs/relays" / name).read_text()
     for old, new in replacements.items():
         assert text.count(old) == 1, f"{name} has not {old!r} once"
         text = text.replace(old, new)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from tests.support.processes import command, wait
+from tests.support.processes.environment import plain
 from tests.support.processes.ports import free_port
 
 PROGRAM = Path(sys.executable).with_name("onecopy")
@@ -70,10 +71,11 @@ class Forked:
 
 
 class Server:
-    """A store in `folder`/store with these users, all with the password PASSWORD; served once entered or started.
+    """A store in `folder`/store, made unless it is there, with these users, all with the password PASSWORD; served once
+    entered or started.
 
     `options` are those of onecopy.toml by their full names: {"store.message_limit": "2G"}. It is a process that has
-    imported its program already, as `tests.support.command` says, unless `installed` asks for the program itself.
+    imported its program already (tests/support/processes/command.py), unless `installed` asks for the program itself.
     """
 
     def __init__(self, folder: Path, users: Sequence[str] = (), options: Mapping[str, str] | None = None, *,
@@ -90,7 +92,8 @@ class Server:
             "lmtp.port": str(self.lmtp), "store.special_mailboxes": "",
             "store.cache": "8M", "store.database_locks": "20000", **(options or {})}
         self._process: Served | None = None
-        self.command("init")
+        if not self.root.exists():
+            self.command("init")
         if users:
             self.add_users(users)
 
@@ -121,7 +124,7 @@ class Server:
     def environment(self) -> dict[str, str]:
         """The variables that give `onecopy` its options."""
         ours = {"ONECOPY_" + name.replace(".", "_").upper(): value for name, value in self.options.items()}
-        return {**{name: value for name, value in os.environ.items() if not name.startswith("ONECOPY_")}, **ours}
+        return {**plain(), **ours}
 
     def command(self, *arguments: str, status: int = 0, octets: bytes = b"") -> str:
         """What `onecopy` prints when it gets these arguments and `octets` as its input."""

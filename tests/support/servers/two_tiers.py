@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.support import ROOT
 from tests.support.processes import wait
 from tests.support.processes.ports import free_port
 from tests.support.servers.certificates import Authority
@@ -27,7 +28,7 @@ from tests.support.servers.relay import shipped
 from tests.support.servers.server import PASSWORD, Server
 from tests.support.servers.slapd import BASE, SCHEMAS, Slapd, person
 
-DOCS = Path(__file__).parents[3] / "docs/ldap"
+DOCS = ROOT / "docs/ldap"
 TABLES = ("domains", "mailboxes", "transport", "transport-domains")
 HOSTS = ("127.0.0.2", "127.0.0.3")
 FRONT = "127.0.0.4"

@@ -4,10 +4,16 @@ Thousands of tests make a store, or log in. Whoever opens a store makes the shar
 Berkeley DB overwrites what is left of the newest log file.
 """
 
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from glob import glob
+
 import mboxlist.engine.hotcopy
 from mboxlist.engine import kv
 from store import opening
 from store.accounts import builtin, passwords
+from store.partition.messagefiles import MessageFiles
 from store.values import Secret
 
 FULL_COST = passwords._LOG_N
@@ -20,3 +26,21 @@ def make() -> None:
     kv.LOG_FILE = mboxlist.engine.hotcopy.LOG_FILE = 2 << 20
     kv.LOG_BUFFER = 256 << 10
     opening.LIST_CACHE = 1 << 20
+
+
+def few_folders(set_attribute: Callable[[type, str, object], object] = setattr) -> None:
+    """A partition's 4,096 folders of message files are made when they are needed: to make them, look into them, and
+    remove them is half of what a test costs."""
+    full = MessageFiles.path
+
+    def path(files: MessageFiles, digest: bytes) -> str:
+        found = full(files, digest)
+        with suppress(OSError):         # what is done there says what is wrong
+            os.makedirs(os.path.dirname(found), 0o700, exist_ok=True)
+        return found
+
+    def folders(files: MessageFiles) -> Iterator[str]:
+        return iter(sorted(glob(f"{files._folder}/?/??")))
+
+    set_attribute(MessageFiles, "path", path)
+    set_attribute(MessageFiles, "folders", folders)

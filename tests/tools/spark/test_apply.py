@@ -30,6 +30,7 @@ from store.userarea import idxfile
 from store.userarea.paths import place
 from store.userarea.writing import write_changed
 from store.values import FlagAction, Flags
+from tests.support import ROOT
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import TRACE, USERS, everything, lose_databases, random_store, unused
 from tools.spark.generate.generator import Shape, generate
@@ -155,7 +156,7 @@ planload.apply_down(Path(sys.argv[1]), Plan(Path(sys.argv[2])), SMALL, progress=
 
 def test_after_a_kill_it_goes_on(down):
     root, plan, before, users = down
-    done = subprocess.run([sys.executable, "-c", KILLED, root, plan.folder], cwd=Path(__file__).parents[3], check=False)
+    done = subprocess.run([sys.executable, "-c", KILLED, root, plan.folder], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL and (root / SCRATCH).is_dir() and is_down(root)
     apply_down(root, plan, SMALL, users=users)
     store = open_store(root, SMALL)

@@ -1,15 +1,15 @@
 """The schema: what other programs rely on."""
 
 import json
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from tests.support import ROOT
 from tools.spark.source.schema import TABLES, VERSION, schema
 
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "spark.md"
+DOCUMENT = ROOT / "docs" / "spark.md"
 
 # Version 1: whoever renames, removes or changes one of these makes another version. More may come behind them.
 FIRST = {

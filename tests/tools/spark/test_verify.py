@@ -172,9 +172,11 @@ def test_every_kind_is_described(kind):
 
 
 def test_what_the_check_says_has_a_kind():
-    """Every text of a finding in store/checks is of a kind, so that nothing new goes under "something else"."""
+    """Every text of a finding in store/check is of a kind, so that nothing new goes under "something else"."""
     texts = []
     for path in sorted((Path(verifying.__file__).parents[3] / "store" / "check").glob("*.py")):
+        if path.stem == "scrub":        # which is a command of its own
+            continue
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "found"):
                 first = node.args[0]

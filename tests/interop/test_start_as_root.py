@@ -1,0 +1,151 @@
+"""A start as root: the ports are bound, and then all processes are a user who may do less."""
+
+import os
+import pwd
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import MEMORY
+from tests.support import ROOT
+from tests.support.clients.admission import IMAP, LMTP, Knock
+from tests.support.processes import wait
+from tests.support.servers.server import PROGRAM, Server
+from tools.exits import Failure
+from tools.server.process import privileges
+from tools.settings import Workers
+
+USER = "nobody"
+TIME = 60
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+
+
+# Arguments: the interpreter's folder, the closed one on the way to it, a folder where it can be seen meanwhile.
+_OPEN_IT = """set -e
+mount --bind "$1" "$3"; mount -t tmpfs -o mode=755 none "$2"; mkdir -p "$1"; mount --bind "$3" "$1"
+shift 3; exec "$@"
+"""
+
+
+def closed_folder() -> Path | None:
+    """The first folder on the way to the interpreter that USER may not enter."""
+    for folder in reversed(Path(sys.executable).resolve().parents):
+        if subprocess.run(["/usr/bin/env", "test", "-x", folder], user=USER, check=False).returncode:
+            return folder
+    return None
+
+
+def in_view(case: str, closed: Path, keep: Path) -> None:
+    """The same test in a mount namespace of its own, in which USER can read the interpreter."""
+    keep.mkdir()
+    done = subprocess.run(
+        ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", _OPEN_IT, "sh", sys.base_prefix, closed,
+         keep, sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+         f"{Path(__file__).resolve()}::test_somebody_else[{case}]"],
+        cwd=ROOT, capture_output=True, timeout=TIME, check=False)
+    said = (done.stdout + done.stderr).decode(errors="replace")
+    assert done.returncode == 0 and "1 passed" in said, said
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+def identities(pid: int) -> dict[str, str]:
+    return dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+
+
+def root_binds_and_somebody_else_serves(folder: Path) -> None:
+    owner = folder / "owned"
+    owner.mkdir()
+    socket = owner / "lmtp"
+    user = pwd.getpwnam(USER)
+    server = Server(folder, [], {"workers.user": USER, "workers.all": "1", "lmtp.socket": str(socket),
+                                 "log.file": str(owner / "log")})
+    server.command("user", "add", "--password-stdin", "alice", octets=b"secret\n")
+    for path in (folder, owner, *server.root.rglob("*"), server.root):
+        if path != folder:
+            os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
+    with server:
+        pids = wait.tree(server.pid)
+        assert len(pids) == 3
+        for pid in pids:
+            said = identities(pid)
+            assert said["Uid"].split() == [str(user.pw_uid)] * 4
+            assert said["Gid"].split() == [str(user.pw_gid)] * 4
+            assert "0" not in said["Groups"].split()
+            assert int(said["CapEff"], 16) == int(said["CapPrm"], 16) == 0
+            assert said["Umask"].strip() == "0077"
+        assert socket.stat().st_uid == user.pw_uid
+        assert (owner / "log").stat().st_uid == user.pw_uid
+        with Knock(server, IMAP) as client:
+            assert client.log_in().startswith(b"l OK")
+        with Knock(server, LMTP) as client:
+            client.ask(b"LHLO client.example.org\r\n", b"MAIL FROM:<>\r\n", b"RCPT TO:<alice>\r\n", b"DATA\r\n")
+            assert client.ask(b"Subject: one\r\n\r\ntext\r\n.\r\n").startswith(b"250")
+        assert server.stop() == 0
+    assert not socket.exists()
+
+
+def who_is_not_root_becomes_nobody_else(folder: Path) -> None:
+    server = Server(folder, [], {"workers.user": "daemon"})
+    done = subprocess.run([PROGRAM, "serve"], capture_output=True, timeout=TIME, check=False, user=USER,
+                          env=server.environment())
+    assert done.returncode == 2
+    assert done.stderr.decode() == "onecopy: [workers] user: only root can become daemon\n"
+
+
+CASES = {"serves": root_binds_and_somebody_else_serves, "not-root": who_is_not_root_becomes_nobody_else}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_somebody_else(case: str, folder: Path) -> None:
+    closed = closed_folder()
+    if closed is None:
+        CASES[case](folder)
+    else:
+        in_view(case, closed, folder / "interpreter")
+
+
+@pytest.mark.parametrize(("workers", "said"), [
+    (Workers(user="no-such-user"), "no-such-user"),
+    (Workers(user=USER, group="no-such-group"), "no-such-group"),
+])
+def test_who_cannot_be_become(workers: Workers, said: str) -> None:
+    assert privileges.wanted(workers)
+    with pytest.raises(Failure, match=r"^\[workers\] .*" + said):
+        privileges.give_up(workers, [])
+
+
+def test_a_group_alone_is_nobody() -> None:
+    assert not privileges.wanted(Workers())
+    with pytest.raises(Failure, match="group is given without user"):
+        privileges.wanted(Workers(group="nogroup"))
+
+
+def test_nothing_of_root_is_left() -> None:
+    """In a process of its own, since there is no way back."""
+    user = pwd.getpwnam(USER)
+    child = os.fork()
+    if child == 0:
+        try:
+            privileges.give_up(Workers(user=USER), [])
+            said = identities(os.getpid())
+            good = (said["Uid"].split() == [str(user.pw_uid)] * 4 and said["Gid"].split() == [str(user.pw_gid)] * 4
+                    and "0" not in said["Groups"].split()
+                    and all(int(said[name], 16) == 0 for name in ("CapPrm", "CapEff", "CapAmb")))
+            try:
+                os.setuid(0)
+            except PermissionError:
+                os._exit(0 if good else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,53 @@
+"""What the start makes of a list and partitions that do not agree: the list decides, but no mail is lost for it."""
+
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mboxlist.engine.kv import transact
+from mboxlist.names import MailboxName
+from store.accounts.base import Status
+from store.check.wholecheck import check
+from store.mailboxes import namespace
+from store.opening import open_store
+from store.values import Flags
+from tests.support.stores.stores import SMALL, deliver, make_store
+
+ARCHIVE = MailboxName("alice", "Archive")
+
+
+def test_a_mailbox_that_was_being_made_goes(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    made = namespace.create_mailbox(store, ARCHIVE)
+    transact(store.mailboxes.env, lambda txn: store.mailboxes.remove(ARCHIVE, txn))     # as if it had not got there yet
+    store.close()
+    store = open_store(tmp_path / "store", SMALL)
+    assert made.id not in {mailbox for mailbox, _ in store.partitions["primary"].all_states()}
+    assert check(store) == []
+    store.close()
+
+
+@pytest.mark.long
+def test_mail_outlives_a_list_that_was_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = make_store(tmp_path / "store")
+    deliver(store, b"Subject: 1\r\n\r\nText\r\n", "user/alice/INBOX", flags=Flags())
+    inbox = store.entry(MailboxName("alice", "INBOX"))
+    store.close()
+    shutil.rmtree(tmp_path / "store" / "mboxlist")
+    (tmp_path / "store" / "mboxlist").mkdir()
+    with caplog.at_level(logging.ERROR):
+        store = open_store(tmp_path / "store", SMALL)
+    assert "mboxlist is damaged (it is empty)" in caplog.text
+    assert store.entry(MailboxName("alice", "INBOX")) == inbox      # from its store.idx
+    assert len(store.open_mailbox(inbox).rows) == 1
+    record, = (record for _, record in store.partitions["primary"].refs.all())
+    assert record.references == 1
+    assert check(store) == []
+    account = store.directory.find("alice")
+    assert account is not None and account.status is Status.INACTIVE    # its password is nowhere else
+    made = namespace.create_mailbox(store, ARCHIVE)
+    assert made.id > inbox.id and made.uidvalidity > inbox.uidvalidity
+    assert len(store.open_mailbox(inbox).rows) == 1 and not len(store.open_mailbox(made).rows)
+    store.close()

@@ -1,0 +1,1 @@
+"""Conversations written as text (tests/scripts): players in memory and on sockets."""

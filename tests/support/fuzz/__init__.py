@@ -1,0 +1,1 @@
+"""What the fuzzers of all packages share: the driver, inputs made by choices, counted work."""

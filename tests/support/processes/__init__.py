@@ -1,0 +1,1 @@
+"""Processes that tests start: the program, the command server, free ports, waiting with a limit."""

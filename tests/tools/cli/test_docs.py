@@ -1,0 +1,83 @@
+"""Every command that the documentation shows is one: it can be typed as it is shown, and has the options that are said
+of it."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import ROOT
+from tools.cli import options, program, registry
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BEHIND = re.compile(r"\s+(?:\||>|<|&&|;|&>|2>)\s.*")       # another program's part of the line
+
+
+def blocks(text: str) -> Iterator[tuple[int, str]]:
+    """The commands in indented blocks, without prompts, comments and what a shell does with them."""
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        match = re.match(r" {4,}(?:\$ )?(onecopy .*)", line)
+        if match is None:
+            continue
+        typed, at = match[1], number
+        while typed.endswith("\\") and at < len(lines):
+            typed, at = typed[:-1] + " " + lines[at].strip(), at + 1
+        yield number, typed
+
+
+def words(typed: str) -> list[str]:
+    """As a shell would divide it. What is optional is left out, and ... after a word stands for more of them."""
+    typed = re.sub(r"(\S)\s{3,}[^\s].*", r"\1", typed)                  # an explanation in a column of its own
+    quoted = re.findall(r"'[^']*'|\"[^\"]*\"", typed)
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "QUOTED", typed)
+    bare = BEHIND.sub("", re.sub(r"\[[^\]]*\](?:\.\.\.)?", "", bare)).replace("...", "").replace("$(", "(")
+    parts = shlex.split(bare.replace("(", "").replace(")", ""), comments=True)
+    given = iter(quoted)
+    return [re.sub("QUOTED", lambda _: next(given)[1:-1], part) for part in parts][1:]
+
+
+def shown() -> list[tuple[str, list[str]]]:
+    """All of them, with where they stand."""
+    return [(f"{page.relative_to(ROOT)}:{number}", words(typed)) for page in PAGES
+            for number, typed in blocks(page.read_text(encoding="utf-8"))]
+
+
+def test_what_is_shown_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong, every = [], shown()
+    made = program._grown([word for _, typed in every for word in typed] + ["run"], registry.every_module())
+    for where, typed in every:
+        if typed[:1] == ["expire"] and not {*typed[1:2]} & {*registry.members("expire")}:
+            typed = ["expire", "run", *typed[1:]]
+        try:
+            made.top.parse_args(typed)
+        except SystemExit as end:
+            if end.code:
+                wrong.append(f"{where}: onecopy {' '.join(typed)}: {capsys.readouterr().err.strip()}")
+    assert not wrong, "\n".join(wrong)
+    assert len(every) > 80
+
+
+def test_what_is_named_is_there() -> None:
+    """Commands and options in running text."""
+    made = program._grown((), registry.every_module())
+    parsers = {parser.prog.removeprefix("onecopy "): parser for parser in made.parsers}
+    groups = {name.partition(" ")[0] for name in parsers}
+    settings = {"--config", *(option.flag for section in ("", *options.SECTIONS)
+                              for option in options.section(section).values())}
+    wrong = []
+    for page in PAGES:
+        for code in re.findall(r"`onecopy ([a-z][^`]*)`", page.read_text(encoding="utf-8").replace("\n", " ")):
+            typed = re.findall(r"[^\s'\"]+", re.sub(r"'[^']*'|\"[^\"]*\"", "QUOTED", code))
+            name = next((name for name in (" ".join(typed[:2]), typed[0]) if name in parsers), None)
+            if name is None and typed[0] == "expire":
+                name = "expire run"
+            if name is None:
+                if typed[0] not in groups and "|" not in typed[0]:
+                    wrong.append(f"{page.name}: there is no `onecopy {code}`")
+                continue
+            known = settings | set(parsers[name]._option_string_actions)
+            wrong += [f"{page.name}: `onecopy {code}` has no {word}" for word in typed
+                      if re.fullmatch(r"--[a-z][a-z-]*", word) and word not in known]
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,56 @@
+"""Metrics that stand on files, and the text format."""
+
+import os
+
+import pytest
+
+from store.check.wholecheck import check
+from store.recovery.environments import REPORTS
+from store.snapshots import retention
+from tests.support.stores.stores import make_store
+from tests.tools.server.test_administration import values
+from tools.commands.stats import gather
+from tools.server.control.metrics import Metric, _lines, exposition, stored
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = make_store(tmp_path / "store")
+    yield made
+    assert check(made) == []
+    made.close()
+
+
+def told(store):
+    return {name: value for name, value in values(exposition(gather(store), stored(store))).items()
+            if "snapshot" in name or "recover" in name}
+
+
+def test_a_store_without_any(store):
+    assert set(told(store).values()) == {0}
+    assert values(exposition(gather(store), stored(store)))["onecopy_processes"] == 0
+
+
+def test_snapshots_and_recoveries(store):
+    snapshot = retention.make(store)
+    found = told(store)
+    assert found["onecopy_snapshot_newest_timestamp_seconds"] == snapshot.time
+    assert (found["onecopy_snapshots"], found["onecopy_snapshot_failed_timestamp_seconds"]) == (1, 0)
+    assert found["onecopy_snapshot_newest_bytes"] == snapshot.size > 0
+    failed = snapshot.path.parent / retention.FAILED
+    failed.write_text("no room\n")
+    os.utime(failed, (1_700_000_000, 1_700_000_000))
+    (store.root / REPORTS).mkdir(exist_ok=True)
+    for name, when in (("20260101T000000Z", 1_767_225_600), ("20260201T000000Z", 1_769_904_000)):
+        (store.root / REPORTS / f"{name}.json").write_text(
+            f'{{"time": {when}.5, "seconds": 1.25, "notes": [], "environments": []}}')
+    found = told(store)
+    assert found["onecopy_snapshot_failed_timestamp_seconds"] == 1_700_000_000
+    assert (found["onecopy_recoveries_total"], found["onecopy_recovery_last_timestamp_seconds"],
+            found["onecopy_recovery_last_duration_seconds"]) == (2, 1_769_904_000.5, 1.25)
+
+
+def test_labels_are_quoted():
+    """Exposition formats, "Comments, help text, and type information": backslash, quote and line feed are escaped."""
+    said = _lines(Metric("x", "gauge", "y", (({"a": 'q"\\\n'}, 1.0), ({}, 0.5))))
+    assert said == '# HELP onecopy_x y\n# TYPE onecopy_x gauge\nonecopy_x{a="q\\"\\\\\\n"} 1\nonecopy_x 0.5\n'
