@@ -21,8 +21,8 @@ of `peer` (PROXY header, or ID).
 Admission. All listeners of a server share an `AdmissionControl`. `Stream.admit` counts a connection, `enter` a user;
 both raise `LimitReached`, which each session turns into its last reply.
 
-Logins. Every login of any protocol goes through `authentication`. `Authenticator.authorize` ends with `hosting.is_here`:
-who is elsewhere gets `Elsewhere`, after the proof, and `imap.referrals` says where.
+Logins. Every login of any protocol goes through `authentication`. `Authenticator.authorize` ends with
+`hosting.is_here`: who is elsewhere gets `Elsewhere`, after the proof, and `imap.referrals` says where.
 
 Threads. Short store functions, microseconds on cached pages, run in the event loop: a hop to a thread would cost more.
 What waits for the disk or takes long goes to a thread of its kind (`offload.run`, `threads.POOLS`): syncs, spilling,
