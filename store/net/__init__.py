@@ -5,8 +5,8 @@ The top floor of `store`: no other room imports it. Front doors: `stream.Stream`
 
 Connections. `Stream.dataReceived` keeps what arrives, up to 256 KiB; then the socket is no longer read. The session is
 a coroutine, the only reader: `Stream.line`, `Stream.some`. `running` runs it on when there is input, without a
-Deferred; `tools.server.reactor` is Twisted's event loop without a log context for each event. Together they save a
-sixth of the CPU of a short command. A peer may shut its sending side and still hear every answer
+Deferred; `tools.server.process.reactor` is Twisted's event loop without a log context for each event. Together they
+save a sixth of the CPU of a short command. A peer may shut its sending side and still hear every answer
 (`Stream.readConnectionLost`); Exim does so behind its last BDAT. `Stream.established` waits for the TLS handshake, with
 which a client's certificate comes. An idle connection costs some 7 KB, one that has delivered 9 KB. At STARTTLS and
 STLS all octets received so far are dropped (`Stream.start_tls`).
