@@ -6,8 +6,8 @@
 
 A task is small and can be pickled; whoever reads it must see the partition's folder under the same name. It is a part
 of the hash folders of one partition, with at most `TASK_FILES` message files, or `TASK_MAILBOXES` mailboxes of at most
-`TASK_OCTETS`. (One file is never divided.) Nothing but `store.idx` and message files is read. What cannot be read becomes
-a row with `damage`, and what goes away while it is being read is left out.
+`TASK_OCTETS`. (One file is never divided.) Nothing but `store.idx` and message files is read. What cannot be read
+becomes a row with `damage`, and what goes away while it is being read is left out.
 """
 
 import glob
