@@ -1,4 +1,4 @@
-"""What back ends say to each other, octet by octet. Pure: it knows neither sockets nor stores.
+"""The messages between back ends, octet by octet. Pure: it knows neither sockets nor stores.
 
 A message is 8 octets, the lengths of what follows, both big-endian: fields, a JSON object in UTF-8, and octets, which
 mean what the fields say. Both lengths have a limit, and each field is looked at when it is used, so that whatever comes
@@ -46,7 +46,7 @@ class Wire(Protocol):
 
 @frozen
 class Message:
-    """See the module's text."""
+    """One message: fields, and octets that mean what the fields say."""
 
     fields: Mapping[str, Any]
     octets: bytes = field(default=b"", repr=False)

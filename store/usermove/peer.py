@@ -1,4 +1,4 @@
-"""The other back end, as the one that a user leaves speaks to it: a method for each thing that it can be told or asked.
+"""The client side of the language between back ends: a method for each message to the one that a user moves to.
 
 What each means is in `targetside`, whose functions `responder` calls with the same words.
 """
@@ -20,8 +20,8 @@ Figures = Mapping[str, Any]
 
 @define(eq=False)
 class Peer:
-    """A connection on which both sides have proved who they are. Every method raises StoreError: what the other one
-    says, or UNAVAILABLE when it says nothing."""
+    """A connection on which both sides have verified each other's certificates. Every method raises StoreError: the
+    other side's refusal, or UNAVAILABLE when it does not answer."""
 
     host: str
     wire: Wire

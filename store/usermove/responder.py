@@ -1,7 +1,7 @@
-"""The one that a user comes to, at the connection: reads what the other one says, and has it done.
+"""The server side of the language between back ends, at the one that a user moves to.
 
-Every message is looked at before anything is done with it, though the other one has proved who it is. What is wrong
-with it ends the connection; what the store refuses is told, and the other one decides. For a thread of its own.
+Every message is examined before it takes effect, though TLS has verified the caller. A malformed message ends the
+connection; a refusal of the store is the answer, and the caller decides. Each session runs in a thread of its own.
 """
 
 import logging

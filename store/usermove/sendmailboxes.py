@@ -91,7 +91,7 @@ class Departure:
     _since: int = field(default=0, init=False)
 
     def run(self) -> Move:
-        """See the module's text. Raises StoreError, after which the user is here as before."""
+        """Send all of the user, and write the row GONE. Raises StoreError, after which the user is here as before."""
         store, place = self.store, hosting.rows(self.store).user(self.user)
         assert place is not None
         self.peer.begin(self.user, self._id, place.account.partition)

@@ -156,7 +156,7 @@ def reference(mailbox: Mailbox, row: Any) -> dict[str, Any]:
     flags = Flag(int(row["flags"]))
     return {
         "mailbox": mailbox.entry.id, "digest": bytes(row["digest"]).hex(), "octets": int(row["size"]),
-        **{name: int(row[name]) for name in ("uid", "modseq", "serial", "header_length", "head")},
+        **{name: int(row[name]) for name in ("uid", "modseq", "serial", "head")}, "skip": int(row["header_length"]),
         "internal_date": datetime.fromtimestamp(int(row["received"]), UTC), "zone": int(row["zone"]),
         "saved": instant(int(row["saved"])), "keywords": list(mailbox.keyword_names(int(row["keywords"]))),
         "flags": [f"\\{flag.name.capitalize()}" for flag in Flag if flag in flags and flag.name],

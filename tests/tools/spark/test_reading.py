@@ -49,7 +49,7 @@ def test_the_rows_are_those_of_the_store(place, table):
 
 @pytest.mark.parametrize("most", [1, 7, 64])
 def test_small_batches_have_the_same_rows(place, monkeypatch, most):
-    monkeypatch.setattr(made, "BATCH", most)
+    monkeypatch.setattr(made, "BATCH_ROWS", most)
     sizes = [batch.num_rows for task in tasks(roots(place.stores), "references") for batch in made.batches(task)]
     assert max(sizes) == most and sum(sizes) == len(place.expected["references"])
     assert in_order(rows(place.stores, "references")) == in_order(place.expected["references"])

@@ -28,7 +28,7 @@ class Chart:
     name: str
     told: str
     drawing: Markup
-    private_headers: Sequence[str]
+    heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     legend: Sequence[tuple[str, str]] = ()
 
@@ -186,7 +186,7 @@ class Table:
     """A table: its name, heads, rows (the first column is text), and how many rows it would have."""
 
     name: str
-    private_headers: Sequence[str]
+    heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     count: int
 
@@ -224,6 +224,6 @@ def _grace(root: Row) -> str:
     return f"since {day(root['refused_since'])}" + ("" if root["in_grace"] else ", for good")
 
 
-def _table(name: str, private_headers: Sequence[str], rows: Sequence[Row], shown: Callable[[Row],
+def _table(name: str, heads: Sequence[str], rows: Sequence[Row], shown: Callable[[Row],
                                                                                            Sequence[str]]) -> Table:
-    return Table(name, private_headers, [shown(row) for row in rows[:ROWS]], len(rows))
+    return Table(name, heads, [shown(row) for row in rows[:ROWS]], len(rows))

@@ -307,7 +307,8 @@ _COLUMNS: dict[str, Callable[[_Given], pa.Array]] = {
     "deleted": lambda given: given.flag(3),
     "draft": lambda given: given.flag(4),
     **{name: lambda given, name=name: arrays.numbers(given.rows[name])      # type: ignore[misc]
-       for name in ("uid", "modseq", "skip", "head", "serial")},
+       for name in ("uid", "modseq", "head", "serial")},
+    "skip": lambda given: arrays.numbers(given.rows["header_length"]),
 }
 
 

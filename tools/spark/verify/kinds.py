@@ -86,7 +86,7 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"its file is missing", "message-missing"),
     (r"its file has \d+ octets|its trace header is", "message-size"),
     (r"nothing is known of this file", "message-stranger"),
-    (r"the folder is missing", "message-folder"),
+    (r"the folder is missing|the folder cannot be read", "message-folder"),
     (r"it was left over", "staging"),
     (r"it is missing", "idx-missing"),
     (r"it is damaged:", "idx-damaged"),
