@@ -167,7 +167,7 @@ class _BySerial:
         np.maximum.at(self.size, at, size)
 
     def _grow(self, room: int) -> None:
-        for name in ("references", "check", "header_length", "size", "sums", "mids"):
+        for name in ("references", "check", "header_length", "size", "sums", "digests"):
             there = getattr(self, name)
             setattr(self, name, np.concatenate([there, np.zeros((room, *there.shape[1:]), there.dtype)]))
 
