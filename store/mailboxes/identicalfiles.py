@@ -22,7 +22,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from store.partition.messagefiles import SPARE
 from store.partition.partition import Partition
-from store.reconstruct.userareascan import likely_digests
+from store.rebuild.userareascan import likely_digests
 from store.store import Store
 from store.tables.references import MessageRecord
 

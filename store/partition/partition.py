@@ -414,7 +414,7 @@ class Partition:
 
     def _seen(self, digest: bytes, record: MessageRecord) -> MessageRecord:
         """What is known of a message file, with what it says itself."""
-        from store.reconstruct.userareascan import seen  # here, as below: who only reads whole tables does without
+        from store.rebuild.userareascan import seen  # here, as below: who only reads whole tables does without
         return seen(self.files, digest, record)
 
     def settle_file(self, digest: bytes) -> MessageRecord | None:
@@ -425,7 +425,7 @@ class Partition:
         record = self.refs.find(digest, raw=True)
         if record is None or record.trace != UNSEEN_TRACE:
             return record
-        from store.reconstruct.userareascan import trace_of
+        from store.rebuild.userareascan import trace_of
         path = self.files.locate(digest, record.serial)
         found = None if path is None else trace_of(path, digest, ())
         if found is None:

@@ -11,7 +11,7 @@ import zlib
 
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS, MessageFile, disk_problem
-from store.reconstruct.userareascan import starts
+from store.rebuild.userareascan import starts
 
 LARGEST = 64 << 10          # octets of a message file that is compared
 SUM = 8                     # hexadecimal digits

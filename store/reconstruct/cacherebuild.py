@@ -16,7 +16,7 @@ from store.partition.filelooks import PIECE, read_through, sizes
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
-from store.reconstruct.repair import Correction
+from store.rebuild.outcome import Correction
 from store.tables.references import MessageRecord
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def recache(partition: Partition, digests: Collection[bytes], *, change: bool = 
 def _made(partition: Partition, digest: bytes, record: MessageRecord, *, verify: bool) -> CachedMessage:
     """Raises StoreError CORRUPT, OSError."""
     if verify:
-        from store.reconstruct.userareascan import content  # here: it loads what takes messages apart
+        from store.rebuild.userareascan import content  # here: it loads what takes messages apart
         path = partition.files.locate(digest, record.serial)
         found = content(path, digest, [record.trace]) if path is not None else None
         if path is not None and found is None:

@@ -41,10 +41,10 @@ from store.partition.partition import Partition
 from store.partition.processes import look
 from store.partition.volumes import REBUILD
 from store.quota import roots
-from store.reconstruct.userareascan import Source, free_name, sources
-from store.reconstruct.wholestore import Progress, Rebuilding, Rebuilt, add_users, enlist, silent
-from store.recovery.emptying import adopt, make_folders
-from store.recovery.environments import aside_name
+from store.rebuild.emptying import adopt, aside_name, make_folders
+from store.rebuild.salvagedusers import add_users
+from store.rebuild.userareascan import Source, free_name, sources
+from store.reconstruct.wholestore import Progress, Rebuilding, Rebuilt, enlist, silent
 from store.settings import Settings
 from store.store import Store
 from store.tables.state import MODSEQ_SKIP, MailboxState

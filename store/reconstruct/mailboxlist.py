@@ -28,9 +28,10 @@ from store.partition import volumes
 from store.partition.messagefiles import disk_problem
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
-from store.reconstruct.userareascan import Source, free_name, sources
-from store.reconstruct.wholestore import Rebuilt, acl_of, add_users, enlist
-from store.recovery.emptying import refuse_databases
+from store.rebuild.emptying import refuse_databases
+from store.rebuild.salvagedusers import add_users
+from store.rebuild.userareascan import Source, free_name, sources
+from store.reconstruct.wholestore import Rebuilt, acl_of, enlist
 from store.settings import Settings
 from store.store import LIST_CACHE
 from store.tables.state import MailboxState

@@ -28,8 +28,8 @@ from store.message.cacherecord import CachedMessage
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
-from store.reconstruct.repair import Correction
-from store.reconstruct.userareascan import content, likely_digests
+from store.rebuild.outcome import Correction
+from store.rebuild.userareascan import content, likely_digests
 from store.store import Store
 from store.tables.index import ROW, chunk_number
 from store.tables.references import MessageRecord, mark

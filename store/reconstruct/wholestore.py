@@ -21,21 +21,21 @@ import numpy as np
 from attrs import define, evolve, field
 
 from mboxlist.acl import AclProblem, parse_identifier, parse_rights
-from mboxlist.engine.btree import Txn, salvage
-from mboxlist.engine.kv import Failure, transact
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import PUBLIC, SEPARATOR, NameProblem, legal_owner
 from mboxlist.table import MailboxList
-from store.accounts.base import Account, Directory, Status
-from store.accounts.builtin import BuiltinDirectory, User
+from store.accounts.builtin import User
 from store.errors import Problem, StoreError
 from store.findings import RECONSTRUCT, RESTORE, Finding
 from store.partition.messagefiles import disk_problem
 from store.partition.partition import SERIALS, Partition
 from store.partition.transactions import WriteTxn
 from store.quota.roots import root_for
-from store.reconstruct.userareascan import Source, choose, content, sources
-from store.recovery.emptying import drop_names, finished, nobody_else, prepare
+from store.rebuild.emptying import drop_names, finished, nobody_else, prepare
+from store.rebuild.salvagedusers import add_users
+from store.rebuild.userareascan import Source, choose, content, sources
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
@@ -52,7 +52,6 @@ from store.values import Flag
 log = logging.getLogger(__name__)
 
 UNKNOWN_FILE = "nothing is known of this file"
-NO_PASSWORD = "*"           # a hash that fits no password
 PIECE = 500                 # message files, or references, of one transaction
 CHUNKS = 32                 # chunks of records of one transaction
 _UIDS = (1 << 32) - 1
@@ -107,19 +106,6 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
     except OSError as error:
         raise disk_problem(error) from error
     return done
-
-
-def salvage_users(table: Path) -> list[User]:
-    """The rows of the built-in directory that can be read in its table, `users.db`, which has lost its log and all
-    else; the last changes may be missing."""
-    found = []
-    try:
-        for key, data in salvage(table):
-            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
-                found.append(User.from_bytes(key.decode(), data))
-    except Failure as error:
-        log.warning("%s cannot be read to its end: %s", table, error)
-    return found
 
 
 def remove_old_files(store: Store, found: Sequence[Source]) -> None:
@@ -308,27 +294,6 @@ def enlist(mailboxes: MailboxList, source: Source, entry: MailboxEntry, txn: Txn
     if entry.name.is_inbox():
         for name in head.subscriptions:
             mailboxes.subscriptions.add(entry.name.owner, name, txn)
-
-
-def add_users(directory: Directory, found: Iterable[Source], users: Iterable[User], findings: list[Finding]) -> None:
-    """Those that the caller brings, and an inactive one for each other owner of a mailbox; who is there stays."""
-    if not isinstance(directory, BuiltinDirectory):
-        return
-    mailboxes = sorted((source for source in found if source.name.owner and not source.head.removed),
-                       key=lambda source: source.name.is_inbox())
-    partitions = {source.name.owner: source.partition for source in mailboxes}      # that of INBOX, if there is one
-    rows = {user.account.user: user for user in users}
-    for owner, partition in partitions.items():
-        if owner not in rows:
-            rows[owner] = User(Account(owner, partition, Status.INACTIVE), NO_PASSWORD)
-            findings.append(Finding("it is inactive, and has no password", f"user {owner}", "user set"))
-    known = {account.user for account in directory.all()}
-    for owner, row in sorted(rows.items()):
-        try:
-            if owner not in known:
-                directory.insert(row)
-        except StoreError as refusal:
-            findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", "user add"))
 
 
 def limits_of(found: Iterable[Source], partition: str) -> dict[str, list[int]]:

@@ -21,10 +21,12 @@ from mboxlist.names import MailboxName
 from store.accounts.builtin import User
 from store.errors import StoreError
 from store.findings import Finding
-from store.reconstruct.knownfiles import SHOWN
-from store.reconstruct.partitionfill import Refill
+from store.rebuild.event import Event
+from store.rebuild.knownfiles import SHOWN
+from store.rebuild.partitionfill import Refill
+from store.rebuild.salvagedusers import add_users, salvage_users
+from store.rebuild.userareascan import Source, choose, read_source
 from store.reconstruct.recount import rebuild_rights
-from store.reconstruct.userareascan import Source, choose, read_source
 from store.snapshots.taking import folder as snapshots_folder
 from store.snapshots.taking import listed as snapshots_listed
 from store.tables.state import MailboxState
@@ -33,7 +35,7 @@ from store.userarea.idxfile import NAME
 from store.userarea.paths import mark_behind
 
 if TYPE_CHECKING:
-    from store.recovery.environments import Event, Recovery
+    from store.recovery.environments import Recovery
     from store.store import Store
 
 LIST = "mboxlist"
@@ -55,7 +57,7 @@ class _Remaking:
 
     store: "Store"
     recovery: "Recovery"
-    events: "dict[str, Event]"
+    events: dict[str, Event]
     found: list[Source] = field(factory=list)
     by_id: dict[int, Source] = field(factory=dict)
 
@@ -73,7 +75,7 @@ class _Remaking:
         for name, partition in store.partitions.items():
             there = self.events.get(f"partitions/{name}/index")
             if there is not None:
-                Refill(store, self.recovery, partition, there, self.found).run()
+                Refill(store, self.recovery.adopted.get(name, []), partition, there, self.found).run()
             elif event is not None:
                 mark_behind(partition.folder)
         if event is not None:
@@ -86,7 +88,7 @@ class _Remaking:
 
     # The list
 
-    def _list(self, event: "Event") -> None:
+    def _list(self, event: Event) -> None:
         store, lost = self.store, set(event.lost)
         mailboxes = store.mailboxes
         if not any(True for _ in mailboxes.users.scan()) or event.logs_lost or "users.db" in lost:
@@ -147,8 +149,7 @@ class _Remaking:
             for subscribed in head.subscriptions:
                 mailboxes.subscriptions.add(source.name.owner, subscribed, txn)
 
-    def _users(self, event: "Event") -> None:
-        from store.reconstruct.wholestore import add_users, salvage_users  # here: it imports the store
+    def _users(self, event: Event) -> None:
         aside = Path(event.aside)
         places = [aside, *(snapshot.path / LIST for snapshot in snapshots_listed(
             snapshots_folder(self.store.root, self.store.settings)))]
@@ -160,7 +161,7 @@ class _Remaking:
         add_users(self.store.directory, self.found, users.values(), findings)
         event.missing += [f"{finding.where}: {finding.what}" for finding in findings[:SHOWN]]
 
-    def _nameless(self, states: dict[MailboxId, tuple[MailboxState, str]], event: "Event") -> None:
+    def _nameless(self, states: dict[MailboxId, tuple[MailboxState, str]], event: Event) -> None:
         """Mailboxes with messages that are in no list and have no file get a name; rows without a mailbox go."""
         store = self.store
         for mailbox, (state, place) in states.items():

@@ -10,16 +10,14 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from attrs import evolve
-
 from mboxlist.entry import MailboxId
+from store.check.idxcheck import comparable
 from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
 from store.partition.transactions import state_key
-from store.tables.quotatable import DOMAIN
-from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.tables.state import MailboxState
 from store.userarea import idxfile
-from store.userarea.idxfile import NAME, Head
+from store.userarea.idxfile import NAME
 from store.userarea.paths import Locks, behind_marker, owner_of, remove_empty_folders, remove_file
 from store.userarea.writing import describe, right_place, whereabouts, write_round
 
@@ -86,14 +84,6 @@ def _differs(store: "Store", partition: "Partition", mailbox: int) -> bool:
         return True
     wanted = describe(store, partition, entry, removed, state, records=there.records, readers=there.readers)
     return comparable(there, state.epoch) != comparable(wanted, state.epoch)
-
-
-def comparable(head: Head, epoch: int) -> Head:
-    """As it would be if it were written now and nothing had changed but the epoch."""
-    behind = epoch - head.epoch
-    limits = {root: limit for root, limit in head.limits.items() if not root.startswith(DOMAIN)}
-    return evolve(head, epoch=epoch, limits=limits, uidnext=head.uidnext + behind * UID_SKIP, written=0, recent=0,
-                  highestmodseq=head.highestmodseq + behind * MODSEQ_SKIP)
 
 
 def sweep(store: "Store", partition: "Partition") -> bool:

@@ -34,7 +34,7 @@ from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.partition import META, META_KEY, READABLE
 from store.partition.transactions import state_key
 from store.problems import problems
-from store.reconstruct.userareascan import seen
+from store.rebuild.userareascan import seen
 from store.search.columns import Columns
 from store.snapshots import taking
 from store.snapshots.opened import Prepared

@@ -29,8 +29,8 @@ from store.mailboxes import partitionmove
 from store.mailboxes.expunge import expunge, purge
 from store.mailboxes.flagchanges import change_flags
 from store.partition import volumes
-from store.reconstruct import knownfiles
-from store.reconstruct.partitionfill import Refill
+from store.rebuild import knownfiles
+from store.rebuild.partitionfill import Refill
 from store.recovery import environments
 from store.recovery.environments import Recovery
 from store.snapshots import taking

@@ -13,8 +13,9 @@ from store.accounts.builtin import User
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import set_acl
+from store.rebuild.salvagedusers import salvage_users
 from store.reconstruct import recount
-from store.reconstruct.wholestore import rebuild, salvage_users
+from store.reconstruct.wholestore import rebuild
 from store.store import Store
 from store.users import lifecycle
 from store.values import Secret

@@ -15,7 +15,8 @@ from store.errors import Problem, StoreError
 from store.mailboxes import deletion
 from store.mailboxes.authorization import visible
 from store.mailboxes.copymessages import copy_messages
-from store.reconstruct.wholestore import rebuild, salvage_users
+from store.rebuild.salvagedusers import salvage_users
+from store.reconstruct.wholestore import rebuild
 from store.store import Store
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile

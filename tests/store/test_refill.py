@@ -11,8 +11,8 @@ from mboxlist.names import MailboxName
 from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.reconstruct import knownfiles
-from store.reconstruct.partitionfill import Refill
+from store.rebuild import knownfiles
+from store.rebuild.partitionfill import Refill
 from store.snapshots import taking
 from store.store import Store
 from store.tables.references import UNSEEN_TRACE

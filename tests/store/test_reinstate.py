@@ -13,8 +13,8 @@ from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.partitionmove import move_owner
 from store.partition import volumes
+from store.rebuild.salvagedusers import salvage_users
 from store.reconstruct import livepartition, mailboxlist
-from store.reconstruct.wholestore import salvage_users
 from store.store import Store
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea.paths import place

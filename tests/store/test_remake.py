@@ -23,8 +23,8 @@ from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
-from store.reconstruct import knownfiles, partitionfill, recount, referencepass, userareascan
-from store.reconstruct.referencepass import Gathered
+from store.rebuild import knownfiles, partitionfill, recounts, referencepass, userareascan
+from store.rebuild.referencepass import Gathered
 from store.recovery.userareacheck import reconcile
 from store.store import Store
 from store.tables import uidls
@@ -220,13 +220,13 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
     """Where hardly any is lost it looks at a million messages before it finds one."""
     make(tmp_path / "store")
     lose(tmp_path / "store", ["index.db"])
-    monkeypatch.setattr(recount, "CACHED", 10)
+    monkeypatch.setattr(recounts, "CACHED", 10)
     store = Store(tmp_path / "store", SMALL)
     items = list(knownfiles.uncached(store))
     assert items[-1] == ("primary", b"") and items[:-1] == [("primary", None)] * 15
     round, looked = Round(Task("cache", 1, knownfiles.uncached, knownfiles.cache_one), store), []
     monkeypatch.setattr(knownfiles, "lost_cached", lambda partition: map(
-        lambda lost: looked.append(lost) or lost, recount.lost_cached(partition)))
+        lambda lost: looked.append(lost) or lost, recounts.lost_cached(partition)))
     assert round.step(lambda: len(looked) == 2) is None and len(looked) == 2
     for item in items:
         knownfiles.cache_one(store, item)

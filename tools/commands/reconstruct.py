@@ -304,7 +304,7 @@ def _repair(invocation: Invocation) -> Result:
                     done, uses[name] = recount_some(store, partition, here)
                     result.corrections += done
             elif arguments.partition in (None, name):
-                from store.recovery.emptying import make_folders
+                from store.rebuild.emptying import make_folders
                 make_folders(partition.folder)
                 result.corrections += recount(store, partition)
                 reconstruct_parts.take_in_lost(store, partition, result)
@@ -374,7 +374,7 @@ def _users(invocation: Invocation) -> "list[User]":
         return reconstruct_parts.kept_accounts(invocation.config.root)
     if not table.is_file():
         raise Failure(f"there is no file {table}")
-    from store.reconstruct.wholestore import salvage_users
+    from store.rebuild.salvagedusers import salvage_users
     return salvage_users(table)
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:           # what is needed is loaded where it is: each functio
     from mboxlist.entry import MailboxEntry
     from store.accounts.builtin import User
     from store.partition.partition import Partition
+    from store.rebuild.outcome import Correction
     from store.reconstruct import wholestore
-    from store.reconstruct.repair import Correction
     from store.store import Store
 
 RANGES = 10_000             # of a set of UIDs
@@ -165,7 +165,7 @@ def make_list(invocation: Invocation, users: "list[User]", *, force: bool) -> Re
 def kept_accounts(root: Path) -> "list[User]":
     """The accounts that are in a list that was set aside, or else in the newest snapshot that has any."""
     from store.partition.partition import snapshot_time
-    from store.reconstruct.wholestore import salvage_users
+    from store.rebuild.salvagedusers import salvage_users
     aside = sorted(root.glob("mboxlist.damaged-*/users.db"), reverse=True)
     taken = [path for path in root.glob("snapshots/*/mboxlist/users.db")
              if snapshot_time(path.parent.parent.name) is not None]
@@ -206,7 +206,7 @@ def recache(store: "Store", entries: "list[MailboxEntry]", result: Result, invoc
 
 def recount_quotas(store: "Store", result: Result, owner: str | None, partition: str | None, *, change: bool) -> None:
     """Quota use, as the figures of mailboxes sum up; of all, or of one owner's roots. Raises StoreError."""
-    from store.reconstruct.recount import recount_quota
+    from store.rebuild.recounts import recount_quota
     for name, place in sorted(store.partitions.items()):
         if partition in (None, name):
             told = recount_quota(place, _roots_of(owner), change=change)

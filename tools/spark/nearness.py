@@ -15,7 +15,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from store.partition.messagefiles import MID_OCTETS
-from store.reconstruct.userareascan import PIECE
+from store.rebuild.userareascan import PIECE
 from tools.spark.source import reading
 from tools.spark.source.schema import NUMBER, TEXT
 

@@ -1,6 +1,6 @@
 """A generated store: any number of messages, users, and references to each message, the same for the same seed.
 
-Message files are written as they are, and the records are loaded in bulk (`store/reconstruct/bulkload.py`), so a
+Message files are written as they are, and the records are loaded in bulk (`store/rebuild/loader.py`), so a
 million messages with twenty million records take some minutes. What is in it: message sizes are log-normal; a few
 messages have hundreds of recipients and most have few; users have 5 to 40 mailboxes in folders, of very different
 sizes, with gaps where UIDs were expunged, flags, keywords and dates; some are shared, and readers have flags of their
@@ -32,14 +32,14 @@ from store.message.mime import Scanner
 from store.partition.messagefiles import MID_OCTETS, sync_file_system
 from store.partition.partition import Partition
 from store.quota.roots import root_for
-from store.reconstruct.bulkload import Known, Loaded, load_mailboxes, load_messages, never_again
-from store.reconstruct.repair import counted
+from store.rebuild.loader import Known, Loaded, load_mailboxes, load_messages, never_again
+from store.rebuild.salvagedusers import NO_PASSWORD
 from store.reconstruct.wholestore import set_limits
 from store.settings import Settings
 from store.store import PRIMARY, Store
 from store.tables.index import CHUNK, OWN, ROW, Rows
 from store.tables.references import MessageRecord, marks
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, counted
 from store.userarea import writing
 from store.values import Flag
 from tools.spark.generate.samplefolders import Folder, folders_of
@@ -48,7 +48,6 @@ from tools.spark.generate.samplemail import message
 PIECE = 2000                # messages that a process makes at a time
 BEGIN, END = 1_577_836_800, 1_767_225_600       # Unix time of the first and the last message
 ZONES = np.array([0, 60, 120, -300, -480, 330], np.int16)
-NO_PASSWORD = "*"           # a hash that fits no password
 _MADE = np.dtype([("digest", "S32"), ("size", "<u8"), ("trace", "<u4")])
 
 Progress = Callable[[str, int, int], None]      # what is done, how much of it, out of how much

@@ -23,14 +23,15 @@ from store.message.cacherecord import CachedMessage
 from store.partition.partition import Partition
 from store.partition.records import sound
 from store.partition.transactions import WriteTxn
-from store.reconstruct.bulkload import split
+from store.rebuild.loader import split
+from store.rebuild.outcome import Correction
+from store.rebuild.salvage import broken_chunks
 from store.reconstruct.recount import recount
-from store.reconstruct.repair import Correction, counted, fit, repair_mailbox
-from store.reconstruct.salvage import broken_chunks
+from store.reconstruct.repair import fit, repair_mailbox
 from store.store import Store
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, joined, take
 from store.tables.references import MessageRecord
-from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState, counted
 from store.userarea import writing
 from store.userarea.idxfile import OWN, Head
 from tools.spark.rebuild.plan import BadPlan, Plan

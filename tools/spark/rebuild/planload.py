@@ -26,12 +26,13 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.accounts.builtin import User
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import SERIALS, Partition
-from store.reconstruct.bulkload import Known, Loaded, load_mailboxes, load_messages, never_again
-from store.reconstruct.userareascan import Source
+from store.rebuild.emptying import adopt, discard, drop_names, finished, make_folders, nobody_else, refuse_databases
+from store.rebuild.loader import Known, Loaded, load_mailboxes, load_messages, never_again
+from store.rebuild.salvagedusers import add_users
+from store.rebuild.userareascan import Source
 from store.reconstruct.wholestore import (
     Rebuilt,
     acl_of,
-    add_users,
     figures_of,
     is_owner,
     limits_of,
@@ -39,7 +40,6 @@ from store.reconstruct.wholestore import (
     set_limits,
 )
 from store.recovery import unfinishedrebuild
-from store.recovery.emptying import adopt, discard, drop_names, finished, make_folders, nobody_else, refuse_databases
 from store.recovery.unfinishedrebuild import IN_PLACE, SCRATCH
 from store.settings import Settings
 from store.store import Store

@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from store.errors import Problem, StoreError
 from store.findings import Finding
 from store.quota.roots import root_of
-from store.reconstruct.userareascan import Source, choose
+from store.rebuild.userareascan import Source, choose
 from store.reconstruct.wholestore import limits_of
 from store.tables.index import ROW
 from store.userarea.paths import read_epoch

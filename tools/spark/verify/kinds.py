@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from store.findings import RECONSTRUCT, RESTORE, Finding
-from store.reconstruct.userareascan import likely_digests, name_at
+from store.rebuild.userareascan import likely_digests, name_at
 from store.reconstruct.wholestore import acl_of
 from store.tables.index import Rows
 from store.userarea.idxfile import DIRECTORY, MAGIC, Head

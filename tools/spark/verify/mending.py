@@ -15,8 +15,8 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import transact
 from store.partition.partition import Partition
-from store.reconstruct.repair import Correction
-from store.recovery.emptying import make_folders
+from store.rebuild.emptying import make_folders
+from store.rebuild.outcome import Correction
 from store.store import Store
 from store.userarea import writing
 from store.userarea.paths import owner_of, remove_file

@@ -27,7 +27,7 @@ from store.check.wholecheck import check
 from store.findings import RECONSTRUCT, RESTORE
 from store.partition.partition import Partition
 from store.quota.roots import root_of
-from store.reconstruct.userareascan import Source
+from store.rebuild.userareascan import Source
 from store.reconstruct.wholestore import limits_of
 from store.store import Store
 from store.tables.index import ROW

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from store.filelock import exclusive
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
 from store.recovery.unfinishedrebuild import IN_PLACE, SCRATCH, is_half_made
+
+TIME = "%Y%m%dT%H%M%SZ"
 
 Adopted = dict[str, list[list[Path]]]           # by partition, for each file that was in `staging/` the names it got
 
@@ -110,7 +113,7 @@ def _link(path: Path, copy: Path) -> bool:
 def adopt(staging: Path, messages: Path) -> list[list[Path]]:
     """Give the files in `staging/` names in `messages/`, since a store that opens sweeps what it does not know: what
     was committed may not have got there yet. For each the names that it got: the right one is known later."""
-    from store.reconstruct.userareascan import likely_digests  # here: it takes messages apart
+    from store.rebuild.userareascan import likely_digests  # here: it takes messages apart
     adopted = []
     for path in sorted(staging.iterdir()) if staging.is_dir() else []:
         if path.is_file() and path.stat().st_size:      # empty ones wait for messages
@@ -127,3 +130,16 @@ def drop_names(partition: Partition, adopted: Iterable[Sequence[Path]]) -> None:
         known = [name for name in names if partition.refs.find(bytes.fromhex(name.name)) is not None]
         for name in set(names) - set(known or names[:1]):
             name.unlink(missing_ok=True)
+
+
+def stamp(when: float) -> str:
+    """That time as names of files and folders have it."""
+    return time.strftime(TIME, time.gmtime(when))
+
+
+def aside_name(folder: Path, when: float) -> Path:
+    """What a damaged environment is called that is set aside at that time."""
+    path, number = folder.with_name(f"{folder.name}.damaged-{stamp(when)}"), 1
+    while path.exists():
+        path, number = folder.with_name(f"{folder.name}.damaged-{stamp(when)}.{number}"), number + 1
+    return path

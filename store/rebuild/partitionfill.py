@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,25 +21,24 @@ from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
 from store.partition.records import every_record, sound
 from store.partition.transactions import WriteTxn, state_key
-from store.reconstruct.bulkload import split, tidy
-from store.reconstruct.bulkrows import chunks_of, give_rows
-from store.reconstruct.knownfiles import SHOWN, UNCACHED, KnownFiles
-from store.reconstruct.recount import recount_purge, recount_quota
-from store.reconstruct.referencepass import Claims, Gathered, Known, places_among
-from store.reconstruct.repair import counted
-from store.reconstruct.salvage import Possible, solve
-from store.reconstruct.userareascan import Source
-from store.recovery.emptying import drop_names
+from store.rebuild.bulkrows import chunks_of, give_rows
+from store.rebuild.emptying import drop_names
+from store.rebuild.event import Event
+from store.rebuild.knownfiles import SHOWN, UNCACHED, KnownFiles
+from store.rebuild.loader import split, tidy
+from store.rebuild.recounts import recount_purge, recount_quota
+from store.rebuild.referencepass import Claims, Gathered, Known, places_among
+from store.rebuild.salvage import Possible, solve
+from store.rebuild.userareascan import Source
 from store.tables.index import ROW, Rows, chunk_key, encode
 from store.tables.references import MessageRecord
-from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState, counted
 from store.tables.uidls import of_rows
 from store.userarea import idxfile
 from store.userarea.idxfile import Remains
 
 if TYPE_CHECKING:
     from store.partition.partition import Partition
-    from store.recovery.environments import Event, Recovery
     from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -58,9 +58,9 @@ class Refill:
     """Makes one partition whole. `found`: every mailbox that has a `store.idx`."""
 
     store: "Store"
-    recovery: "Recovery"
+    adopted: list[list[Path]]
     partition: "Partition"
-    event: "Event"
+    event: Event
     found: list[Source]
     lost: set[str] = field(init=False)
     bare: bool = field(init=False)              # index or figures have been lost
@@ -94,7 +94,7 @@ class Refill:
         recount_quota(partition)
         if not self.anew and ("purge.db" in self.lost or event.logs_lost):
             recount_purge(partition)
-        drop_names(partition, self.recovery.adopted.get(partition.name, []))
+        drop_names(partition, self.adopted)
         if self.lost & {"messages.db", "index.db", "state.db", "cache.db"} or event.logs_lost:
             (partition.folder / "index" / UNCACHED).touch(mode=0o600)
         self._report()

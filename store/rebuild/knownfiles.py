@@ -18,16 +18,16 @@ from mboxlist.engine.bulk import Load
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.transactions import WriteTxn
-from store.reconstruct.bulkload import tidy
-from store.reconstruct.bulkrows import files_of, give_files
-from store.reconstruct.recount import lost_cached
-from store.reconstruct.referencepass import Claims, Digests, Known, places_among
+from store.rebuild.bulkrows import files_of, give_files
+from store.rebuild.event import Event
+from store.rebuild.loader import tidy
+from store.rebuild.recounts import lost_cached
+from store.rebuild.referencepass import Claims, Digests, Known, places_among
 from store.tables.index import ROW
 from store.tables.references import STORED, UNSEEN_TRACE, MessageRecord
 
 if TYPE_CHECKING:
     from store.partition.partition import Partition
-    from store.recovery.environments import Event
     from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class KnownFiles:
     some records cannot be read; `whole`: there is every record that there was."""
 
     partition: "Partition"
-    event: "Event"
+    event: Event
     lost: set[str]
     claims: Claims
     known: Known

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mboxlist.engine.bulk import Load
 from mboxlist.entry import MailboxId
 from store.partition.messagefiles import MID_OCTETS
-from store.reconstruct.bulkload import split
+from store.rebuild.loader import split
 from store.tables.index import ROW, Rows, chunk_key, octets_of, with_trailer
 from store.tables.references import STORED
 
