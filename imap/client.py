@@ -8,11 +8,11 @@ from imap.settings import Settings
 from imap.states import Farewell
 from imap.wire import responses
 from imap.wire.commands import State
+from store import hosting
 from store.accounts.base import Account
 from store.net.authentication import Authenticator, Caller
 from store.net.stream import Clock, Stream
 from store.store import Store
-from store.users import hosting
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import logging
 from lmtp import replies
 from lmtp.replies import Reply
 from lmtp.wire import Auth
-from store.accounts.sasl.mechanisms import Malformed
+from store.accounts.mechanisms import Malformed
 from store.errors import Problem, StoreError
 from store.net.authentication import Authenticator, Caller, NotOffered
 from store.net.linestates import LineTooLong

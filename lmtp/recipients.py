@@ -9,8 +9,8 @@ from lmtp.paths import Address
 from lmtp.settings import Settings
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
-from store.accounts.addresses import canonical
 from store.accounts.base import Account, delivery_problem
+from store.addresses import canonical
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
 from store.net import offload

@@ -12,7 +12,7 @@ from pop3.settings import Settings
 from pop3.states import Farewell
 from pop3.wire import Auth, Pass, SyntaxProblem, User, response
 from store.accounts.base import Account
-from store.accounts.sasl.mechanisms import Malformed
+from store.accounts.mechanisms import Malformed
 from store.errors import StoreError
 from store.net.authentication import Admitted, Authenticator, Caller, NotOffered
 from store.net.linestates import LineTooLong

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mboxlist.entry import MailboxId
 from store.errors import StoreError
-from store.partition.messagefiles import disk_problem
+from store.problems import disk_problem
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from attrs import field, frozen
 
-from store.accounts.addresses import canonical_domain
+from store.addresses import canonical_domain
 
 DAY = 86400
 LONGEST = 1 << 31           # seconds

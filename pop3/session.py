@@ -40,6 +40,7 @@ from pop3.wire import (
     Utf8,
     keyword,
 )
+from store import hosting
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.net.authentication import Authenticator
@@ -48,7 +49,6 @@ from store.net.stream import Stream
 from store.partition.messagefiles import MessageFile
 from store.partition.verified import verified
 from store.store import Store
-from store.users import hosting
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from attrs import field, frozen
 from attrs.validators import in_
 
 from mboxlist.names import INBOX, legal_path
-from store.accounts.addresses import canonical_domain
+from store.addresses import canonical_domain
 from store.values import Flag
 
 LEAST_USED = "least used"

@@ -22,30 +22,29 @@ from mboxlist.engine.kv import Failure, NeedsRecovery, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from mboxlist.table import MailboxList
+from store import hosting
 from store.accounts.base import Account, Directory
 from store.accounts.builtin import BuiltinDirectory
 from store.changes import News
 from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, firstuse
-from store.partition import volumes
-from store.partition.messagefiles import MessageFile, disk_problem
+from store.partition.marks import RESTORING, SCRATCH, is_half_made, read_epoch
+from store.partition.messagefiles import MessageFile
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
-from store.problems import problems
+from store.partitions import volumes
+from store.problems import disk_problem, problems
 from store.quota import roots
-from store.quota.domains import Domains
 from store.recovery.reconciliation import agree
-from store.recovery.unfinishedrebuild import SCRATCH, is_half_made
 from store.settings import Settings
+from store.tables.domainlimits import Domains
 from store.tables.index import Rows
 from store.tables.quotatable import QuotaUse
 from store.tables.state import UNLISTED, Mailbox, MailboxState
 from store.userarea import writing
-from store.userarea.paths import RESTORING, read_epoch
-from store.users import hosting
 from store.values import Flag
 
 if TYPE_CHECKING:

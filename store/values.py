@@ -53,3 +53,19 @@ class Secret:
 
     def __repr__(self) -> str:
         return "Secret()"
+
+
+# What is found wrong
+
+RECONSTRUCT = "reconstruct"
+RESTORE = "restore"
+RESTART = "restart"
+
+
+@frozen
+class Finding:
+    """What is wrong, where, and what repairs it: a command of `onecopy`."""
+
+    what: str
+    where: str
+    repair: str

@@ -11,7 +11,7 @@ from imap.wire.commands import State
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.login import Authenticate, Login, challenge, sasl_response
 from imap.wire.responses import BAD
-from store.accounts.sasl.mechanisms import MECHANISMS, Malformed
+from store.accounts.mechanisms import MECHANISMS, Malformed
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.net.authentication import Elsewhere, NotOffered

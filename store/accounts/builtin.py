@@ -11,13 +11,13 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.table import MailboxNames
-from store.accounts.addresses import canonical, canonical_domain
 from store.accounts.aliases import Aliases, legal_aliases
 from store.accounts.base import NO_USER_ID, Account, Known, Status
 from store.accounts.domainrows import DomainRules
 from store.accounts.passwordcache import VerifiedPasswords
 from store.accounts.passwords import NOBODY, scram_keys, verify_password
 from store.accounts.sharedcache import Remembered
+from store.addresses import canonical, canonical_domain
 from store.errors import Problem, StoreError
 from store.problems import problems
 from store.values import Secret

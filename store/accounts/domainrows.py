@@ -10,8 +10,8 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.freezegate import Quiesced
 from mboxlist.engine.kv import transact
 from mboxlist.table import MailboxNames
-from store.accounts.addresses import canonical_domain
 from store.accounts.base import NO_USER_ID
+from store.addresses import canonical_domain
 from store.errors import WritesFrozen
 from store.problems import problems
 

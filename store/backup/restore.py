@@ -29,8 +29,8 @@ from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage, fits
 from store.migration.messageimport import Contents, add, lacking
 from store.migration.publish import Filling, Nursery, Wanted
-from store.partition import volumes
 from store.partition.partition import Partition
+from store.partitions import volumes
 from store.problems import problems
 from store.quota import roots
 from store.rebuild.salvagedusers import NO_PASSWORD

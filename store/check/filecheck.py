@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
-from store.findings import RECONSTRUCT, RESTART, RESTORE, Finding
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
 from store.store import Store
 from store.tables.index import Rows
 from store.tables.references import FOREVER, MessageRecord, marks
+from store.values import RECONSTRUCT, RESTART, RESTORE, Finding
 
 OLD = 3600                  # seconds after which nobody writes to a file in `staging/` any more
 

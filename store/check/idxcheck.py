@@ -6,7 +6,7 @@ from attrs import evolve
 
 from mboxlist.entry import MailboxId
 from store.errors import Problem, StoreError
-from store.findings import RECONSTRUCT, Finding
+from store.partition.marks import behind_marker
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
 from store.store import Store
@@ -14,7 +14,7 @@ from store.tables.quotatable import DOMAIN
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile, writing
 from store.userarea.idxfile import Head
-from store.userarea.paths import behind_marker
+from store.values import RECONSTRUCT, Finding
 
 
 def look(store: Store) -> Iterator[Finding]:

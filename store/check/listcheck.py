@@ -7,12 +7,12 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import SEPARATOR
 from mboxlist.usermoves import Phase
 from store.accounts.builtin import BuiltinDirectory
-from store.findings import RECONSTRUCT, RESTART, Finding
 from store.partition.partition import Partition
 from store.partition.transactions import state_key
 from store.quota.roots import root_of
 from store.store import Store
 from store.tables.state import MailboxState
+from store.values import RECONSTRUCT, RESTART, Finding
 
 
 def look(store: Store) -> Iterator[Finding]:

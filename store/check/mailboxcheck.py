@@ -10,14 +10,13 @@ from mboxlist.entry import MailboxId
 from mboxlist.usermoves import Phase
 from store.check.filecheck import Messages
 from store.errors import StoreError
-from store.findings import RECONSTRUCT, Finding
 from store.partition.partition import Partition
 from store.store import Store
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole
 from store.tables.state import MailboxState
 from store.tables.uidls import is_legal
 from store.userarea.writing import whereabouts
-from store.values import Flag
+from store.values import RECONSTRUCT, Finding, Flag
 
 _FLAGS = sum(flag.value for flag in Flag)
 

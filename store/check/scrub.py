@@ -18,11 +18,11 @@ from attrs import define, field, frozen
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from store.errors import Problem, StoreError
-from store.findings import RECONSTRUCT, RESTORE, Finding
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.verified import is_intact
 from store.tables.references import MessageRecord
+from store.values import RECONSTRUCT, RESTORE, Finding
 
 FOLDERS = 16 * 256
 PIECE = 1 << 20             # octets that are read at a time, at most

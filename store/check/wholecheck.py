@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from store.check import filecheck, idxcheck, listcheck, mailboxcheck
-from store.findings import Finding
 from store.partition.partition import Partition
 from store.store import Store
+from store.values import Finding
 
 
 def check(store: Store) -> list[Finding]:

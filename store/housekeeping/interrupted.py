@@ -15,9 +15,10 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Phase
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion, partitionmove
+from store.mailboxes import deletion
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn, state_key
+from store.partitions import partitionmove
 from store.quota import roots
 from store.recovery.reconciliation import all_are_there
 from store.tables.state import UNLISTED, MailboxState

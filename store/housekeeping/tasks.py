@@ -18,14 +18,15 @@ from store.expiry.rounds import Rounds
 from store.housekeeping import interrupted
 from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
-from store.partition import volumes
-from store.quota import domains, fairshare, notices
+from store.partitions import volumes
+from store.quota import fairshare, notices
 from store.rebuild import knownfiles
 from store.reconstruct.recount import repair_damaged
 from store.recovery import userareacheck
 from store.snapshots import retention
 from store.snapshots.taking import environments
 from store.store import Store
+from store.tables import domainlimits
 from store.userarea import writing
 from store.users import lifecycle, restorable
 
@@ -181,7 +182,7 @@ def every_process(store: Store) -> list[Task]:
     return [Task("settle", SETTLE_INTERVAL, _partitions, _settle),
             Task("staging", SWEEP_INTERVAL, _partitions, _sweep),
             Task("store.idx", writing.INTERVAL, _partitions, _write_changed),
-            Task("domains", domains.FRESH, _domains, _refresh_domains),
+            Task("domains", domainlimits.FRESH, _domains, _refresh_domains),
             Task("partitions", PARTITIONS_INTERVAL, volumes.added, _join),
             Task("repair", REPAIR_INTERVAL, _damaged, _repair)]
 

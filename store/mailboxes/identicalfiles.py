@@ -20,9 +20,9 @@ from attrs import define, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
+from store.partition.filecontent import likely_digests
 from store.partition.messagefiles import SPARE
 from store.partition.partition import Partition
-from store.rebuild.userareascan import likely_digests
 from store.store import Store
 from store.tables.references import MessageRecord
 

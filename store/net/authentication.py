@@ -10,12 +10,10 @@ from typing import Any
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 
+from store.accounts import mechanisms as sasl
 from store.accounts.access import BadRule, Rules
 from store.accounts.base import Account
-from store.accounts.networks import Networks
-from store.accounts.rejectedlogins import RejectedLogins
-from store.accounts.sasl import mechanisms as sasl
-from store.accounts.sasl.mechanisms import (
+from store.accounts.mechanisms import (
     MECHANISMS,
     Challenge,
     Channel,
@@ -27,10 +25,12 @@ from store.accounts.sasl.mechanisms import (
     Question,
     Turn,
 )
+from store.accounts.networks import Networks
+from store.accounts.rejectedlogins import RejectedLogins
 from store.accounts.sasl.scram import PLUS
-from store.accounts.sasl.tokens import Tokens
 from store.accounts.settings import Settings
 from store.accounts.slowdown import SlowDown
+from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError
 from store.net import offload
 from store.net.limits import is_this_host

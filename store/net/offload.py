@@ -17,6 +17,7 @@ from twisted.internet.defer import DeferredList, ensureDeferred
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName
+from store import hosting
 from store.accounts.base import Account
 from store.delivery.commit import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
 from store.errors import Problem, StoreError, WritesFrozen
@@ -30,7 +31,6 @@ from store.partition.staged import Staged
 from store.progress import Progress
 from store.settings import SYNC_LEVELS
 from store.store import Store
-from store.users import hosting
 from store.values import InternalDate, Secret
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mboxlist.engine.disk import is_disk_full, sync_folder
+from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
+from store.problems import disk_problem
 
 if TYPE_CHECKING:
     from store.partition.staged import Staged
@@ -389,11 +390,6 @@ def sync_file_system(folder: Path | int) -> None:
     finally:
         if handle is not folder:
             os.close(handle)
-
-
-def disk_problem(error: OSError) -> StoreError:
-    """The refusal for a failure of the file system."""
-    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
 
 
 def remove_name(path: str) -> None:

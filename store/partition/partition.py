@@ -30,12 +30,15 @@ from mboxlist.entry import MailboxId
 from store.changes import News
 from store.errors import Problem, StoreError, WritesFrozen
 from store.message.cacherecord import CachedMessage, are_sound, render
-from store.partition.messagefiles import MessageFile, MessageFiles, disk_problem
+from store.partition.marks import mark_behind, read_epoch, write_epoch
+from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
+from store.partition.unwritten import Unwritten
 from store.partition.views import MailboxViews
-from store.quota.domains import Domains, NotSummed
+from store.problems import disk_problem
 from store.settings import Settings
+from store.tables.domainlimits import Domains, NotSummed
 from store.tables.duplicates import Duplicates
 from store.tables.expunged import ExpungedMessages
 from store.tables.index import Rows, is_whole, message_of, writable
@@ -46,8 +49,6 @@ from store.tables.references import UNSEEN_TRACE, MessageRecord, References
 from store.tables.state import MailboxState, charged_root, is_here
 from store.tables.uidls import Uidls
 from store.tables.vanished import Vanished
-from store.userarea.paths import mark_behind, read_epoch, write_epoch
-from store.userarea.writing import Unwritten
 
 log = logging.getLogger(__name__)
 
@@ -414,7 +415,7 @@ class Partition:
 
     def _seen(self, digest: bytes, record: MessageRecord) -> MessageRecord:
         """What is known of a message file, with what it says itself."""
-        from store.rebuild.userareascan import seen  # here, as below: who only reads whole tables does without
+        from store.partition.filecontent import seen  # here, as below: who only reads whole tables does without
         return seen(self.files, digest, record)
 
     def settle_file(self, digest: bytes) -> MessageRecord | None:
@@ -425,7 +426,7 @@ class Partition:
         record = self.refs.find(digest, raw=True)
         if record is None or record.trace != UNSEEN_TRACE:
             return record
-        from store.rebuild.userareascan import trace_of
+        from store.partition.filecontent import trace_of
         path = self.files.locate(digest, record.serial)
         found = None if path is None else trace_of(path, digest, ())
         if found is None:

@@ -6,7 +6,8 @@ import os
 
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage, render
-from store.partition.messagefiles import MID_OCTETS, SPILL, MessageFile, MessageFiles, disk_problem, remove_name
+from store.partition.messagefiles import MID_OCTETS, SPILL, MessageFile, MessageFiles, remove_name
+from store.problems import disk_problem
 
 log = logging.getLogger(__name__)
 

@@ -16,15 +16,15 @@ from attrs import evolve, frozen
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC, SEPARATOR, MailboxName, legal_owner, legal_path
-from store.accounts.addresses import canonical_domain
+from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
-from store.quota.domains import NotSummed
+from store.tables.domainlimits import NotSummed
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 
 if TYPE_CHECKING:           # who only asks loads nothing that is for messages
-    from store.overview import Overview
     from store.partition.partition import Partition
     from store.partition.transactions import WriteTxn
+    from store.quota.overview import Overview
     from store.store import Store
 
 log = logging.getLogger(__name__)

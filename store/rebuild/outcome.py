@@ -2,7 +2,7 @@
 
 from attrs import define, field, frozen
 
-from store.findings import Finding
+from store.values import Finding
 
 
 @frozen

@@ -10,9 +10,9 @@ from mboxlist.engine.kv import Failure
 from store.accounts.base import Account, Directory, Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import StoreError
-from store.findings import Finding
 from store.partition.partition import snapshot_time
 from store.rebuild.userareascan import Source
+from store.values import Finding
 
 log = logging.getLogger(__name__)
 

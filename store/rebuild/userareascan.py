@@ -3,30 +3,17 @@
 Nothing here needs a database, and nothing is changed.
 """
 
-import hashlib
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from attrs import evolve, frozen
 
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName, NameProblem
 from store.errors import StoreError
-from store.findings import RESTORE, Finding
-from store.message.cacherecord import CachedMessage, render
-from store.message.mime import parse
-from store.partition.messagefiles import MID_OCTETS, MessageFile, MessageFiles
-from store.tables.references import MessageRecord
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME, Head, Remains
-
-PIECE = 1 << 20                 # octets of a message that are read at a time
-TRACE_LIMIT = 256 << 10         # octets at the head of a file in which its trace header may end
-TRACE_FIELDS = 40               # header fields that it may have
-#: What a delivery puts in front, line by line: a message may begin with lines that would continue the last of them.
-_OWN = re.compile(rb"Return-Path: <[^\n]*\nReceived: from [^\n]*\n\tby [^\n]*LMTP[^\n]*\n\t[^\n]*\n")
-_FIELD = re.compile(rb"[^\x00-\x20:\x7f]+[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*")
+from store.values import RESTORE, Finding
 
 
 @frozen
@@ -127,82 +114,3 @@ def free_name(name: MailboxName, mailbox: int) -> MailboxName:
     """A name beside it that no other mailbox has."""
     levels = name.path.split(SEPARATOR)
     return MailboxName(name.owner, SEPARATOR.join([*levels[:-1], f"{levels[-1][:50]} ({mailbox})"]))
-
-
-# Message files
-
-def content(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[CachedMessage, int] | None:
-    """The cache record of a message file, in which stands the length of its trace header, and the octets of the file.
-
-    None when no part of the file has that digest. `likely` is where the content may begin. Raises OSError.
-    """
-    found = trace_of(path, digest, likely)
-    if found is None:
-        return None
-    start, size = found
-    with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), start, size - start) as file:
-        return render(parse(file.read, file.size), digest, start), size
-
-
-def trace_of(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[int, int] | None:
-    """The length of the trace header of a message file, and the octets of the file.
-
-    None when no part of the file has that digest. `likely` is where the content may begin. Raises OSError.
-    """
-    with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0, path.stat().st_size) as file:
-        size = file.size
-        head = file.read(0, min(TRACE_LIMIT, size))
-        for start in _unique((*likely, *starts(head))):
-            if start <= size and _digest(file.read, start, size) == digest:
-                return start, size
-    return None
-
-
-def seen(files: MessageFiles, digest: bytes, record: MessageRecord) -> MessageRecord:
-    """What is known of a message file, with what it says itself. One that cannot be read has no trace header."""
-    path = files.locate(digest, record.serial)
-    try:
-        found = None if path is None else trace_of(path, digest, ())
-    except (OSError, StoreError):
-        found = None
-    return evolve(record, trace=0) if found is None else evolve(record, trace=found[0], size=found[1])
-
-
-def likely_digests(path: Path) -> list[bytes]:
-    """The digests that a message file may have, the likeliest first. Raises OSError."""
-    with MessageFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC), 0, path.stat().st_size) as file:
-        likely = list(_unique(starts(file.read(0, min(TRACE_LIMIT, file.size)))))
-        return [_digest(file.read, start, file.size) for start in likely[:1 + (likely[0] != 0)]]
-
-
-def _unique(numbers: Iterable[int]) -> Iterator[int]:
-    return iter(dict.fromkeys(numbers))
-
-
-def starts(head: bytes) -> Iterator[int]:
-    """Where the content may begin that a file with this head holds, the likely places first.
-
-    A trace header is Return-Path and one Received field (RFC 5321 §4.4); what has none has neither or only Received.
-    """
-    own = _OWN.match(head)
-    if own is not None:
-        yield own.end()
-    elif head[:12].lower() != b"return-path:":
-        yield 0
-    ends: list[int] = []
-    at = 0
-    while len(ends) < TRACE_FIELDS and (field := _FIELD.match(head, at)):
-        at = field.end()
-        ends.append(at)
-    if head[:12].lower() == b"return-path:" and len(ends) > 1:
-        yield ends[1]
-    yield 0
-    yield from ends
-
-
-def _digest(read: Callable[[int, int], bytes], start: int, size: int) -> bytes:
-    digest = hashlib.blake2b(digest_size=MID_OCTETS)
-    while data := read(start, min(PIECE, size - start)):
-        digest.update(data)
-        start += len(data)
-    return digest.digest()

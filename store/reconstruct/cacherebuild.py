@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
-from store.findings import RESTORE, Finding
 from store.message.cacherecord import CachedMessage
 from store.partition.filelooks import PIECE, read_through, sizes
 from store.partition.messagefiles import MID_OCTETS
@@ -18,6 +17,7 @@ from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.outcome import Correction
 from store.tables.references import MessageRecord
+from store.values import RESTORE, Finding
 
 if TYPE_CHECKING:
     from store.store import Store
@@ -175,7 +175,7 @@ def recache(partition: Partition, digests: Collection[bytes], *, change: bool = 
 def _made(partition: Partition, digest: bytes, record: MessageRecord, *, verify: bool) -> CachedMessage:
     """Raises StoreError CORRUPT, OSError."""
     if verify:
-        from store.rebuild.userareascan import content  # here: it loads what takes messages apart
+        from store.partition.filecontent import content  # here: it loads what takes messages apart
         path = partition.files.locate(digest, record.serial)
         found = content(path, digest, [record.trace]) if path is not None else None
         if path is not None and found is None:

@@ -33,13 +33,14 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.changes import News
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
-from store.findings import RESTORE, Finding
 from store.mailboxes import deletion
-from store.partition import volumes
-from store.partition.messagefiles import disk_problem, sync_file_system
+from store.partition.marks import mark_behind
+from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
 from store.partition.processes import look
-from store.partition.volumes import REBUILD
+from store.partitions import volumes
+from store.partitions.volumes import REBUILD
+from store.problems import disk_problem
 from store.quota import roots
 from store.rebuild.emptying import adopt, aside_name, make_folders
 from store.rebuild.salvagedusers import add_users
@@ -50,7 +51,7 @@ from store.store import Store
 from store.tables.state import MODSEQ_SKIP, MailboxState
 from store.userarea import writing
 from store.userarea.idxfile import read_head
-from store.userarea.paths import mark_behind
+from store.values import RESTORE, Finding
 
 log = logging.getLogger(__name__)
 

@@ -22,12 +22,12 @@ from mboxlist.table import MailboxList
 from store.accounts.builtin import BuiltinDirectory, User
 from store.changes import News
 from store.errors import Problem, StoreError
-from store.findings import Finding
 from store.mailboxes.deletion import DOOMED
-from store.partition import volumes
-from store.partition.messagefiles import disk_problem
+from store.partition.marks import mark_behind
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
+from store.partitions import volumes
+from store.problems import disk_problem
 from store.rebuild.emptying import refuse_databases
 from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source, free_name, sources
@@ -36,7 +36,7 @@ from store.settings import Settings
 from store.store import LIST_CACHE
 from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
-from store.userarea.paths import mark_behind
+from store.values import Finding
 
 SCRATCH = "mboxlist.new"
 

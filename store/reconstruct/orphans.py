@@ -22,18 +22,17 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError
-from store.findings import Finding
 from store.message.arrivaldate import HEAD, arrived
 from store.message.cacherecord import CachedMessage
+from store.partition.filecontent import content, likely_digests
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.outcome import Correction
-from store.rebuild.userareascan import content, likely_digests
 from store.store import Store
 from store.tables.index import ROW, chunk_number
 from store.tables.references import MessageRecord, mark
-from store.values import InternalDate
+from store.values import Finding, InternalDate
 
 BATCH = 100                     # messages of one transaction
 

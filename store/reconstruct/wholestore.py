@@ -28,14 +28,15 @@ from mboxlist.names import PUBLIC, SEPARATOR, NameProblem, legal_owner
 from mboxlist.table import MailboxList
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError
-from store.findings import RECONSTRUCT, RESTORE, Finding
-from store.partition.messagefiles import disk_problem
+from store.partition.filecontent import content
+from store.partition.marks import read_epoch
 from store.partition.partition import SERIALS, Partition
 from store.partition.transactions import WriteTxn
+from store.problems import disk_problem
 from store.quota.roots import root_for
 from store.rebuild.emptying import drop_names, finished, nobody_else, prepare
 from store.rebuild.salvagedusers import add_users
-from store.rebuild.userareascan import Source, choose, content, sources
+from store.rebuild.userareascan import Source, choose, sources
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
@@ -46,8 +47,8 @@ from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
 from store.tables.uidls import of_rows
 from store.userarea import idxfile, writing
 from store.userarea.idxfile import Head, Remains
-from store.userarea.paths import place_of_deleted, read_epoch, remove_file
-from store.values import Flag
+from store.userarea.paths import place_of_deleted, remove_file
+from store.values import RECONSTRUCT, RESTORE, Finding, Flag
 
 log = logging.getLogger(__name__)
 

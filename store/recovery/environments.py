@@ -26,10 +26,10 @@ from mboxlist.engine import damagemarks
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
+from store.partition.marks import mark_behind, read_epoch
 from store.rebuild.emptying import adopt, aside_name, make_folders, stamp
 from store.rebuild.event import Event
 from store.settings import Settings
-from store.userarea.paths import mark_behind, read_epoch
 
 if TYPE_CHECKING:
     from mboxlist.engine.damage import Mended

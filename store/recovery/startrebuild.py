@@ -20,7 +20,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from store.accounts.builtin import User
 from store.errors import StoreError
-from store.findings import Finding
+from store.partition.marks import mark_behind
 from store.rebuild.event import Event
 from store.rebuild.knownfiles import SHOWN
 from store.rebuild.partitionfill import Refill
@@ -32,7 +32,7 @@ from store.snapshots.taking import listed as snapshots_listed
 from store.tables.state import MailboxState
 from store.userarea import idxfile, writing
 from store.userarea.idxfile import NAME
-from store.userarea.paths import mark_behind
+from store.values import Finding
 
 if TYPE_CHECKING:
     from store.recovery.environments import Recovery

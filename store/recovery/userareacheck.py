@@ -14,11 +14,12 @@ from mboxlist.entry import MailboxId
 from store.check.idxcheck import comparable
 from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
+from store.partition.marks import behind_marker
 from store.partition.transactions import state_key
 from store.tables.state import MailboxState
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME
-from store.userarea.paths import Locks, behind_marker, owner_of, remove_empty_folders, remove_file
+from store.userarea.paths import Locks, owner_of, remove_empty_folders, remove_file
 from store.userarea.writing import describe, right_place, whereabouts, write_round
 
 if TYPE_CHECKING:

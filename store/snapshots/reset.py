@@ -32,15 +32,15 @@ from mboxlist.engine.kv import KEPT_LOG, Env, Failure, transact
 from mboxlist.entry import MailboxId
 from mboxlist.table import LAST_IDENTITY, MailboxList
 from store.errors import Problem, StoreError
-from store.partition.messagefiles import disk_problem
+from store.partition.marks import RESTORING, read_epoch
 from store.partition.partition import META, META_KEY, SERIALS
 from store.partition.processes import ProcessRegistry
+from store.problems import disk_problem
 from store.settings import Settings
 from store.snapshots import taking
 from store.snapshots.taking import LIST, Progress, Snapshot
 from store.tables.state import MailboxState
 from store.userarea import idxfile
-from store.userarea.paths import RESTORING, read_epoch
 
 log = logging.getLogger(__name__)
 

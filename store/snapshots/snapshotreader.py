@@ -30,11 +30,11 @@ from mboxlist.snapshotlist import SnapshotList
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import parse
+from store.partition.filecontent import seen
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.partition import META, META_KEY, READABLE
 from store.partition.transactions import state_key
 from store.problems import problems
-from store.rebuild.userareascan import seen
 from store.search.columns import Columns
 from store.snapshots import taking
 from store.snapshots.opened import Prepared

@@ -38,11 +38,11 @@ from mboxlist.engine.hotcopy import Copied, Copying, Logs, Position
 from mboxlist.engine.kv import Env, Failure
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
-from store.partition.messagefiles import disk_problem
+from store.partition.marks import read_epoch
 from store.partition.partition import PART, snapshot_time
+from store.problems import disk_problem
 from store.settings import Settings
 from store.snapshots.opened import sweep
-from store.userarea.paths import read_epoch
 
 if TYPE_CHECKING:
     from store.store import Store

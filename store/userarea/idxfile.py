@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
-from store.partition.messagefiles import disk_problem
+from store.problems import disk_problem
 from store.tables.index import CHUNK, ROW, Rows
 from store.tables.index import OWN as FLAGS
 from store.userarea.idxhead import FORM

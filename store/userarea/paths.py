@@ -4,7 +4,7 @@
     0c/9e/alice/Archive/2026/store.idx  her mailbox Archive/2026
     public/news/store.idx               the public mailbox news
     deleted/17/store.idx                the mailbox with the id 17, which was deleted and can still be brought back
-    epoch                               how many unclean ends there were: see `MailboxState.from_bytes`
+    epoch                               how many unclean ends there were: see `store/partition/marks.py`
 
 Several processes may write the same file. Who does holds the lock of the mailbox's id, and reads the mailbox when it
 has it, so that the last to write has the newest. A name has a lock, too: it is held while a file is given that name,
@@ -23,15 +23,14 @@ from typing import TYPE_CHECKING, TypeVar
 from mboxlist.engine.disk import sync_folder
 from mboxlist.names import PUBLIC, MailboxName
 from store.errors import StoreError
-from store.partition.messagefiles import disk_problem
+from store.problems import disk_problem
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME
 
 if TYPE_CHECKING:
     from store.partition.partition import Partition
 
-DELETED, EPOCH = "deleted", "epoch"
-RESTORING = "restoring.json"        # the file in a store while a snapshot is put back, from when that was decided
+DELETED = "deleted"
 TRIES = 10
 _FLOCK = struct.Struct("@hhqqi4x")      # struct flock of Linux on 64 bits
 _NAMES = 1 << 40                        # the locks of names begin here; those of mailboxes are below
@@ -48,41 +47,6 @@ def place(partition: "Partition", name: MailboxName) -> Path:
 def place_of_deleted(partition: "Partition", mailbox: int) -> Path:
     """Where the file of a deleted mailbox belongs until the mailbox is purged."""
     return partition.folder / "users" / DELETED / str(mailbox) / NAME
-
-
-def behind_marker(folder: Path) -> Path:
-    """The file that is there while files of the partition in that folder may be older than its mailboxes."""
-    return folder / "index" / "behind"
-
-
-def mark_behind(folder: Path) -> None:
-    """Have `userareacheck` look at all files of the partition in that folder. Raises OSError."""
-    marker = behind_marker(folder)
-    marker.touch(mode=0o600)
-    sync_folder(marker.parent)
-
-
-def write_epoch(folder: Path, epoch: int) -> None:
-    """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
-    if read_epoch(folder) != epoch:
-        path = folder / "users" / EPOCH
-        temporary = path.with_name(EPOCH + ".new")
-        temporary.write_text(f"{epoch}\n")
-        handle = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        temporary.replace(path)
-        sync_folder(path.parent)
-
-
-def read_epoch(folder: Path) -> int:
-    """The epoch that the user area knows of; 0 when it knows none."""
-    try:
-        return int((folder / "users" / EPOCH).read_bytes()[:20])
-    except (OSError, ValueError):
-        return 0
 
 
 def owner_of(path: Path) -> int | None:

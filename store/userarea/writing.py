@@ -6,14 +6,13 @@ It has them in memory (`Unwritten`); what one that was killed did not write `use
 
 import logging
 import math
-import threading
 import time
 from base64 import b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
@@ -21,6 +20,7 @@ from mboxlist.engine.kv import Failure, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
 from store.errors import Problem, StoreError
+from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
 from store.partition.processes import look
 from store.partition.transactions import state_key
@@ -29,16 +29,7 @@ from store.tables.quotatable import DEFAULT, DOMAIN, domain_of
 from store.tables.state import MailboxState
 from store.userarea import idxfile
 from store.userarea.idxfile import OWN, Contents, Head
-from store.userarea.paths import (
-    Locks,
-    give_name,
-    in_folder,
-    mark_behind,
-    owner_of,
-    place,
-    place_of_deleted,
-    remove_file,
-)
+from store.userarea.paths import Locks, give_name, in_folder, owner_of, place, place_of_deleted, remove_file
 
 if TYPE_CHECKING:
     from store.partition.partition import Partition
@@ -51,59 +42,6 @@ PATIENCE = 15.0             # seconds of one round that it may wait so as to kee
 BATCH = 256                 # mailboxes that are written and synced together,
 BATCH_OCTETS = 32 << 20     # or fewer, when their files have so much
 ONE_BY_ONE = 2              # so many files are synced each for itself; for more their whole file system is
-
-
-@define(eq=False)
-class Unwritten:
-    """The mailboxes of a partition that this process changed since their files were written.
-
-    `changed` may be added to at any time, in any thread. `names` are those that mailboxes have or had, where a file may
-    be that has to go; `failing` is why the last try failed. When `stop` is set nothing waits any more.
-    """
-
-    changed: set[int] = field(factory=set)
-    names: dict[int, set[MailboxName]] = field(factory=dict)
-    failing: dict[int, str] = field(factory=dict)
-    stop: threading.Event = field(factory=threading.Event)
-    _lock: threading.Lock = field(factory=threading.Lock)
-
-    def note(self, entry: MailboxEntry) -> None:
-        """What is known of the mailbox beside its records changes, begins, or ends."""
-        with self._lock:
-            self.names.setdefault(entry.id, set()).add(entry.name)
-        self.changed.add(entry.id)
-
-    def forget(self) -> None:
-        """None has changed so far but for what `userareacheck` finds."""
-        with self._lock:
-            self.names.clear()
-        self.changed.clear()
-
-    def take(self) -> list[int]:
-        """All that are to be written now; those that failed last time at the end."""
-        found = []
-        for _ in range(len(self.changed)):          # one at a time: other threads may add meanwhile
-            found.append(self.changed.pop())
-        return sorted(found, key=lambda mailbox: (mailbox in self.failing, mailbox))
-
-    def names_of(self, mailbox: int) -> set[MailboxName]:
-        """The names under which a file of the mailbox may be."""
-        with self._lock:
-            return set(self.names.get(mailbox, ()))
-
-    def tidied(self, mailbox: int, names: set[MailboxName]) -> None:
-        """The file is where it belongs, and not under another of these names."""
-        with self._lock:
-            left = self.names.pop(mailbox, set()) - names
-            if left:
-                self.names[mailbox] = left
-
-    def failed(self, mailbox: int, reason: str) -> None:
-        """It comes again in the next round, after all others. The reason is logged once."""
-        if self.failing.get(mailbox) != reason:
-            log.error("store.idx of mailbox %d cannot be written: %s", mailbox, reason)
-            self.failing[mailbox] = reason
-        self.changed.add(mailbox)
 
 
 def note(store: "Store", entry: MailboxEntry) -> None:

@@ -19,6 +19,7 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName, NameProblem
 from mboxlist.usermoves import Move, Phase, Planned
+from store import hosting
 from store.accounts.builtin import User
 from store.delivery.batch import BatchStore, CopiedFile, NotCopied, head_of, usable, write_chunks
 from store.delivery.replacement import fits
@@ -37,7 +38,6 @@ from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
 from store.usermove.messageformat import BadMessage
 from store.usermove.rowformat import Answer, head_digest, is_root_of, told
-from store.users import hosting
 
 if TYPE_CHECKING:
     from store.store import Store

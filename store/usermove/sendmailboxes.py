@@ -16,11 +16,12 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Move, Phase
+from store import hosting
 from store.delivery.batch import head_of, usable
 from store.errors import Problem, StoreError
-from store.mailboxes.partitionmove import LITTLE, OVERLAP, PASSES, Moved, Told
 from store.partition.partition import Partition
 from store.partition.transactions import state_key
+from store.partitions.partitionmove import LITTLE, OVERLAP, PASSES, Moved, Told
 from store.recovery.reconciliation import hold, moves_no_more
 from store.tables.expunged import Expunged
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, decode, take
@@ -29,7 +30,6 @@ from store.tables.state import MailboxState
 from store.userarea import writing
 from store.usermove.peer import Peer
 from store.usermove.rowformat import ASKED, HEADER, PIECE, Answer, head_digest, told
-from store.users import hosting
 
 if TYPE_CHECKING:
     from store.store import Store

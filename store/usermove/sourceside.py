@@ -38,15 +38,15 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Move, Phase
+from store import hosting
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
-from store.mailboxes.partitionmove import Moved, Told, alone
 from store.partition.transactions import WriteTxn
+from store.partitions.partitionmove import Moved, Told, alone
 from store.problems import problems
 from store.userarea import writing
 from store.usermove.peer import Peer
 from store.usermove.sendmailboxes import Departure
-from store.users import hosting
 
 if TYPE_CHECKING:
     from store.store import Store

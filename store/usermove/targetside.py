@@ -18,14 +18,14 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.usermoves import Move, Phase
+from store import hosting
 from store.delivery.batch import BatchStore, SideBySide, one_by_one
 from store.errors import Problem, StoreError
-from store.partition import volumes
 from store.partition.partition import Partition
+from store.partitions import volumes
 from store.userarea import writing
 from store.usermove import sourceside
 from store.usermove.receivemailboxes import Arrival, drop_copy, put
-from store.users import hosting
 
 if TYPE_CHECKING:
     from store.store import Store

@@ -29,8 +29,7 @@ from typing import Any
 from attrs import asdict, define, field
 
 from mboxlist.engine.kv import transact
-from store.mailboxes import partitionmove
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.recovery import environments
 from store.recovery.userareacheck import reconcile
 from store.settings import Settings

@@ -2,9 +2,9 @@
 
 from mboxlist.names import MailboxName
 from store.errors import StoreError
-from store.mailboxes import authorization, crosspartition, partitionmove
+from store.mailboxes import authorization, crosspartition
 from store.mailboxes.flagchanges import change_flags
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.store import Store
 from store.userarea import idxfile, paths, writing
 from store.users import lifecycle

@@ -25,10 +25,9 @@ from mboxlist.names import MailboxName
 from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import StoreError
-from store.mailboxes import partitionmove
 from store.mailboxes.expunge import expunge, purge
 from store.mailboxes.flagchanges import change_flags
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.rebuild import knownfiles
 from store.rebuild.partitionfill import Refill
 from store.recovery import environments

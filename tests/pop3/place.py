@@ -19,11 +19,11 @@ from store.errors import Problem, StoreError
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
+from store.mailboxes.giveuidls import give
 from store.net import offload
 from store.partition.messagefiles import MessageFile
 from store.settings import Settings as StoreSettings
 from store.store import Store
-from store.tables.uidls import bring
 from store.values import Flag, FlagAction, Flags, InternalDate, Secret
 from tests.support.conversations.wire import Wire
 
@@ -250,7 +250,7 @@ class Player:
 
     def on_uidl(self, text, which):
         uid, uidl = text.split()
-        bring(self.place.store, self.place.inbox, {int(uid): uidl.encode()})
+        give(self.place.store, self.place.inbox, {int(uid): uidl.encode()})
 
     def on_dated(self, text, which):
         date, _, message = text.partition(" ")

@@ -5,9 +5,9 @@ from attrs import evolve
 
 from store.accounts import builtin, passwords
 from store.accounts.base import Status, delivery_problem
+from store.accounts.mechanisms import Plain
 from store.accounts.passwordcache import LIFETIME, MOST, VerifiedPasswords
 from store.accounts.passwords import NOBODY, hash_password, scram_keys, verify_password
-from store.accounts.sasl.mechanisms import Plain
 from store.accounts.sasl.scram import Keys
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered

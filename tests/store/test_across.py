@@ -8,12 +8,12 @@ from mboxlist.names import MailboxName
 from store.delivery.batch import BatchStore, NotCopied
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
-from store.mailboxes import crosspartition, partitionmove
+from store.mailboxes import crosspartition
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.partition import volumes
 from store.partition.staged import Staged
+from store.partitions import partitionmove, volumes
 from store.store import Store
 from store.tables.quotatable import UNLIMITED
 from store.values import Flag, FlagAction, Flags

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import text
 
-from store.accounts.addresses import canonical, canonical_domain
+from store.addresses import canonical, canonical_domain
 
 JOERG = "jörg@xn--bcher-kva.example"
 

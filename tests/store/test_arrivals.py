@@ -14,11 +14,11 @@ from store.delivery.commit import Delivered, Duplicate, Locked, Target, commit
 from store.errors import Problem, StoreError
 from store.housekeeping import tasks
 from store.housekeeping.tasks import Round
-from store.mailboxes import partitionmove as moving
 from store.mailboxes.expunge import remove
 from store.net import offload
-from store.partition import volumes
 from store.partition.transactions import state_key
+from store.partitions import partitionmove as moving
+from store.partitions import volumes
 from store.store import Store
 from store.tables.duplicates import PIECE, arrival_key
 from store.values import InternalDate

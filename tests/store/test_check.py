@@ -12,12 +12,13 @@ from mboxlist.names import MailboxName
 from store.check import wholecheck as checking
 from store.check.wholecheck import check
 from store.mailboxes.expunge import remove
-from store.partition import processes, volumes
+from store.partition import processes
+from store.partition.marks import mark_behind
 from store.partition.transactions import state_key
+from store.partitions import volumes
 from store.tables.index import chunk_key, encode
 from store.tables.readerflags import OWN
 from store.userarea import idxfile, writing
-from store.userarea.paths import mark_behind
 from tests.support.stores.stores import deliver, let_go, make_store
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"

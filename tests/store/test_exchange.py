@@ -5,6 +5,7 @@ from attrs import evolve
 
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
+from store import hosting
 from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
 from store.delivery.commit import Target
@@ -14,16 +15,15 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.mailboxes.partitionmove import move_owner
+from store.mailboxes.giveuidls import give
 from store.net import offload
-from store.partition import volumes
+from store.partitions import volumes
+from store.partitions.partitionmove import move_owner
 from store.recovery.reconciliation import hold, moves_no_more
 from store.store import Store
-from store.tables.uidls import bring
 from store.usermove import sourceside
 from store.usermove.sendmailboxes import Departure
 from store.usermove.sourceside import send
-from store.users import hosting
 from store.users.lifecycle import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.movepair import ONE, TWO, Line
@@ -91,7 +91,7 @@ def fill(store: Store) -> None:
     copy_messages(store, inbox, archive, [1, 2, 3])
     deliver(store, BODIES[1], "user/alice/Gone")
     remove(store, inbox, [5])
-    bring(store, inbox, {1: b"from-elsewhere-1", 3: b"from-elsewhere-3"})
+    give(store, inbox, {1: b"from-elsewhere-1", 3: b"from-elsewhere-3"})
     store.delete_mailbox(name("Gone"))
     set_acl(store, name(), "bob", "lrswi")
     change_flags(store, store.entry(name()), [1, 4], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
@@ -179,7 +179,7 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
             one.create_mailbox(name(f"new{len(said)}"))
         return bring_(self)
 
-    monkeypatch.setattr(Departure, "_bring", bring)
+    monkeypatch.setattr(Departure, "_bring", give)
     move("alice", one, two)
     monkeypatch.undo()
     assert said[0] == said[1] == 0

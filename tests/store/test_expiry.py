@@ -19,7 +19,7 @@ from store.expiry.work import Counter, Plan, expire
 from store.housekeeping.tasks import Round, Task
 from store.mailboxes.deletion import undelete_messages
 from store.mailboxes.flagchanges import change_flags
-from store.partition import volumes
+from store.partitions import volumes
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
 

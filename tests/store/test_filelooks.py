@@ -6,12 +6,12 @@ import os
 import numpy as np
 import pytest
 
-from store.findings import Finding
 from store.partition import filelooks, partition
 from store.partition.filelooks import read_through, sizes
 from store.reconstruct import cacherebuild
 from store.tables import references
 from store.tables.references import in_order
+from store.values import Finding
 from tests.support.stores.stores import deliver
 
 TRACE = b"Return-Path: <sender@example.org>\r\n"

@@ -12,11 +12,11 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion, partitionmove
+from store.mailboxes import deletion
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import purge, remove
 from store.net import offload
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.quota.accounting import sharing
 from store.reconstruct.wholestore import rebuild
 from store.store import Store

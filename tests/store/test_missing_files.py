@@ -9,13 +9,13 @@ import pytest
 from mboxlist.names import MailboxName
 from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
-from store.mailboxes import joining, partitionmove
+from store.mailboxes import joining
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_messages
 from store.mailboxes.expunge import remove
 from store.migration.messageimport import Contents, Known, add, new_rows
 from store.net import offload
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.snapshots import taking
 from store.snapshots.snapshotcopy import bring_back
 from store.tables.references import UNSEEN_TRACE

@@ -14,17 +14,17 @@ from store.check.wholecheck import check
 from store.delivery.commit import Target
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
-from store.mailboxes import crosspartition, partitionmove
+from store.mailboxes import crosspartition
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.partition import volumes
+from store.partition.marks import behind_marker
+from store.partitions import partitionmove, volumes
 from store.recovery.reconciliation import moves_no_more
 from store.store import Store
 from store.userarea import writing
-from store.userarea.paths import behind_marker
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import deliver, let_go, reopen_after_crash
 

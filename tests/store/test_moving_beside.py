@@ -17,11 +17,11 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
-from store.mailboxes import crosspartition, partitionmove
+from store.mailboxes import crosspartition
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import SMALL, make_store

@@ -11,9 +11,10 @@ import pytest
 
 from mboxlist.engine import damagemarks
 from mboxlist.names import MailboxName
-from store.overview import Overview, look
-from store.partition import processes, volumes
+from store.partition import processes
+from store.partitions import volumes
 from store.quota import roots as quotaroots
+from store.quota.overview import Overview, look
 from store.quota.sums import UNDER_WAY
 from store.store import Store
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store

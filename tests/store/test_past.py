@@ -13,11 +13,10 @@ from attrs import evolve
 
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
-from store.mailboxes import partitionmove
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.snapshots import opened, taking
 from store.snapshots.opened import Prepared
 from store.snapshots.snapshotcopy import bring_back

@@ -19,12 +19,13 @@ from store.mailboxes.authorization import annotate, set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
+from store.partition.marks import behind_marker, mark_behind
 from store.partition.partition import Partition
 from store.recovery.userareacheck import reconcile
 from store.store import Store
 from store.tables.index import chunk_key
 from store.userarea import idxfile, writing
-from store.userarea.paths import Locks, behind_marker, mark_behind, place, place_of_deleted
+from store.userarea.paths import Locks, place, place_of_deleted
 from store.userarea.writing import write_changed, write_round
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash

@@ -16,11 +16,11 @@ from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
-from store.mailboxes import authorization, deletion, partitionmove
+from store.mailboxes import authorization, deletion
 from store.mailboxes.expunge import remove
 from store.migration import uidvalidity
 from store.migration.publish import Nursery, Wanted
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.store import Store
 from store.users import lifecycle, restorable
 from tests.support.stores.stores import HASH, deliver, make_store

@@ -10,9 +10,9 @@ from store.check.wholecheck import check
 from store.delivery.commit import Delivered
 from store.errors import Problem
 from store.mailboxes.expunge import remove
-from store.quota.domains import FRESH, STALE
 from store.quota.fairshare import reckon
 from store.store import Store
+from store.tables.domainlimits import FRESH, STALE
 from store.tables.quotatable import UNLIMITED, QuotaUse
 from tests.store.quotas import BODY, body, fill, make, problem, two_partitions, use
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash

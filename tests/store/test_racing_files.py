@@ -8,10 +8,9 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.delivery.batch import BatchStore, one_by_one
-from store.mailboxes import partitionmove
 from store.migration.messageimport import Contents, Known, add, new_rows
 from store.net import offload
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.values import InternalDate
 from tests.store.test_exchange import move
 from tests.support.stores.stores import deliver

@@ -11,8 +11,8 @@ from store.errors import Problem, StoreError
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.mailboxes.partitionmove import move_owner
-from store.partition import volumes
+from store.partitions import volumes
+from store.partitions.partitionmove import move_owner
 from store.rebuild.salvagedusers import salvage_users
 from store.reconstruct import livepartition, mailboxlist
 from store.store import Store

@@ -6,7 +6,7 @@ from pathlib import Path
 from mboxlist.names import MailboxName
 from store.mailboxes import identicalfiles
 from store.mailboxes.expunge import remove
-from store.partition import volumes
+from store.partitions import volumes
 from tests.support.stores.stores import HASH, deliver, let_go, make_store, unlist
 
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from a by b;\r\n\tMon, 1 Jan 2024 00:00:00 +0000\r\n"

@@ -19,18 +19,19 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import StoreError
 from store.housekeeping.tasks import Round, Task
+from store.mailboxes import giveuidls
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
-from store.rebuild import knownfiles, partitionfill, recounts, referencepass, userareascan
+from store.partition import filecontent
+from store.partition.marks import behind_marker
+from store.rebuild import knownfiles, partitionfill, recounts, referencepass
 from store.rebuild.referencepass import Gathered
 from store.recovery.userareacheck import reconcile
 from store.store import Store
-from store.tables import uidls
 from store.tables.index import ROW
 from store.userarea import writing
-from store.userarea.paths import behind_marker
 from store.values import Flag, FlagAction, Flags
 from tests.crash import harm
 from tests.support.faults.volume import Volume
@@ -67,7 +68,7 @@ def make(root):
     change_flags(store, alice, [9, 10], FlagAction.ADD, Flags(Flag.DELETED | Flag.FLAGGED))
     alice = set_acl(store, alice.name, "bob", "lrs")
     change_flags(store, alice, [1, 130], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
-    uidls.bring(store, bob, {1: b"old-1", 70: b"old-70"})
+    giveuidls.give(store, bob, {1: b"old-1", 70: b"old-70"})
     said = figures(store)
     store.close()
     return rows_of(root), said
@@ -132,7 +133,7 @@ def test_no_message_file_is_opened_before_it_serves(name, tmp_path, monkeypatch)
     lose(tmp_path / "store", [name])
     looked = []
     with monkeypatch.context() as patch:
-        patch.setattr(userareascan, "trace_of", lambda path, digest, likely: looked.append(digest))
+        patch.setattr(filecontent, "trace_of", lambda path, digest, likely: looked.append(digest))
         Store(tmp_path / "store", SMALL).close()
     assert looked == []
     is_whole(tmp_path / "store", before, said)

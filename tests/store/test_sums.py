@@ -12,11 +12,11 @@ import pytest
 from mboxlist.engine import damagemarks
 from mboxlist.names import MailboxName
 from store import store as whole
-from store.partition import processes, volumes
+from store.partition import marks, processes
+from store.partitions import volumes
 from store.quota import sums
 from store.recovery import environments
 from store.store import Store
-from store.userarea import paths
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 INBOX = MailboxName("alice", "INBOX")
@@ -168,5 +168,5 @@ def test_what_cannot_be_told_is_left_to_who_opens_the_store(mail: Path, what: st
 
 
 def test_these_names_are_those_of_others() -> None:
-    assert sums.UNDER_WAY == (paths.RESTORING, environments.MENDING, whole.SCRATCH)
+    assert sums.UNDER_WAY == (marks.RESTORING, environments.MENDING, whole.SCRATCH)
     assert sums.REBUILD == volumes.REBUILD

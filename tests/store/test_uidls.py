@@ -7,16 +7,16 @@ import pytest
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion, partitionmove
+from store.mailboxes import deletion
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
-from store.partition import volumes
+from store.mailboxes.giveuidls import give
+from store.partitions import partitionmove, volumes
 from store.reconstruct.recount import recount
 from store.reconstruct.repair import repair_mailbox
 from store.reconstruct.wholestore import rebuild
 from store.tables.index import chunk_key, encode
 from store.tables.references import tally
-from store.tables.uidls import bring
 from store.userarea import idxfile
 from store.userarea.writing import write_changed
 from tests.support.stores.stores import SMALL, deliver, reopen_after_crash
@@ -31,7 +31,7 @@ def inbox(store):
     for number in range(3):
         deliver(store, b"Subject: %d\r\n\r\n" % number, ALICE)
     entry = store.entry(MailboxName.parse(ALICE))
-    assert bring(store, entry, {1: b"0000000a4f5b7c8d", 3: LONGEST}) == []
+    assert give(store, entry, {1: b"0000000a4f5b7c8d", 3: LONGEST}) == []
     return entry
 
 
@@ -45,7 +45,7 @@ BROUGHT = {1: b"0000000a4f5b7c8d", 3: LONGEST}
 def test_they_are_kept(store, inbox):
     assert uidls(store) == BROUGHT
     assert uidls(store, BOB) == {}
-    assert bring(store, inbox, {2: b"x", 3: b"y", 4: b"z", 99: b"z2"}) == [4, 99]
+    assert give(store, inbox, {2: b"x", 3: b"y", 4: b"z", 99: b"z2"}) == [4, 99]
     assert uidls(store) == {1: BROUGHT[1], 2: b"x", 3: b"y"}
 
 
@@ -62,13 +62,13 @@ SAME = [{2: LONGEST}, {1: b"same", 2: b"same"}]
 def test_what_is_no_unique_id_or_anothers_is_refused(store, inbox):
     for given in WRONG + SAME:
         with pytest.raises(StoreError) as refused:
-            bring(store, inbox, given)
+            give(store, inbox, given)
         assert refused.value.problem is Problem.BAD_NAME
     assert uidls(store) == BROUGHT
 
 
 def test_messages_can_exchange_theirs(store, inbox):
-    bring(store, inbox, {1: LONGEST, 3: BROUGHT[1]})
+    give(store, inbox, {1: LONGEST, 3: BROUGHT[1]})
     assert uidls(store) == {1: LONGEST, 3: BROUGHT[1]}
 
 
@@ -91,7 +91,7 @@ def test_a_copy_is_another_message_and_what_is_moved_away_is_gone(store, inbox):
 def test_a_client_finds_the_mailbox_changed(store, inbox):
     """So does `store.idx`, which is compared by HIGHESTMODSEQ after a crash."""
     before = store.open_mailbox(inbox)
-    bring(store, inbox, {2: b"x"})
+    give(store, inbox, {2: b"x"})
     after = store.refresh(before)
     assert after.state.highestmodseq > before.state.highestmodseq
     assert after.rows.tobytes() == before.rows.tobytes()
@@ -167,7 +167,7 @@ def test_repair_leaves_none_behind(store, inbox):
     """Of a record that is lost with its chunk while nothing tells of it."""
     for number in range(70):
         deliver(store, b"Subject: more %d\r\n\r\n" % number, ALICE)
-    bring(store, inbox, {70: b"seventy", 71: b"seventy-one"})
+    give(store, inbox, {70: b"seventy", 71: b"seventy-one"})
     place, key = store.partition_of(inbox), chunk_key(inbox.id, 1)
     rows = store.open_mailbox(inbox).rows
     (digest, count, check_value), = tally(inbox.id, rows[rows["uid"] == 70])

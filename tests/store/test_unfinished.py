@@ -15,12 +15,12 @@ from store.check.wholecheck import check
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
-from store.mailboxes import crosspartition, deletion, partitionmove
+from store.mailboxes import crosspartition, deletion
 from store.mailboxes.deletion import undelete_mailbox
 from store.migration.publish import Nursery, Wanted
-from store.partition import volumes
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
+from store.partitions import partitionmove, volumes
 from store.store import Store
 from store.tables.state import MOVING
 from tests.support.stores.stores import deliver, make_store

@@ -12,9 +12,8 @@ from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Round, every_process, one_process
-from store.mailboxes import partitionmove
 from store.mailboxes.flagchanges import change_flags
-from store.partition import volumes
+from store.partitions import partitionmove, volumes
 from store.settings import Settings
 from store.store import Store
 from store.users import lifecycle

@@ -17,11 +17,11 @@ from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.partition import volumes
+from store.mailboxes.giveuidls import give
 from store.partition.messagefiles import MessageFiles
+from store.partitions import volumes
 from store.store import Store
 from store.tables.index import chunk_key
-from store.tables.uidls import bring
 from store.values import Flag, FlagAction, Flags
 from tests.conftest import MEMORY
 from tests.support.faults import killing
@@ -62,7 +62,7 @@ def fill(root):
     change_flags(store, store.entry(ALICE), [2, 5], FlagAction.ADD, Flags(Flag.FLAGGED))
     remove(store, store.entry(ALICE), [7, 8])
     set_acl(store, ARCHIVE, "bob", "lr")
-    bring(store, store.entry(BOB), {1: b"first", 3: b"third"})
+    give(store, store.entry(BOB), {1: b"first", 3: b"third"})
     store.set_quota("alice", 10_000_000)
     store.set_quota("alice/Archive", 5_000_000)
     store.subscribe("alice", "Archive")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from store import overview
+from store.quota import overview
 from store.store import Store
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tools.cli import program as cli
@@ -68,7 +68,7 @@ def test_help_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys
 @pytest.mark.parametrize("words", ["quota show", "quota show alice", "quota check", "user list", "user show alice"])
 def test_who_asks_about_users_and_quota_opens_no_store(mail: Path, words: str) -> None:
     found = loaded(mail, *words.split())
-    assert "store.overview" in found
+    assert "store.quota.overview" in found
     assert not {"numpy", "store.store", "store.partition.partition", "store.tables.index", "store.userarea.writing",
                 "twisted",
                 "store.accounts.ldap.ldapsettings", "mboxlist.engine.damage"} & found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:           # what opens no store loads none
     from mboxlist.names import MailboxName
     from store.accounts.base import Account
     from store.accounts.builtin import BuiltinDirectory
-    from store.overview import Overview
+    from store.quota.overview import Overview
     from store.store import Store
 
 
@@ -45,7 +45,7 @@ class Invocation:
     def overview(self) -> "Iterator[Overview]":
         """What is known of users, mailboxes' names and quota; the store is opened only if that cannot be had otherwise.
         Raises StoreError, Failure."""
-        from store.overview import look
+        from store.quota.overview import look
         from store.settings import Settings
         found = None if self.config.has_outside_directory else look(
             self.config.root, self.config.settings("store", Settings), self.arguments.program)

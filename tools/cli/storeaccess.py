@@ -9,7 +9,7 @@ import store.settings
 from mboxlist.table import MailboxList
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
-from store.partition import volumes
+from store.partitions import volumes
 from store.store import Store, is_there
 from tools.cli.exits import Failure
 from tools.cli.options import Config

@@ -15,9 +15,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from store.check.scrub import FOLDERS, Pace, Stopped, low_priority, scrub
 from store.check.wholecheck import check
-from store.findings import Finding
 from store.partition.partition import Partition
 from store.store import Store
+from store.values import Finding
 from tools.cli import options
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers

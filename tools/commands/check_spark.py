@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from store.errors import Problem, StoreError
-from store.recovery.unfinishedrebuild import is_down
+from store.partition.marks import is_down
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_json

@@ -9,7 +9,7 @@ from typing import Any
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import OTHERS, PUBLIC, MailboxName
-from store.accounts.addresses import canonical_domain
+from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.expiry import rounds
 from store.expiry.rulebook import Applied, Rulebook, Source, domain_file, partition_file, set_file, set_mailbox

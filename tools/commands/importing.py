@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pop3 import uidl
 from store.errors import StoreError
-from store.partition import volumes
+from store.partitions import volumes
 from store.store import Store
 from store.values import Secret
 from tools.cli.exits import Failure

@@ -11,7 +11,7 @@ from store.tables.quotatable import DEFAULT, QuotaUse
 if TYPE_CHECKING:
     from store.accounts.ldap.ldapentry import Found
     from store.accounts.settings import Settings as LoginSettings
-    from store.overview import Overview
+    from store.quota.overview import Overview
 
 BUILT_IN = "built-in directory"
 

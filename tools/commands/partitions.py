@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from store.delivery.batch import in_threads
-from store.mailboxes.partitionmove import Moved, move_owner, owners_on
-from store.partition import volumes
+from store.partitions import volumes
+from store.partitions.partitionmove import Moved, move_owner, owners_on
 from store.store import Store
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers, each

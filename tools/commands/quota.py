@@ -16,7 +16,7 @@ from tools.cli.invocation import Invocation, Parsers, account, directory, each, 
 from tools.cli.output import print_json, print_table
 
 if TYPE_CHECKING:           # who only asks opens no store
-    from store.overview import Overview
+    from store.quota.overview import Overview
     from store.store import Store
 
 WORDS = {"default": DEFAULT, "none": UNLIMITED}

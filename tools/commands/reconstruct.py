@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from store.errors import Problem, StoreError
-from store.findings import RECONSTRUCT, Finding
-from store.recovery.unfinishedrebuild import is_down
+from store.partition.marks import is_down
+from store.values import RECONSTRUCT, Finding
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers, account
 from tools.cli.output import print_json

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from store.errors import Problem, StoreError
-from store.findings import RECONSTRUCT, Finding
+from store.values import RECONSTRUCT, Finding
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation
 
@@ -65,7 +65,7 @@ def uid_set(text: str) -> Callable[[int], bool]:
 
 def lost_partitions(root: Path) -> list[str]:
     """Those that have message files and no databases."""
-    from store.partition import volumes
+    from store.partitions import volumes
     folder = root / "partitions"
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if names := [name for name in names if not volumes.is_whole(folder / name)]:
@@ -76,8 +76,8 @@ def lost_partitions(root: Path) -> list[str]:
 
 def unlisted(invocation: Invocation, name: str) -> bool:
     """Whether the partition is whole, and the processes in the store do not know of it."""
-    from store.partition import volumes
     from store.partition.processes import server
+    from store.partitions import volumes
     known = volumes.listed(invocation.config.root)
     return known is not None and name not in known and volumes.is_whole(
         invocation.config.root / "partitions" / name) and server(invocation.config.root / "run" / "server.pid") != 0

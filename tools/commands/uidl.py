@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pop3.settings
 from pop3 import uidl
+from store.mailboxes.giveuidls import give
 from store.store import Store
 from store.tables.index import Rows
-from store.tables.uidls import bring
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers, mailbox
 from tools.cli.options import Config
@@ -48,7 +48,7 @@ def import_list(invocation: Invocation) -> int:
         entry = mailbox(store, arguments.user, "INBOX")
         rows = store.open_mailbox(entry).rows
         by_uid = _by_uid(wanted, rows, numbers=arguments.numbers)
-        missing = bring(store, entry, by_uid)
+        missing = give(store, entry, by_uid)
         store.partition_of(entry).flush()
         store.news.tell([entry.id])
     done = len(by_uid) - len(missing)

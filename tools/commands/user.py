@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
-from store.accounts.addresses import canonical_domain
 from store.accounts.base import Account, Status
 from store.accounts.passwords import hash_password
+from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.values import Secret
 from tools.cli.exits import Failure
@@ -21,7 +21,7 @@ from tools.commands.origins import is_outside, know, origins
 from tools.commands.quota import limits
 
 if TYPE_CHECKING:           # who only asks opens no store
-    from store.overview import Overview
+    from store.quota.overview import Overview
     from store.store import Store
 
 LONGEST_PASSWORD = 1024
@@ -145,7 +145,7 @@ def add_user(store: "Store", address: str, password_hash: str, partition: str | 
 
     Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE.
     """
-    from store.partition import volumes  # here, as below: who only asks does without
+    from store.partitions import volumes  # here, as below: who only asks does without
     partition = volumes.for_new_mail(store) if partition is None else volumes.named(store, partition).name
     made = directory(store).add(address, password_hash, partition=partition, aliases=aliases, host=host)
     if store.is_here(made):

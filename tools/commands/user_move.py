@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from store.partition import volumes
+from store import hosting
+from store.partitions import volumes
 from store.store import Store
-from store.users import hosting
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers, account, each
 from tools.commands.partitions import move_owners, progress

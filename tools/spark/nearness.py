@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from attrs import frozen
 
+from store.partition.filecontent import READ_OCTETS
 from store.partition.messagefiles import MID_OCTETS
-from store.rebuild.userareascan import PIECE
 from tools.spark.source import reading
 from tools.spark.source.schema import NUMBER, TEXT
 
@@ -66,7 +66,7 @@ def plain(path: Path) -> Plain:
         while data:
             digest.update(data)
             octets += len(data)
-            data = file.read(PIECE)
+            data = file.read(READ_OCTETS)
     return Plain(digest.digest(), octets)
 
 

@@ -15,7 +15,7 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from pop3 import uidl
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization
+from store.mailboxes import authorization, giveuidls
 from store.mailboxes.flagchanges import update_flags
 from store.migration import messageimport
 from store.migration.publish import Nursery, Wanted
@@ -330,7 +330,7 @@ class _One:
                 taken.add(name)
                 new[uid] = name
         if new:
-            uidls.bring(self.store, self.entry, new)
+            giveuidls.give(self.store, self.entry, new)
             self.store.partition_of(self.entry).flush()
 
     def _reach(self, uidnext: int) -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 
 from attrs import evolve, frozen
 
-from store.accounts.addresses import canonical, canonical_domain
 from store.accounts.base import Account, Status
 from store.accounts.ldap import ldapnames
 from store.accounts.ldap.ldapentry import BadEntry, Entry, Found, Here, Search
@@ -19,6 +18,7 @@ from store.accounts.ldap.ldapnames import Rdn, escape, fill, folded
 from store.accounts.ldap.ldapprofiles import Fields, Kind, MapSettings, Schema, Tree
 from store.accounts.ldap.ldapquota import QuotaWish
 from store.accounts.ldap.ldapreading import read_account
+from store.addresses import canonical, canonical_domain
 
 __all__ = ("BadEntry", "Entry", "Found", "Here", "MapSettings", "Profile", "QuotaWish", "Search", "mirrored")
 

@@ -16,7 +16,7 @@ from attrs import define, evolve, field
 from pop3.settings import Settings
 from store.check.wholecheck import check
 from store.mailboxes.expunge import purge, remove
-from store.tables.uidls import bring
+from store.mailboxes.giveuidls import give
 from tests.pop3.fuzz.answers import Client
 from tests.pop3.fuzz.parsers import MESSAGES, PLACES
 from tests.pop3.place import PASSWORD, SCRIPTS, Place, said
@@ -141,7 +141,7 @@ class Played:
         elif what == "message" and len(uids) < MOST:
             self.place.deliver(MESSAGES[len(uids) % len(MESSAGES)])
         elif what == "uidl" and uids:
-            bring(self.place.store, self.place.inbox, {uids[0]: b"own-%d" % uids[0]})
+            give(self.place.store, self.place.inbox, {uids[0]: b"own-%d" % uids[0]})
         elif uids:
             self.place.expunge(uids[-1])
             if what == "purge":

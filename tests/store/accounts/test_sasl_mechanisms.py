@@ -7,9 +7,9 @@ import json
 
 import pytest
 
+from store.accounts import mechanisms
 from store.accounts.base import Account, Status
-from store.accounts.sasl import mechanisms, scram
-from store.accounts.sasl.mechanisms import (
+from store.accounts.mechanisms import (
     Challenge,
     Channel,
     CheckPassword,
@@ -21,6 +21,7 @@ from store.accounts.sasl.mechanisms import (
     Turn,
     Wanted,
 )
+from store.accounts.sasl import scram
 from store.accounts.sasl.saslprep import saslprep
 from store.accounts.sasl.scram import Keys
 from store.errors import Problem, StoreError

@@ -14,8 +14,8 @@ from attrs import evolve
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from store.accounts.sasl.tokens import Tokens
 from store.accounts.settings import Settings
+from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError
 from store.values import Secret
 from tests.support.servers.certificates import Authority

@@ -13,8 +13,8 @@ from store.mailboxes.authorization import annotate, set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
+from store.mailboxes.giveuidls import give
 from store.tables.references import tally
-from store.tables.uidls import bring
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.stores import HASH, deliver, make_store
 
@@ -82,7 +82,7 @@ def random_store(root, seed):
     for step in range(150):
         if step == 100:
             for each in list(store.mailboxes.all()):
-                bring(store, each, {uid: b"%d-%d" % (each.id, uid)
+                give(store, each, {uid: b"%d-%d" % (each.id, uid)
                                     for uid in store.open_mailbox(each).rows["uid"].tolist()[::2]})
         entries = list(store.mailboxes.all())
         entry, other = chance.choice(entries), chance.choice(entries)

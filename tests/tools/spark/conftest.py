@@ -17,7 +17,7 @@ from attrs import frozen
 from mboxlist.names import MailboxName
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.flagchanges import change_flags
-from store.partition import volumes
+from store.partitions import volumes
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import chunk_key, join

@@ -12,12 +12,12 @@ from attrs import evolve
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
-from store.findings import Finding
 from store.mailboxes.expunge import remove
 from store.store import Store
 from store.tables.index import ROW, chunk_key
 from store.userarea.idxfile import MAGIC, Head
 from store.userarea.paths import place
+from store.values import Finding
 from tests.support.faults.spark_faults import FAULTS, LOSSES, QUIET, Planter, plant
 from tests.support.stores.stores import deliver, make_store
 from tests.support.stores.whole import lose_databases

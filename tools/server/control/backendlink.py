@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 from store.delivery.batch import in_threads
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Task
-from store.mailboxes.partitionmove import alone
+from store.partitions.partitionmove import alone
 from store.store import Store
 from store.usermove import proof
 from store.usermove.messageformat import BadMessage, Ended

@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from attrs import asdict, evolve, field, frozen
 from numpy.typing import NDArray
 
-from store.findings import Finding
 from store.partition.messagefiles import MID_OCTETS
+from store.values import Finding
 
 VERSION = 2
 MANIFEST = "manifest.json"

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
-from store.findings import RECONSTRUCT, Finding
 from store.message.cacherecord import CachedMessage
 from store.partition.partition import Partition
 from store.partition.records import sound
@@ -34,6 +33,7 @@ from store.tables.references import MessageRecord
 from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState, counted
 from store.userarea import writing
 from store.userarea.idxfile import OWN, Head
+from store.values import RECONSTRUCT, Finding
 from tools.spark.rebuild.plan import BadPlan, Plan
 from tools.spark.rebuild.planpieces import whole_mailboxes
 

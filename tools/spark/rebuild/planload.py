@@ -24,6 +24,8 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.accounts.builtin import User
+from store.partition import marks
+from store.partition.marks import IN_PLACE, SCRATCH, mark_behind, read_epoch
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import SERIALS, Partition
 from store.rebuild.emptying import adopt, discard, drop_names, finished, make_folders, nobody_else, refuse_databases
@@ -39,15 +41,12 @@ from store.reconstruct.wholestore import (
     remove_old_files,
     set_limits,
 )
-from store.recovery import unfinishedrebuild
-from store.recovery.unfinishedrebuild import IN_PLACE, SCRATCH
 from store.settings import Settings
 from store.store import Store
 from store.tables.privateheaders import renumbered
 from store.tables.uidls import of_rows
 from store.userarea import writing
 from store.userarea.idxfile import OWN, UIDLS, uidls_of
-from store.userarea.paths import mark_behind, read_epoch
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import BadPlan, Manifest, Plan
 from tools.spark.rebuild.planpieces import Messages, whole_mailboxes, with_serials
@@ -60,7 +59,7 @@ Progress = Callable[[str, int, int], None]      # what is loaded, how much of it
 
 def is_down(root: Path) -> bool:
     """Whether the store in `root` has no list of mailboxes, and message files that one could be made from."""
-    return unfinishedrebuild.is_down(root) and (root / "partitions").is_dir()
+    return marks.is_down(root) and (root / "partitions").is_dir()
 
 
 def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[User] = (),

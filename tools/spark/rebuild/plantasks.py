@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
 from store.errors import StoreError
-from store.findings import RECONSTRUCT, RESTORE, Finding
-from store.rebuild.userareascan import Source, content, likely_digests, read_source
+from store.partition.filecontent import content, likely_digests
+from store.rebuild.userareascan import Source, read_source
 from store.tables.index import ROW, Rows, take
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import marks
 from store.userarea.idxfile import Head, Remains, uidl_items
-from store.values import Flag
+from store.values import RECONSTRUCT, RESTORE, Finding, Flag
 from tools.spark.rebuild.plan import PIECE, SCHEMAS, Facts, facts, told
 from tools.spark.source import reading
 

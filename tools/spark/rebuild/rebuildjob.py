@@ -15,12 +15,12 @@ import pyarrow as pa
 from attrs import evolve, frozen
 
 from store.errors import Problem, StoreError
-from store.findings import Finding
+from store.partition.marks import read_epoch
 from store.quota.roots import root_of
 from store.rebuild.userareascan import Source, choose
 from store.reconstruct.wholestore import limits_of
 from store.tables.index import ROW
-from store.userarea.paths import read_epoch
+from store.values import Finding
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import MANIFEST, SCHEMAS, BadPlan, Figures, Manifest, Plan, facts, told
 from tools.spark.source import reading

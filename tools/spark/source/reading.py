@@ -20,7 +20,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from store.errors import StoreError
-from store.rebuild.userareascan import likely_digests
+from store.partition.filecontent import likely_digests
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME, Remains
 from tools.spark.source.schema import TABLES, schema

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.check.filecheck import Messages
-from store.findings import RECONSTRUCT
 from store.partition.partition import Partition
 from store.partition.records import sound
 from store.partition.transactions import state_key
@@ -21,6 +20,7 @@ from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
 from store.userarea.idxfile import Head
 from store.userarea.writing import whereabouts
+from store.values import RECONSTRUCT
 from tools.spark.rebuild.plan import Plan
 from tools.spark.rebuild.planpieces import whole_mailboxes
 from tools.spark.verify.kinds import Fault, message_at

@@ -12,12 +12,13 @@ import numpy as np
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from store.findings import RECONSTRUCT, RESTORE, Finding
-from store.rebuild.userareascan import likely_digests, name_at
+from store.partition.filecontent import likely_digests
+from store.rebuild.userareascan import name_at
 from store.reconstruct.wholestore import acl_of
 from store.tables.index import Rows
 from store.userarea.idxfile import DIRECTORY, MAGIC, Head
 from store.userarea.paths import DELETED
+from store.values import RECONSTRUCT, RESTORE, Finding
 
 EXAMPLES = 10
 SWEEP = "scrub --sweep"

@@ -24,7 +24,6 @@ from attrs import asdict, define, field, frozen
 
 from mboxlist.names import SEPARATOR
 from store.check.wholecheck import check
-from store.findings import RECONSTRUCT, RESTORE
 from store.partition.partition import Partition
 from store.quota.roots import root_of
 from store.rebuild.userareascan import Source
@@ -34,6 +33,7 @@ from store.tables.index import ROW
 from store.tables.quotatable import DOMAIN
 from store.tables.references import MessageRecord
 from store.userarea.idxfile import DIRECTORY
+from store.values import RECONSTRUCT, RESTORE
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import Facts, Manifest, Plan, facts
 from tools.spark.rebuild.rebuildjob import Engine, make_plan

@@ -20,9 +20,9 @@ from store.accounts.base import Directory
 from store.accounts.builtin import BuiltinDirectory
 from store.partition.processes import ProcessRegistry
 from store.quota import roots
-from store.quota.domains import Domains
 from store.quota.sums import REBUILD, UNDER_WAY
 from store.settings import Settings
+from store.tables.domainlimits import Domains
 from store.tables.quotatable import QuotaTable, QuotaUse
 
 _CACHE, _LOCKS = 1 << 20, 1000          # who joins gets what the first process asked for

@@ -19,9 +19,9 @@ from mboxlist.engine.disk import sync_folder
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 from store.filelock import exclusive, in_turn
+from store.partition.marks import EPOCH
 from store.partition.partition import Partition
 from store.settings import LEAST_USED
-from store.userarea.paths import EPOCH
 
 if TYPE_CHECKING:
     from store.store import Store

@@ -1,0 +1,63 @@
+"""Files that tell the next start something about a partition, or about the whole store, whatever its databases say.
+
+    <partition>/users/epoch         how many unclean ends the partition had: see `MailboxState.from_bytes`
+    <partition>/index/behind        files of the user area may be older than their mailboxes
+    <store>/restoring.json          a snapshot is being put back
+    <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
+"""
+
+import os
+from pathlib import Path
+
+from mboxlist.engine.disk import sync_folder
+
+EPOCH = "epoch"
+RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
+SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are made anew; in it is
+IN_PLACE = "in-place.json"      # this file where they are made in their places, or `mboxlist` with the list of a plan
+
+
+def is_down(root: Path) -> bool:
+    """Whether a store has no list of mailboxes, or one that was being made with all else when that was cut off."""
+    return (root / SCRATCH / IN_PLACE).exists() or not any((root / "mboxlist").glob("*.db"))
+
+
+def is_half_made(root: Path) -> bool:
+    """Whether all databases are being made anew (`rebuild`, `tools.spark.apply`), or that was cut off."""
+    scratch = root / SCRATCH
+    return (scratch / IN_PLACE).exists() or (scratch / "mboxlist").is_dir() and is_down(root)
+
+
+def behind_marker(folder: Path) -> Path:
+    """The file that is there while files of the partition in that folder may be older than its mailboxes."""
+    return folder / "index" / "behind"
+
+
+def mark_behind(folder: Path) -> None:
+    """Have `userareacheck` look at all files of the partition in that folder. Raises OSError."""
+    marker = behind_marker(folder)
+    marker.touch(mode=0o600)
+    sync_folder(marker.parent)
+
+
+def write_epoch(folder: Path, epoch: int) -> None:
+    """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
+    if read_epoch(folder) != epoch:
+        path = folder / "users" / EPOCH
+        temporary = path.with_name(EPOCH + ".new")
+        temporary.write_text(f"{epoch}\n")
+        handle = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        temporary.replace(path)
+        sync_folder(path.parent)
+
+
+def read_epoch(folder: Path) -> int:
+    """The epoch that the user area knows of; 0 when it knows none."""
+    try:
+        return int((folder / "users" / EPOCH).read_bytes()[:20])
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,64 @@
+"""The mailboxes whose `store.idx` is older than they are, as far as this process has changed them."""
+
+import logging
+import threading
+
+from attrs import define, field
+
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import MailboxName
+
+log = logging.getLogger(__name__)
+
+
+@define(eq=False)
+class Unwritten:
+    """The mailboxes of a partition that this process changed since their files were written.
+
+    `changed` may be added to at any time, in any thread. `names` are those that mailboxes have or had, where a file may
+    be that has to go; `failing` is why the last try failed. When `stop` is set nothing waits any more.
+    """
+
+    changed: set[int] = field(factory=set)
+    names: dict[int, set[MailboxName]] = field(factory=dict)
+    failing: dict[int, str] = field(factory=dict)
+    stop: threading.Event = field(factory=threading.Event)
+    _lock: threading.Lock = field(factory=threading.Lock)
+
+    def note(self, entry: MailboxEntry) -> None:
+        """What is known of the mailbox beside its records changes, begins, or ends."""
+        with self._lock:
+            self.names.setdefault(entry.id, set()).add(entry.name)
+        self.changed.add(entry.id)
+
+    def forget(self) -> None:
+        """None has changed so far but for what `userareacheck` finds."""
+        with self._lock:
+            self.names.clear()
+        self.changed.clear()
+
+    def take(self) -> list[int]:
+        """All that are to be written now; those that failed last time at the end."""
+        found = []
+        for _ in range(len(self.changed)):          # one at a time: other threads may add meanwhile
+            found.append(self.changed.pop())
+        return sorted(found, key=lambda mailbox: (mailbox in self.failing, mailbox))
+
+    def names_of(self, mailbox: int) -> set[MailboxName]:
+        """The names under which a file of the mailbox may be."""
+        with self._lock:
+            return set(self.names.get(mailbox, ()))
+
+    def tidied(self, mailbox: int, names: set[MailboxName]) -> None:
+        """The file is where it belongs, and not under another of these names."""
+        with self._lock:
+            left = self.names.pop(mailbox, set()) - names
+            if left:
+                self.names[mailbox] = left
+
+    def failed(self, mailbox: int, reason: str) -> None:
+        """It comes again in the next round, after all others. The reason is logged once."""
+        if self.failing.get(mailbox) != reason:
+            log.error("store.idx of mailbox %d cannot be written: %s", mailbox, reason)
+            self.failing[mailbox] = reason
+        self.changed.add(mailbox)
