@@ -22,7 +22,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
@@ -37,21 +38,25 @@ from store.mailboxes import deletion
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
-from store.partition.processes import look
+from store.partition.processes import ProcessRegistry, look, server
 from store.partitions import volumes
 from store.partitions.volumes import REBUILD
 from store.problems import disk_problem
 from store.quota import roots
 from store.rebuild.emptying import adopt, aside_name, make_folders
+from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source, free_name, sources
-from store.reconstruct.wholestore import Progress, Rebuilding, Rebuilt, enlist, silent
+from store.reconstruct.lostpartitions import is_lost
+from store.reconstruct.orphans import take_in_lost
+from store.reconstruct.request import Progress, Refused, Request, silent
+from store.reconstruct.wholestore import Rebuilding, enlist
 from store.settings import Settings
 from store.store import Store
 from store.tables.state import MODSEQ_SKIP, MailboxState
 from store.userarea import writing
 from store.userarea.idxfile import read_head
-from store.values import RESTORE, Finding
+from store.values import RECONSTRUCT, RESTORE, Finding
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +67,41 @@ STEP = 0.05
 Open = Callable[[], contextlib.AbstractContextManager[Store]]       # opens the store, beside others
 
 
-def is_lost(root: Path, name: str) -> bool:
-    """Whether the partition has message files, and no databases that anybody could use."""
-    folder = root / "partitions" / name
-    return (folder / "messages").is_dir() and not volumes.is_whole(folder)
+def reconstruct_partitions(request: Request, names: Sequence[str]) -> Outcome:
+    """Those partitions. Raises Refused, StoreError."""
+    outcome = Outcome()
+    for name in names:
+        lost = is_lost(request.root, name)
+        if request.check:
+            outcome.left.append(Finding("it has no databases" if lost else "its databases would be made anew",
+                                        f"partition {name}", RECONSTRUCT))
+            continue
+        if lost and not (request.root / "mboxlist").is_dir():
+            raise Refused("the list of mailboxes is lost, too: make everything anew (--all)")
+        with request.watched() as progress:
+            done = reinstate(request.root, name, request.settings(), request.open_store,
+                             restart=partial(_restart, request.root), force=request.force, progress=progress)
+            with request.open_store() as store:
+                take_in_lost(store, store.partition(name), done)
+        outcome.add(done)
+    return outcome
+
+
+def _restart(root: Path) -> None:
+    """Have a server's processes begin anew: when a process dies in the store its supervisor starts all of them again,
+    and clients see a dropped connection. A command that has the store open must end by itself."""
+    if not server(root / "run" / "server.pid"):
+        return
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            ProcessRegistry(root / "run", "onecopy reconstruct, which wants all to begin anew").settled()
+        os._exit(1)
+    os.waitpid(child, 0)
 
 
 def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, restart: Callable[[], None],
-           force: bool = False, progress: Progress = silent) -> Rebuilt:
+           force: bool = False, progress: Progress = silent) -> Outcome:
     """Make the databases of a partition anew, and have every process take it up; with `force` also if it has some.
 
     `restart` has the processes of a server begin anew, which leave the partition alone then; it is called if any of
@@ -85,8 +117,8 @@ def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, re
                 with open_store() as store:
                     if name not in store.partitions:
                         volumes.put_in_use(store, name, _agree)
-                return Rebuilt()
-            done = Rebuilt()
+                return Outcome()
+            done = Outcome()
             _left_alone(root, folder, restart)
             if (folder / "index").is_dir():
                 with open_store() as store:
@@ -145,7 +177,7 @@ def _set_aside(folder: Path) -> None:
         sync_folder(folder)
 
 
-def _write_what_it_knows(store: Store, folder: Path, done: Rebuilt) -> None:
+def _write_what_it_knows(store: Store, folder: Path, done: Outcome) -> None:
     """Before the databases are given up: write each `store.idx` of which they have a newer state that is whole.
 
     A mailbox whose records do not agree with its figures may be damaged: its file stays as it is.
@@ -214,7 +246,7 @@ class _Reinstating:
 
     folder: Path
     settings: Settings
-    done: Rebuilt
+    done: Outcome
     progress: Progress
     _found: list[Source] = field(factory=list)
     _wanted: list[_Wanted] = field(factory=list)

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +35,11 @@ from store.partition.transactions import WriteTxn
 from store.problems import disk_problem
 from store.quota.roots import root_for
 from store.rebuild.emptying import drop_names, finished, nobody_else, prepare
-from store.rebuild.salvagedusers import add_users
+from store.rebuild.outcome import Outcome
+from store.rebuild.salvagedusers import add_users, kept_accounts, salvage_users
 from store.rebuild.userareascan import Source, choose, sources
+from store.reconstruct.orphans import UNKNOWN_FILE, take_in_everywhere
+from store.reconstruct.request import Progress, Refused, Request, silent
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
@@ -52,31 +55,33 @@ from store.values import RECONSTRUCT, RESTORE, Finding, Flag
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_FILE = "nothing is known of this file"
 PIECE = 500                 # message files, or references, of one transaction
 CHUNKS = 32                 # chunks of records of one transaction
 _UIDS = (1 << 32) - 1
 _MODSEQS = 1 << 62
 
-Progress = Callable[[str, int, int], None]      # what is done, how much of it, out of how much
+
+def reconstruct_store(request: Request) -> Outcome:
+    """All databases, which are lost; and message files that no mailbox has go to one of the administrator's. Raises
+    Refused, StoreError."""
+    with request.watched() as progress:
+        outcome = rebuild(request.root, settings=request.settings(), users=accounts(request), progress=progress)
+    take_in_everywhere(request, outcome)
+    return outcome
 
 
-def silent(what: str, done: int, total: int) -> None:
-    """Nobody watches."""
-
-
-@define
-class Rebuilt:
-    """What was made anew, and what could not be."""
-
-    mailboxes: int = 0
-    records: int = 0
-    messages: int = 0
-    findings: list[Finding] = field(factory=list)
+def accounts(request: Request) -> list[User]:
+    """Those of a users.db that has lost its environment: the one that was named, or one that is found. Raises Refused.
+    """
+    if request.users is None:
+        return kept_accounts(request.root)
+    if not request.users.is_file():
+        raise Refused(f"there is no file {request.users}")
+    return salvage_users(request.users)
 
 
 def rebuild(root: Path, into: Path | None = None, settings: Settings | None = None, *, users: Iterable[User] = (),
-            progress: Progress = silent) -> Rebuilt:
+            progress: Progress = silent) -> Outcome:
     """Make the databases of the store in `root` anew, or those of a new store `into` which message files are linked or
     copied. No process may have the store open. `users` are rows for the built-in directory.
 
@@ -84,7 +89,7 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
     from the beginning. Raises StoreError NO_STORE when there is nothing to begin with,
     STORE_IN_USE when there are databases, DISK_FULL, UNAVAILABLE.
     """
-    target, done = into or root, Rebuilt()
+    target, done = into or root, Outcome()
     try:
         names = sorted(folder.name for folder in (root / "partitions").iterdir() if (folder / "messages").is_dir())
     except FileNotFoundError:
@@ -128,7 +133,7 @@ class Rebuilding:
     store: Store
     found: list[Source]
     adopted: dict[str, list[list[Path]]]
-    done: Rebuilt
+    done: Outcome
     progress: Progress = silent
     _damaged: set[bytes] = field(factory=set)       # message files that were looked at, and are not to be used
 

@@ -30,10 +30,10 @@ from store.partition.messagefiles import sync_file_system
 from store.partition.partition import SERIALS, Partition
 from store.rebuild.emptying import adopt, discard, drop_names, finished, make_folders, nobody_else, refuse_databases
 from store.rebuild.loader import Known, Loaded, load_mailboxes, load_messages, never_again
+from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source
 from store.reconstruct.wholestore import (
-    Rebuilt,
     acl_of,
     figures_of,
     is_owner,
@@ -63,13 +63,13 @@ def is_down(root: Path) -> bool:
 
 
 def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[User] = (),
-               progress: Progress = lambda what, done, total: None) -> Rebuilt:
+               progress: Progress = lambda what, done, total: None) -> Outcome:
     """Make the databases of the store in `root` from a plan of it; what could not be made anew is in the findings.
 
     Raises BadPlan when it is no plan of this store as it is, StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE, OSError.
     """
     manifest = plan.read_manifest()
-    loading = _Loading(root.absolute(), plan, manifest, progress, Rebuilt(findings=plan.findings()))
+    loading = _Loading(root.absolute(), plan, manifest, progress, Outcome(findings=plan.findings()))
     with nobody_else(root):
         if (loading.scratch / IN_PLACE).exists():       # a rebuild without a plan was cut off
             discard(root, manifest.partitions)
@@ -105,7 +105,7 @@ class _Loading:
     plan: Plan
     manifest: Manifest
     progress: Progress
-    done: Rebuilt
+    done: Outcome
     rows: list[dict[str, Any]] = field(factory=list)        # of the mailboxes
     sources: list[Source] = field(factory=list)
     adopted: dict[str, list[list[Path]]] = field(factory=dict)
