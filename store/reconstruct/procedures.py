@@ -5,6 +5,7 @@ from functools import partial
 
 from store.errors import Problem, StoreError
 from store.partition.marks import is_down
+from store.quota.sums import are_right
 from store.rebuild.outcome import Outcome
 from store.reconstruct.request import Refused, Request
 
@@ -55,7 +56,6 @@ def _procedure(request: Request, down: bool) -> Callable[[Request], Outcome]:
         return wholestore.reconstruct_store
     if request.cache or request.quota or request.rights:
         if request.quota and not (request.cache or request.rights or request.what):
-            from store.quota.sums import are_right
             if are_right(request.root, request.program, request.partition):     # two tables tell, and no store is open
                 return lambda _: Outcome()
         from store.reconstruct import parts
