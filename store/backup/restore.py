@@ -33,8 +33,8 @@ from store.partition.partition import Partition
 from store.partitions import volumes
 from store.problems import problems
 from store.quota import roots
+from store.rebuild.desired import acl_of
 from store.rebuild.salvagedusers import NO_PASSWORD
-from store.reconstruct.wholestore import acl_of
 from store.tables.index import MAX_UID, Rows, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile

@@ -1,4 +1,4 @@
-"""What a reconstruct has done, and what is left to do."""
+"""What was found wrong, what has been done about it, and what is left to do."""
 
 from attrs import define, field, frozen
 
@@ -33,3 +33,18 @@ class Outcome:
         self.corrections += other.corrections
         self.left += other.left
         self.findings += other.findings
+
+
+@define
+class Event:
+    """What happened to one environment. `lost`: tables that could not be used, and why; `missing`: what is not there
+    any more, for people; `exact`: nothing is."""
+
+    environment: str
+    found: str
+    source: str = ""
+    exact: bool = False
+    logs_lost: bool = False
+    lost: dict[str, str] = field(factory=dict)
+    aside: str = ""
+    missing: list[str] = field(factory=list)

@@ -43,14 +43,15 @@ from store.partitions import volumes
 from store.partitions.volumes import REBUILD
 from store.problems import disk_problem
 from store.quota import roots
+from store.rebuild.desired import enlist, limits_of, listed
 from store.rebuild.emptying import adopt, aside_name, make_folders
+from store.rebuild.messagescan import fill
 from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source, free_name, sources
 from store.reconstruct.lostpartitions import is_lost
 from store.reconstruct.orphans import take_in_lost
 from store.reconstruct.request import Progress, Refused, Request, silent
-from store.reconstruct.wholestore import Rebuilding, enlist
 from store.settings import Settings
 from store.store import Store
 from store.tables.state import MODSEQ_SKIP, MailboxState
@@ -227,19 +228,6 @@ class _Wanted:
     known: bool
 
 
-class _Filling(Rebuilding):
-    """Fills a partition beside its place. Which mailbox is which has been found out; the list is not at hand."""
-
-    wanted: dict[Path, _Wanted]
-
-    def entry_of(self, source: Source) -> MailboxEntry:
-        """See Rebuilding."""
-        return self.wanted[source.path].entry
-
-    def enlist(self, source: Source, entry: MailboxEntry) -> None:
-        """See Rebuilding: it comes later."""
-
-
 @define(eq=False)
 class _Reinstating:
     """See `livepartition`."""
@@ -319,10 +307,9 @@ class _Reinstating:
         partition = Partition(self._scratch, evolve(self.settings, sync="none", log_archive=None), News(), recover=True,
                               broken=_broken)
         try:
-            filling = _Filling(None, [each.source for each in self._wanted], {self.folder.name: adopted},  # type: ignore
-                               self.done, self.progress)
-            filling.wanted = {each.source.path: each for each in self._wanted}
-            filling.fill(partition, filling.found)
+            wanted = [(each.source, each.entry) for each in self._wanted]
+            fill(partition, wanted, limits_of((source for source, _ in wanted), self.folder.name), self.done,
+                 listed=None, adopted=adopted, progress=self.progress)
         finally:
             partition.close(clean=True)
         for region in (self._scratch / "index").glob("__db.*"):
@@ -376,9 +363,8 @@ class _Reinstating:
                 name = free_name(name, each.entry.id)
                 self.done.findings.append(Finding(f"another mailbox has this name, too: this one is {name} now",
                                                   str(each.entry.name), "mailbox rename"))
-            entry, source = evolve(each.entry, name=name), each.source
-            transact(store.mailboxes.env, lambda txn, source=source, entry=entry: enlist(    # type: ignore[misc]
-                store.mailboxes, source, entry, txn))
+            transact(store.mailboxes.env, partial(enlist, store.mailboxes, listed(each.source, evolve(each.entry,
+                                                                                                      name=name))))
         store.mailboxes.env.flush()
 
     def _make_empty(self, store: Store, partition: Partition) -> None:

@@ -11,6 +11,7 @@ The list is made beside its place, and one rename makes it the store's: what is 
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from attrs import define, evolve, field
@@ -29,12 +30,13 @@ from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry, server
 from store.partitions import volumes
 from store.problems import disk_problem
+from store.rebuild.desired import acl_of, enlist, listed
 from store.rebuild.emptying import aside_name, refuse_databases
 from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users, kept_accounts
 from store.rebuild.userareascan import Source, free_name, sources
 from store.reconstruct.request import Refused, Request
-from store.reconstruct.wholestore import accounts, acl_of, enlist
+from store.reconstruct.wholestore import accounts
 from store.settings import Settings
 from store.store import LIST_CACHE
 from store.tables.state import MailboxState
@@ -129,9 +131,7 @@ class _Relisting:
             directory = BuiltinDirectory(mailboxes, self.settings.default_domain)
             add_users(directory, [source for source, _ in wanted], users, self.done.findings)
             for source, entry in wanted:
-                named = evolve(source, head=source.head, name=entry.name)
-                transact(mailboxes.env, lambda txn, source=named, entry=entry: enlist(      # type: ignore[misc]
-                    mailboxes, source, entry, txn))
+                transact(mailboxes.env, partial(enlist, mailboxes, listed(source, entry)))
             mailboxes.env.flush()
             mailboxes.env.checkpoint()
             mailboxes.env.flush()

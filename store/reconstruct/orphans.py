@@ -28,6 +28,7 @@ from store.partition.filecontent import content, likely_digests
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
+from store.rebuild.messagescan import UNKNOWN_FILE
 from store.rebuild.outcome import Correction, Outcome
 from store.reconstruct.request import Request
 from store.store import Store
@@ -35,7 +36,6 @@ from store.tables.index import ROW, chunk_number
 from store.tables.references import MessageRecord, mark
 from store.values import Finding, InternalDate
 
-UNKNOWN_FILE = "nothing is known of this file"
 BATCH = 100                     # messages of one transaction
 
 

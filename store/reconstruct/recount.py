@@ -19,8 +19,8 @@ from store.partition.records import every_reference, sound, sound_rows
 from store.partition.transactions import WriteTxn
 from store.rebuild.outcome import Correction
 from store.rebuild.recounts import lost_cached, recount_purge, recount_quota
+from store.rebuild.repair import ALL_FLAGS, fit, repair_mailbox
 from store.rebuild.salvage import Counts, broken_chunks
-from store.reconstruct.repair import ALL_FLAGS, fit, repair_mailbox
 from store.tables.index import ROW, Rows, chunk_key, chunk_of_key
 from store.tables.references import MessageRecord, marks
 from store.tables.state import MailboxState, counted

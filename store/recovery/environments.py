@@ -28,7 +28,7 @@ from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
 from store.partition.marks import mark_behind, read_epoch
 from store.rebuild.emptying import adopt, aside_name, make_folders, stamp
-from store.rebuild.event import Event
+from store.rebuild.outcome import Event
 from store.settings import Settings
 
 if TYPE_CHECKING:

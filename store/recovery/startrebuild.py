@@ -7,7 +7,6 @@ there; the counts of references in `messages.db`, which tell mailbox and UID of 
 
 import contextlib
 import os
-from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,8 +20,9 @@ from mboxlist.names import MailboxName
 from store.accounts.builtin import User
 from store.errors import StoreError
 from store.partition.marks import mark_behind
-from store.rebuild.event import Event
+from store.rebuild.desired import acl_of, annotations_of
 from store.rebuild.knownfiles import SHOWN
+from store.rebuild.outcome import Event
 from store.rebuild.partitionfill import Refill
 from store.rebuild.salvagedusers import add_users, salvage_users
 from store.rebuild.userareascan import Source, choose, read_source
@@ -141,10 +141,9 @@ class _Remaking:
                     mailboxes.remove(other.name, txn, guarded=False)    # an older row: its own file names it anew
                 mailboxes.write(wanted, txn, guarded=False)
         if old or "annotations.db" in lost:
-            for name, values in head.annotations.items():
-                for user, value in values.items():
-                    with contextlib.suppress(ValueError):
-                        mailboxes.annotations.set(mailbox, name, b64decode(value), txn, user)
+            for name, user, value in annotations_of(head):
+                with contextlib.suppress(ValueError):
+                    mailboxes.annotations.set(mailbox, name, value, txn, user)
         if (old or "subscriptions.db" in lost) and source.name.is_inbox() and not head.removed:
             for subscribed in head.subscriptions:
                 mailboxes.subscriptions.add(source.name.owner, subscribed, txn)
@@ -198,7 +197,6 @@ def _sources(folder: Path, findings: list[Finding]) -> Iterator[Source]:
 
 
 def _entry(source: Source, validity: int) -> MailboxEntry:
-    from store.reconstruct.wholestore import acl_of  # here: it imports the store
     head = source.head
     return MailboxEntry(MailboxId(head.id), source.name, source.partition, validity or head.uidvalidity, head.created,
                         head.special_use, acl_of(head))

@@ -13,8 +13,8 @@ from store.errors import Problem, StoreError
 from store.message.sections import section
 from store.partition.messagefiles import MessageFile
 from store.partition.partition import FORMAT
+from store.rebuild.repair import repair_mailbox
 from store.reconstruct.recount import recount
-from store.reconstruct.repair import repair_mailbox
 from store.search.search import search
 from store.search.searchkeys import Body, Header, Text
 from store.store import Store

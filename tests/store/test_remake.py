@@ -26,7 +26,7 @@ from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.partition import filecontent
 from store.partition.marks import behind_marker
-from store.rebuild import knownfiles, partitionfill, recounts, referencepass
+from store.rebuild import knownfiles, loader, recounts, referencepass
 from store.rebuild.referencepass import Gathered
 from store.recovery.userareacheck import reconcile
 from store.store import Store
@@ -235,11 +235,11 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
     store.close()
 
 
-@pytest.mark.parametrize("place", [partitionfill, knownfiles])
+@pytest.mark.parametrize("place", [loader, knownfiles])
 def test_a_process_that_makes_a_table_is_killed_and_the_next_start_begins_anew(place, tmp_path, monkeypatch):
     before, said = make(tmp_path / "store")
     lose(tmp_path / "store", [""])
-    name = {partitionfill: "chunks_of", knownfiles: "files_of"}[place]
+    name = {loader: "chunks_of", knownfiles: "files_of"}[place]
     rows = getattr(place, name)
 
     def dying(stream):
@@ -262,7 +262,7 @@ def test_a_start_that_is_killed_in_it_leaves_nothing_that_stays(tmp_path, monkey
     lose(tmp_path / "store", ["index.db"])
 
     def killed():
-        monkeypatch.setattr(partitionfill, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
+        monkeypatch.setattr(loader, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
         Store(tmp_path / "store", SMALL)
 
     assert damage.apart(killed, tmp_path) is None
@@ -278,7 +278,7 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
         root = volume.folder / "store"
         before, said = make(root)
         lose(root, [""])
-        rows = partitionfill.chunks_of
+        rows = loader.chunks_of
 
         def full(stream):
             for row in rows(stream):             # in a process of its own; the start gives room back beside it
@@ -287,7 +287,7 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
                 yield row
 
         def refused():
-            monkeypatch.setattr(partitionfill, "chunks_of", full)
+            monkeypatch.setattr(loader, "chunks_of", full)
             try:
                 Store(root, SMALL)
             except StoreError as error:
