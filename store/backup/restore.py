@@ -32,7 +32,8 @@ from store.migration.publish import Filling, Nursery, Wanted
 from store.partition.partition import Partition
 from store.problems import problems
 from store.quota import roots
-from store.reconstruct.wholestore import NO_PASSWORD, acl_of
+from store.rebuild.desired import acl_of
+from store.rebuild.salvagedusers import NO_PASSWORD
 from store.store import Store
 from store.tables.index import MAX_UID, Rows, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
-from store.check import filecheck, listcheck, mailboxcheck, userareachecks
+from store.check import filecheck, idxcheck, listcheck, mailboxcheck
 from store.partition.partition import Partition
 from store.store import Store
 from store.values import Finding
@@ -17,7 +17,7 @@ from store.values import Finding
 
 def check(store: Store) -> list[Finding]:
     """All findings; none in a store that is whole."""
-    first = {*listcheck.look(store), *userareachecks.look(store)}
+    first = {*listcheck.look(store), *idxcheck.look(store)}
     findings = []
     for partition in store.partitions.values():
         suspects = {finding.where for finding in _look(store, partition, None, None)}
@@ -25,7 +25,7 @@ def check(store: Store) -> list[Finding]:
             findings += transact(partition.env, lambda txn, partition=partition, suspects=suspects: [  # type: ignore[misc]
                 finding for finding in _look(store, partition, txn, suspects) if finding.where in suspects])
     if first:
-        findings += [finding for finding in (*listcheck.look(store), *userareachecks.look(store)) if finding in first]
+        findings += [finding for finding in (*listcheck.look(store), *idxcheck.look(store)) if finding in first]
     return findings
 
 

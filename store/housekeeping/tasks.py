@@ -20,7 +20,7 @@ from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.partitions import volumes
 from store.quota import fairshare, notices
-from store.reconstruct import knownfiles
+from store.rebuild import knownfiles
 from store.reconstruct.recount import repair_damaged
 from store.recovery import userareacheck
 from store.snapshots import retention

@@ -22,7 +22,8 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
@@ -38,21 +39,26 @@ from store.partition import inuse
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
-from store.partition.processes import look
+from store.partition.processes import ProcessRegistry, look, server
 from store.partitions import volumes
 from store.partitions.volumes import REBUILD
 from store.problems import disk_problem
 from store.quota import roots
-from store.reconstruct.userareascan import Source, free_name, sources
-from store.reconstruct.wholestore import Progress, Rebuilding, Rebuilt, add_users, enlist, silent
-from store.recovery.emptying import adopt, make_folders
-from store.recovery.environments import aside_name
+from store.rebuild.desired import enlist, limits_of, listed
+from store.rebuild.emptying import adopt, aside_name, make_folders
+from store.rebuild.messagescan import fill
+from store.rebuild.outcome import Outcome
+from store.rebuild.salvagedusers import add_users
+from store.rebuild.userareascan import Source, free_name, sources
+from store.reconstruct.lostpartitions import is_lost
+from store.reconstruct.orphans import take_in_lost
+from store.reconstruct.request import Progress, Refused, Request, silent
 from store.settings import Settings
 from store.store import Store
 from store.tables.state import MODSEQ_SKIP, MailboxState
 from store.userarea import writing
 from store.userarea.idxfile import read_head
-from store.values import RESTORE, Finding
+from store.values import RECONSTRUCT, RESTORE, Finding
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +69,41 @@ STEP = 0.05
 Open = Callable[[], contextlib.AbstractContextManager[Store]]       # opens the store, beside others
 
 
-def is_lost(root: Path, name: str) -> bool:
-    """Whether the partition has message files, and no databases that anybody could use."""
-    folder = root / "partitions" / name
-    return (folder / "messages").is_dir() and not volumes.is_whole(folder)
+def reconstruct_partitions(request: Request, names: Sequence[str]) -> Outcome:
+    """Those partitions. Raises Refused, StoreError."""
+    outcome = Outcome()
+    for name in names:
+        lost = is_lost(request.root, name)
+        if request.check:
+            outcome.left.append(Finding("it has no databases" if lost else "its databases would be made anew",
+                                        f"partition {name}", RECONSTRUCT))
+            continue
+        if lost and not (request.root / "mboxlist").is_dir():
+            raise Refused("the list of mailboxes is lost, too: make everything anew (--all)")
+        with request.watched() as progress:
+            done = reinstate(request.root, name, request.settings(), request.open_store,
+                             restart=partial(_restart, request.root), force=request.force, progress=progress)
+            with request.open_store() as store:
+                take_in_lost(store, store.partition(name), done)
+        outcome.add(done)
+    return outcome
+
+
+def _restart(root: Path) -> None:
+    """Have a server's processes begin anew: when a process dies in the store its supervisor starts all of them again,
+    and clients see a dropped connection. A command that has the store open must end by itself."""
+    if not server(root / "run" / "server.pid"):
+        return
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            ProcessRegistry(root / "run", "onecopy reconstruct, which wants all to begin anew").settled()
+        os._exit(1)
+    os.waitpid(child, 0)
 
 
 def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, restart: Callable[[], None],
-           force: bool = False, progress: Progress = silent) -> Rebuilt:
+           force: bool = False, progress: Progress = silent) -> Outcome:
     """Make the databases of a partition anew, and have every process take it up; with `force` also if it has some.
 
     `restart` has the processes of a server begin anew, which leave the partition alone then; it is called if any of
@@ -86,8 +119,8 @@ def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, re
                 with open_store() as store:
                     if name not in store.partitions:
                         volumes.put_in_use(store, name, _agree)
-                return Rebuilt()
-            done = Rebuilt()
+                return Outcome()
+            done = Outcome()
             _left_alone(root, folder, restart)
             if (folder / "index").is_dir():
                 with open_store() as store:
@@ -146,7 +179,7 @@ def _set_aside(folder: Path) -> None:
         sync_folder(folder)
 
 
-def _write_what_it_knows(store: Store, folder: Path, done: Rebuilt) -> None:
+def _write_what_it_knows(store: Store, folder: Path, done: Outcome) -> None:
     """Before the databases are given up: write each `store.idx` of which they have a newer state that is whole.
 
     A mailbox whose records do not agree with its figures may be damaged: its file stays as it is.
@@ -196,26 +229,13 @@ class _Wanted:
     known: bool
 
 
-class _Filling(Rebuilding):
-    """Fills a partition beside its place. Which mailbox is which has been found out; the list is not at hand."""
-
-    wanted: dict[Path, _Wanted]
-
-    def entry_of(self, source: Source) -> MailboxEntry:
-        """See Rebuilding."""
-        return self.wanted[source.path].entry
-
-    def enlist(self, source: Source, entry: MailboxEntry) -> None:
-        """See Rebuilding: it comes later."""
-
-
 @define(eq=False)
 class _Reinstating:
     """See `livepartition`."""
 
     folder: Path
     settings: Settings
-    done: Rebuilt
+    done: Outcome
     progress: Progress
     _found: list[Source] = field(factory=list)
     _wanted: list[_Wanted] = field(factory=list)
@@ -288,10 +308,9 @@ class _Reinstating:
         partition = Partition(self._scratch, evolve(self.settings, sync="none", log_archive=None), News(), recover=True,
                               broken=_broken)
         try:
-            filling = _Filling(None, [each.source for each in self._wanted], {self.folder.name: adopted},  # type: ignore
-                               self.done, self.progress)
-            filling.wanted = {each.source.path: each for each in self._wanted}
-            filling.fill(partition, filling.found)
+            wanted = [(each.source, each.entry) for each in self._wanted]
+            fill(partition, wanted, limits_of((source for source, _ in wanted), self.folder.name), self.done,
+                 listed=None, adopted=adopted, progress=self.progress)
         finally:
             partition.close(clean=True)
         for region in (self._scratch / "index").glob("__db.*"):
@@ -345,9 +364,8 @@ class _Reinstating:
                 name = free_name(name, each.entry.id)
                 self.done.findings.append(Finding(f"another mailbox has this name, too: this one is {name} now",
                                                   str(each.entry.name), "mailbox rename"))
-            entry, source = evolve(each.entry, name=name), each.source
-            transact(store.mailboxes.env, lambda txn, source=source, entry=entry: enlist(    # type: ignore[misc]
-                store.mailboxes, source, entry, txn))
+            transact(store.mailboxes.env, partial(enlist, store.mailboxes, listed(each.source, evolve(each.entry,
+                                                                                                      name=name))))
         store.mailboxes.env.flush()
 
     def _make_empty(self, store: Store, partition: Partition) -> None:

@@ -9,7 +9,9 @@ The list is made beside its place, and one rename makes it the store's: what is 
 """
 
 import shutil
+import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from attrs import define, evolve, field
@@ -26,17 +28,22 @@ from store.mailboxes.deletion import DOOMED
 from store.opening import LIST_CACHE
 from store.partition.marks import mark_behind
 from store.partition.partition import Partition
-from store.partition.processes import ProcessRegistry
+from store.partition.processes import ProcessRegistry, server
 from store.partitions import volumes
 from store.problems import disk_problem
-from store.reconstruct.userareascan import Source, free_name, sources
-from store.reconstruct.wholestore import Rebuilt, acl_of, add_users, enlist
-from store.recovery.emptying import refuse_databases
+from store.rebuild.desired import acl_of, enlist, listed
+from store.rebuild.emptying import aside_name, refuse_databases
+from store.rebuild.outcome import Outcome
+from store.rebuild.salvagedusers import add_users, kept_accounts
+from store.rebuild.userareascan import Source, free_name, sources
+from store.reconstruct.request import Refused, Request
+from store.reconstruct.wholestore import accounts
 from store.settings import Settings
 from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
-from store.values import Finding
+from store.values import RECONSTRUCT, Finding
 
+LIST = "mboxlist"               # the folder of the list's environment
 SCRATCH = "mboxlist.new"
 
 
@@ -48,10 +55,32 @@ def only_list_is_lost(root: Path) -> bool:
         any((folder / "index").glob("*.db")) and volumes.is_whole(folder) for folder in folders)
 
 
-def relist(root: Path, settings: Settings, *, users: Iterable[User] = ()) -> Rebuilt:
+def reconstruct_list(request: Request) -> Outcome:
+    """While nobody is in the store. Raises Refused, StoreError."""
+    root, users = request.root, accounts(request)
+    aside = root / LIST
+    if any(aside.glob("*.db")):
+        if not request.force:
+            raise Refused("there is a list of mailboxes; with --force it is set aside, and made anew")
+        if request.check:
+            return Outcome(left=[Finding("it would be made anew", str(aside), RECONSTRUCT)])
+        if server(root / "run" / "server.pid"):
+            raise StoreError(Problem.STORE_IN_USE, "Stop the server first: nobody can do without the list")
+        aside.rename(aside_name(aside, time.time()))
+        users = users or kept_accounts(root)
+    if not only_list_is_lost(root):
+        raise Refused("partitions have no databases, either: make everything anew (--all)")
+    if request.check:
+        return Outcome(left=[Finding("it is lost", str(aside), RECONSTRUCT)])
+    outcome = relist(root, request.settings(), users=users)
+    with request.open_store():              # which settles what differs
+        return outcome
+
+
+def relist(root: Path, settings: Settings, *, users: Iterable[User] = ()) -> Outcome:
     """Make the list anew. Raises StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE."""
     refuse_databases([root / "mboxlist"])
-    done = Rebuilt()
+    done = Outcome()
     (root / "run").mkdir(mode=0o700, exist_ok=True)
     try:
         process_registry = ProcessRegistry(root / "run", "onecopy reconstruct")
@@ -84,7 +113,7 @@ class _Relisting:
 
     root: Path
     settings: Settings
-    done: Rebuilt
+    done: Outcome
     _names: set[MailboxName] = field(factory=set)
 
     def run(self, users: list[User]) -> None:
@@ -102,9 +131,7 @@ class _Relisting:
             directory = BuiltinDirectory(mailboxes, self.settings.default_domain)
             add_users(directory, [source for source, _ in wanted], users, self.done.findings)
             for source, entry in wanted:
-                named = evolve(source, head=source.head, name=entry.name)
-                transact(mailboxes.env, lambda txn, source=named, entry=entry: enlist(      # type: ignore[misc]
-                    mailboxes, source, entry, txn))
+                transact(mailboxes.env, partial(enlist, mailboxes, listed(source, entry)))
             mailboxes.env.flush()
             mailboxes.env.checkpoint()
             mailboxes.env.flush()

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import frozen
 
 from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
@@ -29,21 +29,15 @@ from store.partition.filecontent import content, likely_digests
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
-from store.reconstruct.repair import Correction
+from store.rebuild.messagescan import UNKNOWN_FILE
+from store.rebuild.outcome import Correction, Outcome
+from store.reconstruct.request import Request
 from store.store import Store
 from store.tables.index import ROW, chunk_number
 from store.tables.references import MessageRecord, mark
 from store.values import Finding, InternalDate
 
 BATCH = 100                     # messages of one transaction
-
-
-@define
-class Taken:
-    """What was done, and what could not be."""
-
-    corrections: list[Correction] = field(factory=list)
-    left: list[Finding] = field(factory=list)
 
 
 @frozen
@@ -79,12 +73,28 @@ def _is_unclaimed(partition: Partition, path: Path) -> bool:
     return record is None or not record.references and not record.released
 
 
-def take_in(store: Store, partition: Partition, *, change: bool = True) -> Taken:
+def take_in_everywhere(request: Request, outcome: Outcome) -> None:
+    """Of all partitions of a store that has been rebuilt. Raises StoreError."""
+    with request.open_store() as store:
+        for _, partition in sorted(store.partitions.items()):
+            take_in_lost(store, partition, outcome)
+
+
+def take_in_lost(store: Store, partition: Partition, outcome: Outcome) -> None:
+    """Message files that nothing claims go to the administrator's mailbox; it is no fault that they were there."""
+    taken = take_in(store, partition)
+    known = {correction.where.removeprefix("message ") for correction in taken.corrections}
+    outcome.findings = [finding for finding in outcome.findings
+                        if not (finding.what == UNKNOWN_FILE and Path(finding.where).name in known)]
+    outcome.add(taken)
+
+
+def take_in(store: Store, partition: Partition, *, change: bool = True) -> Outcome:
     """Put every unclaimed message of the partition into the mailbox for them; without `change` only say what there is.
 
     Flushed. Raises StoreError DISK_FULL, UNAVAILABLE.
     """
-    taken, batch, entry = Taken(), list[_Message](), None
+    taken, batch, entry = Outcome(), list[_Message](), None
     for path in list(unclaimed(partition)):
         where = str(path)
         message = _read(partition, path)
@@ -107,7 +117,7 @@ def take_in(store: Store, partition: Partition, *, change: bool = True) -> Taken
     return taken
 
 
-def lost_mailbox(store: Store, partition: Partition, taken: Taken) -> MailboxEntry | None:
+def lost_mailbox(store: Store, partition: Partition, taken: Outcome) -> MailboxEntry | None:
     """The mailbox for what is found on that partition, made when there is none. None when there cannot be one."""
     setting = store.settings.lost_mailbox
     if not setting:
@@ -150,7 +160,7 @@ def _read(partition: Partition, path: Path) -> _Message | None:
     return _Message(digest, record.serial if record is not None else partition.next_serial(), *found, date, path)
 
 
-def _deliver(partition: Partition, entry: MailboxEntry, batch: list[_Message], taken: Taken) -> None:
+def _deliver(partition: Partition, entry: MailboxEntry, batch: list[_Message], taken: Outcome) -> None:
     """Put them into the mailbox, but for those that have come, or gone, meanwhile."""
     right = {message.digest: Path(partition.files.path(message.digest)) for message in batch}
     for message in batch:

@@ -28,7 +28,8 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
 from store.partition.marks import mark_behind, read_epoch
-from store.recovery.emptying import adopt, make_folders
+from store.rebuild.emptying import adopt, aside_name, make_folders, stamp
+from store.rebuild.outcome import Event
 from store.settings import Settings
 from store.snapshots.taking import Snapshot
 from store.store import Store
@@ -43,24 +44,8 @@ EXPENDABLE = frozenset({"cache.db"})        # comes from message files; nothing 
 PAST_THE_END = "BDB2509"    # what Berkeley DB says of tables that are newer than the log
 KEPT = 2                    # damaged environments that are kept, of each
 FEWER = 6                   # times that a snapshot is tried with fewer files of the log
-TIME = "%Y%m%dT%H%M%SZ"
 
 T = TypeVar("T")
-
-
-@define
-class Event:
-    """What happened to one environment. `lost`: tables that could not be used, and why; `missing`: what is not there
-    any more, for people; `exact`: nothing is."""
-
-    environment: str
-    found: str
-    source: str = ""
-    exact: bool = False
-    logs_lost: bool = False
-    lost: dict[str, str] = field(factory=dict)
-    aside: str = ""
-    missing: list[str] = field(factory=list)
 
 
 @define
@@ -271,10 +256,10 @@ class Recovery:
         """Write down what was found and done. Raises OSError."""
         place = self.root / REPORTS
         place.mkdir(mode=0o700, exist_ok=True)
-        path = place / f"{_stamp(self.began)}.json"
+        path = place / f"{stamp(self.began)}.json"
         number = 1
         while path.exists():
-            path, number = place / f"{_stamp(self.began)}.{number}.json", number + 1
+            path, number = place / f"{stamp(self.began)}.{number}.json", number + 1
         new = path.with_suffix(".new")
         new.write_text(json.dumps({
             "time": self.began, "seconds": round(time.time() - self.began, 3), "notes": self.notes,
@@ -293,18 +278,6 @@ def _goes_on(aside: Path, folder: Path, newest: int) -> bool:
     written = log.read_bytes().rstrip(b"\0")           # what comes behind that is there for records to come
     with put_back.open("rb") as file:
         return file.read(len(written)) == written
-
-
-def _stamp(when: float) -> str:
-    return time.strftime(TIME, time.gmtime(when))
-
-
-def aside_name(folder: Path, when: float) -> Path:
-    """What a damaged environment is called that is set aside at that time."""
-    path, number = folder.with_name(f"{folder.name}.damaged-{_stamp(when)}"), 1
-    while path.exists():
-        path, number = folder.with_name(f"{folder.name}.damaged-{_stamp(when)}.{number}"), number + 1
-    return path
 
 
 def allow(folder: Path, notes: list[str]) -> None:

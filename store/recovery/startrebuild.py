@@ -7,7 +7,6 @@ there; the counts of references in `messages.db`, which tell mailbox and UID of 
 
 import contextlib
 import os
-from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,13 @@ from mboxlist.names import MailboxName
 from store.accounts.builtin import User
 from store.errors import StoreError
 from store.partition.marks import mark_behind
-from store.reconstruct.knownfiles import SHOWN
-from store.reconstruct.partitionfill import Refill
+from store.rebuild.desired import acl_of, annotations_of
+from store.rebuild.knownfiles import SHOWN
+from store.rebuild.outcome import Event
+from store.rebuild.partitionfill import Refill
+from store.rebuild.salvagedusers import add_users, salvage_users
+from store.rebuild.userareascan import Source, choose, read_source
 from store.reconstruct.recount import rebuild_rights
-from store.reconstruct.userareascan import Source, choose, read_source
 from store.snapshots.taking import folder as snapshots_folder
 from store.snapshots.taking import listed as snapshots_listed
 from store.store import Store
@@ -34,7 +36,8 @@ from store.userarea.idxfile import NAME
 from store.values import Finding
 
 if TYPE_CHECKING:
-    from store.recovery.environments import Event, Recovery
+    from store.recovery.environments import Recovery
+    from store.store import Store
 
 LIST = "mboxlist"
 
@@ -55,7 +58,7 @@ class _Remaking:
 
     store: Store
     recovery: "Recovery"
-    events: "dict[str, Event]"
+    events: dict[str, Event]
     found: list[Source] = field(factory=list)
     by_id: dict[int, Source] = field(factory=dict)
 
@@ -73,7 +76,7 @@ class _Remaking:
         for name, partition in store.partitions.items():
             there = self.events.get(f"partitions/{name}/index")
             if there is not None:
-                Refill(store, self.recovery, partition, there, self.found).run()
+                Refill(store, self.recovery.adopted.get(name, []), partition, there, self.found).run()
             elif event is not None:
                 mark_behind(partition.folder)
         if event is not None:
@@ -86,7 +89,7 @@ class _Remaking:
 
     # The list
 
-    def _list(self, event: "Event") -> None:
+    def _list(self, event: Event) -> None:
         store, lost = self.store, set(event.lost)
         mailboxes = store.mailboxes
         if not any(True for _ in mailboxes.users.scan()) or event.logs_lost or "users.db" in lost:
@@ -139,16 +142,14 @@ class _Remaking:
                     mailboxes.remove(other.name, txn, guarded=False)    # an older row: its own file names it anew
                 mailboxes.write(wanted, txn, guarded=False)
         if old or "annotations.db" in lost:
-            for name, values in head.annotations.items():
-                for user, value in values.items():
-                    with contextlib.suppress(ValueError):
-                        mailboxes.annotations.set(mailbox, name, b64decode(value), txn, user)
+            for name, user, value in annotations_of(head):
+                with contextlib.suppress(ValueError):
+                    mailboxes.annotations.set(mailbox, name, value, txn, user)
         if (old or "subscriptions.db" in lost) and source.name.is_inbox() and not head.removed:
             for subscribed in head.subscriptions:
                 mailboxes.subscriptions.add(source.name.owner, subscribed, txn)
 
-    def _users(self, event: "Event") -> None:
-        from store.reconstruct.wholestore import add_users, salvage_users  # here: it imports the store
+    def _users(self, event: Event) -> None:
         aside = Path(event.aside)
         places = [aside, *(snapshot.path / LIST for snapshot in snapshots_listed(
             snapshots_folder(self.store.root, self.store.settings)))]
@@ -160,7 +161,7 @@ class _Remaking:
         add_users(self.store.directory, self.found, users.values(), findings)
         event.missing += [f"{finding.where}: {finding.what}" for finding in findings[:SHOWN]]
 
-    def _nameless(self, states: dict[MailboxId, tuple[MailboxState, str]], event: "Event") -> None:
+    def _nameless(self, states: dict[MailboxId, tuple[MailboxState, str]], event: Event) -> None:
         """Mailboxes with messages that are in no list and have no file get a name; rows without a mailbox go."""
         store = self.store
         for mailbox, (state, place) in states.items():
@@ -197,7 +198,6 @@ def _sources(folder: Path, findings: list[Finding]) -> Iterator[Source]:
 
 
 def _entry(source: Source, validity: int) -> MailboxEntry:
-    from store.reconstruct.wholestore import acl_of  # here: it imports the store
     head = source.head
     return MailboxEntry(MailboxId(head.id), source.name, source.partition, validity or head.uidvalidity, head.created,
                         head.special_use, acl_of(head))

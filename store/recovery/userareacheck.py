@@ -10,19 +10,17 @@ from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from attrs import evolve
-
 from mboxlist.entry import MailboxId
+from store.check.idxcheck import comparable
 from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
 from store.partition.marks import behind_marker
 from store.partition.partition import Partition
 from store.partition.transactions import state_key
 from store.store import Store
-from store.tables.quotatable import DOMAIN
-from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.tables.state import MailboxState
 from store.userarea import idxfile
-from store.userarea.idxfile import NAME, Head
+from store.userarea.idxfile import NAME
 from store.userarea.paths import Locks, owner_of, remove_empty_folders, remove_file
 from store.userarea.writing import describe, right_place, write_round
 
@@ -87,15 +85,7 @@ def _differs(store: Store, partition: Partition, mailbox: int) -> bool:
     return comparable(there, state.epoch) != comparable(wanted, state.epoch)
 
 
-def comparable(head: Head, epoch: int) -> Head:
-    """As it would be if it were written now and nothing had changed but the epoch."""
-    behind = epoch - head.epoch
-    limits = {root: limit for root, limit in head.limits.items() if not root.startswith(DOMAIN)}
-    return evolve(head, epoch=epoch, limits=limits, uidnext=head.uidnext + behind * UID_SKIP, written=0, recent=0,
-                  highestmodseq=head.highestmodseq + behind * MODSEQ_SKIP)
-
-
-def sweep(store: Store, partition: Partition) -> bool:
+def sweep(store: "Store", partition: "Partition") -> bool:
     """Remove temporary files from `users/`, and the files of mailboxes to which this list gave an id and which are no
     more, or elsewhere. A file of another list may be all that is left of a mailbox: it stays, and is reported.
 

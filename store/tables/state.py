@@ -4,12 +4,12 @@ from bisect import bisect_left
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
-from store.tables.counters import FIGURES
+from store.tables.counters import FIGURES, counters_of
 from store.tables.index import Rows
 from store.values import Flag
 
@@ -82,6 +82,18 @@ class MailboxState:
             moving = 0
         return cls(validity, uidnext, highest, changed, recent, messages, unseen, deleted, octets, epoch, log_since,
                    logged, removed, moving, root, tuple(keywords))
+
+
+def counted(state: MailboxState, rows: Rows) -> MailboxState:
+    """The state with the counters that these records, all of the mailbox's, give."""
+    return evolve(state, **counters_of(rows)._asdict())
+
+
+def gained(state: MailboxState, rows: Rows, sign: int = 1) -> MailboxState:
+    """The state with these records more; with `sign` -1, without them."""
+    more = counters_of(rows)
+    return evolve(state, messages=state.messages + sign * more.messages, unseen=state.unseen + sign * more.unseen,
+                  deleted=state.deleted + sign * more.deleted, octets=state.octets + sign * more.octets)
 
 
 def arrived(data: bytes, epoch: int, size: int, system: int) -> tuple[int, int, str, bytes]:

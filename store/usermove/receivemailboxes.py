@@ -28,7 +28,7 @@ from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
-from store.reconstruct.wholestore import acl_of
+from store.rebuild.desired import acl_of
 from store.store import Store
 from store.tables.expunged import key_of
 from store.tables.index import Rows, joined

@@ -30,8 +30,8 @@ from store.mailboxes.expunge import expunge, purge
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partitions import partitionmove, volumes
-from store.reconstruct import knownfiles
-from store.reconstruct.partitionfill import Refill
+from store.rebuild import knownfiles
+from store.rebuild.partitionfill import Refill
 from store.recovery import environments
 from store.recovery.environments import Recovery, recovery_of
 from store.snapshots import taking

@@ -22,7 +22,7 @@ from store.migration.publish import Nursery, Wanted
 from store.migration.uidvalidity import adopt, rewind
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.transactions import WriteTxn
-from store.reconstruct.bulkload import tidy
+from store.rebuild.loader import tidy
 from store.store import Store
 from store.tables import uidls
 from store.tables.state import Mailbox

@@ -377,7 +377,7 @@ def test_a_copy_that_is_behind_counts_only_when_nobody_else_writes(damaged, monk
     assert check(damaged) == []
     (damaged.partitions["primary"].folder / "index" / "behind").unlink()
     others = processes.look(damaged.root / "run")[0] * 2
-    monkeypatch.setattr(checking.userareachecks, "look_inside", lambda folder: (others, []))
+    monkeypatch.setattr(checking.idxcheck, "look_inside", lambda folder: (others, []))
     assert check(damaged) == []
     change_copy(damaged, highestmodseq=60)
     assert [finding.what for finding in check(damaged)] == ["it is ahead of its mailbox"]

@@ -14,7 +14,7 @@ from store.check.wholecheck import check
 from store.mailboxes import expunge
 from store.mailboxes.expunge import due, purge, purge_batch, remove
 from store.partition import messagefiles
-from store.recovery.emptying import make_folders
+from store.rebuild.emptying import make_folders
 from store.tables import references
 from tests.support.stores.stores import deliver, let_go
 

@@ -8,7 +8,7 @@ import pytest
 
 from store.partition import filelooks, partition
 from store.partition.filelooks import read_through, sizes
-from store.reconstruct import cacherebuild
+from store.rebuild import cacherebuild
 from store.tables import references
 from store.tables.references import in_order
 from store.values import Finding

@@ -27,10 +27,11 @@ from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition import filecontent
 from store.partition.marks import behind_marker
-from store.reconstruct import knownfiles, partitionfill, recount, referencepass
-from store.reconstruct.referencepass import Gathered
+from store.rebuild import knownfiles, loader, recounts, referencepass
+from store.rebuild.referencepass import Gathered
 from store.recovery.environments import recovery_of
 from store.recovery.userareacheck import reconcile
+from store.store import Store
 from store.tables.index import ROW
 from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
@@ -224,13 +225,13 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
     """Where hardly any is lost it looks at a million messages before it finds one."""
     make(tmp_path / "store")
     lose(tmp_path / "store", ["index.db"])
-    monkeypatch.setattr(recount, "CACHED", 10)
-    store = open_store(tmp_path / "store", SMALL)
+    monkeypatch.setattr(recounts, "CACHED", 10)
+    store = Store(tmp_path / "store", SMALL)
     items = list(knownfiles.uncached(store))
     assert items[-1] == ("primary", b"") and items[:-1] == [("primary", None)] * 15
     round, looked = Round(Task("cache", 1, knownfiles.uncached, knownfiles.cache_one), store), []
     monkeypatch.setattr(knownfiles, "lost_cached", lambda partition: map(
-        lambda lost: looked.append(lost) or lost, recount.lost_cached(partition)))
+        lambda lost: looked.append(lost) or lost, recounts.lost_cached(partition)))
     assert round.step(lambda: len(looked) == 2) is None and len(looked) == 2
     for item in items:
         knownfiles.cache_one(store, item)
@@ -238,11 +239,11 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
     store.close()
 
 
-@pytest.mark.parametrize("place", [partitionfill, knownfiles])
+@pytest.mark.parametrize("place", [loader, knownfiles])
 def test_a_process_that_makes_a_table_is_killed_and_the_next_start_begins_anew(place, tmp_path, monkeypatch):
     before, said = make(tmp_path / "store")
     lose(tmp_path / "store", [""])
-    name = {partitionfill: "chunks_of", knownfiles: "files_of"}[place]
+    name = {loader: "chunks_of", knownfiles: "files_of"}[place]
     rows = getattr(place, name)
 
     def dying(stream):
@@ -265,8 +266,8 @@ def test_a_start_that_is_killed_in_it_leaves_nothing_that_stays(tmp_path, monkey
     lose(tmp_path / "store", ["index.db"])
 
     def killed():
-        monkeypatch.setattr(partitionfill, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
-        open_store(tmp_path / "store", SMALL)
+        monkeypatch.setattr(loader, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
+        Store(tmp_path / "store", SMALL)
 
     assert damage.apart(killed, tmp_path) is None
     assert list((tmp_path / "store" / INDEX).glob("*.loading"))
@@ -281,7 +282,7 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
         root = volume.folder / "store"
         before, said = make(root)
         lose(root, [""])
-        rows = partitionfill.chunks_of
+        rows = loader.chunks_of
 
         def full(stream):
             for row in rows(stream):             # in a process of its own; the start gives room back beside it
@@ -290,7 +291,7 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
                 yield row
 
         def refused():
-            monkeypatch.setattr(partitionfill, "chunks_of", full)
+            monkeypatch.setattr(loader, "chunks_of", full)
             try:
                 open_store(root, SMALL)
             except StoreError as error:

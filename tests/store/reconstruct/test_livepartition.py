@@ -15,8 +15,8 @@ from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partitions import volumes
 from store.partitions.partitionmove import move_owner
+from store.rebuild.salvagedusers import salvage_users
 from store.reconstruct import livepartition, mailboxlist
-from store.reconstruct.wholestore import salvage_users
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea.paths import place
 from store.userarea.writing import write_changed

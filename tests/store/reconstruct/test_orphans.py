@@ -11,8 +11,8 @@ from store.check.wholecheck import check
 from store.errors import StoreError
 from store.mailboxes.expunge import remove
 from store.message.arrivaldate import arrived
+from store.rebuild.outcome import Correction
 from store.reconstruct import orphans
-from store.reconstruct.repair import Correction
 from store.store import Store
 from store.values import InternalDate
 from tests.support.stores.stores import SMALL, deliver, let_go, unlist

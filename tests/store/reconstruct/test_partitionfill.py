@@ -12,8 +12,8 @@ from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.opening import open_store
-from store.reconstruct import knownfiles
-from store.reconstruct.partitionfill import Refill
+from store.rebuild import knownfiles
+from store.rebuild.partitionfill import Refill
 from store.recovery.environments import recovery_of
 from store.snapshots import taking
 from store.snapshots.snapshotreader import readers_of

@@ -20,9 +20,9 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.quota import roots
-from store.reconstruct import repair
+from store.rebuild import repair
+from store.rebuild.repair import repair_mailbox
 from store.reconstruct.recount import recount
-from store.reconstruct.repair import repair_mailbox
 from store.tables.index import ROW, chunk_key
 from store.tables.readerflags import OWN
 from store.tables.references import mark

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from store.partition.records import sound
-from store.reconstruct import salvage
-from store.reconstruct.salvage import Possible, solve
+from store.rebuild import salvage
+from store.rebuild.salvage import Possible, solve
 from store.tables.index import ROW, encode
 from store.tables.references import mark
 

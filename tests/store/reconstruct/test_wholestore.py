@@ -16,7 +16,8 @@ from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import visible
 from store.mailboxes.copymessages import copy_messages
 from store.opening import open_store
-from store.reconstruct.wholestore import rebuild, salvage_users
+from store.rebuild.salvagedusers import salvage_users
+from store.reconstruct.wholestore import rebuild
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile
 from store.userarea.paths import place

@@ -256,7 +256,7 @@ def test_what_is_no_head(data):
 def test_it_is_read_without_any_database():
     """As by a program on another machine that has the files and not the libraries of the store."""
     program = ("import sys\nfor name in ('berkeleydb', 'twisted'): sys.modules[name] = None\n"
-               "import store.userarea.idxfile, store.reconstruct.userareascan")
+               "import store.userarea.idxfile, store.rebuild.userareascan")
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(idxfile.__file__).parents[2])
 
 

@@ -116,7 +116,7 @@ def test_a_recount_of_what_is_wrong_opens_the_store_and_corrects_it(tmp_path: Pa
 
 def test_a_reconstruct_of_what_is_sound_loads_nothing_that_mends(mail: Path) -> None:
     found = loaded(mail, "reconstruct", "user/alice/INBOX")
-    assert not found & {"store.message.mime", "store.reconstruct.userareascan", "store.snapshots.taking",
+    assert not found & {"store.message.mime", "store.rebuild.userareascan", "store.snapshots.taking",
                         "store.snapshots.snapshotreader", "store.reconstruct.wholestore", "store.check.wholecheck",
                         "store.mailboxes.crosspartition", "store.message.arrivaldate", "store.accounts.sasl.scram",
                         "idna", "email.utils"}

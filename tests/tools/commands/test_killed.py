@@ -271,7 +271,7 @@ def test_reconstruct_of_everything_between_transactions(broken, tmp_path):
     damage(broken)
     folder = tmp_path / "copies"
     folder.mkdir()
-    batches = {"store.reconstruct.wholestore.PIECE": 2, "store.reconstruct.wholestore.CHUNKS": 1}
+    batches = {"store.rebuild.messagescan.FILES": 2, "store.rebuild.loader.MAILBOXES": 1}
     done = kill_and_repeat(broken, folder, *words, look=everything, kills=4, seed=2, batches=batches)
     assert all("5 mailboxes, 26 records" in each.again.out for each in done[:3])
     with killing.copied(broken, folder) as here:

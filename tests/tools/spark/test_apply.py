@@ -112,7 +112,7 @@ def test_after_a_stop_anywhere_it_goes_on(tmp_path, monkeypatch, seed):
     lose_databases(root)
     plan = planned(root, tmp_path / "plan")
     stops = 0
-    for after in range(3 + seed, 400, 9):
+    for after in range(3 + seed, 400, 4):
         calls = []
 
         def stop(self, work, *, seconds=None, after=after, calls=calls, real=planload.Partition.transact):

@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store.reconstruct.userareascan import Source
+from store.rebuild.userareascan import Source
 from store.tables.index import ROW
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import sum_of_marks

@@ -1,6 +1,6 @@
 """A generated store: any number of messages, users, and references to each message, the same for the same seed.
 
-Message files are written as they are, and the records are loaded in bulk (`store/reconstruct/bulkload.py`), so a
+Message files are written as they are, and the records are loaded in bulk (`store/rebuild/loader.py`), so a
 million messages with twenty million records take some minutes. What is in it: message sizes are log-normal; a few
 messages have hundreds of recipients and most have few; users have 5 to 40 mailboxes in folders, of very different
 sizes, with gaps where UIDs were expunged, flags, keywords and dates; some are shared, and readers have flags of their
@@ -33,14 +33,14 @@ from store.opening import PRIMARY, make_empty_store, open_store
 from store.partition.messagefiles import MID_OCTETS, sync_file_system
 from store.partition.partition import Partition
 from store.quota.roots import root_for
-from store.reconstruct.bulkload import Known, Loaded, load_mailboxes, load_messages, never_again
-from store.reconstruct.repair import counted
-from store.reconstruct.wholestore import set_limits
+from store.rebuild.desired import DesiredMailbox
+from store.rebuild.loader import KnownFile, Loader, load_messages, never_again, set_limits
+from store.rebuild.salvagedusers import NO_PASSWORD
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import CHUNK, OWN, ROW, Rows
 from store.tables.references import MessageRecord, marks
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, counted
 from store.userarea import writing
 from store.values import Flag
 from tools.spark.generate.samplefolders import Folder, folders_of
@@ -49,7 +49,6 @@ from tools.spark.generate.samplemail import message
 PIECE = 2000                # messages that a process makes at a time
 BEGIN, END = 1_577_836_800, 1_767_225_600       # Unix time of the first and the last message
 ZONES = np.array([0, 60, 120, -300, -480, 330], np.int16)
-NO_PASSWORD = "*"           # a hash that fits no password
 _MADE = np.dtype([("digest", "S32"), ("size", "<u8"), ("trace", "<u4")])
 
 Progress = Callable[[str, int, int], None]      # what is done, how much of it, out of how much
@@ -79,10 +78,12 @@ def generate(root: Path, shape: Shape, *, processes: int = 1,
         _add_users(store, shape)
         _set_limits(partition, shape)
         loading = _Mailboxes(store, partition, shape, made)
-        done = load_mailboxes(store, partition, loading.all(owners, which, progress))
-        never_again(store, loading.last, _validity(loading.last))
+        loader = Loader(partition, store.mailboxes)
+        done = loader.load(loading.all(owners, which, progress))
+        never_again(store.mailboxes, loading.last, _validity(loading.last))
         progress("references", 0, shape.messages)
         load_messages(partition, loading.messages(cached))
+        loader.finish()
         progress("store.idx", 0, done)
         writing.write_round(store, partition, hurry=True)
         sync_file_system(partition.folder)
@@ -208,14 +209,15 @@ class _Mailboxes:
         self.last = 0
         self.records = 0
 
-    def all(self, owners: NDArray[np.uint32], which: NDArray[np.uint32], progress: Progress) -> Iterator[Loaded]:
+    def all(self, owners: NDArray[np.uint32], which: NDArray[np.uint32], progress: Progress
+            ) -> Iterator[DesiredMailbox]:
         """Those of all users, and the public ones."""
         bounds = np.searchsorted(owners, np.arange(self._shape.users + 2))
         for number in range(self._shape.users + 1):
             yield from self._of_owner(number, which[bounds[number]:bounds[number + 1]])
             progress("records", self.records, len(which))
 
-    def _of_owner(self, number: int, messages: NDArray[np.uint32]) -> Iterator[Loaded]:
+    def _of_owner(self, number: int, messages: NDArray[np.uint32]) -> Iterator[DesiredMailbox]:
         chance = np.random.default_rng([self._shape.seed, 3, number])
         owner = user_name(self._shape, number)
         others = [user_name(self._shape, int(other)) for other in chance.integers(0, self._shape.users, 3)]
@@ -226,7 +228,7 @@ class _Mailboxes:
             yield self._mailbox(chance, owner, folder, messages[places == place], [each.path for each in folders])
 
     def _mailbox(self, chance: np.random.Generator, owner: str, folder: Folder, messages: NDArray[np.uint32],
-                 paths: list[str]) -> Loaded:
+                 paths: list[str]) -> DesiredMailbox:
         self.last += 1
         mailbox, name = MailboxId(self.last), MailboxName(owner, folder.path)
         rows = self._rows(chance, owner, folder, messages)
@@ -241,7 +243,7 @@ class _Mailboxes:
         state = counted(evolve(state, recent=state.uidnext), rows)
         entry = MailboxEntry(mailbox, name, PRIMARY, state.uidvalidity, BEGIN + mailbox, folder.special_use, folder.acl)
         notes = [("/shared/comment", "", f"comment on {name}".encode())] if mailbox % 40 == 0 else []
-        return Loaded(entry, state, rows, own=_own_flags(chance, folder, rows, highest), annotations=notes,
+        return DesiredMailbox(entry, state, rows, own=_own_flags(chance, folder, rows, highest), annotations=notes,
                       subscriptions=sorted({INBOX, *paths[1::2]}) if name.is_inbox() else [])
 
     def _rows(self, chance: np.random.Generator, owner: str, folder: Folder, messages: NDArray[np.uint32]) -> Rows:
@@ -269,7 +271,7 @@ class _Mailboxes:
         rows["size"] = made["size"] - rows["header_length"] + np.where(with_head, len(octets), 0).astype(np.uint64)
         return rows
 
-    def messages(self, cached: list[bytes]) -> list[Known]:
+    def messages(self, cached: list[bytes]) -> list[KnownFile]:
         """What the partition is to know of all message files."""
         raw = self._made["digest"].tobytes()
         figures = zip(self._counts.tolist(), self._made["size"].tolist(), self._made["trace"].tolist(),

@@ -22,14 +22,15 @@ from store.message.cacherecord import CachedMessage
 from store.partition.partition import Partition
 from store.partition.records import sound
 from store.partition.transactions import WriteTxn
-from store.reconstruct.bulkload import split
+from store.rebuild.loader import split
+from store.rebuild.outcome import Correction, Outcome
+from store.rebuild.repair import fit, repair_mailbox
+from store.rebuild.salvage import broken_chunks
 from store.reconstruct.recount import recount
-from store.reconstruct.repair import Correction, counted, fit, repair_mailbox
-from store.reconstruct.salvage import broken_chunks
 from store.store import Store
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, joined, take
 from store.tables.references import MessageRecord
-from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState, counted
 from store.userarea import writing
 from store.userarea.idxfile import OWN, Head
 from store.values import RECONSTRUCT, Finding
@@ -40,22 +41,13 @@ BATCH = 500                 # cache records that are compared in one transaction
 MOVED_ON = "it has changed since the plan was made, and is left as it is"
 
 
-@define
-class Applied:
-    """What was put right (or, when nothing is to be changed, what is wrong), and what was left as it is."""
-
-    corrections: list[Correction] = field(factory=list)
-    left: list[Finding] = field(factory=list)
-    mailboxes: int = 0
-
-
-def apply_live(store: Store, plan: Plan, *, change: bool = True, only: Collection[int] | None = None) -> Applied:
+def apply_live(store: Store, plan: Plan, *, change: bool = True, only: Collection[int] | None = None) -> Outcome:
     """Put right what differs from the plan; without `change` only say what does. `only`: these mailboxes, and nothing
     that is counted over all of a partition.
 
     Raises BadPlan, StoreError.
     """
-    manifest, applied = plan.read_manifest(), Applied()
+    manifest, applied = plan.read_manifest(), Outcome()
     for name in sorted(manifest.partitions):
         partition = store.partitions.get(name)
         if partition is None:
@@ -72,7 +64,7 @@ def apply_live(store: Store, plan: Plan, *, change: bool = True, only: Collectio
     return applied
 
 
-def _finish(store: Store, partition: Partition, applied: Applied, only: Collection[int] | None) -> None:
+def _finish(store: Store, partition: Partition, applied: Outcome, only: Collection[int] | None) -> None:
     """Count anew, and write the `store.idx` that were missing."""
     partition.flush()
     if only is None:
@@ -92,7 +84,7 @@ class _Mailbox:
     partition: Partition
     row: dict[str, Any]
     pieces: Sequence[dict[str, Any]]
-    applied: Applied
+    applied: Outcome
     change: bool
     head: Head = field(init=False)
 
@@ -284,7 +276,7 @@ def _rows(txn: WriteTxn, entry: MailboxEntry) -> tuple[Rows, list[int]]:
 
 # Cache records
 
-def _compare_cached(partition: Partition, plan: Plan, applied: Applied, change: bool) -> None:
+def _compare_cached(partition: Partition, plan: Plan, applied: Outcome, change: bool) -> None:
     """Exchange the cache records, and the sizes of message files, that are others than the files say."""
     held: list[dict[str, Any]] = []
     for row in plan.rows("messages", ["digest", "octets", "trace", "staged", "cached"], partition=partition.name):

@@ -6,12 +6,9 @@ mailboxes gets its place, with one rename, and then each `store.idx` is written 
 MODSEQs skip ahead of what may have been shown since the `store.idx` were written.
 """
 
-import contextlib
 import json
 import os
 import shutil
-import time
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,26 +19,19 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import transact
-from mboxlist.entry import MailboxEntry, MailboxId
 from store.accounts.builtin import User
 from store.opening import open_store
 from store.partition import marks
 from store.partition.marks import IN_PLACE, SCRATCH, mark_behind, read_epoch
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import SERIALS, Partition
-from store.reconstruct.bulkload import Known, Loaded, load_mailboxes, load_messages, never_again
-from store.reconstruct.userareascan import Source
-from store.reconstruct.wholestore import (
-    Rebuilt,
-    acl_of,
-    add_users,
-    figures_of,
-    is_owner,
-    limits_of,
-    remove_old_files,
-    set_limits,
-)
-from store.recovery.emptying import adopt, discard, drop_names, finished, make_folders, nobody_else, refuse_databases
+from store.rebuild.desired import DesiredMailbox, annotations_of, entry_of, limits_of, own_of, state_of
+from store.rebuild.emptying import adopt, discard, finished, make_folders, nobody_else, refuse_databases
+from store.rebuild.loader import KnownFile, Loader, load_messages, never_again
+from store.rebuild.outcome import Outcome
+from store.rebuild.salvagedusers import add_users
+from store.rebuild.userareascan import Source
+from store.reconstruct.wholestore import remove_old_files
 from store.settings import Settings
 from store.store import Store
 from store.tables.privateheaders import renumbered
@@ -64,13 +54,13 @@ def is_down(root: Path) -> bool:
 
 
 def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[User] = (),
-               progress: Progress = lambda what, done, total: None) -> Rebuilt:
+               progress: Progress = lambda what, done, total: None) -> Outcome:
     """Make the databases of the store in `root` from a plan of it; what could not be made anew is in the findings.
 
     Raises BadPlan when it is no plan of this store as it is, StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE, OSError.
     """
     manifest = plan.read_manifest()
-    loading = _Loading(root.absolute(), plan, manifest, progress, Rebuilt(findings=plan.findings()))
+    loading = _Loading(root.absolute(), plan, manifest, progress, Outcome(findings=plan.findings()))
     with nobody_else(root):
         if (loading.scratch / IN_PLACE).exists():       # a rebuild without a plan was cut off
             discard(root, manifest.partitions)
@@ -106,7 +96,7 @@ class _Loading:
     plan: Plan
     manifest: Manifest
     progress: Progress
-    done: Rebuilt
+    done: Outcome
     rows: list[dict[str, Any]] = field(factory=list)        # of the mailboxes
     sources: list[Source] = field(factory=list)
     adopted: dict[str, list[list[Path]]] = field(factory=dict)
@@ -157,7 +147,7 @@ class _Loading:
     def run(self, store: Store, users: Sequence[User]) -> None:
         """Fill the store. Raises StoreError DISK_FULL, UNAVAILABLE, BadPlan."""
         add_users(store.directory, self.sources, users, self.done.findings)
-        never_again(store, max((source.head.id for source in self.sources), default=0),
+        never_again(store.mailboxes, max((source.head.id for source in self.sources), default=0),
                     max((source.head.uidvalidity for source in self.sources), default=0))
         for partition in store.partitions.values():
             here = [(row, source) for row, source in zip(self.rows, self.sources, strict=True)
@@ -165,19 +155,18 @@ class _Loading:
             epoch = max([self.manifest.partitions[partition.name].epoch, read_epoch(partition.folder),
                          *(source.head.epoch for _, source in here)])
             messages = Messages.of(self.plan, partition.name)
-            if partition.epoch != epoch + 1 or partition.first_free_serial() <= messages.last_serial:
-                partition.skip_to(epoch + 1, messages.last_serial + SERIALS)
-            set_limits(partition, limits_of(self.sources, partition.name))
+            loader = Loader(partition, store.mailboxes)
+            loader.prepare(epoch + 1, messages.last_serial + SERIALS, limits_of(self.sources, partition.name))
             self._load_messages(partition, messages)
             by_path = {row["path"]: source for row, source in here}
-            load_mailboxes(store, partition, self._loaded(store, partition, by_path, messages.serials))
-            drop_names(partition, self.adopted.get(partition.name, []))
-            partition.flush()
+            loader.load(self._desired(store, partition, by_path, messages.serials))
+            loader.finish(self.adopted.get(partition.name, []))
+        store.mailboxes.env.flush()
         self.done.mailboxes = self.manifest.total.mailboxes
         self.done.records = self.manifest.total.records
 
     def _load_messages(self, partition: Partition, messages: Messages) -> None:
-        held: list[Known] = []
+        held: list[KnownFile] = []
         octets = done = 0
         for row in self.plan.rows("messages", ["digest", "trace", "octets", "staged", "cached"],
                                   partition=partition.name):
@@ -195,8 +184,8 @@ class _Loading:
         load_messages(partition, held)
         self.done.messages += int(np.count_nonzero(messages.references))
 
-    def _loaded(self, store: Store, partition: Partition, by_path: dict[str, Source], serials: NDArray[np.int64]
-                ) -> Iterator[Loaded]:
+    def _desired(self, store: Store, partition: Partition, by_path: dict[str, Source], serials: NDArray[np.int64]
+                ) -> Iterator[DesiredMailbox]:
         done = 0
         for pieces in whole_mailboxes(self.plan, partition.name):
             source = by_path.get(pieces[0]["path"])
@@ -207,20 +196,16 @@ class _Loading:
 
     @staticmethod
     def _mailbox(store: Store, partition: Partition, source: Source, pieces: Sequence[dict[str, Any]],
-                 serials: NDArray[np.int64]) -> Loaded:
+                 serials: NDArray[np.int64]) -> DesiredMailbox:
         head = source.head
         rows = with_serials(pieces, serials)
         fields = {item["number"]: item["octets"] for item in pieces[0]["fields"] or ()}
         rows = renumbered(rows, partition.transact(lambda txn: numbered(partition, fields, txn.handle)))
-        validity = head.uidvalidity or transact(store.mailboxes.env, store.mailboxes.next_identity)[1]
-        entry = MailboxEntry(MailboxId(head.id), source.name, source.partition, validity,
-                             head.created or int(time.time()), head.special_use, acl_of(head))
-        own = [(int(item["chunk"]), head.readers[int(item["reader"])], item["own"])
-               for item in np.frombuffer(pieces[0]["own"], OWN)
-               if int(item["reader"]) < len(head.readers) and is_owner(head.readers[int(item["reader"])])]
+        entry = entry_of(source, head.uidvalidity or transact(store.mailboxes.env, store.mailboxes.next_identity)[1])
         uidls = of_rows(uidls_of(np.frombuffer(pieces[0]["uidls"] or b"", UIDLS)), rows)
-        return Loaded(entry, figures_of(partition, source, entry, rows), rows, head.removed, own, list(_notes(source)),
-                      head.subscriptions, uidls)
+        return DesiredMailbox(entry, state_of(partition, entry, rows, source, removed=head.removed), rows, head.removed,
+                              own_of(head, np.frombuffer(pieces[0]["own"], OWN)), list(annotations_of(head)),
+                              head.subscriptions, uidls)
 
     def put_in_place(self) -> None:
         """From here on there is a store. Raises OSError."""
@@ -233,14 +218,6 @@ class _Loading:
         sync_folder(self.root)
         (self.scratch / "partitions").unlink()
         shutil.rmtree(self.scratch)
-
-
-def _notes(source: Source) -> Iterator[tuple[str, str, bytes]]:
-    """Its annotations."""
-    for name, values in source.head.annotations.items():
-        for user, value in values.items():
-            with contextlib.suppress(ValueError):
-                yield name, user, b64decode(value)
 
 
 def numbered(partition: Partition, fields: dict[int, bytes], txn: Any) -> dict[int, int]:

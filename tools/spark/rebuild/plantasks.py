@@ -18,7 +18,7 @@ from mboxlist.entry import MailboxId
 from mboxlist.names import MailboxName
 from store.errors import StoreError
 from store.partition.filecontent import content, likely_digests
-from store.reconstruct.userareascan import Source, read_source
+from store.rebuild.userareascan import Source, read_source
 from store.tables.index import ROW, Rows, take
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import marks

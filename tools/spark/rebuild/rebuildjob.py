@@ -17,8 +17,8 @@ from attrs import evolve, frozen
 from store.errors import Problem, StoreError
 from store.partition.marks import read_epoch
 from store.quota.roots import root_of
-from store.reconstruct.userareascan import Source, choose
-from store.reconstruct.wholestore import limits_of
+from store.rebuild.desired import limits_of
+from store.rebuild.userareascan import Source, choose
 from store.tables.index import ROW
 from store.values import Finding
 from tools.spark.rebuild import plantasks

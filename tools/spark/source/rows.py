@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 from mboxlist import acl
 from mboxlist.names import SEPARATOR, MailboxName
 from store.errors import StoreError
-from store.reconstruct.userareascan import name_at
+from store.rebuild.userareascan import name_at
 from store.tables.index import Rows, joined
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, domain_of
 from store.userarea import idxfile

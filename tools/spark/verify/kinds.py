@@ -13,8 +13,8 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from store.partition.filecontent import likely_digests
-from store.reconstruct.userareascan import name_at
-from store.reconstruct.wholestore import acl_of
+from store.rebuild.desired import acl_of
+from store.rebuild.userareascan import name_at
 from store.tables.index import Rows
 from store.userarea.idxfile import DIRECTORY, MAGIC, Head
 from store.userarea.paths import DELETED

@@ -16,19 +16,19 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import transact
 from store.partition.partition import Partition
-from store.reconstruct.repair import Correction
-from store.recovery.emptying import make_folders
+from store.rebuild.emptying import make_folders
+from store.rebuild.outcome import Correction, Outcome
 from store.store import Store
 from store.userarea import writing
 from store.userarea.paths import owner_of, remove_file
 from store.userarea.writing import right_place
 from tools.spark.rebuild.plan import Plan
-from tools.spark.rebuild.planlive import Applied, apply_live
+from tools.spark.rebuild.planlive import apply_live
 from tools.spark.verify.kinds import Fault, message_at
 from tools.spark.verify.verifyjob import Verified
 
 
-def mend(store: Store, plan: Plan, found: Verified, *, sweep: bool = False) -> Applied:
+def mend(store: Store, plan: Plan, found: Verified, *, sweep: bool = False) -> Outcome:
     """Put right what was found; with `sweep` remove the files that nobody knows.
 
     Raises BadPlan, StoreError, OSError.

@@ -26,8 +26,8 @@ from mboxlist.names import SEPARATOR
 from store.check.wholecheck import check
 from store.partition.partition import Partition
 from store.quota.roots import root_of
-from store.reconstruct.userareascan import Source
-from store.reconstruct.wholestore import limits_of
+from store.rebuild.desired import limits_of
+from store.rebuild.userareascan import Source
 from store.store import Store
 from store.tables.index import ROW
 from store.tables.quotatable import DOMAIN

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 
+from attrs import evolve
+
 from mboxlist.entry import MailboxId
 from store.errors import Problem, StoreError
 from store.partition.marks import behind_marker
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
-from store.recovery.userareacheck import comparable
 from store.store import Store
+from store.tables.quotatable import DOMAIN
+from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile, writing
+from store.userarea.idxfile import Head
 from store.values import RECONSTRUCT, Finding
 
 
@@ -53,3 +57,11 @@ def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current:
         yield Finding("it says other things of its mailbox than is so", str(path), RECONSTRUCT)
     elif old.id == new.id and old.highestmodseq > new.highestmodseq:
         yield Finding("it is ahead of its mailbox", str(path), RECONSTRUCT)
+
+
+def comparable(head: Head, epoch: int) -> Head:
+    """As it would be if it were written now and nothing had changed but the epoch."""
+    behind = epoch - head.epoch
+    limits = {root: limit for root, limit in head.limits.items() if not root.startswith(DOMAIN)}
+    return evolve(head, epoch=epoch, limits=limits, uidnext=head.uidnext + behind * UID_SKIP, written=0, recent=0,
+                  highestmodseq=head.highestmodseq + behind * MODSEQ_SKIP)

@@ -17,22 +17,19 @@ from attrs import define, evolve
 from mboxlist.engine.bulk import Load
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS
-from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn
-from store.reconstruct.bulkload import tidy
-from store.reconstruct.bulkrows import files_of, give_files
-from store.reconstruct.recount import lost_cached
-from store.reconstruct.referencepass import Claims, Digests, Known, places_among
-from store.store import Store
+from store.rebuild.loader import files_of, give_files, load_records
+from store.rebuild.outcome import Event
+from store.rebuild.recounts import lost_cached
+from store.rebuild.referencepass import Claims, Digests, Known, places_among
 from store.tables.index import ROW
 from store.tables.references import STORED, UNSEEN_TRACE, MessageRecord
 
 if TYPE_CHECKING:
-    from store.recovery.environments import Event
+    from store.partition.partition import Partition
+    from store.store import Store
 
 log = logging.getLogger(__name__)
 
-MESSAGES = 5000                 # message files of one transaction
 SHOWN = 50                      # things that are named one by one in the report
 UNCACHED = "uncached"           # the file that is there while cache records may be missing
 
@@ -42,8 +39,8 @@ class KnownFiles:
     """Has the partition know the files to which records refer. `known`: those of which something is known; `broken`:
     some records cannot be read; `whole`: there is every record that there was."""
 
-    partition: Partition
-    event: "Event"
+    partition: "Partition"
+    event: Event
     lost: set[str]
     claims: Claims
     known: Known
@@ -96,7 +93,7 @@ class KnownFiles:
             partition.env.exchange(table, load.file)
 
     def _tell(self, unknown: list[bytes], changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
-        self._put(changed + list(self._expunged(unknown)))
+        load_records(self.partition, sorted(changed + list(self._expunged(unknown))))
         left = [digest for digest in unknown if self.partition.refs.find(digest, raw=True) is None]
         if left:
             self.event.missing.append(f"{len(left)} message files belong to no mailbox; they stay where they are, and "
@@ -106,20 +103,6 @@ class KnownFiles:
             self.event.missing.append(f"the files of {len(gone)} messages, which cannot be read: bring them back from "
                                       "a backup, then onecopy scrub")
             self.event.missing += [f"message file {digest.hex()}" for digest in gone[:SHOWN]]
-
-    def _put(self, changed: list[tuple[bytes, MessageRecord]]) -> None:
-        partition = self.partition
-        changed.sort()
-        for at in range(0, len(changed), MESSAGES):
-            def work(txn: WriteTxn, at: int = at) -> None:
-                for digest, record in changed[at:at + MESSAGES]:
-                    if record.released:
-                        txn.refs.park(digest, record, txn.handle)
-                    else:
-                        txn.refs.write(digest, record, txn.handle)
-
-            partition.transact(work)
-            tidy(partition)
 
     def _expunged(self, unknown: list[bytes]) -> Iterator[tuple[bytes, MessageRecord]]:
         """Those of them that had been expunged, as far as that is certain, with what must be known of them: they wait

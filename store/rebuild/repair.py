@@ -16,17 +16,18 @@ import logging
 from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.partition.transactions import WriteTxn
-from store.reconstruct.salvage import Chunk, Evidence, broken_chunks, gather
+from store.rebuild.outcome import Correction
+from store.rebuild.salvage import Chunk, Evidence, broken_chunks, gather
 from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key
 from store.tables.privateheaders import LOST, renumbered
 from store.tables.references import MessageRecord
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, counted
 from store.userarea import idxfile
 from store.userarea.writing import right_place
 from store.values import Flag, InternalDate
@@ -37,14 +38,6 @@ TRIES = 5                   # when the mailbox changes while the evidence is gat
 ALL_FLAGS = np.uint16(sum(flag.value for flag in Flag))
 _ZONE = 99 * 60 + 59        # minutes, the largest that a date can show (RFC 3501 §9, zone)
 _LATEST = 1 << 33           # seconds, past every date of a message
-
-
-@frozen
-class Correction:
-    """What was wrong and has been put right, or could not be, and where."""
-
-    what: str
-    where: str
 
 
 class _Changed(Exception):
@@ -134,14 +127,6 @@ def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], evidence: Evid
     txn.set_state(mailbox, state, after)
     txn.partition.uidls.settle(mailbox, rows, txn.handle)
     return told
-
-
-def counted(state: MailboxState, rows: Rows) -> MailboxState:
-    """The state with the figures that these records, all of the mailbox's, give."""
-    flags = rows["flags"]
-    return evolve(state, messages=len(rows), octets=int(rows["size"].sum()),
-                  unseen=len(rows) - int(np.count_nonzero(flags & np.uint16(Flag.SEEN))),
-                  deleted=int(np.count_nonzero(flags & np.uint16(Flag.DELETED))))
 
 
 class _Salvage:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from store.filelock import exclusive
 from store.partition.marks import IN_PLACE, SCRATCH, is_half_made
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
+
+TIME = "%Y%m%dT%H%M%SZ"
 
 Adopted = dict[str, list[list[Path]]]           # by partition, for each file that was in `staging/` the names it got
 
@@ -127,3 +130,16 @@ def drop_names(partition: Partition, adopted: Iterable[Sequence[Path]]) -> None:
         known = [name for name in names if partition.refs.find(bytes.fromhex(name.name)) is not None]
         for name in set(names) - set(known or names[:1]):
             name.unlink(missing_ok=True)
+
+
+def stamp(when: float) -> str:
+    """That time as names of files and folders have it."""
+    return time.strftime(TIME, time.gmtime(when))
+
+
+def aside_name(folder: Path, when: float) -> Path:
+    """What a damaged environment is called that is set aside at that time."""
+    path, number = folder.with_name(f"{folder.name}.damaged-{stamp(when)}"), 1
+    while path.exists():
+        path, number = folder.with_name(f"{folder.name}.damaged-{stamp(when)}.{number}"), number + 1
+    return path

@@ -8,46 +8,43 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field
 
-from mboxlist.engine.bulk import Load
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
 from store.partition.partition import Partition
 from store.partition.records import every_record, sound
 from store.partition.transactions import WriteTxn, state_key
-from store.reconstruct.bulkload import split, tidy
-from store.reconstruct.bulkrows import chunks_of, give_rows
-from store.reconstruct.knownfiles import SHOWN, UNCACHED, KnownFiles
-from store.reconstruct.recount import recount_purge, recount_quota
-from store.reconstruct.referencepass import Claims, Gathered, Known, places_among
-from store.reconstruct.repair import counted
-from store.reconstruct.salvage import Possible, solve
-from store.reconstruct.userareascan import Source
-from store.recovery.emptying import drop_names
-from store.store import Store
+from store.rebuild.desired import MODSEQS, DesiredMailbox, figures_of, limits_of, own_of, state_of
+from store.rebuild.knownfiles import SHOWN, UNCACHED, KnownFiles
+from store.rebuild.loader import Loader, set_limits, split
+from store.rebuild.outcome import Event
+from store.rebuild.recounts import recount_purge
+from store.rebuild.referencepass import Claims, Gathered, Known, places_among
+from store.rebuild.salvage import Possible, solve
+from store.rebuild.userareascan import Source
 from store.tables.index import ROW, Rows, chunk_key, encode
+from store.tables.privateheaders import renumbered
 from store.tables.references import MessageRecord
-from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.tables.state import MailboxState, counted
 from store.tables.uidls import of_rows
 from store.userarea import idxfile
 from store.userarea.idxfile import Remains
 
 if TYPE_CHECKING:
-    from store.recovery.environments import Event, Recovery
+    from store.partition.partition import Partition
+    from store.store import Store
 
 log = logging.getLogger(__name__)
 
 PIECE = 64                      # mailboxes, and
 RECORDS = 50_000                # records at the most, of one transaction
 UNSEEN = 64                     # UIDs behind the last one known of a mailbox of which evidence is looked for
-_UIDS = (1 << 32) - 1
-_SERIALS = 1 << 62
 
 
 Mailbox = tuple[MailboxEntry, int, Source | None]       # when it was deleted, or 0; what its store.idx says
@@ -57,16 +54,15 @@ Mailbox = tuple[MailboxEntry, int, Source | None]       # when it was deleted, o
 class Refill:
     """Makes one partition whole. `found`: every mailbox that has a `store.idx`."""
 
-    store: Store
-    recovery: "Recovery"
-    partition: Partition
-    event: "Event"
+    store: "Store"
+    adopted: list[list[Path]]
+    partition: "Partition"
+    event: Event
     found: list[Source]
     lost: set[str] = field(init=False)
     bare: bool = field(init=False)              # index or figures have been lost
     anew: bool = field(init=False)              # there was nothing
     fresh: bool = field(init=False)             # there are no records: all are written here
-    logged: set[int] = field(init=False)        # mailboxes of which it is known what was expunged
     gathered: Gathered = field(init=False)
     broken: int = 0                             # chunks that cannot be used
 
@@ -75,34 +71,33 @@ class Refill:
         self.lost = {table.name for table in self.partition.env.every_table()} if self.anew else set(self.event.lost)
         self.bare = bool(self.lost & {"index.db", "state.db"})
         self.fresh = "index.db" in self.lost
-        self.logged = self.partition.vanished.mailboxes()
         self.gathered = Gathered(self.partition)
 
     def run(self) -> None:
         """Do all of it. Raises StoreError."""
-        from store.reconstruct.wholestore import limits_of, set_limits  # here: it imports the store
         partition, event = self.partition, self.event
+        loader = Loader(partition, bulk=self.fresh, gathered=self.gathered)
         here = [source for source in self.found if source.partition == partition.name]
         if self.bare or event.logs_lost or self.lost & {"heads.db", "seen.db", "uidls.db", "vanished.db"}:
             first = partition.first_free_serial()
-            partition.skip_to(partition.epoch + (1 if event.logs_lost or self.bare else 0), first)
-            self._mailboxes(here)
-        if "quota.db" in self.lost or event.logs_lost:
+            limits = limits_of(self.found, partition.name) if "quota.db" in self.lost or event.logs_lost else {}
+            loader.prepare(partition.epoch + (1 if event.logs_lost or self.bare else 0), first, limits)
+            loader.load(self._desired(here))
+        elif "quota.db" in self.lost:
             set_limits(partition, limits_of(self.found, partition.name))
         if self.bare or event.logs_lost or self.lost & {"messages.db", "removed.db"}:
             self._messages()
-        recount_quota(partition)
         if not self.anew and ("purge.db" in self.lost or event.logs_lost):
             recount_purge(partition)
-        drop_names(partition, self.recovery.adopted.get(partition.name, []))
         if self.lost & {"messages.db", "index.db", "state.db", "cache.db"} or event.logs_lost:
             (partition.folder / "index" / UNCACHED).touch(mode=0o600)
         self._report()
-        partition.flush()
+        loader.finish(self.adopted)
 
     # Mailboxes
 
-    def _mailboxes(self, here: list[Source]) -> None:
+    def _desired(self, here: list[Source]) -> Iterator[DesiredMailbox]:
+        """What each mailbox of the list that is here is to be, where its tables do not say all of it."""
         store, partition = self.store, self.partition
         files = {source.head.id: source for source in here}
         listed = {entry.id: (entry, 0) for entry in store.mailboxes.all() if entry.partition == partition.name}
@@ -110,35 +105,18 @@ class Refill:
                    if entry.partition == partition.name}
         pieces = list(_some((entry, removed, files.get(mailbox))
                             for mailbox, (entry, removed) in sorted(listed.items())))
-        with self._loading() as load:
-            with ThreadPoolExecutor(1) as reader:       # reads the next ones meanwhile
-                reading = reader.submit(self._read_all, pieces[0] if pieces else [])
-                for number in range(len(pieces)):
-                    read = reading.result()
-                    reading = reader.submit(self._read_all, pieces[number + 1] if number + 1 < len(pieces) else [])
-                    self._piece(read, load)
-            if load is not None:
-                load.end()
-                partition.env.exchange(partition.index, load.file)
-
-    def _loading(self) -> AbstractContextManager[Load | None]:
-        """Where the records go when there are none."""
-        index = self.partition.env.folder / self.partition.index.name
-        return Load.begin(index, chunks_of) if self.fresh else nullcontext()
+        with ThreadPoolExecutor(1) as reader:       # reads the next ones meanwhile
+            reading = reader.submit(self._read_all, pieces[0] if pieces else [])
+            for number in range(len(pieces)):
+                read = reading.result()
+                reading = reader.submit(self._read_all, pieces[number + 1] if number + 1 < len(pieces) else [])
+                for entry, removed, source, left in read:
+                    desired = self._merged(entry, removed, source, left)
+                    if desired is not None:
+                        yield desired
 
     def _read_all(self, piece: list[Mailbox]) -> list[tuple[MailboxEntry, int, Source | None, Remains | None]]:
         return [(entry, removed, source, self._read(source)) for entry, removed, source in piece]
-
-    def _piece(self, read: list[tuple[MailboxEntry, int, Source | None, Remains | None]], load: Load | None) -> None:
-        def work(txn: WriteTxn) -> list[tuple[MailboxId, Rows]]:
-            return [(entry.id, self._mailbox(entry, removed, source, left, txn))
-                    for entry, removed, source, left in read]
-
-        for mailbox, rows in self.partition.transact(work):
-            if load is not None:
-                give_rows(load, mailbox, rows)
-                self.gathered.add(mailbox, rows)
-        tidy(self.partition)
 
     def _read(self, source: Source | None) -> Remains | None:
         try:
@@ -155,76 +133,39 @@ class Refill:
         if len(self.event.missing) < 4 * SHOWN:
             self.event.missing.append(text)
 
-    def _mailbox(self, entry: MailboxEntry, removed: int, source: Source | None, left: Remains | None, txn: WriteTxn
-                 ) -> Rows:
-        """What its records are now."""
+    def _merged(self, entry: MailboxEntry, removed: int, source: Source | None, left: Remains | None
+                ) -> DesiredMailbox | None:
+        """One mailbox, of what is newer; None if it is as it should be."""
         partition = self.partition
-        data = None if self.anew else partition.states.get_to_change(state_key(entry.id), txn.handle)
+        data = None if self.anew else partition.states.get(state_key(entry.id))
         state = None if data is None else MailboxState.from_bytes(data, partition.epoch)
-        there = np.empty(0, ROW) if self.fresh else self._rows(entry.id, txn)
+        there = _no_rows() if self.fresh else self._rows(entry.id)
         if left is not None and left.private_headers and "heads.db" in self.lost:
-            partition.private_headers.put_back(left.private_headers, txn.handle)
-        newer = source is not None and (state is None or _figures(source, partition)[1] > state.highestmodseq)
+            private_headers = left.private_headers
+            partition.transact(lambda txn: partition.private_headers.put_back(private_headers, txn.handle))
+        newer = source is not None and (state is None or figures_of(source, partition)[1] > state.highestmodseq)
         if not newer and not self.bare and not self.lost & {"vanished.db", "seen.db", "uidls.db"}:
-            return there
+            return None
         rows = there
         if left is not None and ("index.db" in self.lost or newer and self.event.logs_lost or not len(there)):
-            rows = left.rows if "heads.db" in self.lost or not left.private_headers else self._numbered(left, txn)
-        if rows is not there and not self.fresh:
-            self._write(entry.id, rows, txn)
-        self._state(entry, removed, source, state, rows, txn)
-        if left is None or source is None:
-            return rows
-        if "seen.db" in self.lost or newer:
-            for item in left.own:
-                if int(item["reader"]) < len(source.head.readers):
-                    txn.put_own(entry.id, int(item["chunk"]), source.head.readers[int(item["reader"])], item["own"])
-        if "uidls.db" in self.lost or newer:
-            if "uidls.db" not in self.lost:
-                partition.uidls.forget(entry.id, txn.handle)
-            partition.uidls.put(entry.id, of_rows(left.uidls, rows), txn.handle)
-        return rows
+            rows = left.rows if "heads.db" in self.lost or not left.private_headers else self._numbered(left)
+        own = uidls = None
+        if left is not None and source is not None and ("seen.db" in self.lost or newer):
+            own = own_of(source.head, left.own)
+        if left is not None and ("uidls.db" in self.lost or newer):
+            uidls = of_rows(left.uidls, rows)
+        return DesiredMailbox(entry, state_of(partition, entry, rows, source, left=state, removed=removed),
+                              rows if self.fresh or rows is not there else None, removed, own, uidls=uidls)
 
-    def _write(self, mailbox: MailboxId, rows: Rows, txn: WriteTxn) -> None:
-        index = self.partition.index
-        for key in [key for key, _ in index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0),
-                                                 txn.handle)]:
-            index.delete(key, txn.handle)
-        for number, part in split(rows):
-            index.put(chunk_key(mailbox, number), encode(part), txn.handle)
-
-    def _rows(self, mailbox: MailboxId, txn: WriteTxn) -> Rows:
+    def _rows(self, mailbox: MailboxId) -> Rows:
         values = [value for key, value in self.partition.index.scan(
-            chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0), txn.handle)]
-        return np.frombuffer(b"".join(value[:-4] for value in values), ROW) if values else np.empty(0, ROW)
+            chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0))]
+        return np.frombuffer(b"".join(value[:-4] for value in values), ROW) if values else _no_rows()
 
-    def _numbered(self, left: Remains, txn: WriteTxn) -> Rows:
-        from store.tables.privateheaders import renumbered
-        numbers = {number: self.partition.private_headers.number(octets, txn.handle) for number,
+    def _numbered(self, left: Remains) -> Rows:
+        numbers = {number: self.partition.private_headers.number(octets) for number,
                    octets in left.private_headers.items()}
         return renumbered(left.rows, {old: new for old, new in numbers.items() if new is not None})
-
-    def _state(self, entry: MailboxEntry, removed: int, source: Source | None, state: MailboxState | None, rows: Rows,
-               txn: WriteTxn) -> None:
-        from store.quota.roots import root_for
-        partition, epoch = self.partition, self.partition.epoch
-        base = state or evolve(MailboxState.new(entry.uidvalidity, epoch, root_for(partition, entry.name)),
-                               uidnext=min(1 + (epoch - 1) * UID_SKIP, _UIDS), highestmodseq=1 + epoch * MODSEQ_SKIP)
-        uidnext, highest = base.uidnext, base.highestmodseq
-        keywords = base.keywords
-        if source is not None:
-            figures = _figures(source, partition)
-            uidnext, highest = max(uidnext, figures[0]), max(highest, figures[1])
-            if state is None or len(source.head.keywords) >= len(keywords):
-                keywords = tuple(source.head.keywords)
-        uidnext = min(max(uidnext, int(rows["uid"].max(initial=0)) + 1), _UIDS)
-        highest = max(highest, int(rows["modseq"].max(initial=1)))
-        made = evolve(base, uidvalidity=entry.uidvalidity, uidnext=uidnext, highestmodseq=highest, changed=highest,
-                      log_since=highest, logged=0, epoch=epoch, removed=removed, moving=False, keywords=keywords,
-                      recent=min(max(base.recent, source.head.recent if source else 1), uidnext))
-        if entry.id in self.logged:
-            partition.vanished.forget(entry.id, txn.handle)
-        txn.set_state(entry.id, None, counted(made, rows))
 
     # Message files
 
@@ -233,7 +174,7 @@ class Refill:
         partition = self.partition
         claims = self._claims()
         known = Known.of(partition)
-        serials = claims["serial"][claims["serial"] < _SERIALS]
+        serials = claims["serial"][claims["serial"] < MODSEQS]
         last = max(int(each.max(initial=0)) for each in (known.stored["serial"], serials))
         partition.skip_to(partition.epoch, max(last, partition.first_free_serial() - 1))
         if self._fit(claims, known):
@@ -265,13 +206,13 @@ class Refill:
         places = places_among(claims["digest"], known.digests)
         here, new = places >= 0, claims["serial"][places < 0]
         if not self.gathered.clash and (claims["serial"][here] == known.stored["serial"][places[here]]).all() and (
-                (new > 0) & (new < _SERIALS) & ~np.isin(new, known.stored["serial"])).all():
+                (new > 0) & (new < MODSEQS) & ~np.isin(new, known.stored["serial"])).all():
             return False
         serials = dict(zip(known.digests.tolist(), known.stored["serial"].tolist(), strict=True))
         taken = set(serials.values())
         for digest, serial in _said(self.partition, claims, every=self.gathered.clash):
             there = serials.get(digest)
-            if there is None and (serial in taken or not 0 < serial < _SERIALS):
+            if there is None and (serial in taken or not 0 < serial < MODSEQS):
                 serials[digest] = self.partition.next_serial()
             elif there is None:
                 serials[digest] = serial
@@ -373,7 +314,5 @@ def _some(mailboxes: Iterable[Mailbox]) -> Iterator[list[Mailbox]]:
         yield pending
 
 
-def _figures(source: Source, partition: Partition) -> tuple[int, int]:
-    """UIDNEXT and HIGHESTMODSEQ that the file says, for the partition's epoch."""
-    behind = max(0, partition.epoch - source.head.epoch)
-    return min(source.head.uidnext + behind * UID_SKIP, _UIDS), source.head.highestmodseq + behind * MODSEQ_SKIP
+def _no_rows() -> Rows:
+    return np.empty(0, ROW)

@@ -15,7 +15,7 @@ from store.partition.filelooks import PIECE, read_through, sizes
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
-from store.reconstruct.repair import Correction
+from store.rebuild.outcome import Correction
 from store.store import Store
 from store.tables.references import MessageRecord
 from store.values import RESTORE, Finding

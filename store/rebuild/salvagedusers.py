@@ -1,0 +1,65 @@
+"""The accounts of a store that has lost its list: those that can still be read, and what stands for the others."""
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from mboxlist.engine.btree import salvage
+from mboxlist.engine.kv import Failure
+from store.accounts.base import Account, Directory, Status
+from store.accounts.builtin import BuiltinDirectory, User
+from store.errors import StoreError
+from store.partition.partition import snapshot_time
+from store.rebuild.userareascan import Source
+from store.values import Finding
+
+log = logging.getLogger(__name__)
+
+NO_PASSWORD = "*"           # a hash that fits no password
+
+
+def salvage_users(table: Path) -> list[User]:
+    """The rows of the built-in directory that can be read in its table, `users.db`, which has lost its log and all
+    else; the last changes may be missing."""
+    found = []
+    try:
+        for key, data in salvage(table):
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+                found.append(User.from_bytes(key.decode(), data))
+    except Failure as error:
+        log.warning("%s cannot be read to its end: %s", table, error)
+    return found
+
+
+def add_users(directory: Directory, found: Iterable[Source], users: Iterable[User], findings: list[Finding]) -> None:
+    """Those that the caller brings, and an inactive one for each other owner of a mailbox; who is there stays."""
+    if not isinstance(directory, BuiltinDirectory):
+        return
+    mailboxes = sorted((source for source in found if source.name.owner and not source.head.removed),
+                       key=lambda source: source.name.is_inbox())
+    partitions = {source.name.owner: source.partition for source in mailboxes}      # that of INBOX, if there is one
+    rows = {user.account.user: user for user in users}
+    for owner, partition in partitions.items():
+        if owner not in rows:
+            rows[owner] = User(Account(owner, partition, Status.INACTIVE), NO_PASSWORD)
+            findings.append(Finding("it is inactive, and has no password", f"user {owner}", "user set"))
+    known = {account.user for account in directory.all()}
+    for owner, row in sorted(rows.items()):
+        try:
+            if owner not in known:
+                directory.insert(row)
+        except StoreError as refusal:
+            findings.append(Finding(f"it cannot be added: {refusal}", f"user {owner}", "user add"))
+
+
+def kept_accounts(root: Path) -> list[User]:
+    """The accounts that are in a list that was set aside, or else in the newest snapshot that has any."""
+    aside = sorted(root.glob("mboxlist.damaged-*/users.db"), reverse=True)
+    taken = [path for path in root.glob("snapshots/*/mboxlist/users.db")
+             if snapshot_time(path.parent.parent.name) is not None]
+    for table in [*aside, *sorted(taken, reverse=True)]:
+        users = salvage_users(table)
+        if users:
+            return users
+    return []

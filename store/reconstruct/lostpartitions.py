@@ -1,0 +1,33 @@
+"""Partitions that have message files, and no databases that anybody could use."""
+
+from pathlib import Path
+
+from store.partition import inuse
+from store.partition.processes import server
+from store.partitions import volumes
+from store.reconstruct.request import Request
+
+
+def is_lost(root: Path, name: str) -> bool:
+    """Whether the partition is one of these."""
+    folder = root / "partitions" / name
+    return (folder / "messages").is_dir() and not volumes.is_whole(folder)
+
+
+def wanted(request: Request) -> list[str]:
+    """The partitions whose databases are to be rebuilt."""
+    if request.what:
+        return []
+    folder = request.root / "partitions"
+    every = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    names = [name for name in every if (request.all or request.partition == name) and is_lost(request.root, name)]
+    if request.partition and not names and (request.force or _is_unlisted(request.root, request.partition)):
+        names = [request.partition]
+    return names
+
+
+def _is_unlisted(root: Path, name: str) -> bool:
+    """Whether the partition is whole, and the processes in the store do not know of it."""
+    known = inuse.listed(root)
+    return known is not None and name not in known and volumes.is_whole(root / "partitions" / name) and server(
+        root / "run" / "server.pid") != 0

@@ -1,0 +1,43 @@
+"""A reconstruct by the plan of a rebuild."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from store.partition.marks import is_down
+from store.rebuild.outcome import Outcome
+from store.reconstruct.orphans import take_in_everywhere
+from store.reconstruct.request import Request
+from store.reconstruct.wholestore import accounts
+
+
+def make(request: Request) -> Outcome:
+    """Write the plan, and change nothing. Raises Refused, StoreError, OSError."""
+    assert request.plan is not None
+    return request.planner().make(request, request.plan)
+
+
+def apply(request: Request) -> Outcome:
+    """Do what a plan says. Raises Refused, StoreError, OSError."""
+    assert request.apply is not None
+    return _apply(request, request.apply)
+
+
+def make_and_apply(request: Request) -> Outcome:
+    """Write a plan beside the store, and do what it says. Raises Refused, StoreError, OSError."""
+    down = is_down(request.root)
+    folder = Path(tempfile.mkdtemp(prefix=".plan-", dir=request.root))
+    try:
+        outcome = request.planner().make(request, folder)
+        if not (down and request.check):
+            outcome = _apply(request, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not request.check and not request.partition:
+        take_in_everywhere(request, outcome)
+    return outcome
+
+
+def _apply(request: Request, folder: Path) -> Outcome:
+    users = accounts(request) if is_down(request.root) and not request.check else []
+    return request.planner().apply(request, folder, users)
