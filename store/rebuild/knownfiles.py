@@ -9,7 +9,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve
@@ -17,16 +16,14 @@ from attrs import define, evolve
 from mboxlist.engine.bulk import Load
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS
+from store.partition.partition import Partition
 from store.rebuild.loader import files_of, give_files, load_records
 from store.rebuild.outcome import Event
 from store.rebuild.recounts import lost_cached
 from store.rebuild.referencepass import Claims, Digests, Known, places_among
+from store.store import Store
 from store.tables.index import ROW
 from store.tables.references import STORED, UNSEEN_TRACE, MessageRecord
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +36,7 @@ class KnownFiles:
     """Has the partition know the files to which records refer. `known`: those of which something is known; `broken`:
     some records cannot be read; `whole`: there is every record that there was."""
 
-    partition: "Partition"
+    partition: Partition
     event: Event
     lost: set[str]
     claims: Claims

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field
@@ -28,6 +27,7 @@ from store.rebuild.recounts import recount_purge
 from store.rebuild.referencepass import Claims, Gathered, Known, places_among
 from store.rebuild.salvage import Possible, solve
 from store.rebuild.userareascan import Source
+from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, encode
 from store.tables.privateheaders import renumbered
 from store.tables.references import MessageRecord
@@ -35,10 +35,6 @@ from store.tables.state import MailboxState, counted
 from store.tables.uidls import of_rows
 from store.userarea import idxfile
 from store.userarea.idxfile import Remains
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -54,9 +50,9 @@ Mailbox = tuple[MailboxEntry, int, Source | None]       # when it was deleted, o
 class Refill:
     """Makes one partition whole. `found`: every mailbox that has a `store.idx`."""
 
-    store: "Store"
+    store: Store
     adopted: list[list[Path]]
-    partition: "Partition"
+    partition: Partition
     event: Event
     found: list[Source]
     lost: set[str] = field(init=False)

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attrs import evolve
@@ -21,12 +21,10 @@ from store.rebuild.outcome import Correction
 from store.rebuild.recounts import lost_cached, recount_purge, recount_quota
 from store.rebuild.repair import ALL_FLAGS, fit, repair_mailbox
 from store.rebuild.salvage import Counts, broken_chunks
+from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, chunk_of_key
 from store.tables.references import MessageRecord, marks
 from store.tables.state import MailboxState, counted
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 

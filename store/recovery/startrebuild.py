@@ -37,7 +37,6 @@ from store.values import Finding
 
 if TYPE_CHECKING:
     from store.recovery.environments import Recovery
-    from store.store import Store
 
 LIST = "mboxlist"
 

@@ -1,7 +1,6 @@
 """A user who is new, in the built-in directory."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from store import hosting
 from store.accounts.base import Account
@@ -9,12 +8,10 @@ from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 from store.mailboxes import firstuse, placement
 from store.partitions import volumes
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 
-def add_user(store: "Store", address: str, password_hash: str, partition: str | None = None,
+def add_user(store: Store, address: str, password_hash: str, partition: str | None = None,
              aliases: Iterable[str] = (), host: str = "") -> Account:
     """Make a user, with an INBOX if its mail is kept here.
 

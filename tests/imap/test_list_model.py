@@ -38,8 +38,8 @@ class Session:
         self.user, self.utf8, self.stream = "alice", False, Stream()
         entries = [MailboxEntry(MailboxId(1), MailboxName("alice", name), "primary", 1, 1,
                                 "\\Sent" if name in special else None) for name in sorted(mailboxes)]
-        self.store = SimpleNamespace(names=lambda user: entries, subscriptions=lambda user: sorted(subscribed),
-                                     may=lambda *_: True)
+        subscriptions = SimpleNamespace(of=lambda user: sorted(subscribed))
+        self.store = SimpleNamespace(names=lambda user: entries, mailboxes=SimpleNamespace(subscriptions=subscriptions))
 
     def listed(self, command):
         with pytest.raises(StopIteration):
@@ -56,6 +56,7 @@ class Session:
 def nobody_shares(monkeypatch):
     monkeypatch.setattr(listing.authorization, "visible", lambda *_: iter(()))
     monkeypatch.setattr(listing.authorization, "sees_many", lambda *_: False)
+    monkeypatch.setattr(listing.authorization, "may", lambda *_: True)
 
 
 def below(name):

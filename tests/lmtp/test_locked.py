@@ -39,7 +39,6 @@ def threads(place, monkeypatch):
     """A store with alice, and carol on another page; two deliveries may wait for a mailbox."""
     monkeypatch.setattr(place.store, "settings", evolve(place.store.settings, mailbox_waiters=2, mailbox_wait=0))
     later = Later()
-    monkeypatch.setattr(place.store, "durability", None)
     offload.attach(place.store, later)
     place.prepare([Step(1, "have", "; ".join([
         "alice; bob; carol", *(f"bob/before {number}" for number in range(PAGE)), "alice/INBOX",

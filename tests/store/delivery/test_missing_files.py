@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
+from store import hosting
 from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
 from store.mailboxes import firstuse, joining
@@ -143,7 +144,7 @@ def test_a_user_stays_where_the_mail_cannot_be_kept(ends):
     deliver(two, BODY, "user/carol/INBOX", trace=TRACE)
     path, kept = harm(two.partitions["primary"])
     refused(lambda: move("alice", one, two))
-    assert one.is_here(one.directory.find("alice")) and octets(one, ALICE) == [BODY]
+    assert hosting.is_here(one, one.directory.find("alice")) and octets(one, ALICE) == [BODY]
     path.write_bytes(kept)
 
 

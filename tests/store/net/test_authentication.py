@@ -388,12 +388,10 @@ def test_what_is_offered(place):
 
 
 def test_the_entrance_of_a_store(whole_store):
-    whole_store.authenticator = None
     assert Authenticator.of(whole_store) is Authenticator.of(whole_store)
     assert not Authenticator.of(whole_store).settings.slow_first
     module.attach(whole_store, Settings())
     assert Authenticator.of(whole_store).settings == Settings()
-    whole_store.authenticator = None
 
 
 def test_what_is_said_in_an_exchange(place):

@@ -24,7 +24,7 @@ USERS = ("alice", "bob", "jürgen@xn--bcher-kva.example")
 def nearly_full(tmp_path):
     """Alice has used 900 of 1000 octets, and has been told nothing."""
     made = make_store(tmp_path / "store", USERS, evolve(SMALL, quota_notice="on"))
-    made.set_quota("alice", octets=1000)
+    roots.set_quota(made, "alice", octets=1000)
     deliver(made, b"Subject: x\r\n\r\n".ljust(900, b"x"), "user/alice/INBOX")
     return made
 

@@ -134,9 +134,9 @@ from store.opening import open_store
 import os, sys
 from pathlib import Path
 from store.settings import Settings
-from store.store import Store
 store = open_store(Path(sys.argv[1]), Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000,
-special_mailboxes=())) os.kill(os.getpid(), 9)
+                                              special_mailboxes=()))
+os.kill(os.getpid(), 9)
 """
 
 

@@ -55,7 +55,8 @@ class Front:
     def begin(self, login: LoginSettings = LOGIN, **changes: object) -> None:
         """Anew, with other settings."""
         self.clock = Clock()
-        authenticator = self.store.authenticator = Authenticator(self.store, login)
+        authenticator = Authenticator(self.store, login)
+        self.store.owned.put(Authenticator, authenticator)
         authenticator.slow.clock = self.clock.seconds
         self.factory = protocol.factory(self.store, evolve(Settings(hosts=TABLE), **changes), self.clock)
 

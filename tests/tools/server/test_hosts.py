@@ -53,7 +53,7 @@ class BackEnd:
 
     def begin(self, **login: object) -> None:
         """Anew, with other settings of logins."""
-        self.store.authenticator = Authenticator(self.store, evolve(LoginSettings(slow_first=0), **login))
+        self.store.owned.put(Authenticator, Authenticator(self.store, evolve(LoginSettings(slow_first=0), **login)))
 
     def imap(self, *, peer: str = "127.0.0.1", **changes: object) -> Wire:
         server = imap.protocol.factory(self.store, evolve(imap.settings.Settings(), **changes), self.clock,
