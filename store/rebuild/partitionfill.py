@@ -17,16 +17,18 @@ from attrs import define, evolve, field
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
+from store.partition.partition import Partition
 from store.partition.records import every_record, sound
 from store.partition.transactions import WriteTxn, state_key
 from store.rebuild.desired import MODSEQS, DesiredMailbox, figures_of, limits_of, own_of, state_of
 from store.rebuild.knownfiles import SHOWN, UNCACHED, KnownFiles
 from store.rebuild.loader import Loader, set_limits, split
 from store.rebuild.outcome import Event
-from store.rebuild.recounts import recount_purge
+from store.rebuild.recount import recount_purge
 from store.rebuild.referencepass import Claims, Gathered, Known, places_among
 from store.rebuild.salvage import Possible, solve
 from store.rebuild.userareascan import Source
+from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, encode
 from store.tables.privateheaders import renumbered
 from store.tables.references import MessageRecord
@@ -37,6 +39,7 @@ from store.userarea.idxfile import Remains
 
 if TYPE_CHECKING:
     from store.partition.partition import Partition
+    from store.rebuild.outcome import Event
     from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -53,9 +56,9 @@ Mailbox = tuple[MailboxEntry, int, Source | None]       # when it was deleted, o
 class Refill:
     """Makes one partition whole. `found`: every mailbox that has a `store.idx`."""
 
-    store: "Store"
+    store: Store
     adopted: list[list[Path]]
-    partition: "Partition"
+    partition: Partition
     event: Event
     found: list[Source]
     lost: set[str] = field(init=False)
@@ -291,7 +294,7 @@ class Refill:
         self.event.missing += [told[name] for name in sorted(self.lost & told.keys())]
 
 
-def _said(partition: "Partition", claims: Claims, *, every: bool) -> Iterator[tuple[bytes, int]]:
+def _said(partition: Partition, claims: Claims, *, every: bool) -> Iterator[tuple[bytes, int]]:
     """Message files and the serials that records say; of `every` record, where claims have been joined wrongly."""
     if not every:
         yield from zip(claims["digest"].tolist(), claims["serial"].tolist(), strict=True)

@@ -28,7 +28,7 @@ def repairable(store: Store, request: Request, only: Collection[MailboxId] | Non
     partition = request.partition if only is None else None
     if partition is not None:
         only = [mailbox for mailbox, _ in store.partitions[partition].all_states()]
-    there = [found for mailbox in only or () if (found := writing.whereabouts(store, mailbox))]
+    there = [found for mailbox in only or () if (found := store.known(mailbox))]
     names = {str(entry.name) for entry, _ in there}
     places = {str(writing.right_place(store.partition_of(entry), entry, removed)) for entry, removed in there}
     return [finding for finding in findings if finding.where.removesuffix(" (deleted)") in names | places

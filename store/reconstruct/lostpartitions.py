@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from store.partition import inuse
 from store.partition.processes import server
 from store.partitions import volumes
 from store.reconstruct.request import Request
@@ -27,6 +28,6 @@ def wanted(request: Request) -> list[str]:
 
 def _is_unlisted(root: Path, name: str) -> bool:
     """Whether the partition is whole, and the processes in the store do not know of it."""
-    known = volumes.listed(root)
+    known = inuse.listed(root)
     return known is not None and name not in known and volumes.is_whole(root / "partitions" / name) and server(
         root / "run" / "server.pid") != 0

@@ -25,6 +25,7 @@ from store.accounts.builtin import BuiltinDirectory, User
 from store.changes import News
 from store.errors import Problem, StoreError
 from store.mailboxes.deletion import DOOMED
+from store.opening import LIST_CACHE
 from store.partition.marks import mark_behind
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry, server
@@ -38,7 +39,6 @@ from store.rebuild.userareascan import Source, free_name, sources
 from store.reconstruct.request import Refused, Request
 from store.reconstruct.wholestore import accounts
 from store.settings import Settings
-from store.store import LIST_CACHE
 from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
 from store.values import RECONSTRUCT, Finding

@@ -16,6 +16,7 @@ from pathlib import Path
 from mboxlist.engine.kv import transact
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError
+from store.opening import open_store
 from store.problems import disk_problem
 from store.rebuild.desired import entry_of, limits_of
 from store.rebuild.emptying import Adopted, finished, nobody_else, prepare
@@ -72,7 +73,7 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
         with nobody_else(target):
             adopted = prepare(root, target, names)
             found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
-            store = Store(target, settings, anew=True)
+            store = open_store(target, settings, anew=True)
             try:
                 _fill(store, choose(found, done.findings), list(users), adopted, done, progress)
                 if target == root:
@@ -89,7 +90,7 @@ def remove_old_files(store: Store, found: Sequence[Source]) -> None:
     """Remove the files that have been read, where they are not those that the mailboxes have now."""
     for source in found:
         partition = store.partitions[source.partition]
-        mailbox = writing.whereabouts(store, source.head.id)
+        mailbox = store.known(source.head.id)
         now = writing.right_place(partition, *mailbox) if mailbox is not None else None
         for path in {source.path, place_of_deleted(partition, source.head.id)} - {now}:
             remove_file(partition, path, source.head.id)

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pop3 import uidl
 from store.errors import StoreError
-from store.partitions import volumes
+from store.mailboxes import placement
 from store.store import Store
 from store.values import Secret
 from tools.cli.exits import Failure
@@ -287,7 +287,7 @@ def _one(invocation: Invocation, store: Store, job: Job, tell: Told, progress: C
          ) -> Iterator[Taken]:
     arguments = invocation.arguments
     user = owner(store, job.user)
-    place = account(store, user).partition if user else volumes.for_new_mail(store)
+    place = account(store, user).partition if user else placement.for_new_mail(store)
     choices = Choices(arguments.dry_run, arguments.keep_flags, not arguments.no_acl, not arguments.no_subscriptions,
                       arguments.uidl_format)
     source = job.open(tell)

@@ -24,9 +24,9 @@ from store.partition.records import sound
 from store.partition.transactions import WriteTxn
 from store.rebuild.loader import split
 from store.rebuild.outcome import Correction, Outcome
+from store.rebuild.recount import recount
 from store.rebuild.repair import fit, repair_mailbox
 from store.rebuild.salvage import broken_chunks
-from store.reconstruct.recount import recount
 from store.store import Store
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, joined, take
 from store.tables.references import MessageRecord
@@ -70,7 +70,7 @@ def _finish(store: Store, partition: Partition, applied: Outcome, only: Collecti
     if only is None:
         applied.corrections += recount(store, partition)
         for mailbox, _ in list(partition.all_states()):
-            found = writing.whereabouts(store, mailbox)
+            found = store.known(mailbox)
             if found is not None and not writing.right_place(partition, *found).exists():
                 partition.unwritten.changed.add(mailbox)
     writing.write_round(store, partition, hurry=True)
@@ -94,7 +94,7 @@ class _Mailbox:
     def compare(self) -> None:
         """Compare it, and put it right. Raises StoreError."""
         self.applied.mailboxes += 1
-        found = writing.whereabouts(self.store, self.row["id"]) if self.row["found"] else None
+        found = self.store.known(self.row["id"]) if self.row["found"] else None
         if found is None or found[0].partition != self.partition.name:
             self._leave("the list of mailboxes does not know it" if self.row["found"] else "it is not known whose file "
                         "this is")
