@@ -16,7 +16,7 @@ from mboxlist.engine.kv import Failure
 from store.errors import StoreError
 from store.partition import processes
 from store.partition.messagefiles import MessageFiles
-from store.recovery import environments as recovery
+from store.recovery import environmentrebuild as recovery
 from store.store import Store
 
 BROKEN = (Failure, StoreError)
