@@ -21,7 +21,7 @@ from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget,
 from store.partitions import volumes
 from store.quota import fairshare, notices
 from store.rebuild import knownfiles
-from store.reconstruct.recount import repair_damaged
+from store.rebuild.recount import repair_damaged
 from store.recovery import userareacheck
 from store.snapshots import retention
 from store.snapshots.taking import environments

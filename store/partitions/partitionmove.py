@@ -30,8 +30,8 @@ from store.filelock import exclusive
 from store.mailboxes import deletion
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn, state_key
+from store.partitions.holding import moves_no_more
 from store.problems import problems
-from store.recovery.reconciliation import moves_no_more
 from store.store import Store
 from store.tables.expunged import Expunged
 from store.tables.index import ROW, Rows, chunk_key, chunk_of_key, decode, take

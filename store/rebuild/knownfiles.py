@@ -19,11 +19,16 @@ from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.rebuild.loader import files_of, give_files, load_records
 from store.rebuild.outcome import Event
-from store.rebuild.recounts import lost_cached
+from store.rebuild.recount import lost_cached
 from store.rebuild.referencepass import Claims, Digests, Known, places_among
 from store.store import Store
 from store.tables.index import ROW
 from store.tables.references import STORED, UNSEEN_TRACE, MessageRecord
+
+if TYPE_CHECKING:
+    from store.partition.partition import Partition
+    from store.rebuild.outcome import Event
+    from store.store import Store
 
 log = logging.getLogger(__name__)
 

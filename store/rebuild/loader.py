@@ -26,7 +26,7 @@ from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import DesiredMailbox, enlist
 from store.rebuild.emptying import drop_names
-from store.rebuild.recounts import recount_quota
+from store.rebuild.recount import recount_quota
 from store.rebuild.referencepass import Gathered, Known
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, encode, octets_of, with_trailer
 from store.tables.references import STORED, MessageRecord

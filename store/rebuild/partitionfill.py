@@ -23,7 +23,7 @@ from store.rebuild.desired import MODSEQS, DesiredMailbox, figures_of, limits_of
 from store.rebuild.knownfiles import SHOWN, UNCACHED, KnownFiles
 from store.rebuild.loader import Loader, set_limits, split
 from store.rebuild.outcome import Event
-from store.rebuild.recounts import recount_purge
+from store.rebuild.recount import recount_purge
 from store.rebuild.referencepass import Claims, Gathered, Known, places_among
 from store.rebuild.salvage import Possible, solve
 from store.rebuild.userareascan import Source
@@ -35,6 +35,11 @@ from store.tables.state import MailboxState, counted
 from store.tables.uidls import of_rows
 from store.userarea import idxfile
 from store.userarea.idxfile import Remains
+
+if TYPE_CHECKING:
+    from store.partition.partition import Partition
+    from store.rebuild.outcome import Event
+    from store.store import Store
 
 log = logging.getLogger(__name__)
 

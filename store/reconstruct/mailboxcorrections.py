@@ -7,7 +7,7 @@ from typing import Any
 from mboxlist.entry import MailboxEntry
 from store.rebuild import cacherebuild
 from store.rebuild.outcome import Outcome
-from store.reconstruct.recount import recount_some
+from store.rebuild.recount import recount_some
 from store.reconstruct.request import Progress, Request
 from store.reconstruct.scope import entries_meant, mailboxes_meant
 from store.store import Store

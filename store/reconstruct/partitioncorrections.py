@@ -2,9 +2,9 @@
 
 from store.rebuild.emptying import make_folders
 from store.rebuild.outcome import Outcome
+from store.rebuild.recount import recount
 from store.reconstruct.mailboxcorrections import look_at, rebuild_cached
 from store.reconstruct.orphans import take_in_lost
-from store.reconstruct.recount import recount
 from store.reconstruct.request import Request
 from store.reconstruct.scope import entries_meant, mailboxes_meant, require_partition
 from store.userarea import writing

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from mboxlist.names import PUBLIC, SEPARATOR
+from store.rebuild import recount
 from store.rebuild.outcome import Outcome
-from store.rebuild.recounts import recount_quota
-from store.reconstruct import recount
+from store.rebuild.recount import recount_quota
 from store.reconstruct.mailboxcorrections import rebuild_cached
 from store.reconstruct.request import Request
 from store.reconstruct.scope import entries_meant, owner_meant

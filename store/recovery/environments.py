@@ -13,25 +13,23 @@ work anew from there, so nobody takes what is half made for a store.
 import json
 import logging
 import os
-import shutil
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 from attrs import asdict, define, field
 
 from mboxlist.engine import damagemarks
-from mboxlist.engine.damage import Mended
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
-from store.partition.marks import mark_behind, read_epoch
-from store.rebuild.emptying import adopt, aside_name, make_folders, stamp
+from store.partition.marks import read_epoch
+from store.rebuild.emptying import stamp
 from store.rebuild.outcome import Event
 from store.settings import Settings
-from store.snapshots.taking import Snapshot
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -39,11 +37,7 @@ log = logging.getLogger(__name__)
 REPORTS = "recovered"
 MENDING = "mending"         # the file in the store's folder that is there while environments are made anew
 LIST = "mboxlist"           # the folder of the list's environment
-MAIN = frozenset({"index.db", "state.db", "messages.db", "mailboxes.db", "users.db"})     # better older than none
-EXPENDABLE = frozenset({"cache.db"})        # comes from message files; nothing of it changes before the store is open
 PAST_THE_END = "BDB2509"    # what Berkeley DB says of tables that are newer than the log
-KEPT = 2                    # damaged environments that are kept, of each
-FEWER = 6                   # times that a snapshot is tried with fewer files of the log
 
 T = TypeVar("T")
 
@@ -98,7 +92,7 @@ class Recovery:
         log.error("%s was being made anew when an earlier start was cut off: that begins once more", environment)
         return begun
 
-    def _begin(self, environment: str, aside: Path, found: str, cut: bool) -> None:
+    def begin(self, environment: str, aside: Path, found: str, cut: bool) -> None:
         """Have the next start know, on disk, in case that this one does not come to its end. In an open store it is
         about a partition that is being rebuilt, and that begins anew by itself."""
         if self.over:
@@ -131,8 +125,7 @@ class Recovery:
         marked = damagemarks.marks(folder)
         if missing or not marked:
             return missing
-        from mboxlist.engine import damage  # here, as below: where all is well nothing that mends is needed
-        wrong = damage.look_through(folder)
+        wrong = _environmentrebuild().look_through(folder)
         if wrong == {}:
             log.warning("%s: nothing is wrong with its tables (%s)", environment, marked)
             for name in (damagemarks.SUSPECT, damagemarks.OPENING):
@@ -146,105 +139,7 @@ class Recovery:
         return any(read_epoch(place) for each in mine for place in (each.iterdir() if environment == LIST else [each]))
 
     def _mend(self, environment: str, found: str, cut: bool, aside: Path | None, *, deep: bool) -> None:
-        """Make it anew. `aside`: it has been set aside already, and what is in its place is half made. `deep`: see
-        `damage.look_through`."""
-        from mboxlist.engine import damage
-        folder = self.root / environment
-        log.error("%s is damaged (%s): it is made anew from what there is", environment, found)
-        event = self.events[environment] = Event(environment, found)
-        if aside is None and ".db" not in found and folder.is_dir():
-            bad = damage.look_through(folder, recover=False)
-            event.found = "; ".join([found, *(f"{name}: {why}" for name, why in (bad or {}).items())])
-        try:
-            if aside is None:
-                aside = aside_name(folder, self.began)
-                self._begin(environment, aside, event.found, cut)
-                damage.set_aside(folder, aside)
-            event.aside = str(aside)
-            done = self._from_snapshot(environment, aside, cut) or damage.mend(folder, aside, cut=cut, deep=deep,
-                                                                               shared=EXPENDABLE)
-            poor = done.source == "nothing" or MAIN & done.lost.keys()
-            if not done.exact and poor and self._has_snapshot(environment):
-                done = self.from_old_snapshot(environment, aside) or damage.mend(folder, aside, cut=cut)
-            self._prepare(environment, done.exact)
-        except OSError as error:
-            raise StoreError(Problem.UNAVAILABLE, f"{environment} is damaged, and cannot be mended: {error}") from error
-        event.source, event.exact, event.lost, event.logs_lost = done.source, done.exact, done.lost, done.logs_lost
-        log.warning("%s has been made anew from %s%s", environment, done.source, "" if done.exact else
-                    "; what is missing comes from the user area")
-        for old in sorted(folder.parent.glob(folder.name + ".damaged-*"))[:-KEPT]:
-            shutil.rmtree(old, ignore_errors=True)
-
-    def _prepare(self, environment: str, exact: bool) -> None:
-        if environment == LIST:
-            return
-        partition = (self.root / environment).parent
-        (partition / "index" / "unclean").touch(mode=0o600)     # UIDs and MODSEQs skip ahead
-        mark_behind(partition)
-        make_folders(partition)
-        if not exact:
-            self.adopted[partition.name] = adopt(partition / "staging", partition / "messages")
-
-    def _from_snapshot(self, environment: str, aside: Path, cut: bool) -> Mended | None:
-        """Made from a snapshot and the whole log since; None when that cannot be had."""
-        from mboxlist.engine import damage
-        from mboxlist.engine.damage import Mended
-        from store.snapshots import taking
-        if cut or damage.has_all_logs(aside):
-            return None
-        archive = [self.settings.log_archive / environment] if self.settings.log_archive else []
-        newest = max([damagemarks.newest(aside)[0], *(int(path.name[4:]) for path in damagemarks.logs(aside))],
-                     default=0)
-        folder = self.root / environment
-        for snapshot in taking.listed(taking.folder(self.root, self.settings)):
-            if environment not in snapshot.manifest.environments:
-                continue
-            damage.bring(aside, folder, [])
-
-            def put_back(snapshot: Snapshot = snapshot) -> int:
-                return taking.put_back(snapshot, environment, folder, [aside, *archive]).last
-
-            last = damage.apart(put_back, folder)
-            if last == newest and _goes_on(aside, folder, newest) and damage.look_through(folder, recover=False) == {}:
-                self._forget_traces(folder)
-                return Mended(aside, exact=True, source=f"the snapshot {snapshot.name} and the log since")
-        damage.bring(aside, folder, [])
-        return None
-
-    @staticmethod
-    def _forget_traces(folder: Path) -> None:
-        for name in (damagemarks.TABLES, damagemarks.NEWEST):
-            (folder / name).unlink(missing_ok=True)
-
-    def _has_snapshot(self, environment: str) -> bool:
-        from store.snapshots import taking
-        return any(environment in snapshot.manifest.environments for snapshot in taking.listed(
-            taking.folder(self.root, self.settings)))
-
-    def from_old_snapshot(self, environment: str, aside: Path) -> Mended | None:
-        """Made from the newest snapshot that is whole, with as much of the log as there is."""
-        from mboxlist.engine import damage
-        from mboxlist.engine.damage import Mended
-        from store.snapshots import taking
-        folder = self.root / environment
-        for snapshot in taking.listed(taking.folder(self.root, self.settings)):
-            part = snapshot.manifest.environments.get(environment)
-            if part is None:
-                continue
-            last = max((int(path.name[4:]) for path in damagemarks.logs(aside)), default=part.end[0])
-            for most in [*range(last, part.end[0], -1)][:FEWER] + [None]:
-                damage.bring(aside, folder, [])
-                logs = [] if most is None else [aside]
-
-                def put_back(snapshot: Snapshot = snapshot, logs: Sequence[Path] = logs,
-                             most: int | None = most) -> int:
-                    return taking.put_back(snapshot, environment, folder, logs, most=most).last
-
-                if damage.apart(put_back, folder) is not None and damage.look_through(folder, recover=False) == {}:
-                    self._forget_traces(folder)
-                    return Mended(aside, logs_lost=True, source=f"the snapshot {snapshot.name}"
-                                  + (", and the log as far as it goes" if logs else ""))
-        return None
+        _environmentrebuild().EnvironmentRebuild(self, environment).run(found, cut, aside, deep=deep)
 
     # What was done
 
@@ -269,15 +164,10 @@ class Recovery:
         return path
 
 
-def _goes_on(aside: Path, folder: Path, newest: int) -> bool:
-    """Whether the log that was put back is all that there was, up to its end."""
-    there, octets = damagemarks.newest(aside)
-    log, put_back = aside / f"log.{newest:010}", folder / f"log.{newest:010}"
-    if not log.is_file() or there == newest and log.stat().st_size < octets:
-        return False
-    written = log.read_bytes().rstrip(b"\0")           # what comes behind that is there for records to come
-    with put_back.open("rb") as file:
-        return file.read(len(written)) == written
+def _environmentrebuild() -> ModuleType:
+    """Loaded here: where all is well nothing that mends is needed, and it takes as long to load as a small command."""
+    from store.recovery import environmentrebuild
+    return environmentrebuild
 
 
 def allow(folder: Path, notes: list[str]) -> None:

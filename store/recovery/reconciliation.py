@@ -3,9 +3,6 @@ made, deleted, or moved to another partition. The list decides."""
 
 import logging
 import time
-from collections.abc import Iterable
-
-from attrs import evolve
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
@@ -13,10 +10,11 @@ from mboxlist.entry import MailboxId
 from mboxlist.usermoves import Phase
 from store.mailboxes import deletion, namespace
 from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn, state_key
+from store.partition.transactions import state_key
+from store.partitions.holding import hold, moves_no_more
 from store.quota import roots
 from store.store import Store
-from store.tables.state import MailboxState, at_rest, is_moving
+from store.tables.state import MailboxState, is_moving
 
 log = logging.getLogger(__name__)
 
@@ -159,20 +157,3 @@ def _is_worth_keeping(partition: Partition, mailbox: MailboxId) -> bool:
     data = partition.states.get(state_key(mailbox))
     state = MailboxState.from_bytes(data, partition.epoch) if data is not None else None
     return state is not None and state.messages > 0 and state.removed != deletion.DOOMED
-
-
-def hold(txn: WriteTxn, mailboxes: Iterable[MailboxId]) -> None:
-    """Nobody writes to these mailboxes from here on."""
-    for mailbox in sorted(mailboxes):
-        state = txn.any_state(mailbox)
-        if state is not None:
-            txn.set_state(mailbox, None, evolve(state, moving=True))
-
-
-def moves_no_more(txn: WriteTxn, mailbox: MailboxId) -> None:
-    """The mailbox is where it is: let it be written to. Its figures stay of the epoch that they are of, so that UIDs
-    which nobody has seen need not be left out (`uidvalidity.rewind`)."""
-    states, key = txn.partition.states, state_key(mailbox)
-    data = states.get_to_change(key, txn.handle)
-    if data is not None and is_moving(data):
-        states.put(key, at_rest(data), txn.handle)

@@ -24,9 +24,9 @@ from store.rebuild.desired import acl_of, annotations_of
 from store.rebuild.knownfiles import SHOWN
 from store.rebuild.outcome import Event
 from store.rebuild.partitionfill import Refill
+from store.rebuild.recount import rebuild_rights
 from store.rebuild.salvagedusers import add_users, salvage_users
 from store.rebuild.userareascan import Source, choose, read_source
-from store.reconstruct.recount import rebuild_rights
 from store.snapshots.taking import folder as snapshots_folder
 from store.snapshots.taking import listed as snapshots_listed
 from store.store import Store
@@ -36,7 +36,9 @@ from store.userarea.idxfile import NAME
 from store.values import Finding
 
 if TYPE_CHECKING:
+    from store.rebuild.outcome import Event
     from store.recovery.environments import Recovery
+    from store.store import Store
 
 LIST = "mboxlist"
 

@@ -21,8 +21,8 @@ from store.delivery.batch import head_of, usable
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
 from store.partition.transactions import state_key
+from store.partitions.holding import hold, moves_no_more
 from store.partitions.partitionmove import LITTLE, OVERLAP, PASSES, Moved, Told
-from store.recovery.reconciliation import hold, moves_no_more
 from store.store import Store
 from store.tables.expunged import Expunged
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, decode, take

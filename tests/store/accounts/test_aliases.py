@@ -14,8 +14,8 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import set_acl
 from store.opening import open_store
+from store.rebuild import recount
 from store.rebuild.salvagedusers import salvage_users
-from store.reconstruct import recount
 from store.reconstruct.wholestore import rebuild
 from store.users import lifecycle
 from store.values import Secret

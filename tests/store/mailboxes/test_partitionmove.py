@@ -22,8 +22,8 @@ from store.mailboxes.flagchanges import change_flags
 from store.net import offload
 from store.partition.marks import behind_marker
 from store.partitions import partitionmove, volumes
+from store.partitions.holding import moves_no_more
 from store.quota import roots
-from store.recovery.reconciliation import moves_no_more
 from store.store import Store
 from store.userarea import writing
 from store.users import lifecycle

@@ -27,7 +27,7 @@ from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition import filecontent
 from store.partition.marks import behind_marker
-from store.rebuild import knownfiles, loader, recounts, referencepass
+from store.rebuild import knownfiles, loader, recount, referencepass
 from store.rebuild.referencepass import Gathered
 from store.recovery.environments import recovery_of
 from store.recovery.userareacheck import reconcile
@@ -147,10 +147,10 @@ def test_a_record_of_which_only_counts_tell_is_itself_counted(tmp_path, monkeypa
     """Neither index nor store.idx has it, and nobody has looked at its file since an earlier loss."""
     make(tmp_path / "store")
     lose(tmp_path / "store", [""])
+    monkeypatch.setattr(writing, "write_what_is_left", lambda *_: None)
     store = open_store(tmp_path / "store", SMALL)
     before = figures(store)
     reconcile(store)
-    monkeypatch.setattr(writing, "write_what_is_left", lambda *_: None)
     alice, bob = (store.entry(MailboxName.parse(name)) for name in (ALICE, BOB))
     copy_messages(store, alice, bob, np.array([11]))
     said = figures(store)
@@ -225,13 +225,13 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
     """Where hardly any is lost it looks at a million messages before it finds one."""
     make(tmp_path / "store")
     lose(tmp_path / "store", ["index.db"])
-    monkeypatch.setattr(recounts, "CACHED", 10)
-    store = Store(tmp_path / "store", SMALL)
+    monkeypatch.setattr(recount, "CACHED", 10)
+    store = open_store(tmp_path / "store", SMALL)
     items = list(knownfiles.uncached(store))
     assert items[-1] == ("primary", b"") and items[:-1] == [("primary", None)] * 15
     round, looked = Round(Task("cache", 1, knownfiles.uncached, knownfiles.cache_one), store), []
     monkeypatch.setattr(knownfiles, "lost_cached", lambda partition: map(
-        lambda lost: looked.append(lost) or lost, recounts.lost_cached(partition)))
+        lambda lost: looked.append(lost) or lost, recount.lost_cached(partition)))
     assert round.step(lambda: len(looked) == 2) is None and len(looked) == 2
     for item in items:
         knownfiles.cache_one(store, item)
@@ -267,7 +267,7 @@ def test_a_start_that_is_killed_in_it_leaves_nothing_that_stays(tmp_path, monkey
 
     def killed():
         monkeypatch.setattr(loader, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
-        Store(tmp_path / "store", SMALL)
+        open_store(tmp_path / "store", SMALL)
 
     assert damage.apart(killed, tmp_path) is None
     assert list((tmp_path / "store" / INDEX).glob("*.loading"))

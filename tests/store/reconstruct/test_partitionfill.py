@@ -127,8 +127,8 @@ def test_a_mailbox_that_cannot_be_completed_does_not_keep_the_store_from_startin
         tried.append((mailbox, [uid for uid, _, _ in found]))
         raise StoreError(Problem.CORRUPT)
 
-    store = open_store(root, SMALL)
     monkeypatch.setattr(writing, "write_what_is_left", lambda *_: None)
+    store = open_store(root, SMALL)
     deliver(store, b"Subject: 2\r\n\r\n2\r\n", str(ALICE), trace=TRACE)
     alice = store.entry(ALICE).id
     store.close()

@@ -21,8 +21,8 @@ from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.quota import roots
 from store.rebuild import repair
+from store.rebuild.recount import recount
 from store.rebuild.repair import repair_mailbox
-from store.reconstruct.recount import recount
 from store.tables.index import ROW, chunk_key
 from store.tables.readerflags import OWN
 from store.tables.references import mark
@@ -266,11 +266,11 @@ def test_what_was_expunged_does_not_come_back(filled):
 def test_a_deleted_mailbox(filled):
     archive = filled.entry(MailboxName("alice", "Archive"))
     partition = filled.partitions["primary"]
-    use = filled.quota("alice")
+    use = roots.quota(filled, "alice")
     deletion.delete_mailbox(filled, archive.name)
     partition.transact(lambda txn: partition.index.put(chunk_key(archive.id, 0), b"\0" * 90, txn.handle))
     assert [correction for correction in repair_mailbox(filled, archive) if "now" in correction.what]
-    assert filled.quota("alice").messages == use.messages - 1
+    assert roots.quota(filled, "alice").messages == use.messages - 1
     assert check(filled) == []
 
 
@@ -281,10 +281,10 @@ def test_what_a_deleted_mailbox_loses_was_given_back_before(filled):
     for _ in range(2):
         copy_messages(filled, archive, archive, [1])
     deletion.delete_mailbox(filled, archive.name)
-    use = filled.quota("alice")
+    use = roots.quota(filled, "alice")
     partition.transact(lambda txn: partition.index.put(chunk_key(archive.id, 0), b"\0" * 90, txn.handle))
     repair_mailbox(filled, archive)
-    assert filled.quota("alice") == use
+    assert roots.quota(filled, "alice") == use
     assert len(recount(filled, partition)) == 1             # alice's INBOX has the message, too
     assert check(filled) == []
 

@@ -15,8 +15,8 @@ from store.opening import open_store
 from store.partition.messagefiles import MessageFile
 from store.partition.partition import FORMAT
 from store.quota import roots
+from store.rebuild.recount import recount
 from store.rebuild.repair import repair_mailbox
-from store.reconstruct.recount import recount
 from store.search.search import search
 from store.search.searchkeys import Body, Header, Text
 from store.tables.index import ROW

@@ -12,8 +12,8 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.giveuidls import give
 from store.partitions import partitionmove, volumes
+from store.rebuild.recount import recount
 from store.rebuild.repair import repair_mailbox
-from store.reconstruct.recount import recount
 from store.reconstruct.wholestore import rebuild
 from store.tables.index import chunk_key, encode
 from store.tables.references import tally

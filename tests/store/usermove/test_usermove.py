@@ -19,9 +19,9 @@ from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.giveuidls import give
 from store.net import offload
 from store.partitions import volumes
+from store.partitions.holding import hold, moves_no_more
 from store.partitions.partitionmove import move_owner
 from store.quota import roots as quotaroots
-from store.recovery.reconciliation import hold, moves_no_more
 from store.store import Store
 from store.usermove import sourceside
 from store.usermove.sendmailboxes import Departure

@@ -26,9 +26,10 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 LATER = {
     "jwt": "tokens, in a thread", "mboxlist.engine.pages": "a start after an unclean end",
     "store.recovery.environments": "the same",
-    "store.recovery.startrebuild": "the same", "mboxlist.engine.damage": "the same",
+    "store.recovery": "a start that mends", "store.recovery.startrebuild": "the same",
     "mboxlist.engine.statistics": "administrators who ask",
     "store.message.arrivaldate": "repairs, in a thread",
+    "store.reconstruct": "commands alone",
     "filecmp": "who archives the log, in a thread",
 }
 

@@ -25,7 +25,7 @@ from store.accounts.settings import Settings as LoginSettings
 from store.net.admission import AdmissionControl
 from store.net.authentication import Authenticator
 from store.opening import make_empty_store, open_store
-from store.recovery.reconciliation import hold, moves_no_more
+from store.partitions.holding import hold, moves_no_more
 from store.settings import Settings
 from store.values import Secret
 from tests.conftest import MEMORY

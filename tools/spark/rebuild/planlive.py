@@ -24,9 +24,9 @@ from store.partition.records import sound
 from store.partition.transactions import WriteTxn
 from store.rebuild.loader import split
 from store.rebuild.outcome import Correction, Outcome
+from store.rebuild.recount import recount
 from store.rebuild.repair import fit, repair_mailbox
 from store.rebuild.salvage import broken_chunks
-from store.reconstruct.recount import recount
 from store.store import Store
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, joined, take
 from store.tables.references import MessageRecord

@@ -8,7 +8,7 @@ from store.partition.transactions import WriteTxn
 from store.quota import notices
 from store.quota import roots as quotaroots
 from store.quota.roots import all_roots
-from store.reconstruct.recount import recount
+from store.rebuild.recount import recount
 from store.store import Store
 from store.tables.quotatable import DOMAIN, QuotaUse
 
