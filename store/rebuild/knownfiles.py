@@ -4,6 +4,7 @@ None is opened before the partition serves. That they are there is seen in their
 housekeeping, afterwards (`uncached`), or when somebody needs it first (`references.UNSEEN_TRACE`).
 """
 
+from typing import TYPE_CHECKING
 import contextlib
 import logging
 import os
@@ -26,9 +27,7 @@ from store.tables.index import ROW
 from store.tables.references import STORED, UNSEEN_TRACE, MessageRecord
 
 if TYPE_CHECKING:
-    from store.partition.partition import Partition
     from store.rebuild.outcome import Event
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 

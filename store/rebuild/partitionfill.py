@@ -4,6 +4,7 @@ It takes as long as reading the user area once and writing each record once: mes
 partition serves (`knownfiles`).
 """
 
+from typing import TYPE_CHECKING
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator
@@ -37,9 +38,7 @@ from store.userarea import idxfile
 from store.userarea.idxfile import Remains
 
 if TYPE_CHECKING:
-    from store.partition.partition import Partition
     from store.rebuild.outcome import Event
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 

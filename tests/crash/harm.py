@@ -14,7 +14,6 @@ from mboxlist.engine import damagemarks, kv, regions
 from mboxlist.engine.kv import Failure
 from store.errors import StoreError
 from store.partition import processes
-from store.partition.messagefiles import MessageFiles
 from store.recovery import environmentrebuild as recovery
 from store.store import Store
 from tests.support.stores.small import few_folders

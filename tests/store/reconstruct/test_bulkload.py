@@ -31,7 +31,6 @@ from store.rebuild import knownfiles, loader, recount, referencepass
 from store.rebuild.referencepass import Gathered
 from store.recovery.environments import recovery_of
 from store.recovery.userareacheck import reconcile
-from store.store import Store
 from store.tables.index import ROW
 from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
