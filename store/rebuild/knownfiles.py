@@ -9,7 +9,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve
@@ -25,11 +24,6 @@ from store.rebuild.referencepass import Claims, Digests, Known, places_among
 from store.store import Store
 from store.tables.index import ROW
 from store.tables.references import STORED, UNSEEN_TRACE, MessageRecord
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
-    from store.rebuild.outcome import Event
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 

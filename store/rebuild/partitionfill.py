@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field
@@ -36,11 +35,6 @@ from store.tables.state import MailboxState, counted
 from store.tables.uidls import of_rows
 from store.userarea import idxfile
 from store.userarea.idxfile import Remains
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
-    from store.rebuild.outcome import Event
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 

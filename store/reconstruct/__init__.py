@@ -1,1 +1,3 @@
-"""Databases made anew or repaired: from the user area, message files, tables that are left, or a plan."""
+"""`onecopy reconstruct`: what is wrong is put right, and what is lost rebuilt, by `store/rebuild`. The front door is
+`procedures.reconstruct`; it may open stores, so only commands and tools import this room.
+"""

@@ -36,9 +36,7 @@ from store.userarea.idxfile import NAME
 from store.values import Finding
 
 if TYPE_CHECKING:
-    from store.rebuild.outcome import Event
     from store.recovery.environments import Recovery
-    from store.store import Store
 
 LIST = "mboxlist"
 
