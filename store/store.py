@@ -33,6 +33,7 @@ from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.readable import Owned
 from store.settings import Settings
+from store.tables.counters import counters_of
 from store.tables.domainlimits import Domains
 from store.tables.index import Rows
 from store.tables.state import Mailbox, MailboxState
@@ -207,8 +208,7 @@ class Store:
         """
         if self.private_bits(entry, reader) & Flag.SEEN:
             mailbox = self.open_mailbox(entry, reader)
-            unseen = len(mailbox.rows) - int(np.count_nonzero(mailbox.rows["flags"] & np.uint16(Flag.SEEN)))
-            return evolve(mailbox.state, unseen=unseen)
+            return evolve(mailbox.state, unseen=counters_of(mailbox.rows).unseen)
         return self.at(entry, lambda now, partition: partition.state(now.id))
 
     def open_mailbox(self, entry: MailboxEntry, reader: str = "") -> Mailbox:

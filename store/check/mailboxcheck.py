@@ -12,6 +12,7 @@ from store.check.filecheck import Messages
 from store.errors import StoreError
 from store.partition.partition import Partition
 from store.store import Store
+from store.tables.counters import counters_of
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole
 from store.tables.state import MailboxState
 from store.tables.uidls import is_legal
@@ -104,10 +105,7 @@ def _look_at_mailbox(state: MailboxState, rows: Rows, where: str, *, whole: bool
         yield found("a message has a flag that does not exist")
     if len({name.lower() for name in state.keywords}) != len(state.keywords):
         yield found("two keywords have the same name")
-    counted = {"messages": len(rows), "octets": int(rows["size"].sum()),
-               "unseen": len(rows) - int(np.count_nonzero(flags & np.uint16(Flag.SEEN))),
-               "deleted": int(np.count_nonzero(flags & np.uint16(Flag.DELETED)))}
-    for name, figure in counted.items() if whole else ():
+    for name, figure in counters_of(rows)._asdict().items() if whole else ():
         if getattr(state, name) != figure:
             yield found(f"{name}: {getattr(state, name)} in its figures, {figure} in its records")
 

@@ -17,7 +17,7 @@ from store.progress import Progress
 from store.store import Store
 from store.tables.index import Rows
 from store.tables.references import marks, tally
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, gained
 from store.values import Flag
 
 
@@ -54,7 +54,7 @@ def copy_messages(store: Store, source: MailboxEntry, target: MailboxEntry,
         copies, keywords = copies_of(shown, states[source.id], before, allowed)
         if own_target:
             set_own(txn, target.id, reader, copies, own_target, before.highestmodseq + 1)
-        after = evolve(with_rows(before, copies, octets), keywords=keywords)
+        after = evolve(with_rows(before, copies), keywords=keywords)
         txn.append(target.id, copies)
         txn.set_state(target.id, before, after)
         if not remove:
@@ -103,10 +103,6 @@ def copies_of(rows: Rows, source: MailboxState, target: MailboxState, allowed: t
     return copies, words
 
 
-def with_rows(state: MailboxState, rows: Rows, octets: int) -> MailboxState:
+def with_rows(state: MailboxState, rows: Rows) -> MailboxState:
     """The figures after `rows` have been added."""
-    seen = int(np.count_nonzero(rows["flags"] & np.uint16(Flag.SEEN)))
-    deleted = int(np.count_nonzero(rows["flags"] & np.uint16(Flag.DELETED)))
-    return evolve(state, uidnext=state.uidnext + len(rows), highestmodseq=state.highestmodseq + 1,
-                  messages=state.messages + len(rows), unseen=state.unseen + len(rows) - seen,
-                  deleted=state.deleted + deleted, octets=state.octets + octets)
+    return evolve(gained(state, rows), uidnext=state.uidnext + len(rows), highestmodseq=state.highestmodseq + 1)

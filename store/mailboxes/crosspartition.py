@@ -152,7 +152,7 @@ def _arrive(store: Store, txn: WriteTxn, target: MailboxEntry, rows: Rows, sourc
     if own:
         set_own(txn, target.id, reader, copies, own, before.highestmodseq + 1)
     txn.append(target.id, copies)
-    txn.set_state(target.id, before, evolve(with_rows(before, copies, octets), keywords=keywords))
+    txn.set_state(target.id, before, evolve(with_rows(before, copies), keywords=keywords))
     refer(txn, target.id, copies, seen=seen)
     return [int(uid) for uid in copies["uid"]]
 

@@ -25,7 +25,7 @@ from store.quota import roots
 from store.store import Store
 from store.tables.index import take
 from store.tables.references import tally
-from store.tables.state import MOVING, UNLISTED
+from store.tables.state import MOVING, UNLISTED, gained
 from store.values import Flag
 
 log = logging.getLogger(__name__)
@@ -203,13 +203,10 @@ def _bring_back(txn: WriteTxn, mailbox: MailboxId, key: bytes, wanted: "np.ndarr
     rows["modseq"] = modseq
     rows["saved"] = int(time.time())
     rows["flags"] &= np.uint16(~Flag.DELETED & 0xFFFF)
-    octets = int(rows["size"].sum())
-    txn.charge(state, octets, len(rows), enforce=False)
+    after = evolve(gained(state, rows), uidnext=state.uidnext + len(rows), highestmodseq=modseq)
+    txn.charge(state, after.octets - state.octets, len(rows), enforce=False)
     txn.append(mailbox, rows)
-    seen = int(np.count_nonzero(rows["flags"] & np.uint16(Flag.SEEN)))
-    txn.set_state(mailbox, state, evolve(
-        state, uidnext=state.uidnext + len(rows), highestmodseq=modseq, messages=state.messages + len(rows),
-        unseen=state.unseen + len(rows) - seen, octets=state.octets + octets))
+    txn.set_state(mailbox, state, after)
     for (digest, count, check), (_, _, before) in zip(tally(mailbox, rows), tally(mailbox, old), strict=True):
         if item.held:
             txn.refs.exchange(digest, before, check, txn.handle)

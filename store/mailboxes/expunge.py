@@ -21,7 +21,7 @@ from store.partition.transactions import WriteTxn, places, sorted_uids
 from store.store import Store
 from store.tables.index import Rows, take
 from store.tables.references import FOREVER, STORED, serial_of, since, waits_since
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, gained
 from store.values import Flag
 
 log = logging.getLogger(__name__)
@@ -73,14 +73,9 @@ def take_out(txn: WriteTxn, mailbox: MailboxId, state: MailboxState, gone: Rows,
     kept = np.ones(len(rows), np.bool_)
     kept[places(rows, uids)] = False
     txn.rewrite(mailbox, rows, ~kept, kept)
-    octets = int(gone["size"].sum())
-    txn.charge(state, -octets, -len(gone))
     modseq = state.highestmodseq + (not same_modseq)
-    unseen = len(gone) - int(np.count_nonzero(gone["flags"] & np.uint16(Flag.SEEN)))
-    deleted = int(np.count_nonzero(gone["flags"] & np.uint16(Flag.DELETED)))
-    after = evolve(
-        state, highestmodseq=modseq, changed=modseq, messages=state.messages - len(gone), unseen=state.unseen - unseen,
-        deleted=state.deleted - deleted, octets=state.octets - octets)
+    after = evolve(gained(state, gone, -1), highestmodseq=modseq, changed=modseq)
+    txn.charge(state, after.octets - state.octets, -len(gone))
     txn.set_state(mailbox, state, txn.partition.vanished.record(mailbox, after, uids, txn.handle))
     if release:
         txn.partition.removed.keep(int(time.time()), mailbox, modseq, state.keywords, gone, txn.handle, held=True)

@@ -26,7 +26,7 @@ from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.tables.index import CHUNK, MAX_UID, OWN, ROW, Rows, take
 from store.tables.references import MessageRecord
-from store.tables.state import MailboxState
+from store.tables.state import MailboxState, gained
 from store.tables.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
 
@@ -304,25 +304,14 @@ def _append(txn: WriteTxn, mailbox: MailboxId, rows: Rows, keywords: Sequence[st
     modseq = before.highestmodseq + 1
     rows["uid"], rows["modseq"], rows["keywords"] = uids, modseq, bits
     rows["flags"] &= np.uint16(FLAGS)
-    octets = int(rows["size"].sum())
-    txn.charge(before, octets, len(rows), enforce=False)
+    after = evolve(gained(before, rows), uidnext=following, highestmodseq=modseq, keywords=words)
+    txn.charge(before, after.octets - before.octets, len(rows), enforce=False)
     txn.append(mailbox, rows)
-    after = evolve(figures(before, rows), uidnext=following, highestmodseq=modseq,
-                   keywords=words)
     txn.set_state(mailbox, before, after)
     _put_own(txn, mailbox, dict(zip(old, uids, strict=True)), own, modseq)
     _put_uidls(txn, mailbox, {new: uidls[uid] for uid, new in zip(old, uids, strict=True) if uid in uidls})
     refer(txn, mailbox, rows)
     return uids
-
-
-def figures(before: MailboxState, rows: Rows) -> MailboxState:
-    """The figures with these records more."""
-    def count(flag: Flag) -> int:
-        return int(np.count_nonzero(rows["flags"] & np.uint16(flag)))
-
-    return evolve(before, messages=before.messages + len(rows), octets=before.octets + int(rows["size"].sum()),
-                  unseen=before.unseen + len(rows) - count(Flag.SEEN), deleted=before.deleted + count(Flag.DELETED))
 
 
 def _keywords(state: MailboxState, rows: Rows, keywords: Sequence[str]) -> tuple[tuple[str, ...], NDArray[np.uint64]]:

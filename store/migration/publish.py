@@ -24,14 +24,14 @@ from mboxlist.table import MailboxList
 from store.delivery.batch import NotCopied, refer
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
-from store.migration.messageimport import FLAGS, figures
+from store.migration.messageimport import FLAGS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.quota import roots
 from store.store import Store
 from store.tables.index import CHUNK, MAX_UID, Rows
-from store.tables.state import UNLISTED, MailboxState
+from store.tables.state import UNLISTED, MailboxState, gained
 from store.tables.uidls import is_legal
 
 log = logging.getLogger(__name__)
@@ -174,7 +174,7 @@ class Filling:
     def _put(self, txn: WriteTxn, rows: Rows) -> None:
         before = self._state(txn)
         txn.append(self.mailbox, rows)
-        after = figures(before, rows)
+        after = gained(before, rows)
         highest = max(before.highestmodseq, int(rows["modseq"].max()))
         txn.set_state(self.mailbox, None, evolve(after, uidnext=int(rows["uid"][-1]) + 1, highestmodseq=highest))
         refer(txn, self.mailbox, rows)

@@ -26,9 +26,6 @@ from store.store import Store
 from store.tables.index import ROW
 from store.tables.references import STORED, UNSEEN_TRACE, MessageRecord
 
-if TYPE_CHECKING:
-    from store.rebuild.outcome import Event
-
 log = logging.getLogger(__name__)
 
 SHOWN = 50                      # things that are named one by one in the report

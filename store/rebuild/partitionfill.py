@@ -37,9 +37,6 @@ from store.tables.uidls import of_rows
 from store.userarea import idxfile
 from store.userarea.idxfile import Remains
 
-if TYPE_CHECKING:
-    from store.rebuild.outcome import Event
-
 log = logging.getLogger(__name__)
 
 PIECE = 64                      # mailboxes, and

@@ -40,6 +40,7 @@ from store.snapshots import taking
 from store.snapshots.opened import Prepared
 from store.snapshots.taking import LIST, Snapshot
 from store.store import Store
+from store.tables.counters import counters_of
 from store.tables.index import CHUNK, Rows, chunk_key, is_whole, join
 from store.tables.privateheaders import PrivateHeaders
 from store.tables.readerflags import ReaderFlags, overlay
@@ -218,8 +219,7 @@ class SnapshotReader:
         NO_MAILBOX, CORRUPT."""
         if reader and self.store.settings.private_bits & Flag.SEEN:
             mailbox = self.open_mailbox(entry, reader)
-            unseen = np.count_nonzero(mailbox.rows["flags"] & np.uint16(Flag.SEEN) == 0)
-            return evolve(mailbox.state, unseen=int(unseen))
+            return evolve(mailbox.state, unseen=counters_of(mailbox.rows).unseen)
         with problems():
             return self.partition(entry.partition).state(_own(entry))
 
