@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from imap.lines import Mask, Positions, expunged, flags_changed, modseqs_changed
 from imap.wire import responses
 from imap.wire.numbers import STAR, NumberSet, format_numbers
-from store.mailboxes.flagchanges import MAX_KEYWORDS
 from store.tables.index import CHUNK, MAX_UID, Rows, joined, put, spans, take
-from store.tables.state import Mailbox
+from store.tables.state import MAX_KEYWORDS, Mailbox
 from store.values import Flag
 
 FEW = 4                     # messages, one in so many, are looked at one by one

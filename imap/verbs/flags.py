@@ -14,9 +14,10 @@ from imap.wire import responses
 from imap.wire.flags import StoreFlags
 from imap.wire.responses import NO
 from store.errors import Problem
-from store.mailboxes.flagchanges import Known, keyword_bits, update_flags
+from store.mailboxes.flagchanges import Known, update_flags
 from store.net import offload
 from store.tables.index import take
+from store.tables.state import keyword_bits
 from store.values import FlagAction
 
 

@@ -13,13 +13,13 @@ from attrs import evolve, field, frozen
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.delivery.replacement import put_back
 from store.errors import Problem, StoreError
-from store.mailboxes.flagchanges import keyword_bits, set_own
 from store.partition.partition import Partition
 from store.partition.staged import Staged
-from store.partition.transactions import WriteTxn
+from store.partition.transactions import WriteTxn, set_own
 from store.tables.duplicates import arrival_key
 from store.tables.index import ROW, chunk_number
 from store.tables.references import MessageRecord, sum_of_marks
+from store.tables.state import keyword_bits
 from store.values import Flags, InternalDate
 
 _HEAD = struct.Struct("<IHhQQ")             # the fields of index.ROW that differ from mailbox to mailbox,

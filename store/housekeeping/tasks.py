@@ -15,11 +15,11 @@ from attrs import define, field, frozen
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from store.expiry.rounds import Rounds
-from store.housekeeping import interrupted
+from store.housekeeping import interrupted, notices
 from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.partitions import volumes
-from store.quota import fairshare, notices
+from store.quota import fairshare
 from store.rebuild import knownfiles
 from store.rebuild.recount import repair_damaged
 from store.recovery import userareacheck

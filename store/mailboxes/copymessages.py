@@ -11,13 +11,12 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import changeable
 from store.mailboxes.expunge import take_out
-from store.mailboxes.flagchanges import keyword_bits, set_own
-from store.partition.transactions import WriteTxn, sorted_uids
+from store.partition.transactions import WriteTxn, set_own, sorted_uids
 from store.progress import Progress
 from store.store import Store
 from store.tables.index import Rows
 from store.tables.references import marks, tally
-from store.tables.state import MailboxState, gained
+from store.tables.state import MailboxState, gained, keyword_bits
 from store.values import Flag
 
 

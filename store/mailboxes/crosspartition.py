@@ -22,9 +22,9 @@ from store.mailboxes.authorization import changeable
 from store.mailboxes.copymessages import copies_of, copy_messages, with_rows
 from store.mailboxes.expunge import remove as remove_messages
 from store.mailboxes.expunge import take_out
-from store.mailboxes.flagchanges import change_flags, set_own
+from store.mailboxes.flagchanges import change_flags
 from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn, places, sorted_uids
+from store.partition.transactions import WriteTxn, places, set_own, sorted_uids
 from store.progress import Progress
 from store.store import Store
 from store.tables.index import Rows, take

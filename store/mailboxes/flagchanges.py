@@ -13,29 +13,8 @@ from store.mailboxes.authorization import changeable
 from store.partition.transactions import WriteTxn, places, sorted_uids
 from store.store import Store
 from store.tables.index import CHUNK, Rows, take
-from store.tables.state import MailboxState
+from store.tables.state import keyword_bits
 from store.values import Flag, FlagAction, Flags
-
-MAX_KEYWORDS = 64           # of a mailbox: bits of a record's field
-
-
-def keyword_bits(state: MailboxState, names: Iterable[str], *, add: bool) -> tuple[int, tuple[str, ...]]:
-    """The bits of `names`, and the mailbox's keywords with those that are new (with `add`; else they are left out).
-
-    Keywords are the same in any case. Raises StoreError LIMIT when a mailbox would have more than 64.
-    """
-    bits, keywords = 0, state.keywords
-    for name in names:
-        known = [keyword.lower() for keyword in keywords]
-        if name.lower() not in known:
-            if not add:
-                continue
-            if len(keywords) >= MAX_KEYWORDS:
-                raise StoreError(Problem.LIMIT, f"A mailbox has at most {MAX_KEYWORDS} keywords")
-            known.append(name.lower())
-            keywords = (*keywords, name)
-        bits |= 1 << known.index(name.lower())
-    return bits, keywords
 
 
 @frozen(eq=False)
@@ -177,20 +156,6 @@ def _change_own(txn: WriteTxn, mailbox: MailboxId, reader: str, uids: NDArray[np
             txn.put_own(mailbox, number, reader, own)
             changed = True
     return changed
-
-
-def set_own(txn: WriteTxn, mailbox: MailboxId, reader: str, rows: Rows, private: int, modseq: int) -> None:
-    """Let the private flags of these new records be the reader's own, and nobody else's. Changes `rows`."""
-    mine = (rows["flags"] & np.uint16(private)).astype(np.uint8)
-    rows["flags"] &= np.uint16(~private & 0xFFFF)
-    numbers = (rows["uid"] - 1) // CHUNK
-    for number in np.unique(numbers[mine != 0]).tolist():
-        own = txn.partition.readers.chunk(mailbox, number, reader, txn.handle)
-        here = numbers == number
-        at = (rows["uid"][here] - 1) % CHUNK
-        own["flags"][at] = mine[here]
-        own["modseq"][at] = modseq
-        txn.put_own(mailbox, number, reader, own)
 
 
 def _apply(action: FlagAction, old: Rows, bits: int, kept: Any) -> Rows:

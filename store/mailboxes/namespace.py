@@ -10,7 +10,7 @@ from mboxlist.engine.kv import Failure, transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem, legal_path
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization, crosspartition, deletion
+from store.mailboxes import authorization, deletion
 from store.mailboxes.placement import for_new_mail
 from store.problems import problems
 from store.quota import roots
@@ -84,6 +84,7 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     if old.owner != new.owner:
         raise StoreError(Problem.NO_PERMISSION, "A mailbox cannot be given to another user")
     if old.is_inbox():
+        from store.mailboxes import crosspartition  # here: it loads all that brings messages to another partition
         inbox = store.entry(old)
         target = create_mailbox(store, new, acl=inbox.acl)
         try:

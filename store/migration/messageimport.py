@@ -19,14 +19,13 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.delivery.batch import BatchStore, CopiedFile, NotCopied, SideBySide, head_of, in_threads, refer, usable
 from store.delivery.replacement import fits
 from store.errors import Problem, StoreError
-from store.mailboxes.flagchanges import MAX_KEYWORDS, keyword_bits
 from store.message.cacherecord import CachedMessage
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
 from store.tables.index import CHUNK, MAX_UID, OWN, ROW, Rows, take
 from store.tables.references import MessageRecord
-from store.tables.state import MailboxState, gained
+from store.tables.state import MAX_KEYWORDS, MailboxState, gained, keyword_bits
 from store.tables.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
 

@@ -194,6 +194,20 @@ class WriteTxn:
         self._chunks.setdefault(mailbox, set()).add(number)
 
 
+def set_own(txn: WriteTxn, mailbox: MailboxId, reader: str, rows: Rows, private: int, modseq: int) -> None:
+    """Let the private flags of these new records be the reader's own, and nobody else's. Changes `rows`."""
+    mine = (rows["flags"] & np.uint16(private)).astype(np.uint8)
+    rows["flags"] &= np.uint16(~private & 0xFFFF)
+    numbers = (rows["uid"] - 1) // CHUNK
+    for number in np.unique(numbers[mine != 0]).tolist():
+        own = txn.partition.readers.chunk(mailbox, number, reader, txn.handle)
+        here = numbers == number
+        at = (rows["uid"][here] - 1) % CHUNK
+        own["flags"][at] = mine[here]
+        own["modseq"][at] = modseq
+        txn.put_own(mailbox, number, reader, own)
+
+
 def places(rows: Rows, uids: NDArray[np.uint32]) -> NDArray[np.intp]:
     """Where `uids` (ascending) are in these records, those that are there."""
     if not len(uids):

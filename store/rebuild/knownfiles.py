@@ -4,7 +4,6 @@ None is opened before the partition serves. That they are there is seen in their
 housekeeping, afterwards (`uncached`), or when somebody needs it first (`references.UNSEEN_TRACE`).
 """
 
-from typing import TYPE_CHECKING
 import contextlib
 import logging
 import os

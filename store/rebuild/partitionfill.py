@@ -4,7 +4,6 @@ It takes as long as reading the user area once and writing each record once: mes
 partition serves (`knownfiles`).
 """
 
-from typing import TYPE_CHECKING
 import contextlib
 import logging
 from collections.abc import Iterable, Iterator

@@ -1,6 +1,7 @@
 """A mailbox as its readers see it: its state and its records."""
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from store.tables.counters import FIGURES, counters_of
 from store.tables.index import Rows
 from store.values import Flag
 
+MAX_KEYWORDS = 64           # of a mailbox: bits of a record's field
 _STATE = FIGURES
 _REMOVED, _HERE = _STATE.size - 5, bytes(5)      # where `removed` and `moving` are, which come last
 _EPOCH = 48
@@ -178,3 +180,22 @@ class Mailbox:
         """The record of that UID."""
         at = bisect_left(self.uids, uid)
         return self.rows[at] if at < len(self.uids) and self.uids[at] == uid else None
+
+
+def keyword_bits(state: MailboxState, names: Iterable[str], *, add: bool) -> tuple[int, tuple[str, ...]]:
+    """The bits of `names`, and the mailbox's keywords with those that are new (with `add`; else they are left out).
+
+    Keywords are the same in any case. Raises StoreError LIMIT when a mailbox would have more than 64.
+    """
+    bits, keywords = 0, state.keywords
+    for name in names:
+        known = [keyword.lower() for keyword in keywords]
+        if name.lower() not in known:
+            if not add:
+                continue
+            if len(keywords) >= MAX_KEYWORDS:
+                raise StoreError(Problem.LIMIT, f"A mailbox has at most {MAX_KEYWORDS} keywords")
+            known.append(name.lower())
+            keywords = (*keywords, name)
+        bits |= 1 << known.index(name.lower())
+    return bits, keywords

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from mboxlist.names import PUBLIC, MailboxName, NameProblem
 from store.errors import Problem, StoreError
-from store.mailboxes import firstuse
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # what opens no store loads none
@@ -53,6 +52,7 @@ def mailbox(store: "Store", address: str, text: str) -> "MailboxEntry":
     user = owner(store, address)
     name = mailbox_name(user, text)
     if name.is_inbox() and name.owner == user:
+        from store.mailboxes import firstuse  # here: what only looks at quota or names loads no store
         return firstuse.inbox(store, account(store, user))
     try:
         return store.entry(name)

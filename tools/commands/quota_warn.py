@@ -1,7 +1,7 @@
 """onecopy quota warn"""
 
 from store.errors import StoreError
-from store.quota import notices
+from store.housekeeping import notices
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.output import print_json
 from tools.exits import Failure

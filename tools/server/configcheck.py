@@ -17,8 +17,8 @@ from store.accounts.ldap.ldappool import Servers
 from store.accounts.ldap.ldapprofiles import MapSettings
 from store.accounts.ldap.ldapsettings import Settings
 from store.errors import StoreError
+from store.housekeeping.notices import template
 from store.partition import processes
-from store.quota.notices import template
 from store.settings import LEAST_USED
 from store.settings import Settings as StoreSettings
 from tools.cli.options import Config

@@ -12,8 +12,9 @@ from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import purge_mailboxes
 from store.mailboxes.expunge import expunge, remove
-from store.mailboxes.flagchanges import MAX_KEYWORDS, change_flags
+from store.mailboxes.flagchanges import change_flags
 from store.quota import roots
+from store.tables.state import MAX_KEYWORDS
 from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import deliver, let_go

@@ -9,10 +9,10 @@ from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.housekeeping import tasks
+from store.housekeeping import notices, tasks
 from store.housekeeping.tasks import Round
 from store.mailboxes import namespace
-from store.quota import notices, roots
+from store.quota import roots
 from store.tables.quotatable import QuotaUse
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 

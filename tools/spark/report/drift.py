@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable
 
 from mboxlist.entry import MailboxId
+from store.housekeeping import notices
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
-from store.quota import notices
 from store.quota import roots as quotaroots
 from store.quota.roots import all_roots
 from store.rebuild.recount import recount
