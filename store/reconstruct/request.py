@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
-from store.accounts.builtin import User
-from store.rebuild.outcome import Outcome
-from store.settings import Settings
-from store.store import Store
-from store.values import Finding
+if TYPE_CHECKING:           # what a small reconstruct does without
+    from store.accounts.builtin import User
+    from store.rebuild.outcome import Outcome
+    from store.settings import Settings
+    from store.store import Store
+    from store.values import Finding
 
 Progress = Callable[[str, int, int], None]      # what is done, how much of it, out of how much
 
@@ -27,10 +28,10 @@ class Refused(Exception):
 class Planner(Protocol):
     """Reads the whole user area, and writes down what the store should be: the plan of a rebuild."""
 
-    def make(self, request: "Request", folder: Path) -> Outcome:
+    def make(self, request: "Request", folder: Path) -> "Outcome":
         """Write a plan into the folder. Raises Refused, StoreError, OSError."""
 
-    def apply(self, request: "Request", folder: Path, users: list[User]) -> Outcome:
+    def apply(self, request: "Request", folder: Path, users: "list[User]") -> "Outcome":
         """Do what the plan in the folder says, to a store that is down, with these accounts, or to one that is in use.
         Raises Refused, StoreError, OSError."""
 
@@ -46,10 +47,10 @@ class Request:
 
     root: Path
     program: str
-    settings: Callable[[], Settings]
-    open_store: Callable[[], AbstractContextManager[Store]]
-    user_of: Callable[[Store, str], str]
-    faults: Callable[[Store], list[Finding]]
+    settings: "Callable[[], Settings]"
+    open_store: "Callable[[], AbstractContextManager[Store]]"
+    user_of: "Callable[[Store, str], str]"
+    faults: "Callable[[Store], list[Finding]]"
     planner: Callable[[], Planner]
     watched: Callable[[], AbstractContextManager[Progress]]
     what: str | None = None

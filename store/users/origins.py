@@ -1,16 +1,18 @@
 """Where each value of an account comes from: an attribute of the directory, the domain, a default, the store."""
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from attrs import frozen
 
 from store.accounts.base import Account
-from store.accounts.ldap.ldapdirectory import LdapDirectory
-from store.accounts.ldap.ldapentry import Found
-from store.accounts.settings import Settings as LoginSettings
 from store.errors import Problem, StoreError
-from store.quota.overview import Overview
 from store.tables.quotatable import DEFAULT, QuotaUse
+
+if TYPE_CHECKING:           # ldap3 is loaded only where there is an outside directory
+    from store.accounts.ldap.ldapdirectory import LdapDirectory
+    from store.accounts.ldap.ldapentry import Found
+    from store.accounts.settings import Settings as LoginSettings
+    from store.quota.overview import Overview
 
 BUILT_IN = "built-in directory"
 
@@ -20,16 +22,16 @@ class Known:
     """An account, what an outside directory says of it now, and what is wrong with that."""
 
     account: Account
-    found: Found | None = None
+    found: "Found | None" = None
     problem: str = ""
 
 
-def is_outside(store: Overview, user: str) -> bool:
+def is_outside(store: "Overview", user: str) -> bool:
     """Whether an outside directory decides about that user."""
     return store.directory.remote and user not in getattr(store.directory, "local", ())
 
 
-def know(store: Overview, address: str) -> Known:
+def know(store: "Overview", address: str) -> Known:
     """The account of an address, as the store has it, or as it would have it at the first use.
 
     Raises StoreError NO_USER, UNAVAILABLE.
@@ -53,7 +55,7 @@ def know(store: Overview, address: str) -> Known:
     return Known(directory.find(found.account.user) or found.account, found, "; ".join(found.warnings))
 
 
-def origins(store: Overview, known: Known, login: LoginSettings, use: QuotaUse) -> dict[str, str]:
+def origins(store: "Overview", known: Known, login: "LoginSettings", use: QuotaUse) -> dict[str, str]:
     """Of the values that `onecopy user show` tells, by their names there."""
     account, found = known.account, known.found
     outside = is_outside(store, account.user)
@@ -76,7 +78,7 @@ def origins(store: Overview, known: Known, login: LoginSettings, use: QuotaUse) 
     return said
 
 
-def _built_in(store: Overview, account: Account, login: LoginSettings) -> dict[str, str]:
+def _built_in(store: "Overview", account: Account, login: "LoginSettings") -> dict[str, str]:
     said = {name: "default: none" for name in ("groups", "aliases") if not getattr(account, name)}
     if not account.host:
         said["host"] = "default: the only back end"

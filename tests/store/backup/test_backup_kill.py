@@ -140,7 +140,7 @@ def test_a_restore_that_is_killed_is_finished_by_the_next(source: Store, tmp_pat
         assert messages(store) == messages(source)      # UIDs and UIDVALIDITYs, too
         partition = store.partitions["primary"]
         assert sum(1 for _ in partition.files.folder.glob("?/??/*")) == 40
-        assert roots.quota(store, "user1") == source.quota("user1")
+        assert roots.quota(store, "user1") == roots.quota(source, "user1")
         assert check(store) == []
         store.close()
 

@@ -67,7 +67,7 @@ from store.store import Store
 from mboxlist.names import MailboxName
 from tests.support.stores.stores import SMALL, deliver
 signal.alarm(120)
-store = Store(Path(sys.argv[1]), SMALL)
+store = open_store(Path(sys.argv[1]), SMALL)
 number = 0
 while not (store.root / "stop").exists():
     number += 1

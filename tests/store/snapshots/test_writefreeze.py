@@ -80,9 +80,9 @@ def test_messages_that_were_committed_have_their_names(store):
 
 
 def test_one_who_waits_goes_on_when_who_held_it_dies(store):
-    code = ("import sys, time\nfrom pathlib import Path\nfrom store.store import Store\n"
+    code = ("import sys, time\nfrom pathlib import Path\nfrom store.opening import open_store\n"
             "from store.snapshots.writefreeze import frozen\nfrom tests.support.stores.stores import SMALL\n"
-            "store = Store(Path(sys.argv[1]), SMALL)\n"
+            "store = open_store(Path(sys.argv[1]), SMALL)\n"
             "with frozen(store, 3600):\n    print('held', flush=True)\n    sys.stdin.read()\n")
     child = subprocess.Popen([sys.executable, "-c", code, str(store.root)], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, cwd=ROOT)
