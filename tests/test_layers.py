@@ -20,6 +20,71 @@ BELOW = {
     "tools": {"imap", "pop3", "lmtp", "store", "mboxlist"},
 }
 
+# The rooms of mboxlist and store, from the ground up: a room may import rooms of the lines above its own, and
+# none of its own line but itself. A module of store/ itself, and one that is named here, is a room of its own.
+ROOMS = """
+mboxlist/engine
+mboxlist
+store/errors store/values store/progress store/changes store/deliverylog store/addresses
+store/filelock store/problems
+store/settings
+store/message
+store/tables
+store/partition
+store/accounts/sasl
+store/accounts
+store/accounts/ldap
+store/readable
+store/store
+store/hosting
+store/userarea
+store/delivery
+store/quota
+store/search
+store/mailboxes
+store/partitions
+store/users
+store/migration
+store/snapshots
+store/rebuild
+store/check
+store/recovery
+store/opening
+store/snapshots/comparison store/reconstruct
+store/expiry
+store/backup
+store/usermove
+store/housekeeping
+store/net
+""".split("\n")[1:-1]
+FLOOR = {room: floor for floor, line in enumerate(ROOMS) for room in line.split()}
+
+
+def room_of(path: str) -> str:
+    """The room of a module: the longest name in the table that its path begins with."""
+    name = path.removesuffix(".py")
+    while name not in FLOOR:
+        name = name.rpartition("/")[0]
+    return name
+
+
+def upward(source: str, path: str) -> list[str]:
+    """Imports of a room that is not below that of the module at `path`."""
+    found = []
+    for node in ast.walk(ast.parse(source, path)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("mboxlist", "store"):
+            for alias in node.names:
+                other = f"{node.module}.{alias.name}".replace(".", "/")
+                if not (ROOT / f"{other}.py").exists():
+                    other = node.module.replace(".", "/")
+                if not (ROOT / f"{other}.py").exists():
+                    continue                    # a package: its docstring
+                mine, there = room_of(path), room_of(f"{other}.py")
+                if mine != there and FLOOR[there] >= FLOOR[mine]:
+                    found.append(f"{path}:{node.lineno}: {mine} must not import {there}")
+    return found
+
+
 # Outside libraries, and where they may be imported: folders (with a slash at the end) and files.
 PLACES = {
     "argparse_manpage": ("tools/cli/manpages.py",),
@@ -81,6 +146,20 @@ def files() -> list[str]:
 @pytest.mark.parametrize("path", files())
 def test_imports(path: str) -> None:
     assert faults((ROOT / path).read_text(encoding="utf-8"), path) == []
+
+
+@pytest.mark.parametrize("path", [path for path in files() if path.startswith(("mboxlist/", "store/"))
+                                  and not path.endswith("__init__.py")])
+def test_rooms(path: str) -> None:
+    """Between rooms imports run one way, also those for types and those inside functions."""
+    assert upward((ROOT / path).read_text(encoding="utf-8"), path) == []
+
+
+def test_an_upward_import_is_found() -> None:
+    source = "def f():\n    from store.mailboxes import expunge\n"
+    assert upward(source, "store/tables/index.py") == [
+        "store/tables/index.py:2: store/tables must not import store/mailboxes"]
+    assert upward(source, "store/users/lifecycle.py") == []
 
 
 def test_every_package_is_there() -> None:

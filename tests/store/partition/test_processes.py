@@ -137,9 +137,9 @@ def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypat
 COME_AND_GO = """
 import sys
 from pathlib import Path
-from store.partition.processes import Presence
+from store.partition.processes import ProcessRegistry
 for _ in range(2000):
-    presence = Presence(Path(sys.argv[1]), "x")
+    presence = ProcessRegistry(Path(sys.argv[1]), "x")
     presence.settled()
     presence.leaving()
     presence.leave()

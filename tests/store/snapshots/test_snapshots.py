@@ -63,8 +63,9 @@ def test_what_was_acknowledged_is_in_it_and_what_comes_later_is_not(store):
 LOAD = """
 import signal, sys
 from pathlib import Path
-from store.store import Store
 from mboxlist.names import MailboxName
+from store.mailboxes import deletion, namespace
+from store.opening import open_store
 from tests.support.stores.stores import SMALL, deliver
 signal.alarm(120)
 store = open_store(Path(sys.argv[1]), SMALL)
@@ -73,9 +74,9 @@ while not (store.root / "stop").exists():
     number += 1
     if number % 20 == 0:
         name = MailboxName.parse(f"user/alice/{number}")
-        store.create_mailbox(name)
+        namespace.create_mailbox(store, name)
         if number > 40:
-            store.delete_mailbox(MailboxName.parse(f"user/alice/{number - 40}"))
+            deletion.delete_mailbox(store, MailboxName.parse(f"user/alice/{number - 40}"))
     # the same message to both, so they must always be equal; and to a mailbox that is made and deleted
     deliver(store, b"Subject: %d\\r\\n\\r\\n%d\\r\\n" % (number, number), "user/alice/INBOX", "user/bob/INBOX",
             *([f"user/alice/{number // 20 * 20}"] if number >= 20 else []))

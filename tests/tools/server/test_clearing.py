@@ -18,8 +18,8 @@ SLEEP = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"
 COME_IN = """
 import sys
 from pathlib import Path
-from store.partition.processes import Presence
-presence = Presence(Path(sys.argv[1]), sys.argv[2])
+from store.partition.processes import ProcessRegistry
+presence = ProcessRegistry(Path(sys.argv[1]), sys.argv[2])
 presence.settled()
 print(flush=True)
 sys.stdin.read()
