@@ -1,7 +1,7 @@
 """The way of every message, from staged octets to durable: files synced, one transaction, one flush of the log.
 
-Front doors: `durable` (the whole way), `commit.commit` (its transaction). LMTP, APPEND and `onecopy deliver` come this
-way.
+Front door: `commit.commit`, the transaction. `deliver` of `store/net/offload.py` is the whole way; LMTP, APPEND and
+`onecopy deliver` come this way.
 
 1. `Staged.finish`: the digest is known and so is the cache record.
 2. Is the content new to the partition? Then the file `staging/<arrival serial>` is written and synced, side by side
