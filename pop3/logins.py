@@ -8,8 +8,7 @@ import struct
 from pathlib import Path
 
 from mboxlist.entry import MailboxId
-from store.errors import StoreError
-from store.problems import disk_problem
+from store.errors import StoreError, disk_problem
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,8 @@
 
 from enum import Enum
 
+from mboxlist.engine.disk import is_disk_full
+
 
 class Problem(Enum):
     """The kinds of refusal. Each server has one table that turns these into its own replies."""
@@ -49,3 +51,8 @@ class WritesFrozen(StoreError):
 
     def __init__(self) -> None:
         super().__init__(Problem.BUSY, "The store is held still for a moment, try again")
+
+
+def disk_problem(error: OSError) -> StoreError:
+    """The refusal for a failure of the file system."""
+    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))

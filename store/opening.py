@@ -18,14 +18,13 @@ from mboxlist.table import MailboxList
 from store import hosting
 from store.accounts.builtin import BuiltinDirectory
 from store.changes import News
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive
 from store.partition.inuse import listed, write_list
 from store.partition.marks import RESTORING, SCRATCH, is_half_made, read_epoch
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
 from store.partitions.volumes import NAME, PARTS, REBUILD
-from store.problems import disk_problem
 from store.recovery.environments import Recovery
 from store.recovery.reconciliation import agree
 from store.settings import Settings

@@ -5,14 +5,9 @@ from contextlib import contextmanager
 
 from mboxlist.engine.disk import is_disk_full
 from mboxlist.engine.kv import Deadlock, Failure
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 
 NOT_NOW = frozenset({Problem.BUSY, Problem.DISK_FULL, Problem.UNAVAILABLE})
-
-
-def disk_problem(error: OSError) -> StoreError:
-    """The refusal for a failure of the file system."""
-    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
 
 
 @contextmanager

@@ -20,8 +20,7 @@ from mboxlist.engine.disk import sync_folder
 from store.backup.archive import Archive, Catalogue
 from store.backup.compression import GZIP, NONE, ZSTD
 from store.backup.creation import Form, Making
-from store.errors import Problem, StoreError
-from store.problems import disk_problem
+from store.errors import Problem, StoreError, disk_problem
 
 NAME = "catalogue.json"
 PART = ".part"              # ends the name of a file that is not whole yet

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mboxlist.engine.disk import sync_folder
-from store.errors import Problem, StoreError
-from store.problems import disk_problem
+from store.errors import Problem, StoreError, disk_problem
 
 if TYPE_CHECKING:
     from store.partition.staged import Staged

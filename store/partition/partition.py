@@ -28,7 +28,7 @@ from mboxlist.engine.freezegate import Quiesced, WriteFreeze
 from mboxlist.engine.kv import Deadlock, Env, Failure, transact
 from mboxlist.entry import MailboxId
 from store.changes import News
-from store.errors import Problem, StoreError, WritesFrozen
+from store.errors import Problem, StoreError, WritesFrozen, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.partition.marks import mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
@@ -36,7 +36,6 @@ from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
 from store.partition.unwritten import Unwritten
 from store.partition.views import MailboxViews
-from store.problems import disk_problem
 from store.settings import Settings
 from store.tables.domainlimits import Domains, NotSummed
 from store.tables.duplicates import Duplicates

@@ -4,10 +4,9 @@ import hashlib
 import logging
 import os
 
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, render
 from store.partition.messagefiles import MID_OCTETS, SPILL, MessageFile, MessageFiles, remove_name
-from store.problems import disk_problem
 
 log = logging.getLogger(__name__)
 

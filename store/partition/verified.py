@@ -9,10 +9,9 @@ import hashlib
 import os
 import zlib
 
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.partition.filecontent import starts
 from store.partition.messagefiles import MID_OCTETS, MessageFile
-from store.problems import disk_problem
 
 LARGEST = 64 << 10          # octets of a message file that is compared
 SUM = 8                     # hexadecimal digits

@@ -32,7 +32,7 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import Failure, NeedsRecovery, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.changes import News
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive
 from store.mailboxes import deletion, namespace
 from store.partition import inuse
@@ -42,7 +42,6 @@ from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry, look, server
 from store.partitions import volumes
 from store.partitions.volumes import REBUILD
-from store.problems import disk_problem
 from store.quota import roots
 from store.rebuild.desired import enlist, limits_of, listed
 from store.rebuild.emptying import adopt, aside_name, make_folders

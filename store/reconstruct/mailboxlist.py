@@ -23,14 +23,13 @@ from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
 from mboxlist.table import MailboxList
 from store.accounts.builtin import BuiltinDirectory, User
 from store.changes import News
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.mailboxes.deletion import DOOMED
 from store.opening import LIST_CACHE
 from store.partition.marks import mark_behind
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry, server
 from store.partitions import volumes
-from store.problems import disk_problem
 from store.rebuild.desired import acl_of, enlist, listed
 from store.rebuild.emptying import aside_name, refuse_databases
 from store.rebuild.outcome import Outcome

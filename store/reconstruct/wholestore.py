@@ -15,9 +15,8 @@ from pathlib import Path
 
 from mboxlist.engine.kv import transact
 from store.accounts.builtin import User
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.opening import open_store
-from store.problems import disk_problem
 from store.rebuild.desired import entry_of, limits_of
 from store.rebuild.emptying import Adopted, finished, nobody_else, prepare
 from store.rebuild.loader import never_again

@@ -31,11 +31,10 @@ from mboxlist.engine.hotcopy import Logs, log_number
 from mboxlist.engine.kv import KEPT_LOG, Env, Failure, transact
 from mboxlist.entry import MailboxId
 from mboxlist.table import LAST_IDENTITY, MailboxList
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.partition.marks import RESTORING, read_epoch
 from store.partition.partition import META, META_KEY, SERIALS
 from store.partition.processes import ProcessRegistry
-from store.problems import disk_problem
 from store.settings import Settings
 from store.snapshots import taking
 from store.snapshots.taking import LIST, Progress, Snapshot

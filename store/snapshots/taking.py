@@ -36,11 +36,10 @@ from mboxlist.engine import hotcopy
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.hotcopy import Copied, Copying, Logs, Position
 from mboxlist.engine.kv import Env, Failure
-from store.errors import Problem, StoreError
+from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive
 from store.partition.marks import read_epoch
 from store.partition.partition import PART, snapshot_time
-from store.problems import disk_problem
 from store.settings import Settings
 from store.snapshots.opened import sweep
 from store.store import Store

@@ -41,8 +41,7 @@ from attrs import asdict, field, frozen
 from numpy.typing import NDArray
 
 from mboxlist.engine.disk import sync_folder
-from store.errors import Problem, StoreError
-from store.problems import disk_problem
+from store.errors import Problem, StoreError, disk_problem
 from store.tables.index import CHUNK, ROW, Rows
 from store.tables.index import OWN as FLAGS
 from store.userarea.idxhead import FORM

@@ -22,9 +22,8 @@ from typing import TypeVar
 
 from mboxlist.engine.disk import sync_folder
 from mboxlist.names import PUBLIC, MailboxName
-from store.errors import StoreError
+from store.errors import StoreError, disk_problem
 from store.partition.partition import Partition
-from store.problems import disk_problem
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME
 

@@ -197,7 +197,7 @@ def test_a_partition_whose_volume_is_missing_harms_no_other(store, tmp_path):
     assert check(store) == []
 
 
-@pytest.mark.parametrize("cut", ["_begin", "_write_list"])
+@pytest.mark.parametrize("cut", ["_begin", "write_list"])
 def test_adding_a_partition_that_was_cut_off(store, monkeypatch, cut):
     def stop(*arguments):
         raise Cut

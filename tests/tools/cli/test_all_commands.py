@@ -22,7 +22,7 @@ NO_JSON = {
     "hashdir": "prints one word", "expire set": "says nothing",
     "partition add": "says nothing", "partition drain": "prints progress", "partition remove": "says nothing",
     "spark shell": "is a Python prompt",
-    "man": "prints pages", "completion": "prints a script",
+    "man": "prints pages", "completion": "prints a script", "config certificate": "prints a certificate",
 }
 
 # The last words of commands that change nothing in a store, and single commands that do not.
@@ -34,6 +34,7 @@ READ_ONLY = frozenset({
 # Commands that change something and have no --dry-run.
 ONE_THING = "does the one thing that its arguments name, and can be undone by another"
 NO_DRY_RUN = {
+    "config certificate": "makes a certificate where there is none",
     "init": "makes an empty store, and nothing where there is one", "serve": "serves", "drain": "ends the server",
     "user add": ONE_THING, "user set": ONE_THING, "user domain": ONE_THING, "user rename": ONE_THING,
     "user remove": "asks, and can be undone for store.user_delay", "user restore": ONE_THING,
