@@ -10,6 +10,7 @@ from imap.wire import responses
 from imap.wire.commands import State
 from store import hosting
 from store.accounts.base import Account
+from store.mailboxes import firstuse
 from store.net.authentication import Authenticator, Caller
 from store.net.stream import Clock, Stream
 from store.store import Store
@@ -93,7 +94,7 @@ class Client:
 
     def log_in(self, account: Account) -> None:
         """The client has proved who it is."""
-        self.store.inbox(account)
+        firstuse.inbox(self.store, account)
         self.stream.enter(account.user)
         self.account = account
         self.state = State.AUTHENTICATED

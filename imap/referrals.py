@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from imap.refusals import TRYCREATE
 from mboxlist.names import MailboxName
+from store import hosting
 from store.accounts.base import Account
 from store.errors import StoreError
 from store.net import offload
@@ -29,7 +30,7 @@ async def to_mailbox(store: Store, reader: str, name: MailboxName) -> bytes:
         owner = await offload.find(store, name.owner)
     except StoreError:
         return b""
-    if owner is None or not owner.status.may_log_in or store.is_here(owner):
+    if owner is None or not owner.status.may_log_in or hosting.is_here(store, owner):
         return b""
     return b"REFERRAL " + _url(reader, owner.host, name.to_client(reader))
 

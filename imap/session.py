@@ -256,8 +256,8 @@ class Session(Client):
 
     def granted(self, entry: MailboxEntry, right: str) -> MailboxEntry:
         """The same, of a mailbox that has been found. Raises StoreError NO_MAILBOX, NO_PERMISSION."""
-        if not self.store.may(self.user, entry, right):
-            known = self.store.may(self.user, entry, "l")
+        if not rights.may(self.store, self.user, entry, right):
+            known = rights.may(self.store, self.user, entry, "l")
             raise StoreError(Problem.NO_PERMISSION if known else Problem.NO_MAILBOX)
         return entry
 
@@ -342,7 +342,7 @@ class Session(Client):
         entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
         if entry is None:
             return                              # `tell` finds that it has been deleted
-        if not self.store.may(self.user, entry, "r"):
+        if not rights.may(self.store, self.user, entry, "r"):
             raise Farewell("The selected mailbox is not shared with you any more", b"NOPERM")
         view.follow(entry.acl, *rights.changeable(self.store, self.user, entry))
 

@@ -22,12 +22,13 @@ from mboxlist import acl
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, SEPARATOR, MailboxName, NameProblem
 from store.errors import Problem, StoreError
+from store.mailboxes import authorization
 from store.net import offload
 from store.net.stream import Clock
 from store.partition.partition import snapshot_time
 from store.progress import Progress
 from store.snapshots.snapshotcopy import bring_back
-from store.snapshots.snapshotreader import LINGER, SnapshotReader
+from store.snapshots.snapshotreader import LINGER, SnapshotReader, readers_of
 from store.snapshots.taking import Snapshot
 from store.store import Store
 from store.tables.state import Mailbox
@@ -103,7 +104,7 @@ class Visit:
         now = store.mailboxes.find_id(MailboxId(-entry.id))
         if not own and right not in acl.rights_of(entry.acl, self.was, self.groups, owner=False):
             return False
-        return own if now is None else store.may(self.user, now, right)
+        return own if now is None else authorization.may(store, self.user, now, right)
 
     def _named(self, entry: MailboxEntry) -> "Seen":
         name = MailboxName(self.user, f"{self.level}{SEPARATOR}{entry.name.to_client(self.was)}")
@@ -152,7 +153,7 @@ class Travel:
     def snapshots(self) -> list[Snapshot]:
         """Those in which the user has mailboxes, the oldest first. For a thread."""
         inbox = self._inbox()
-        there = self._session.store.snapshot_readers.there() if inbox is not None else []
+        there = readers_of(self._session.store).there() if inbox is not None else []
         return [each for each in reversed(there) if inbox is not None and each.manifest.moment >= inbox.created]
 
     def visit(self, snapshot: str, work: Callable[[Visit], T]) -> T:
@@ -160,7 +161,7 @@ class Travel:
 
         Raises StoreError NO_MAILBOX, LIMIT, DISK_FULL, UNAVAILABLE, and what `work` raises.
         """
-        inbox, snapshot_readers = self._inbox(), self._session.store.snapshot_readers
+        inbox, snapshot_readers = self._inbox(), readers_of(self._session.store)
         if inbox is None:
             raise StoreError(Problem.NO_MAILBOX)
         account = self._session.store.directory.find(self._session.user)
@@ -193,7 +194,7 @@ class Travel:
 
         def work(snapshot: SnapshotReader, seen: Seen) -> tuple[SnapshotReader, Mailbox]:
             mailbox = snapshot.open_mailbox(seen.entry, seen.reader)
-            return store.snapshot_readers.use(snapshot.snapshot.name), mailbox
+            return readers_of(store).use(snapshot.snapshot.name), mailbox
 
         self.snapshot, mailbox = await self.look(text, "r", work)
         self._shared = MailboxId(-mailbox.entry.id) if mailbox.reader else None
@@ -203,7 +204,7 @@ class Travel:
         """No mailbox of a snapshot is selected any more."""
         if self.snapshot is not None:
             snapshot, self.snapshot = self.snapshot, None
-            self._session.store.snapshot_readers.give_back(snapshot)
+            readers_of(self._session.store).give_back(snapshot)
             _tidy_later(self._session.store, self._session.clock)
 
     def require(self, snapshot: SnapshotReader) -> None:
@@ -212,7 +213,7 @@ class Travel:
             raise Farewell("You may not look into snapshots any more", b"NOPERM")
         if self._shared is not None:
             now = snapshot.store.mailboxes.find_id(self._shared)
-            if now is None or not snapshot.store.may(self._session.user, now, "r"):
+            if now is None or not authorization.may(snapshot.store, self._session.user, now, "r"):
                 raise Farewell("The selected mailbox is not shared with you any more", b"NOPERM")
         if not snapshot.is_there():
             raise Farewell("The snapshot has been removed", b"NONEXISTENT")
@@ -235,10 +236,10 @@ class Travel:
 def _tidy_later(store: Store, clock: Clock) -> None:
     """Have snapshots that nobody looks into any more closed a while from now."""
     def tidy() -> None:
-        offload.start(store, "past", store.snapshot_readers.tidy)
+        offload.start(store, "past", readers_of(store).tidy)
         _tidy_later(store, clock)           # in which nothing is left to do, unless one has been given back meanwhile
 
-    if store.snapshot_readers.claim_tidying():
+    if readers_of(store).claim_tidying():
         clock.callLater(LINGER + 1, tidy)
 
 

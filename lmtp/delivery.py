@@ -25,6 +25,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.delivery.commit import Delivered, Outcome, Target
 from store.errors import Problem, StoreError
 from store.net import offload
+from store.quota import roots
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -85,9 +86,9 @@ class Delivery:
         """The relay knows the user's limits from the directory (XQUOTA)."""
         user = entry.name.owner
         if user:
-            known = self.store.quota(user)
+            known = roots.quota(self.store, user)
             if octets != known.octet_limit or messages not in (None, known.message_limit):
-                self.store.set_quota(user, octets, messages)
+                roots.set_quota(self.store, user, octets, messages)
 
     async def begin(self, trace: bytes, name: str, clock: Callable[[], float]) -> Incoming:
         """The message, still empty. `name` is its id in the log and in replies. Raises StoreError."""

@@ -9,10 +9,11 @@ from lmtp.paths import Address
 from lmtp.settings import Settings
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
+from store import hosting
 from store.accounts.base import Account, delivery_problem
 from store.addresses import canonical
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization
+from store.mailboxes import authorization, firstuse, namespace, subscribing
 from store.net import offload
 from store.partition.partition import Partition
 from store.quota import roots
@@ -83,7 +84,7 @@ class Recipients:
     def _is_here(self, account: Account) -> bool:
         """Whether this back end keeps the account's mail. Whoever asks hears that it takes mail; whether there is
         room, only the right one knows. Whoever brings mail has come to the wrong one. Raises StoreError ELSEWHERE."""
-        if self.store.is_here(account):
+        if hosting.is_here(self.store, account):
             return True
         if not self.asking:
             raise StoreError(Problem.ELSEWHERE, detail=f"{account.user} is on {account.host}")
@@ -94,7 +95,7 @@ class Recipients:
         if entry is None and self.asking:
             self._without_inbox = account
         elif entry is None:             # its first use: making it syncs
-            entry = await offload.run(self.store, "names", self.store.inbox, account)
+            entry = await offload.run(self.store, "names", firstuse.inbox, self.store, account)
         return entry
 
     async def _named(self, account: Account, path: str) -> MailboxEntry | None:
@@ -112,10 +113,10 @@ class Recipients:
         """The mailbox, made; None when that cannot be, and the mail is for INBOX."""
         try:
             name = MailboxName(account.user, legal_path(path))
-            self.store.inbox(account)       # a new user has that, and more, before what mail makes
-            entry = self.store.create_mailbox(name)
+            firstuse.inbox(self.store, account)       # a new user has that, and more, before what mail makes
+            entry = namespace.create_mailbox(self.store, name)
             if self.settings.create_mailbox == "subscribed":
-                self.store.subscribe(account.user, path)
+                subscribing.subscribe(self.store, account.user, path)
         except NameProblem:
             return None
         except StoreError as refusal:

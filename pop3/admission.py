@@ -16,6 +16,7 @@ from pop3.replies import IN_USE, refused
 from pop3.settings import DATE, EXCLUSIVE, Settings
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
+from store.mailboxes import authorization
 from store.net import offload
 from store.store import Store
 from store.tables.index import Rows, take
@@ -54,7 +55,7 @@ class Admission:
     async def enter(self, account: Account) -> Maildrop:
         """The maildrop, frozen as it is now. Raises NotNow, StoreError."""
         entry = await offload.inbox(self._store, account)
-        if not self._store.may(account.user, entry, "r"):          # RFC 4314 §4, as for SELECT
+        if not authorization.may(self._store, account.user, entry, "r"):          # RFC 4314 §4, as for SELECT
             raise StoreError(Problem.NO_PERMISSION)
         exclusive = self._settings.sharing == EXCLUSIVE
         if exclusive and not self._locks.take(entry.id):

@@ -5,6 +5,7 @@ import logging
 from pop3.maildrop import Maildrop, counted
 from pop3.settings import Settings
 from store.errors import StoreError
+from store.mailboxes import authorization
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
@@ -63,4 +64,4 @@ def mark_seen(store: Store, drop: Maildrop, who: str) -> None:
 def _may(store: Store, drop: Maildrop, rights: str) -> bool:
     """Whether the user has these rights on its own INBOX, as it nearly always has (RFC 4314 §4)."""
     entry = drop.mailbox.entry
-    return all(store.may(entry.name.owner, entry, right) for right in rights)
+    return all(authorization.may(store, entry.name.owner, entry, right) for right in rights)

@@ -4,26 +4,24 @@ A user's row names the back end (`Account.host`), this one is named by `Settings
 are elsewhere; whatever is under way when a user goes is refused here, in the transaction that would change the list.
 """
 
-from typing import TYPE_CHECKING
 
 from attrs import evolve
 
 from mboxlist.engine.btree import Txn
+from store.accounts.base import Account
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 
-def rows(store: "Store") -> BuiltinDirectory:
+def rows(store: Store) -> BuiltinDirectory:
     """The local table of accounts, whichever directory it is a copy of. Raises StoreError NO_PERMISSION."""
     if not isinstance(store.directory, BuiltinDirectory):
         raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
     return store.directory
 
 
-def require_name(store: "Store") -> str:
+def require_name(store: Store) -> str:
     """The name of this back end. Raises StoreError NO_PERMISSION without one, or where nobody can be told of a move."""
     if not store.settings.host:
         raise StoreError(Problem.NO_PERMISSION, "This back end has no name: set store.host")
@@ -35,7 +33,7 @@ def require_name(store: "Store") -> str:
     return store.settings.host
 
 
-def set_row_host(store: "Store", user: str, host: str, txn: Txn) -> None:
+def set_row_host(store: Store, user: str, host: str, txn: Txn) -> None:
     """The local row of the user names that back end. Raises StoreError NO_USER."""
     found = rows(store).user(user, txn)
     if found is None:
@@ -43,16 +41,21 @@ def set_row_host(store: "Store", user: str, host: str, txn: Txn) -> None:
     rows(store).write(evolve(found, account=evolve(found.account, host=host)), txn)
 
 
-def is_elsewhere(store: "Store", user: str, txn: Txn = None) -> bool:
+def is_here(store: Store, account: Account) -> bool:
+    """Whether this back end keeps the account's mail."""
+    return not account.host or not store.settings.host or account.host.lower() == store.settings.host
+
+
+def is_elsewhere(store: Store, user: str, txn: Txn = None) -> bool:
     """Whether the user's row names another back end."""
     if not store.settings.host or not user:
         return False
     directory = store.directory
     found = directory.user(user, txn) if isinstance(directory, BuiltinDirectory) else None
-    return found is not None and not store.is_here(found.account)
+    return found is not None and not is_here(store, found.account)
 
 
-def require_here(store: "Store", user: str, txn: Txn) -> None:
+def require_here(store: Store, user: str, txn: Txn) -> None:
     """Raises StoreError ELSEWHERE when the user's row names another back end: then nothing is changed here."""
     if is_elsewhere(store, user, txn):
         raise StoreError(Problem.ELSEWHERE, detail=f"{user} is on another back end")

@@ -14,7 +14,7 @@ from tools.cli import program
 from tools.cli.exits import Failure
 from tools.cli.invocation import directory
 from tools.cli.options import Config
-from tools.cli.storeaccess import init, is_store, open_store
+from tools.cli.storeaccess import init, is_store, open_configured
 from tools.commands.user import add_user
 from tools.server.start import serve
 
@@ -93,7 +93,7 @@ def run(words: list[str]) -> int:
     if not is_store(config.root):
         init(config.root)
     path = passwords_file(config.root)
-    store = open_store(config, "tools/serve")
+    store = open_configured(config, "tools/serve")
     try:
         make_users(store, path)
     except (OSError, StoreError) as error:

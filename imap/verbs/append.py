@@ -17,9 +17,11 @@ from imap.wire.grammar import SyntaxProblem
 from mboxlist.entry import MailboxEntry
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
+from store.mailboxes import authorization
 from store.mailboxes.authorization import changeable
 from store.net import offload
 from store.partition.staged import Staged
+from store.quota import roots
 from store.values import Flags
 
 log = logging.getLogger(__name__)
@@ -147,7 +149,7 @@ def _look_before(session: Session, wanted: Message) -> Arriving:
         raise Refused("An empty message is not stored")
     if wanted.size > session.store.settings.message_limit:
         raise StoreError(Problem.TOO_BIG)
-    if session.store.over_quota(arriving.entry, arriving.octets + wanted.size):
+    if roots.over_quota(session.store, arriving.entry, arriving.octets + wanted.size):
         raise StoreError(Problem.OVER_QUOTA)
     session.arriving = arriving
     return arriving
@@ -190,7 +192,7 @@ async def append(session: Session, command: Append) -> Reply:
         return session.refusal(refusal, as_target=True)
     finally:
         arriving.abort()
-    if not session.store.may(session.user, entry, "r"):         # RFC 4315 §3
+    if not authorization.may(session.store, session.user, entry, "r"):         # RFC 4315 §3
         return Reply("APPEND completed")
     return Reply("APPEND completed", responses.appenduid(entry.uidvalidity, uids))
 

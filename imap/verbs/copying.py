@@ -6,6 +6,7 @@ from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.copying import Copy
 from store.errors import Problem, StoreError
+from store.mailboxes import authorization
 from store.net import offload
 
 
@@ -42,7 +43,7 @@ async def copy(session: Session, command: Copy) -> Reply:
         raise
     code = await offload.run(session.store, "changes", responses.copyuid, target.uidvalidity, uids, new) if (
         len(uids) > QUICK) else responses.copyuid(target.uidvalidity, uids, new)
-    if not session.store.may(session.user, target, "r"):
+    if not authorization.may(session.store, session.user, target, "r"):
         code = b""                              # RFC 4315 §3
     if not command.remove:
         return Reply(f"{name} completed", code)

@@ -18,7 +18,7 @@ from imap.wire.listing import List, ListOption, Lsub, Status, StatusItem
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import OTHERS, PUBLIC
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization
+from store.mailboxes import authorization, subscribing
 from store.mailboxes.uidskip import unsettled
 from store.net import offload
 from store.tables.state import MailboxState
@@ -118,7 +118,7 @@ class _Names:
         session, entry, give = self._session, self._entries.get(name), self._command.give
         selected = name in self._selected
         after = b""
-        readable = entry is not None and session.store.may(session.user, entry, "r")
+        readable = entry is not None and authorization.may(session.store, session.user, entry, "r")
         if entry is not None and selected:
             if ListOption.STATUS in give and readable:
                 try:
@@ -209,7 +209,7 @@ def _visible(session: Session) -> Iterable[MailboxEntry]:
 def _subscriptions(session: Session) -> list[str]:
     """The names that the user is subscribed to; of what is not its own only what it may look up (RFC 4314 §2.1), and
     names above that."""
-    subscribed = session.store.subscriptions(session.user)
+    subscribed = subscribing.subscriptions(session.store, session.user)
     if any(map(_is_foreign, subscribed)):
         known = {entry.name.to_client(session.user) for entry in authorization.visible(session.store, session.user)}
         known |= parents(known)

@@ -10,7 +10,8 @@ from imap.wire import responses
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization
+from store.mailboxes import authorization, deletion, subscribing
+from store.mailboxes import namespace as mailbox_namespace
 from store.net import offload
 from store.settings import SPECIAL_USES
 
@@ -21,7 +22,7 @@ async def create(session: Session, command: Create) -> Reply:
     _may_create(session, name)
     use = await offload.run(session.store, "names", _special_use, session, name, command.special_uses) if (
         command.special_uses) else None
-    await _named(session, name, lambda: session.store.create_mailbox(name, special_use=use))
+    await _named(session, name, lambda: mailbox_namespace.create_mailbox(session.store, name, special_use=use))
     _tell_name(session, name, _without_separator(command.mailbox))
     return Reply("CREATE completed")
 
@@ -39,7 +40,8 @@ async def delete(session: Session, command: Delete) -> Reply:
         raise
     if session.view is not None and session.view.mailbox.entry.id == entry.id:
         session.leave()
-    await session.patiently(offload.run(session.store, "names", lambda: session.store.delete_mailbox(entry.name)))
+    await session.patiently(offload.run(session.store, "names", lambda: deletion.delete_mailbox(session.store,
+                                                                                                entry.name)))
     _tell_name(session, name, command.mailbox, [b"\\NonExistent"])
     return Reply("DELETE completed")
 
@@ -51,7 +53,7 @@ async def rename(session: Session, command: Rename) -> Reply:
     _may_create(session, new)
     if new.is_inbox():
         raise StoreError(Problem.MAILBOX_EXISTS)
-    await _named(session, new, lambda: session.store.rename_mailbox(old, new))
+    await _named(session, new, lambda: mailbox_namespace.rename_mailbox(session.store, old, new))
     if command.old != old.to_client(session.user) or _without_separator(command.new) != new.to_client(session.user):
         _tell_name(session, new, command.old)
     return Reply("RENAME completed")
@@ -64,14 +66,16 @@ async def subscribe(session: Session, command: Subscribe) -> Reply:
     name = session.name(_without_separator(command.mailbox))
     if not _is_known(session, name):
         raise StoreError(Problem.NO_MAILBOX)
-    await offload.run(session.store, "names", session.store.subscribe, session.user, name.to_client(session.user))
+    await offload.run(session.store, "names", subscribing.subscribe, session.store, session.user,
+                      name.to_client(session.user))
     return Reply("SUBSCRIBE completed")
 
 
 async def unsubscribe(session: Session, command: Unsubscribe) -> Reply:
     """Take a name off the user's list, which it may have outlived there."""
     name = session.name(_without_separator(command.mailbox))
-    await offload.run(session.store, "names", session.store.unsubscribe, session.user, name.to_client(session.user))
+    await offload.run(session.store, "names", subscribing.unsubscribe, session.store, session.user,
+                      name.to_client(session.user))
     return Reply("UNSUBSCRIBE completed")
 
 
@@ -89,7 +93,7 @@ async def _named(session: Session, name: MailboxName, work: Callable[[], object]
     except StoreError as error:
         if error.problem is Problem.MAILBOX_EXISTS and name.owner != session.user:
             entry = session.store.mailboxes.find(name)
-            if entry is None or not session.store.may(session.user, entry, "l"):
+            if entry is None or not authorization.may(session.store, session.user, entry, "l"):
                 raise StoreError(Problem.NO_PERMISSION) from error
         raise
 
@@ -138,7 +142,7 @@ def _may_rename(session: Session, old: MailboxName) -> None:
     if top is None and not known:
         raise StoreError(Problem.NO_MAILBOX if old.owner == session.user else Problem.NO_PERMISSION)
     moved = [top] if top is not None else list(session.store.mailboxes.below(old.owner, old.path))
-    if not all(session.store.may(session.user, entry, "x") for entry in moved):
+    if not all(authorization.may(session.store, session.user, entry, "x") for entry in moved):
         raise StoreError(Problem.NO_PERMISSION)
 
 

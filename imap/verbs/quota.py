@@ -16,6 +16,7 @@ from mboxlist.names import PUBLIC, MailboxName
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
 from store.net import offload
+from store.quota import roots as quotaroots
 from store.quota.roots import root_of
 from store.tables.quotatable import DOMAIN, UNLIMITED
 
@@ -54,7 +55,7 @@ async def set_quota(session: Session, command: SetQuota) -> Reply:
     octets, messages = limits.get(b"STORAGE"), limits.get(b"MESSAGE")
     if octets is not None and octets > MAX_NUMBER64 // UNIT:
         raise Refused("That is more than a limit can be", b"LIMIT")
-    await offload.run(session.store, "names", lambda: session.store.set_quota(
+    await offload.run(session.store, "names", lambda: quotaroots.set_quota(session.store,
         command.root, UNLIMITED if octets is None else octets * UNIT, UNLIMITED if messages is None else messages))
     session.stream.write(_quota(session, command.root))
     return Reply("SETQUOTA completed")
@@ -63,7 +64,7 @@ async def set_quota(session: Session, command: SetQuota) -> Reply:
 def _quota(session: Session, root: str) -> bytes:
     """The QUOTA response: what is not limited is not in it (§4.2.1)."""
     settings = session.store.settings
-    use = session.store.quota(root)
+    use = quotaroots.quota(session.store, root)
     octets, messages = use.limits(settings)
     resources = []
     if octets is not None:
@@ -102,7 +103,8 @@ def _may_see(session: Session, root: str) -> bool:
     if session.administrator and _exists(session, root):
         return True
     if root.startswith(PUBLIC):
-        return any(session.store.may(session.user, entry, "r") and session.store.status(entry).quota_root == root
+        return any(authorization.may(session.store, session.user, entry, "r")
+                   and session.store.status(entry).quota_root == root
                    for entry in authorization.visible(session.store, session.user) if not entry.name.owner)
     return root == session.user or root in _own_roots(session)
 

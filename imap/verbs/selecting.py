@@ -10,6 +10,7 @@ from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
 from mboxlist.entry import MailboxEntry
 from store.mailboxes.expunge import expunge as expunge_messages
 from store.net import offload
+from store.quota import roots
 from store.values import Flag
 
 
@@ -47,7 +48,7 @@ def _quota_alert(session: Session, entry: MailboxEntry) -> bytes:
     if entry.name.owner != session.user:
         return b""
     root = session.store.status(entry).quota_root
-    warning = session.store.quota_warning(entry)
+    warning = roots.warning(session.store, entry)
     if warning is None:
         session.warned.discard(root)
     if warning is None or root in session.warned:

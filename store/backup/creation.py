@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attrs import define, evolve, field, frozen
@@ -41,18 +41,17 @@ from store.backup.archive import (
 from store.backup.compression import ZSTD, FrameWriter
 from store.backup.tarmembers import MemberWriter
 from store.errors import Problem, StoreError
+from store.mailboxes import subscribing
 from store.partition.messagefiles import MessageFile
 from store.partition.partition import Partition
 from store.partition.transactions import state_key
+from store.store import Store
 from store.tables.index import Rows
 from store.tables.quotatable import DEFAULT
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState
 from store.userarea import idxfile, writing
 from store.userarea.idxfile import Contents, Head
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 TRIES = 5                   # to read a mailbox whose messages are purged at that moment
 PIECE = 1 << 20
@@ -89,7 +88,7 @@ class _Gone(Exception):
 class Making:
     """Makes one archive. `catalogue` is then what it and those before it have; `findings` what could not be read."""
 
-    store: "Store"
+    store: Store
     scope: Scope
     previous: Catalogue | None = None
     told: Told = lambda so_far: None
@@ -184,7 +183,8 @@ class Making:
         for user in users:
             row = directory.user(user)
             if row is not None:
-                yield {"user": user, "row": row.to_bytes().decode(), "subscriptions": self.store.subscriptions(user)}
+                yield {"user": user, "row": row.to_bytes().decode(),
+                       "subscriptions": subscribing.subscriptions(self.store, user)}
 
     def _limits(self) -> Iterator[object]:
         users = None if self.scope.users is None else set(self.scope.users)
@@ -207,7 +207,7 @@ class Making:
         except StoreError:
             return None
         data = partition.states.get(state_key(entry.id))
-        if data is None or writing.whereabouts(self.store, entry.id) is None:
+        if data is None or self.store.known(entry.id) is None:
             return None
         state = MailboxState.from_bytes(data, partition.epoch)
         return self._listed(writing.describe(self.store, partition, entry, 0, state, records=state.messages,

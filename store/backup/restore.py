@@ -11,7 +11,6 @@ import tempfile
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field, frozen
@@ -26,21 +25,19 @@ from store.backup.chain import Chain
 from store.backup.tarmembers import Cut, Lost, Member
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
+from store.mailboxes import placement
 from store.message.cacherecord import CachedMessage, fits
 from store.migration.messageimport import Contents, add, lacking
 from store.migration.publish import Filling, Nursery, Wanted
 from store.partition.partition import Partition
-from store.partitions import volumes
 from store.problems import problems
 from store.quota import roots
 from store.reconstruct.wholestore import NO_PASSWORD, acl_of
+from store.store import Store
 from store.tables.index import MAX_UID, Rows, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile
 from store.userarea.idxfile import Remains
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 TOGETHER = 256              # mailboxes that are made, and published, at a time,
 OCTETS = 32 << 20           # or fewer, when their records have so much
@@ -98,7 +95,7 @@ Told = Callable[[Restored], None]
 class Restoring:
     """Restores archives (a full one and those that continue it, in any order) to a store."""
 
-    store: "Store"
+    store: Store
     archives: list[Archive]
     choice: Choice = Choice()
     told: Told = lambda so_far: None
@@ -255,7 +252,7 @@ class Restoring:
     def _place(self, partition: str) -> Partition:
         """Where what was on that partition comes to."""
         names = self.store.partitions
-        return self.store.partition(partition if partition in names else volumes.for_new_mail(self.store))
+        return self.store.partition(partition if partition in names else placement.for_new_mail(self.store))
 
     def _brought(self, partition: str) -> Contents:
         place = self._place(partition)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve
 
@@ -15,10 +15,8 @@ from store.backup.tarmembers import Member
 from store.errors import StoreError
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
+from store.store import Store
 from store.tables.quotatable import DEFAULT
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 Place = Callable[[str], Partition]
 
@@ -31,7 +29,7 @@ def lines(member: Member) -> list[dict[str, Any]]:
     return found
 
 
-def restore_users(store: "Store", rows: Iterable[dict[str, Any]], users: frozenset[str] | None, place: Place,
+def restore_users(store: Store, rows: Iterable[dict[str, Any]], users: frozenset[str] | None, place: Place,
                   tell: Callable[[str], None]) -> int:
     """Add the users that are not there, all or these, and their subscriptions; how many."""
     directory = store.directory
@@ -58,7 +56,7 @@ def restore_users(store: "Store", rows: Iterable[dict[str, Any]], users: frozens
     return done
 
 
-def _write(store: "Store", directory: BuiltinDirectory, new: Iterable[tuple[User, list[str]]], txn: Txn) -> None:
+def _write(store: Store, directory: BuiltinDirectory, new: Iterable[tuple[User, list[str]]], txn: Txn) -> None:
     for user, subscriptions in new:
         if directory.user(user.account.user, txn) is None:
             directory.write(user, txn)
@@ -66,7 +64,7 @@ def _write(store: "Store", directory: BuiltinDirectory, new: Iterable[tuple[User
                 store.mailboxes.subscriptions.add(user.account.user, name, txn)
 
 
-def _write_one(store: "Store", directory: BuiltinDirectory, new: tuple[User, list[str]], tell: Callable[[str], None]
+def _write_one(store: Store, directory: BuiltinDirectory, new: tuple[User, list[str]], tell: Callable[[str], None]
                ) -> bool:
     user = new[0].account.user
     try:
@@ -77,7 +75,7 @@ def _write_one(store: "Store", directory: BuiltinDirectory, new: tuple[User, lis
     return True
 
 
-def restore_limits(store: "Store", rows: Iterable[dict[str, Any]], users: frozenset[str] | None, place: Place
+def restore_limits(store: Store, rows: Iterable[dict[str, Any]], users: frozenset[str] | None, place: Place
                    ) -> set[str]:
     """Set the limits of roots that have none; the owners of whose mailboxes some have a root of their own."""
     wanted: dict[str, dict[str, tuple[int, int]]] = {}

@@ -15,7 +15,6 @@ from store.store import Store
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole
 from store.tables.state import MailboxState
 from store.tables.uidls import is_legal
-from store.userarea.writing import whereabouts
 from store.values import RECONSTRUCT, Finding, Flag
 
 _FLAGS = sum(flag.value for flag in Flag)
@@ -52,7 +51,7 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn) -> It
 
 
 def _is_here(store: Store, partition: Partition, mailbox: MailboxId) -> bool:
-    found = whereabouts(store, mailbox)
+    found = store.known(mailbox)
     return found is not None and found[0].partition == partition.name
 
 
@@ -63,7 +62,7 @@ def _charge(uses: dict[str, list[int]], state: MailboxState) -> None:
 
 
 def _where(store: Store, mailbox: MailboxId) -> str:
-    found = whereabouts(store, mailbox)
+    found = store.known(mailbox)
     return f"mailbox {mailbox}" if found is None else f"{found[0].name} (deleted)" if found[1] else str(found[0].name)
 
 

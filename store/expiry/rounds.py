@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import asdict, define, field
 
@@ -19,9 +19,7 @@ from store.errors import Problem, StoreError
 from store.expiry.rulebook import Rulebook
 from store.expiry.work import Counter, Done, Plan, Reported, expire
 from store.settings import schedule
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +62,12 @@ class Record:
         return self.began > self.ended
 
 
-def path(store: "Store") -> Path:
+def path(store: Store) -> Path:
     """Where the record is."""
     return store.root / "run" / "expire.json"
 
 
-def load(store: "Store") -> Record:
+def load(store: Store) -> Record:
     """What is known of the last round; an empty record when nothing is, or cannot be read."""
     try:
         values = json.loads(path(store).read_bytes())
@@ -82,7 +80,7 @@ def load(store: "Store") -> Record:
         return Record()
 
 
-def save(store: "Store", record: Record) -> None:
+def save(store: Store, record: Record) -> None:
     """Write the record, whole; not synced: what is lost costs a look at mailboxes that are done."""
     temporary = path(store).with_suffix(".new")
     temporary.write_text(json.dumps(asdict(record)))
@@ -123,7 +121,7 @@ def latest(seconds: int, now: float) -> float:
     return 0.0
 
 
-def after(store: "Store", position: str) -> Iterator[MailboxEntry]:
+def after(store: Store, position: str) -> Iterator[MailboxEntry]:
     """Every mailbox behind that one, in order of name. Nothing is locked while the caller has its turn."""
     try:
         name = MailboxName.parse(position) if position else None
@@ -144,7 +142,7 @@ class Rounds:
     _more: bool = field(default=False, init=False)
     _saved: float = field(default=0.0, init=False)
 
-    def items(self, store: "Store") -> Iterator[MailboxId]:
+    def items(self, store: Store) -> Iterator[MailboxId]:
         """The mailboxes of a round that is due, or was cut off; none otherwise."""
         record, now = load(store), self.clock()
         if schedule(store.settings.expire_schedule)[0] == "never":
@@ -175,7 +173,7 @@ class Rounds:
         log.info("expire: the round has ended: %d mailboxes, %d messages", record.mailboxes,
                  sum(counter.messages for counter in record.counters.values()))
 
-    def work(self, store: "Store", mailbox: MailboxId) -> int:
+    def work(self, store: Store, mailbox: MailboxId) -> int:
         """Do what is to be done in a mailbox, or a piece of it; how many messages that was. Raises StoreError."""
         self._more = False
         entry = store.mailboxes.find_id(mailbox)
@@ -193,7 +191,7 @@ class Rounds:
         _report(done)
         return max(1, done.messages)
 
-    def _save(self, store: "Store") -> None:
+    def _save(self, store: Store) -> None:
         """What the file says has been done is on disk."""
         for partition in store.partitions.values():
             partition.flush()

@@ -13,7 +13,6 @@ import os
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
@@ -25,10 +24,8 @@ from store.errors import Problem, StoreError
 from store.expiry.decide import DAY
 from store.expiry.rules import MAX_FILE, Fault, Rule, parse
 from store.mailboxes.authorization import annotate
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
-    from store.store import Store
+from store.partition.partition import Partition
+from store.store import Store
 
 ANNOTATION = "/shared/vendor/onecopy/expire"        # of a mailbox: its rules (RFC 5464 §3.2)
 FILE = "expire.rules"                               # of a partition, in its folder
@@ -96,7 +93,7 @@ class Choice:
 class Rulebook:
     """All rules as they are now. What belongs to users and mailboxes is looked up as they come."""
 
-    store: "Store"
+    store: Store
     excluded: frozenset[str] = field(init=False, factory=frozenset)
     complaints: list[str] = field(init=False, factory=list)      # of the list of who is excluded
     _wide: list[Source] = field(init=False, factory=list)
@@ -190,12 +187,12 @@ def built_in(trash: int, junk: int) -> Source:
     return Source(Scope.BUILT_IN, "", "built-in", parse(text)[0])
 
 
-def partition_file(partition: "Partition") -> Path:
+def partition_file(partition: Partition) -> Path:
     """Where the rules of a partition are."""
     return partition.folder / FILE
 
 
-def domain_file(store: "Store", domain: str) -> Path:
+def domain_file(store: Store, domain: str) -> Path:
     """Where the rules of a domain are (in canonical form)."""
     return store.root / FOLDER / f"{domain}.rules"
 
@@ -224,7 +221,7 @@ def _text(path: Path) -> tuple[str, str]:
         return "", f"not UTF-8, at octet {error.start}"
 
 
-def _of_mailboxes(store: "Store", name: MailboxName) -> Iterator[Source]:
+def _of_mailboxes(store: Store, name: MailboxName) -> Iterator[Source]:
     """The rules of the user, and of the mailboxes down to that one."""
     levels = name.path.split(SEPARATOR)
     paths = [SEPARATOR.join(levels[:depth + 1]) for depth in range(len(levels))]
@@ -235,7 +232,7 @@ def _of_mailboxes(store: "Store", name: MailboxName) -> Iterator[Source]:
             yield source
 
 
-def _of_mailbox(store: "Store", name: MailboxName) -> Source | None:
+def _of_mailbox(store: Store, name: MailboxName) -> Source | None:
     entry = store.mailboxes.find(name)
     value = None if entry is None else store.mailboxes.annotations.get(entry.id, ANNOTATION)
     if value is None:
@@ -272,7 +269,7 @@ def set_file(path: Path, text: str | None, *, change: bool = True) -> None:
     sync_folder(path.parent.parent)
 
 
-def set_mailbox(store: "Store", entry: MailboxEntry, text: str | None, *, change: bool = True) -> None:
+def set_mailbox(store: Store, entry: MailboxEntry, text: str | None, *, change: bool = True) -> None:
     """Have these rules for a mailbox and all below it; of an INBOX they are for all that the user has. Durable.
 
     Raises StoreError LIMIT, NO_MAILBOX.

@@ -8,7 +8,6 @@ another process, the work takes no message twice.
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field, frozen
@@ -18,7 +17,7 @@ from store.errors import Problem, StoreError
 from store.expiry.decide import Having, Mask, Places, decide
 from store.expiry.rulebook import Applied, Rulebook, target_of
 from store.expiry.rules import Action
-from store.mailboxes import crosspartition
+from store.mailboxes import crosspartition, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import take_out
 from store.message.collation import casemap
@@ -28,11 +27,9 @@ from store.progress import Progress
 from store.search.matching import find, has_field
 from store.search.projection import readable
 from store.search.searchkeys import Header
+from store.store import Store
 from store.tables.index import Rows, take
 from store.tables.state import Mailbox, MailboxState
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +101,7 @@ class Plan:
     most: int = 0
 
 
-def expire(store: "Store", entry: MailboxEntry, book: Rulebook, plan: Plan) -> Done:
+def expire(store: Store, entry: MailboxEntry, book: Rulebook, plan: Plan) -> Done:
     """Do to one mailbox what its rules say. Not flushed. Raises StoreError NO_MAILBOX, CORRUPT, BUSY, UNAVAILABLE."""
     done, choice = Done(), book.choice(entry)
     if choice.why_none and not choice.exempt:
@@ -126,7 +123,7 @@ def _wanted(rules: Sequence[Applied], plan: Plan) -> bool:
     return not plan.only or any(one.rule.name in plan.only for one in rules)
 
 
-def _once(store: "Store", mailbox: Mailbox, rules: Sequence[Applied], plan: Plan, done: Done) -> None:
+def _once(store: Store, mailbox: Mailbox, rules: Sequence[Applied], plan: Plan, done: Done) -> None:
     """Raises _Changed when the mailbox is not as it was; what was done before is counted."""
     verdicts = decide([one.rule for one in rules], mailbox.rows, plan.now, having(store, mailbox))
     found = [(rules[verdict.rule], take(mailbox.rows, verdict.places)) for verdict in verdicts
@@ -176,7 +173,7 @@ class _Expected:
         self.state = evolve(self.state, changed=self.then)
 
 
-def _discard(store: "Store", mailbox: Mailbox, one: Applied, rows: Rows, expected: _Expected, done: Done) -> bool:
+def _discard(store: Store, mailbox: Mailbox, one: Applied, rows: Rows, expected: _Expected, done: Done) -> bool:
     entry = mailbox.entry
     uids = np.ascontiguousarray(rows["uid"])
 
@@ -193,7 +190,7 @@ def _discard(store: "Store", mailbox: Mailbox, one: Applied, rows: Rows, expecte
     return True
 
 
-def _file(store: "Store", mailbox: Mailbox, one: Applied, rows: Rows, expected: _Expected, done: Done) -> bool:
+def _file(store: Store, mailbox: Mailbox, one: Applied, rows: Rows, expected: _Expected, done: Done) -> bool:
     """Move messages into the rule's mailbox, which is made when there is none; whether they have been moved."""
     entry = mailbox.entry
     try:
@@ -216,17 +213,17 @@ def _file(store: "Store", mailbox: Mailbox, one: Applied, rows: Rows, expected: 
     return True
 
 
-def _target(store: "Store", entry: MailboxEntry, text: str) -> MailboxEntry:
+def _target(store: Store, entry: MailboxEntry, text: str) -> MailboxEntry:
     name = target_of(entry, text)
     found = store.mailboxes.find(name)
     if found is None and not name.owner:
         raise StoreError(Problem.NO_MAILBOX, f"There is no mailbox {name}")
-    return found or store.create_mailbox(name)
+    return found or namespace.create_mailbox(store, name)
 
 
 # Header fields
 
-def having(store: "Store", mailbox: Mailbox) -> Having:
+def having(store: Store, mailbox: Mailbox) -> Having:
     """Tells which messages of a mailbox have a text in a field: from the cache where that has the field, else from
     their files. What cannot be read has not."""
 
@@ -242,7 +239,7 @@ def having(store: "Store", mailbox: Mailbox) -> Having:
     return look
 
 
-def _in_cache(store: "Store", mailbox: Mailbox, where: Places, name: bytes, wanted: str) -> tuple[Mask, Mask]:
+def _in_cache(store: Store, mailbox: Mailbox, where: Places, name: bytes, wanted: str) -> tuple[Mask, Mask]:
     """Of these messages those that have it, and those of which the cache does not say."""
     pick = lister((name,))
     found, left = np.zeros(len(where), np.bool_), np.zeros(len(where), np.bool_)

@@ -9,7 +9,6 @@ figures once more after changing the list (`WriteTxn.make_writable`), and has th
 import logging
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -21,22 +20,20 @@ from store.partition.transactions import WriteTxn, state_key
 from store.partitions import partitionmove
 from store.quota import roots
 from store.recovery.reconciliation import all_are_there
+from store.store import Store
 from store.tables.state import UNLISTED, MailboxState
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
 SETTLED = 60                # seconds after which something that has begun has come to its end, or goes on for long
 
 
-def pending(store: "Store") -> Iterator[tuple[MailboxId, int]]:
+def pending(store: Store) -> Iterator[tuple[MailboxId, int]]:
     """What may have come to its end. For housekeeping."""
     yield from list(store.mailboxes.pending.all(int(time.time()) - SETTLED))
 
 
-def finish(store: "Store", item: tuple[MailboxId, int]) -> int:
+def finish(store: Store, item: tuple[MailboxId, int]) -> int:
     """Finish what was stopped with a mailbox; or take it off the record, if the list and the partitions agree about it,
     on their disks."""
     mailbox, since = item
@@ -57,7 +54,7 @@ def finish(store: "Store", item: tuple[MailboxId, int]) -> int:
     return 1
 
 
-def _end_move(store: "Store", owner: str) -> None:
+def _end_move(store: Store, owner: str) -> None:
     """What was stopped on its way to another partition is where the list says; unless somebody moves mailboxes now, or
     the user moves to another back end."""
     if store.mailboxes.moves.find(owner) is None:
@@ -68,7 +65,7 @@ def _end_move(store: "Store", owner: str) -> None:
                 raise
 
 
-def _row(store: "Store", mailbox: MailboxId) -> tuple[MailboxEntry | None, int]:
+def _row(store: Store, mailbox: MailboxId) -> tuple[MailboxEntry | None, int]:
     """That of the mailbox, and when it was deleted, or 0. What comes back just now is not taken for gone."""
     deleted, listed = store.mailboxes.deleted.find(mailbox), store.mailboxes.find_id(mailbox)
     if listed is not None:
@@ -88,7 +85,7 @@ def _agrees(partition: Partition, mailbox: MailboxId, row: tuple[MailboxEntry | 
         bool(deleted) or state.quota_root == roots.root_for(partition, entry.name))
 
 
-def _finish(store: "Store", partition: Partition, mailbox: MailboxId, row: tuple[MailboxEntry | None, int]) -> None:
+def _finish(store: Store, partition: Partition, mailbox: MailboxId, row: tuple[MailboxEntry | None, int]) -> None:
     """The row is on disk. What moves to another partition is not finished here."""
     def work(txn: WriteTxn) -> str:
         state = txn.any_state(mailbox)

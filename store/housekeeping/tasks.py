@@ -283,7 +283,7 @@ def _drop_logs(store: Store, environment: str) -> int:
 
 def _join(store: Store, partition: str) -> int:
     """Every process must know of a partition that was added, to keep house on it."""
-    volumes.join(store, partition)
+    store.partition(partition)
     return 1
 
 

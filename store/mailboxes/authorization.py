@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -15,16 +14,14 @@ from mboxlist.names import SEPARATOR, MailboxName
 from store.accounts.base import NO_USER_ID
 from store.errors import Problem, StoreError
 from store.problems import problems
+from store.store import Store
 from store.values import Flag
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 KNOWN_BY = frozenset("lrikxa")      # who has one of these may know of a mailbox (§4, MYRIGHTS)
 _FLAGS = {"s": Flag.SEEN, "t": Flag.DELETED, "w": Flag.ANSWERED | Flag.FLAGGED | Flag.DRAFT}
 
 
-def rights(store: "Store", user: str, entry: MailboxEntry) -> str:
+def rights(store: Store, user: str, entry: MailboxEntry) -> str:
     """The user's rights on the mailbox, letters of RFC 4314 §2.1."""
     owner = entry.name.owner == user != ""
     if not entry.acl:
@@ -33,19 +30,19 @@ def rights(store: "Store", user: str, entry: MailboxEntry) -> str:
     return acl.rights_of(entry.acl, user, account.groups if account else (), owner=owner)
 
 
-def may(store: "Store", user: str, entry: MailboxEntry, right: str) -> bool:
+def may(store: Store, user: str, entry: MailboxEntry, right: str) -> bool:
     """Whether the user has that right on the mailbox. `user` "" is a stranger, whom only `anyone` speaks of."""
     if not entry.acl:
         return entry.name.owner == user != ""
     return right in rights(store, user, entry)
 
 
-def knows(store: "Store", user: str, entry: MailboxEntry) -> bool:
+def knows(store: Store, user: str, entry: MailboxEntry) -> bool:
     """Whether the user has any right on the mailbox that tells that it is there."""
     return not KNOWN_BY.isdisjoint(rights(store, user, entry))
 
 
-def visible(store: "Store", user: str) -> Iterator[MailboxEntry]:
+def visible(store: Store, user: str) -> Iterator[MailboxEntry]:
     """The mailboxes of others, and public ones, that the user may look up, in order of name."""
     account = store.directory.find(user)
     names = store.mailboxes.granted.of(acl.identifiers(user, account.groups if account else ()))
@@ -55,7 +52,7 @@ def visible(store: "Store", user: str) -> Iterator[MailboxEntry]:
             yield entry
 
 
-def sees_many(store: "Store", user: str, most: int) -> bool:
+def sees_many(store: Store, user: str, most: int) -> bool:
     """Whether the user has more mailboxes of its own, or of others, or subscriptions, than that."""
     account = store.directory.find(user)
     identifiers = acl.identifiers(user, account.groups if account else ())
@@ -69,7 +66,7 @@ def _has_more(items: Iterator[object], most: int) -> bool:
         return next(islice(items, most, None), items) is not items
 
 
-def parent(store: "Store", name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
+def parent(store: Store, name: MailboxName, txn: Txn = None) -> MailboxEntry | None:
     """The nearest mailbox above a name."""
     path = name.path
     while SEPARATOR in path:
@@ -80,7 +77,7 @@ def parent(store: "Store", name: MailboxName, txn: Txn = None) -> MailboxEntry |
     return None
 
 
-def may_create(store: "Store", user: str, name: MailboxName) -> bool:
+def may_create(store: Store, user: str, name: MailboxName) -> bool:
     """Whether the user may make a mailbox of that name: below one on which it has `k` (RFC 4314 §4), or of its own."""
     above = parent(store, name)
     if above is None:
@@ -88,7 +85,7 @@ def may_create(store: "Store", user: str, name: MailboxName) -> bool:
     return may(store, user, above, "k")
 
 
-def changeable(store: "Store", user: str, entry: MailboxEntry) -> tuple[Flag, bool]:
+def changeable(store: Store, user: str, entry: MailboxEntry) -> tuple[Flag, bool]:
     """The system flags that the user may change in the mailbox, and whether keywords too (RFC 4314 §4); "": all."""
     held = rights(store, user, entry) if user else acl.RIGHTS
     flags = Flag(0)
@@ -99,7 +96,7 @@ def changeable(store: "Store", user: str, entry: MailboxEntry) -> tuple[Flag, bo
 
 
 @problems()
-def set_acl(store: "Store", name: MailboxName, identifier: str, modification: str, *, any_name: bool = False
+def set_acl(store: Store, name: MailboxName, identifier: str, modification: str, *, any_name: bool = False
             ) -> MailboxEntry:
     """Change what an identifier may do with a mailbox, as SETACL does (RFC 4314 §3.1); the row then. Durable.
 
@@ -132,7 +129,7 @@ def set_acl(store: "Store", name: MailboxName, identifier: str, modification: st
     return changed
 
 
-def _canonical(store: "Store", identifier: str) -> str:
+def _canonical(store: Store, identifier: str) -> str:
     """The identifier with the user id that the name would be. An alias stays what it is: whose it is would be told by
     that, and it may be another's tomorrow. Raises AclProblem."""
     name = identifier.removeprefix(acl.NEGATIVE)
@@ -144,7 +141,7 @@ def _canonical(store: "Store", identifier: str) -> str:
     return identifier[:len(identifier) - len(name)] + user
 
 
-def _known(store: "Store", identifier: str, *, taking: bool) -> str:
+def _known(store: Store, identifier: str, *, taking: bool) -> str:
     """A user as the directory names it; rights can also be taken from one who is no more."""
     name = identifier.removeprefix(acl.NEGATIVE)
     if not acl.is_user(name):
@@ -155,7 +152,7 @@ def _known(store: "Store", identifier: str, *, taking: bool) -> str:
     return identifier if account is None else identifier[:len(identifier) - len(name)] + account.user
 
 
-def rename_identifier(store: "Store", old: str, new: str | None, txn: Txn) -> None:
+def rename_identifier(store: Store, old: str, new: str | None, txn: Txn) -> None:
     """In all access control lists a user has another name, or (None) none; also in those of deleted mailboxes, which
     may come back when somebody else has the old name. Looks at every row of the list."""
     names = {old: new, acl.NEGATIVE + old: None if new is None else acl.NEGATIVE + new}
@@ -173,13 +170,13 @@ def rename_identifier(store: "Store", old: str, new: str | None, txn: Txn) -> No
             store.mailboxes.noticed(entry)
 
 
-def annotations(store: "Store", entry: MailboxEntry, user: str) -> dict[str, bytes]:
+def annotations(store: Store, entry: MailboxEntry, user: str) -> dict[str, bytes]:
     """The mailbox's annotations that concern the user: those for all, and its own (RFC 5464 §3.2)."""
     return {name: value for name, whose, value in store.mailboxes.annotations.of(entry.id) if whose in ("", user)}
 
 
 @problems()
-def annotate(store: "Store", entry: MailboxEntry, name: str, value: bytes | None, user: str = "") -> None:
+def annotate(store: Store, entry: MailboxEntry, name: str, value: bytes | None, user: str = "") -> None:
     """Set an annotation of the mailbox, of `user`'s own or of all; None removes it. Durable.
 
     Raises StoreError LIMIT, NO_MAILBOX.

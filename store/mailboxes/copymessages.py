@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import evolve
@@ -15,16 +14,14 @@ from store.mailboxes.expunge import take_out
 from store.mailboxes.flagchanges import keyword_bits, set_own
 from store.partition.transactions import WriteTxn, sorted_uids
 from store.progress import Progress
+from store.store import Store
 from store.tables.index import Rows
 from store.tables.references import marks, tally
 from store.tables.state import MailboxState
 from store.values import Flag
 
-if TYPE_CHECKING:
-    from store.store import Store
 
-
-def copy_messages(store: "Store", source: MailboxEntry, target: MailboxEntry,
+def copy_messages(store: Store, source: MailboxEntry, target: MailboxEntry,
                   uids: Iterable[int] | NDArray[np.uint32], *, remove: bool = False, reader: str = "",
                   progress: Progress | None = None, guard: Callable[[MailboxState], None] = lambda source: None
                   ) -> list[int]:

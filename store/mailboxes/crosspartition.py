@@ -8,7 +8,7 @@ between leaves the messages in both mailboxes.
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from attrs import evolve
@@ -26,13 +26,11 @@ from store.mailboxes.flagchanges import change_flags, set_own
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn, places, sorted_uids
 from store.progress import Progress
+from store.store import Store
 from store.tables.index import Rows, take
 from store.tables.references import tally
 from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 T = TypeVar("T")
 
@@ -40,7 +38,7 @@ PATIENCE = 5.0              # seconds that a change waits for a mailbox that is 
 PAUSE = 0.05
 
 
-def copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
+def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
          remove: bool = False, reader: str = "", side_by_side: SideBySide = one_by_one,
          progress: Progress | None = None) -> list[int]:
     """Copy (with `remove`, move) all of `uids` or none, wherever the mailboxes are; see `copy_messages`.
@@ -73,7 +71,7 @@ def patiently(work: Callable[[], T]) -> T:
         time.sleep(PAUSE)
 
 
-def _copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], remove: bool,
+def _copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], remove: bool,
           reader: str, side_by_side: SideBySide, progress: Progress | None) -> list[int]:
     here, there = store.partition_of(source), store.partition_of(target)
     if here is there:
@@ -92,7 +90,7 @@ def _copy(store: "Store", source: MailboxEntry, target: MailboxEntry, uids: NDAr
     return new
 
 
-def bring(store: "Store", mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, reader: str = "",
+def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, reader: str = "",
           side_by_side: SideBySide = one_by_one, progress: Progress | None = None, within_root: bool = False
           ) -> list[int]:
     """Make records of the target's of these, which are the mailbox's, whose partition has the message files; flushed.
@@ -117,7 +115,7 @@ def bring(store: "Store", mailbox: Mailbox, target: MailboxEntry, rows: Rows, *,
     raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 
 
-def _out_of_the_past(store: "Store", partition: Partition, source: Mailbox, target: MailboxEntry, rows: Rows,
+def _out_of_the_past(store: Store, partition: Partition, source: Mailbox, target: MailboxEntry, rows: Rows,
                      reader: str, within_root: bool) -> list[int]:
     """The same for records of a snapshot of the partition, whose files are there still. Numbers of header fields are
     as they are now. Raises NotCarried."""
@@ -143,7 +141,7 @@ def _try_quota(txn: WriteTxn, target: MailboxEntry, rows: Rows, within_root: boo
         txn.charge(state, -octets, -len(rows))
 
 
-def _arrive(store: "Store", txn: WriteTxn, target: MailboxEntry, rows: Rows, source: Mailbox, reader: str,
+def _arrive(store: Store, txn: WriteTxn, target: MailboxEntry, rows: Rows, source: Mailbox, reader: str,
             within_root: bool, *, seen: bool = True) -> list[int]:
     """Add the records, which are those of the target's partition already; `seen` see `refer`."""
     before = txn.state(target.id)
@@ -159,7 +157,7 @@ def _arrive(store: "Store", txn: WriteTxn, target: MailboxEntry, rows: Rows, sou
     return [int(uid) for uid in copies["uid"]]
 
 
-def _remove(store: "Store", source: Mailbox, target: MailboxEntry, rows: Rows, new: list[int]) -> None:
+def _remove(store: Store, source: Mailbox, target: MailboxEntry, rows: Rows, new: list[int]) -> None:
     """Take the records out of the source; flags that were changed meanwhile go to the new ones first.
 
     When that cannot be done, the new ones go again. Raises StoreError.

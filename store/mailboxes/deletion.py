@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import evolve, frozen
@@ -23,13 +22,11 @@ from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn, state_key
 from store.problems import problems
 from store.quota import roots
+from store.store import Store
 from store.tables.index import take
 from store.tables.references import tally
 from store.tables.state import MOVING, UNLISTED
 from store.values import Flag
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +35,7 @@ PIECE = 32                  # chunks of records that are destroyed in one transa
 
 
 @problems()
-def delete_mailbox(store: "Store", name: MailboxName, *, even_inbox: bool = False) -> None:
+def delete_mailbox(store: Store, name: MailboxName, *, even_inbox: bool = False) -> None:
     """Delete a mailbox; those below it stay (RFC 3501 §6.3.4). It can be brought back until the purge delay has passed.
 
     Raises StoreError NO_MAILBOX, and NO_PERMISSION for INBOX, which goes only with its user (`even_inbox`).
@@ -60,7 +57,7 @@ def delete_mailbox(store: "Store", name: MailboxName, *, even_inbox: bool = Fals
     partition = store.partition_of(entry)
     partition.transact(lambda txn: bury(txn, entry.id, now))
     partition.flush()
-    store.columns.forget(entry.id)
+    store.owned.forget_mailbox(entry.id)
     partition.views.forget_changes(entry.id)
     store.news.tell([entry.id])
 
@@ -75,7 +72,7 @@ def bury(txn: WriteTxn, mailbox: MailboxId, when: int) -> None:
 
 
 @problems()
-def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName | None = None,
+def undelete_mailbox(store: Store, name: MailboxName, *, new_name: MailboxName | None = None,
                      mailbox: MailboxId | None = None) -> MailboxEntry:
     """Bring back the mailbox that was last deleted under that name, or that one of them, as `new_name` or as it was.
 
@@ -125,7 +122,7 @@ def undelete_mailbox(store: "Store", name: MailboxName, *, new_name: MailboxName
     return entry
 
 
-def _revive(store: "Store", txn: WriteTxn, entry: MailboxEntry, root: str) -> None:
+def _revive(store: Store, txn: WriteTxn, entry: MailboxEntry, root: str) -> None:
     state = txn.any_state(entry.id)
     if state is None or store.mailboxes.deleted.find(entry.id) is None:     # it was purged, or somebody brought it back
         raise StoreError(Problem.NO_MAILBOX)
@@ -140,7 +137,7 @@ def _revive(store: "Store", txn: WriteTxn, entry: MailboxEntry, root: str) -> No
                                           uidvalidity=entry.uidvalidity, changed=modseq))
 
 
-def _bury_again(store: "Store", txn: WriteTxn, mailbox: MailboxId) -> None:
+def _bury_again(store: Store, txn: WriteTxn, mailbox: MailboxId) -> None:
     """It could not be brought back; nothing is done to one that somebody else has brought back."""
     deleted = store.mailboxes.deleted.find(mailbox)
     if store.mailboxes.find_id(mailbox) is None:
@@ -157,7 +154,7 @@ class Deleted:
     received: int
 
 
-def deleted_messages(store: "Store", entry: MailboxEntry, *, since: int = 0) -> list[Deleted]:
+def deleted_messages(store: Store, entry: MailboxEntry, *, since: int = 0) -> list[Deleted]:
     """The messages expunged from the mailbox since that Unix time and not purged yet, the oldest first.
 
     Raises StoreError NO_MAILBOX.
@@ -170,7 +167,7 @@ def deleted_messages(store: "Store", entry: MailboxEntry, *, since: int = 0) -> 
 
 
 @problems()
-def undelete_messages(store: "Store", entry: MailboxEntry, *, since: int = 0, uids: Collection[int] | None = None
+def undelete_messages(store: Store, entry: MailboxEntry, *, since: int = 0, uids: Collection[int] | None = None
                       ) -> list[int]:
     r"""Bring messages back that were expunged from the mailbox since that Unix time, all or those; their new UIDs.
 
@@ -223,7 +220,7 @@ def _bring_back(txn: WriteTxn, mailbox: MailboxId, key: bytes, wanted: "np.ndarr
     return new
 
 
-def purge_mailboxes(store: "Store", now: float | None = None) -> int:
+def purge_mailboxes(store: Store, now: float | None = None) -> int:
     """Destroy the mailboxes that were deleted longer ago than the purge delay; how many.
 
     Each leaves the list of those that can be brought back first, so that nobody brings back what is being destroyed.
@@ -231,14 +228,14 @@ def purge_mailboxes(store: "Store", now: float | None = None) -> int:
     return sum(purge_mailbox(store, mailbox) for mailbox in due_mailboxes(store, now))
 
 
-def due_mailboxes(store: "Store", now: float | None = None) -> list[MailboxId]:
+def due_mailboxes(store: Store, now: float | None = None) -> list[MailboxId]:
     """Those mailboxes."""
     until = int(time.time() if now is None else now) - store.settings.purge_delay
     return [entry.id for when, entry in store.mailboxes.deleted.all() if when <= until]
 
 
 @problems()
-def purge_mailbox(store: "Store", mailbox: MailboxId) -> int:
+def purge_mailbox(store: Store, mailbox: MailboxId) -> int:
     """Destroy one; 1 if it was there. A snapshot has the mailbox, so the message files are released as of the newest
     one."""
     found = store.mailboxes.deleted.find(mailbox)

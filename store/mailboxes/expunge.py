@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -19,13 +18,11 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn, places, sorted_uids
+from store.store import Store
 from store.tables.index import Rows, take
 from store.tables.references import FOREVER, STORED, serial_of, since, waits_since
 from store.tables.state import MailboxState
 from store.values import Flag
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +36,7 @@ LARGE = 5000                # of one with more than these, not all at once: a de
 Due = tuple[bytes, bytes]   # a message file that waits for the purge: the key of the list that it is in, and the digest
 
 
-def expunge(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32] | None = None
+def expunge(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32] | None = None
             ) -> list[int]:
     """Remove the messages with \\Deleted, of `uids` or of all (RFC 4315 §2.1); the UIDs removed. Not flushed."""
     def work(txn: WriteTxn) -> list[int]:
@@ -53,7 +50,7 @@ def expunge(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[n
     return store.transact(entry, work)
 
 
-def remove(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32]) -> list[int]:
+def remove(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32]) -> list[int]:
     """Remove these messages, flagged or not; the UIDs that were there. Not flushed."""
     def work(txn: WriteTxn) -> list[int]:
         state = txn.state(entry.id)

@@ -4,7 +4,6 @@ INBOX comes last: who has one is no new user, and gets nothing more. So what a c
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
@@ -12,17 +11,16 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
+from store.mailboxes import namespace
 from store.problems import NOT_NOW, problems
+from store.store import Store
 from store.userarea import writing
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
 
 @problems()
-def inbox(store: "Store", account: Account) -> MailboxEntry:
+def inbox(store: Store, account: Account) -> MailboxEntry:
     """The account's INBOX; it and the others are made if it is not there (setting `special_mailboxes`).
 
     Raises StoreError NO_USER, LIMIT, DISK_FULL, UNAVAILABLE, BUSY.
@@ -35,18 +33,18 @@ def inbox(store: "Store", account: Account) -> MailboxEntry:
     if wanted and {each.name.path for each in store.names(account.user)} <= set(wanted.values()):
         _make_special(store, account.user, wanted)
     try:
-        return store.create_mailbox(name)
+        return namespace.create_mailbox(store, name)
     except StoreError as refusal:
         if refusal.problem is not Problem.MAILBOX_EXISTS:
             raise
         return store.entry(name)
 
 
-def _make_special(store: "Store", user: str, wanted: dict[str, str]) -> None:
+def _make_special(store: Store, user: str, wanted: dict[str, str]) -> None:
     """Those that can be made: without the others there is INBOX still. Raises StoreError, one of NOT_NOW."""
     for use, path in wanted.items():
         try:
-            store.create_mailbox(MailboxName(user, path), special_use=use)
+            namespace.create_mailbox(store, MailboxName(user, path), special_use=use)
         except StoreError as refusal:
             if refusal.problem in NOT_NOW:
                 raise

@@ -1,7 +1,7 @@
 """Flags: system flags and keywords as bits of the index records, and changing them (RFC 3501 §2.3.2, §6.4.6)."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from attrs import evolve, frozen
@@ -11,12 +11,10 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import changeable
 from store.partition.transactions import WriteTxn, places, sorted_uids
+from store.store import Store
 from store.tables.index import CHUNK, Rows, take
 from store.tables.state import MailboxState
 from store.values import Flag, FlagAction, Flags
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 MAX_KEYWORDS = 64           # of a mailbox: bits of a record's field
 
@@ -59,13 +57,13 @@ class Update:
     modseqs: NDArray[np.uint64]
 
 
-def change_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
+def change_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
                  action: FlagAction, flags: Flags, reader: str = "") -> NDArray[np.uint32]:
     """`update_flags` of all; those of `uids` that are gone."""
     return update_flags(store, entry, uids, action, flags, reader).gone
 
 
-def update_flags(store: "Store", entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
+def update_flags(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
                  action: FlagAction, flags: Flags, reader: str = "", known: Known | None = None) -> Update:
     """Change the flags of `uids`, with `known` of those only that pass its test. One transaction, not flushed yet.
 

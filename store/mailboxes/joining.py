@@ -15,7 +15,6 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field, frozen
@@ -31,11 +30,9 @@ from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, places
 from store.search.projection import digests
+from store.store import Store
 from store.tables.index import Rows, take
 from store.tables.references import MessageRecord, tally
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +159,7 @@ def figures(partition: Partition) -> tuple[int, int]:
     return len(seen), sum(seen.values())
 
 
-def join(store: "Store", partition: Partition, *, change: bool = True, smallest: int = SMALLEST,
+def join(store: Store, partition: Partition, *, change: bool = True, smallest: int = SMALLEST,
            tell: Callable[[int], None] = lambda done: None) -> Joined:
     """Find such files on a partition, and join them. For a thread. Raises StoreError DISK_FULL, UNAVAILABLE."""
     done = Joined()
@@ -197,7 +194,7 @@ class _Way:
     head: bytes             # of the old one
 
 
-def _join(store: "Store", partition: Partition, piece: list[Group], done: Joined) -> None:
+def _join(store: Store, partition: Partition, piece: list[Group], done: Joined) -> None:
     ways = _bring(partition, piece, done)
     for entry in [entry for entry in _all(store) if entry.partition == partition.name]:
         try:
@@ -219,7 +216,7 @@ def _join(store: "Store", partition: Partition, piece: list[Group], done: Joined
             done.octets += record.size
 
 
-def _all(store: "Store") -> Iterator[MailboxEntry]:
+def _all(store: Store) -> Iterator[MailboxEntry]:
     entry: MailboxEntry | None = None
     while found := store.mailboxes.some_after(entry.name if entry is not None else None, 256):
         yield from found
@@ -303,7 +300,7 @@ def _copy(partition: Partition, group: Group) -> Staged | None:
     return staged
 
 
-def _mailbox(store: "Store", partition: Partition, entry: MailboxEntry, ways: dict[bytes, _Way]) -> int:
+def _mailbox(store: Store, partition: Partition, entry: MailboxEntry, ways: dict[bytes, _Way]) -> int:
     """Have the records of a mailbox refer to the new files; how many."""
     rows = store.open_mailbox(entry).rows
     keys = np.array(sorted({int.from_bytes(digest[:8], "little") for digest in ways}), np.uint64)

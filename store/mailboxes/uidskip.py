@@ -4,22 +4,18 @@ only where it is not in the stored figures yet; so it is stored, and on disk, be
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
 from store.partition.transactions import WriteTxn, state_key
+from store.store import Store
 from store.tables.state import before_skip
-
-if TYPE_CHECKING:
-    from store.store import Store
-
 
 #: It has been deleted; it moves, which writes its figures, too; or nobody can write anything, and who reads goes on.
 _NOBODY_BRINGS = frozenset({Problem.NO_MAILBOX, Problem.BUSY, Problem.DISK_FULL})
 
 
-def unsettled(store: "Store", entries: Iterable[MailboxEntry]) -> list[MailboxEntry]:
+def unsettled(store: Store, entries: Iterable[MailboxEntry]) -> list[MailboxEntry]:
     """Those of these mailboxes that have skipped ahead, and whose stored figures do not say so."""
     found = []
     for entry in entries:
@@ -30,7 +26,7 @@ def unsettled(store: "Store", entries: Iterable[MailboxEntry]) -> list[MailboxEn
     return found
 
 
-def settle(store: "Store", entries: Iterable[MailboxEntry]) -> None:
+def settle(store: Store, entries: Iterable[MailboxEntry]) -> None:
     """Have the figures of these mailboxes on disk as they are shown, where anybody could bring mail to them. For a
     thread. Raises StoreError."""
     partitions = set()

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field, frozen
@@ -30,12 +29,10 @@ from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.quota import roots
+from store.store import Store
 from store.tables.index import CHUNK, MAX_UID, Rows
 from store.tables.state import UNLISTED, MailboxState
 from store.tables.uidls import is_legal
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +67,7 @@ class Wanted:
 class Nursery:
     """Makes mailboxes in a store, on one partition."""
 
-    store: "Store"
+    store: Store
     partition: Partition
     _ids: list[MailboxId] = field(factory=list, init=False)
 
@@ -219,7 +216,7 @@ class Filling:
             deletion.destroy_wholly(self.partition, [self.mailbox])
 
 
-def _take_ids(store: "Store", txn: Txn) -> list[MailboxId]:
+def _take_ids(store: Store, txn: Txn) -> list[MailboxId]:
     last, validity = store.mailboxes.last_identity(txn)
     store.mailboxes.skip_identities(MailboxId(last + IDS), validity, txn)
     taken = [MailboxId(last + 1 + at) for at in range(IDS)]
@@ -227,7 +224,7 @@ def _take_ids(store: "Store", txn: Txn) -> list[MailboxId]:
     return taken
 
 
-def _announce(store: "Store", every: Sequence[Filling], partition: str, now: int, txn: Txn) -> list[MailboxEntry]:
+def _announce(store: Store, every: Sequence[Filling], partition: str, now: int, txn: Txn) -> list[MailboxEntry]:
     """Their rows, in the list of deleted mailboxes so far."""
     mailboxes, entries = store.mailboxes, []
     for filling in every:
@@ -262,7 +259,7 @@ def _open(txn: WriteTxn, listed: MailboxList, entries: Sequence[MailboxEntry]) -
         txn.make_writable(mailbox, listed)
 
 
-def _enlist(store: "Store", every: Sequence[Filling], entries: Sequence[MailboxEntry], txn: Txn) -> list[Filling]:
+def _enlist(store: Store, every: Sequence[Filling], entries: Sequence[MailboxEntry], txn: Txn) -> list[Filling]:
     mailboxes, refused = store.mailboxes, []
     for filling, entry in zip(every, entries, strict=True):
         try:

@@ -4,7 +4,6 @@ INBOX is there from a user's first login on, before the mail is brought. As long
 that a client knows can come to mean another message (RFC 3501 §2.3.1.1), be the new UIDVALIDITY the lower one.
 """
 
-from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -12,23 +11,20 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.migration.publish import HIGHEST
-from store.partition.transactions import state_key
+from store.partition.transactions import WriteTxn, state_key
 from store.problems import problems
+from store.store import Store
 from store.tables.state import before_skip
-
-if TYPE_CHECKING:
-    from store.partition.transactions import WriteTxn
-    from store.store import Store
 
 
 @problems()
-def adopt(store: "Store", entry: MailboxEntry, validity: int) -> MailboxEntry:
+def adopt(store: Store, entry: MailboxEntry, validity: int) -> MailboxEntry:
     """The mailbox with that UIDVALIDITY, on disk; as it is, where it has given out UIDs, or an earlier one of the name
     may have given out some under it. Raises StoreError NO_MAILBOX, BUSY."""
     if not store.mailboxes.former.find(str(entry.name)) < validity <= HIGHEST:
         return entry
 
-    def figures(txn: "WriteTxn") -> bool:
+    def figures(txn: WriteTxn) -> bool:
         state = txn.state(entry.id)
         if state.messages or state.logged or state.recent > 1:      # UIDNEXT may have skipped ahead after a crash
             return False
@@ -57,7 +53,7 @@ def adopt(store: "Store", entry: MailboxEntry, validity: int) -> MailboxEntry:
 
 
 @problems()
-def rewind(store: "Store", entry: MailboxEntry, uid: int) -> None:
+def rewind(store: Store, entry: MailboxEntry, uid: int) -> None:
     """Have the mailbox take that UID, which comes from where its UIDVALIDITY comes from, though an unclean end has made
     it skip ahead (`state.UID_SKIP`) while it was being brought.
 
@@ -68,7 +64,7 @@ def rewind(store: "Store", entry: MailboxEntry, uid: int) -> None:
     if gone is None:
         return
 
-    def work(txn: "WriteTxn") -> None:
+    def work(txn: WriteTxn) -> None:
         state = txn.state(entry.id)
         before = before_skip(txn.partition.states.get(state_key(entry.id), txn.handle) or b"", txn.partition.epoch)
         rows = txn.load(entry.id)

@@ -10,12 +10,24 @@ from typing import Any
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 
+from store import hosting
+from store.accounts import mechanisms as sasl
 from store.accounts.access import BadRule, Rules
 from store.accounts.base import Account
+from store.accounts.mechanisms import (
+    MECHANISMS,
+    Challenge,
+    Channel,
+    CheckPassword,
+    CheckToken,
+    FindKeys,
+    FindNamed,
+    Proved,
+    Question,
+    Turn,
+)
 from store.accounts.networks import Networks
 from store.accounts.rejectedlogins import RejectedLogins
-from store.accounts import mechanisms as sasl
-from store.accounts.mechanisms import (MECHANISMS, Challenge, Channel, CheckPassword, CheckToken, FindKeys, FindNamed, Proved, Question, Turn)
 from store.accounts.sasl.scram import PLUS
 from store.accounts.settings import Settings
 from store.accounts.slowdown import SlowDown
@@ -127,9 +139,7 @@ class Authenticator:
     @classmethod
     def of(cls, store: Store) -> "Authenticator":
         """The authenticator of an open store. Until `attach` it has default settings and slows nobody down."""
-        if not isinstance(store.authenticator, Authenticator):
-            store.authenticator = cls(store, Settings(slow_first=0))
-        return store.authenticator
+        return store.owned.get(cls, lambda: cls(store, Settings(slow_first=0)))
 
     def is_secure(self, stream: Stream) -> bool:
         """Whether the client speaks TLS, to us or to the proxy through which it comes."""
@@ -264,7 +274,7 @@ class Authenticator:
             log.info("%s: %s acts as %s, from %s", stream.id, own, wanted, caller.peer)
         for subject in subjects:
             self._require_access(subject, caller)
-        if not caller.anywhere and not self._store.is_here(account):
+        if not caller.anywhere and not hosting.is_here(self._store, account):
             raise Elsewhere(account)
         return Admitted(account, own)
 
@@ -300,7 +310,7 @@ class Authenticator:
 
 def attach(store: Store, settings: Settings) -> None:
     """Have all logins of this process obey these settings."""
-    store.authenticator = Authenticator(store, settings)
+    store.owned.put(Authenticator, Authenticator(store, settings))
     if store.directory.has_keys:
         store.directory.find_keys("", MECHANISMS[0].removesuffix(PLUS))     # what has to be made and synced once, is
 

@@ -68,10 +68,9 @@ class Durability:
 
     def __init__(self, store: Store, threads: Threads) -> None:
         self.threads = threads
-        self._gate = store.write_freeze
+        self._freeze = store.write_freeze
         self.locked = LockedMailboxes(store.settings, threads)
-        self.write_freeze = _Shared(
-            threads, lambda batch: store.write_freeze.wait() if store.write_freeze else None, kind="held")
+        self.thaw = _Shared(threads, lambda batch: self._freeze.wait(), kind="held")
         self._making: set[str] = set()
         self._folders: dict[str, _Shared] = {}
         self._logs: dict[str, _Shared] = {}
@@ -101,7 +100,7 @@ class Durability:
             made.addBoth(lambda _: self._making.discard(partition.name))
 
     def _held_still(self) -> bool:
-        return self._gate is not None and self._gate.shut
+        return self._freeze.shut
 
     def _sync_staged(self, batch: list[Staged]) -> None:
         self.threads.side_by_side([staged.sync for staged in batch])

@@ -21,7 +21,7 @@ from store import hosting
 from store.accounts.base import Account
 from store.delivery.commit import Locked, NotOnDisk, Outcome, Target, commit, commit_all, is_known
 from store.errors import Problem, StoreError, WritesFrozen
-from store.mailboxes import crosspartition
+from store.mailboxes import crosspartition, firstuse
 from store.mailboxes import uidskip as settling
 from store.mailboxes.copymessages import copy_messages
 from store.net.durability import Durability, place_all
@@ -45,16 +45,13 @@ FEW = 50                    # messages that are delivered together on the event 
 
 def attach(store: Store, threads: Threads) -> None:
     """Have the store's long work done by `threads`. Until then it is done at once. For the thread of the event loop."""
-    store.durability = Durability(store, threads)
-    if store.write_freeze is not None and threads.real:
+    store.owned.put(Durability, Durability(store, threads))
+    if threads.real:
         store.write_freeze.never_waits()
 
 
 def _durability(store: Store) -> Durability:
-    if store.durability is None:
-        attach(store, Inline())
-    found: Durability = store.durability    # type: ignore[assignment]
-    return found
+    return store.owned.get(Durability, lambda: Durability(store, Inline()))
 
 
 async def run(store: Store, kind: str, function: Callable[..., T], *args: Any) -> T:
@@ -75,7 +72,7 @@ async def change(store: Store, work: Callable[[], T]) -> T:
         try:
             return work()
         except WritesFrozen:
-            await _durability(store).write_freeze.ask()
+            await _durability(store).thaw.ask()
 
 
 async def settled(store: Store, entries: Iterable[MailboxEntry]) -> None:
@@ -379,7 +376,7 @@ async def inbox(store: Store, account: Account) -> MailboxEntry:
     Raises StoreError NO_USER, LIMIT, DISK_FULL.
     """
     entry = store.mailboxes.find(MailboxName(account.user, INBOX))
-    return entry if entry is not None else await run(store, "names", store.inbox, account)
+    return entry if entry is not None else await run(store, "names", firstuse.inbox, store, account)
 
 
 async def look_up(store: Store, address: str) -> Account | None:

@@ -208,6 +208,14 @@ class Partition:
         if self._has_room(free - PLENTY, used + PLENTY):
             self._roomy_until = now + 0.2
 
+    def is_full(self) -> bool:
+        """Whether it takes no more mail."""
+        try:
+            self.check_room()
+        except StoreError:
+            return True
+        return False
+
     def _has_room(self, free: int, used: int) -> bool:
         threshold = self.settings.disk_threshold
         return free >= self.settings.disk_reserve and not used * 100 >= (used + free) * threshold > 0

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from attrs import define, evolve, field, frozen
@@ -32,13 +32,11 @@ from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn, state_key
 from store.problems import problems
 from store.recovery.reconciliation import moves_no_more
+from store.store import Store
 from store.tables.expunged import Expunged
 from store.tables.index import ROW, Rows, chunk_key, chunk_of_key, decode, take
 from store.tables.state import MOVING, MailboxState
 from store.userarea import writing
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 PIECE = 32                  # chunks of records that are brought in one transaction
 PASSES = 10                 # over a user's mailboxes before they are held, at most;
@@ -64,7 +62,7 @@ Told = Callable[[Moved], None]
 
 
 @problems()
-def move_owner(store: "Store", owner: str, to: str, *, side_by_side: SideBySide = one_by_one,
+def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = one_by_one,
                told: Told = lambda so_far: None) -> Moved:
     """Move all mailboxes of a user ("": the public ones) to the partition, those too that can still be brought back.
 
@@ -87,7 +85,7 @@ def move_owner(store: "Store", owner: str, to: str, *, side_by_side: SideBySide 
     return done
 
 
-def owners_on(store: "Store", partition: str) -> list[str]:
+def owners_on(store: Store, partition: str) -> list[str]:
     """Whose mailboxes are on the partition, or would be made there; "" for public ones."""
     everywhere = [*store.mailboxes.all(), *(entry for _, entry in store.mailboxes.deleted.all())]
     owners = {entry.name.owner for entry in everywhere if entry.partition == partition}
@@ -96,12 +94,12 @@ def owners_on(store: "Store", partition: str) -> list[str]:
     return sorted(owners)
 
 
-def _entries(store: "Store", owner: str) -> list[MailboxEntry]:
+def _entries(store: Store, owner: str) -> list[MailboxEntry]:
     deleted = [entry for _, entry in store.mailboxes.deleted.all() if entry.name.owner == owner]
     return [*store.names(owner), *deleted]
 
 
-def complete(store: "Store", owner: str) -> None:
+def complete(store: Store, owner: str) -> None:
     """Clear up after a move that failed: the mailboxes are where the list says. Raises StoreError BUSY when somebody
     moves mailboxes now."""
     with alone(store):
@@ -109,7 +107,7 @@ def complete(store: "Store", owner: str) -> None:
         _complete(store, owner)
 
 
-def _complete(store: "Store", owner: str) -> None:
+def _complete(store: Store, owner: str) -> None:
     """The same, for who is alone and has the list on disk."""
     entries = _entries(store, owner)
     for partition in store.partitions.values():
@@ -126,7 +124,7 @@ def _complete(store: "Store", owner: str) -> None:
 class _Move:
     """Of one owner's mailboxes from one partition to another."""
 
-    store: "Store"
+    store: Store
     owner: str
     source: Partition
     target: Partition
@@ -363,6 +361,6 @@ def _state(partition: Partition, mailbox: MailboxId) -> MailboxState | None:
     return None if data is None else MailboxState.from_bytes(data, partition.epoch)
 
 
-def alone(store: "Store") -> AbstractContextManager[None]:
+def alone(store: Store) -> AbstractContextManager[None]:
     """Nobody else moves mailboxes. Raises StoreError BUSY."""
     return exclusive(store.root / "run" / "moving.lock", Problem.BUSY, "Somebody else is moving mailboxes")

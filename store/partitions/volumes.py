@@ -6,30 +6,26 @@ later is made whole first, and then gets its name there: a process that comes up
 """
 
 import logging
-import os
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 
 from mboxlist.engine.disk import sync_folder
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
-from store.filelock import exclusive, in_turn
+from store.filelock import in_turn
+from store.partition.inuse import listed, write_list
 from store.partition.marks import EPOCH
 from store.partition.partition import Partition
-from store.settings import LEAST_USED
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-_PARTS = ("index", "messages", "staging", "users")
+NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+PARTS = ("index", "messages", "staging", "users")
 LOCK = "partitions.lock"
 REBUILD = "rebuild"             # a folder in a partition whose databases are being made anew: see `livepartition`
 
@@ -47,38 +43,6 @@ class Figures:
     full: bool
 
 
-def open_all(store: "Store", *, recover: bool) -> dict[str, Partition]:
-    """All that are there; `recover` is for the first process. One whose volume is missing is left out, and reported."""
-    folder = store.root / "partitions"
-    names = listed(store.root)
-    if recover or names is None:
-        names = sorted(path.name for path in folder.iterdir() if _NAME.fullmatch(path.name))
-    missing = [name for name in names if (folder / name / REBUILD).is_dir() or not any(
-        (folder / name / part).is_dir() for part in _PARTS)]
-    for name in missing:
-        if _is_in_hand(folder / name):
-            log.info("partition %s is being made anew", name)
-            continue
-        log.error("partition %s is not there (%s), or has no databases: its mailboxes cannot be used until the store "
-                  "is opened anew, or onecopy reconstruct --partition %s has made them", name,
-                  os.path.realpath(folder / name), name)
-    found = {name: store.open_partition(folder / name, recover=recover) for name in names if name not in missing}
-    if recover:
-        _write_list(store.root, list(found))
-    return found
-
-
-def _is_in_hand(folder: Path) -> bool:
-    """Whether somebody makes the partition's databases anew just now (`livepartition`)."""
-    try:
-        with exclusive(folder, Problem.STORE_IN_USE, "It is made anew", folder=True):
-            return False
-    except StoreError:
-        return True
-    except OSError:
-        return False
-
-
 def is_whole(folder: Path) -> bool:
     """Whether a partition has its databases, unless it was never in use, and they are not being made anew."""
     return _has_index(folder) and not (folder / REBUILD).is_dir() and (
@@ -89,32 +53,17 @@ def _has_index(folder: Path) -> bool:
     return (folder / "index").is_dir()
 
 
-def join(store: "Store", name: str) -> Partition:
-    """One that another process has added since this one opened the store. Raises StoreError UNAVAILABLE."""
-    with store.joining:
-        known = store.partitions.get(name)
-        if known is not None:
-            return known
-        if name not in (listed(store.root) or ()):
-            raise StoreError(Problem.UNAVAILABLE, detail=f"there is no partition {name}")
-        partition = store.open_partition(store.root / "partitions" / name, recover=False)
-        partition.domains = store.domains
-        store.partitions = {**store.partitions, name: partition}
-        log.info("partition %s is in use", name)
-        return partition
-
-
-def added(store: "Store") -> list[str]:
+def added(store: Store) -> list[str]:
     """Those that this process has not joined yet."""
     return [name for name in listed(store.root) or () if name not in store.partitions]
 
 
-def add(store: "Store", name: str, folder: Path | None = None) -> Partition:
+def add(store: Store, name: str, folder: Path | None = None) -> Partition:
     """Make a partition, on another volume if `folder` is given: an empty folder, or one that is not there yet.
 
     Every process takes it up when it needs it. Raises StoreError BAD_NAME, STORE_IN_USE, OSError.
     """
-    if not _NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise StoreError(Problem.BAD_NAME, f"{name} cannot name a partition: letters, digits, - and _, not too many")
     link = store.root / "partitions" / name
     with in_turn(store.root / "run" / LOCK):
@@ -125,17 +74,17 @@ def add(store: "Store", name: str, folder: Path | None = None) -> Partition:
         elif folder is not None:
             raise StoreError(Problem.STORE_IN_USE, f"There is a {link} already")
         _begin(store, link)
-        _write_list(store.root, [*(listed(store.root) or store.partitions), name])
-    return join(store, name)
+        write_list(store.root, [*(listed(store.root) or store.partitions), name])
+    return store.partition(name)
 
 
-def _make(store: "Store", name: str, folder: Path | None) -> None:
+def _make(store: Store, name: str, folder: Path | None) -> None:
     link = store.root / "partitions" / name
     if folder is not None:
         place = folder.absolute()
         if place.is_relative_to(store.root.absolute()):
             raise StoreError(Problem.BAD_NAME, f"{place} is inside the store: leave it out, or take another volume")
-        if any((place / part).exists() for part in _PARTS):
+        if any((place / part).exists() for part in PARTS):
             raise StoreError(Problem.STORE_IN_USE, f"{place} is not empty")
         try:
             Partition.make(place)
@@ -151,22 +100,15 @@ def _make(store: "Store", name: str, folder: Path | None) -> None:
     sync_folder(link.parent)
 
 
-def put_in_use(store: "Store", name: str, settle: Callable[["Store", Partition], None]) -> None:
+def put_in_use(store: Store, name: str, settle: Callable[[Store, Partition], None]) -> None:
     """Have a partition in use whose databases have been made anew, once `settle` has done what only can be done while
     nobody has it."""
     with in_turn(store.root / "run" / LOCK):
         _begin(store, store.root / "partitions" / name, settle)
-        _write_list(store.root, sorted({*(listed(store.root) or store.partitions), name}))
+        write_list(store.root, sorted({*(listed(store.root) or store.partitions), name}))
 
 
-def unlist(root: Path, name: str) -> None:
-    """No process opens the partition any more. For who has shut the door."""
-    names = listed(root)
-    if names is not None and name in names:
-        _write_list(root, [other for other in names if other != name])
-
-
-def _begin(store: "Store", folder: Path, settle: Callable[["Store", Partition], None] = lambda store, partition: None
+def _begin(store: Store, folder: Path, settle: Callable[[Store, Partition], None] = lambda store, partition: None
            ) -> None:
     """Recover it, as the first process does, since nobody else has it yet. It counts as in use from here on."""
     partition = store.open_partition(folder, recover=True)
@@ -178,7 +120,7 @@ def _begin(store: "Store", folder: Path, settle: Callable[["Store", Partition], 
     partition.close(clean=False)
 
 
-def remove(store: "Store", name: str) -> None:
+def remove(store: Store, name: str) -> None:
     """Remove a partition on which nothing is any more, with all files that only wait for the purge.
 
     Raises StoreError UNAVAILABLE when there is no such partition, NO_PERMISSION when something is on it, STORE_IN_USE
@@ -194,7 +136,7 @@ def remove(store: "Store", name: str) -> None:
             raise StoreError(Problem.NO_PERMISSION, f"Partition {name} cannot be removed: {reason}")
         store.partitions = {other: each for other, each in store.partitions.items() if other != name}
         partition.close(clean=True)
-        _write_list(store.root, list(store.partitions))
+        write_list(store.root, list(store.partitions))
         link = store.root / "partitions" / name
         if link.is_symlink():
             place = link.resolve()
@@ -208,7 +150,7 @@ def remove(store: "Store", name: str) -> None:
             shutil.rmtree(place)
 
 
-def _needed(store: "Store", partition: Partition) -> str:
+def _needed(store: Store, partition: Partition) -> str:
     """Why it cannot be removed; "" if it can."""
     name = partition.name
     if name == store.settings.default_partition or len(store.partitions) == 1:
@@ -230,7 +172,7 @@ def _needed(store: "Store", partition: Partition) -> str:
     return ""
 
 
-def named(store: "Store", name: str) -> Partition:
+def named(store: Store, name: str) -> Partition:
     """The partition that a person has named. Raises StoreError UNAVAILABLE."""
     try:
         return store.partition(name)
@@ -238,55 +180,14 @@ def named(store: "Store", name: str) -> Partition:
         raise StoreError(error.problem, f"There is no partition {name}", error.detail) from None
 
 
-def for_new_mail(store: "Store") -> str:
-    """The partition of new users, and of new public mailboxes. Raises StoreError UNAVAILABLE."""
-    if store.settings.default_partition != LEAST_USED:
-        return store.partition(store.settings.default_partition).name
-    return roomiest(store).name
-
-
-def roomiest(store: "Store", without: str = "") -> Partition:
-    """The partition with the most free space. Raises StoreError DISK_FULL when none has any, or there is no other."""
-    found = [each for name, each in store.partitions.items() if name != without and not is_full(each)]
-    if not found:
-        raise StoreError(Problem.DISK_FULL, "No other partition has room" if without else "")
-    return max(found, key=lambda each: each.files.volume()[0])
-
-
-def is_full(partition: Partition) -> bool:
-    """Whether it takes no more mail."""
-    try:
-        partition.check_room()
-    except StoreError:
-        return True
-    return False
-
-
 def figures(partition: Partition) -> Figures:
     """What is on it now."""
     states = [state for _, state in partition.all_states() if not state.removed]
     free, used = partition.files.volume()
     return Figures(partition.name, len(states), sum(state.messages for state in states),
-                   sum(state.octets for state in states), free, used, is_full(partition))
+                   sum(state.octets for state in states), free, used, partition.is_full())
 
 
 def _remove_parts(place: Path) -> None:
-    for part in _PARTS:
+    for part in PARTS:
         shutil.rmtree(place / part, ignore_errors=True)
-
-
-# run/partitions
-
-def listed(root: Path) -> list[str] | None:
-    """The names in `run/partitions`; None when no process has opened the store yet."""
-    try:
-        return (root / "run" / "partitions").read_text().split()
-    except FileNotFoundError:
-        return None
-
-
-def _write_list(root: Path, names: list[str]) -> None:
-    path = root / "run" / "partitions"
-    new = path.with_name("partitions.new")
-    new.write_text("".join(f"{name}\n" for name in sorted(names)))
-    new.replace(path)

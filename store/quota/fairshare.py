@@ -1,18 +1,15 @@
 """What sharing takes off the use of each quota root (setting `quota_charge` = fair)."""
 
-from typing import TYPE_CHECKING
 
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.partition.transactions import WriteTxn
 from store.quota.accounting import fair_shares
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 PIECE = 100                 # roots that are changed in one transaction
 
 
-def reckon(store: "Store", partition: str) -> int:
+def reckon(store: Store, partition: str) -> int:
     """Compute the discounts of all roots on a partition anew; how many roots there are. For a thread.
 
     A user's discount is what fair shares are less than the sum of the user's messages. Where a user has more than one

@@ -19,20 +19,18 @@ from email.policy import SMTP, SMTPUTF8
 from email.utils import format_datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.accounts.base import Account
 from store.delivery.commit import Target, commit
 from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
+from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.settings import Settings
+from store.store import Store
 from store.tables.quotatable import QuotaUse, readable
 from store.values import InternalDate
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +59,7 @@ do not need any more, and empty the trash.
 """
 
 
-def pending(store: "Store", now: float | None = None) -> Iterator[tuple[str, str]]:
+def pending(store: Store, now: float | None = None) -> Iterator[tuple[str, str]]:
     """The roots whose users are to get a notice now, with their partitions."""
     for partition in store.partitions.values():
         when = int(partition.quotas.clock() if now is None else now)
@@ -71,7 +69,7 @@ def pending(store: "Store", now: float | None = None) -> Iterator[tuple[str, str
                 yield partition.name, root
 
 
-def due(store: "Store") -> Iterator[tuple[str, str]]:
+def due(store: Store) -> Iterator[tuple[str, str]]:
     """The same for housekeeping: nothing when notices are off, and not too many at a time."""
     return islice(pending(store), MOST) if store.settings.quota_notice != OFF else iter(())
 
@@ -80,13 +78,13 @@ def _is_due(use: QuotaUse, now: int, settings: Settings) -> bool:
     return use.deserves_warning(settings) and now - use.warned >= settings.quota_notice_interval
 
 
-def _account(store: "Store", root: str) -> Account | None:
+def _account(store: Store, root: str) -> Account | None:
     """Whose root it is, if a notice can be read there."""
     account = None if root.startswith(PUBLIC) else store.directory.find(root.partition(SEPARATOR)[0])
     return account if account is not None and account.status.may_log_in else None
 
 
-def send(store: "Store", item: tuple[str, str], now: float | None = None) -> int:
+def send(store: Store, item: tuple[str, str], now: float | None = None) -> int:
     """Deliver the notice for a root of a partition into its user's INBOX, if it is due still; how many.
 
     Quota does not keep it out. For a thread. Raises StoreError.
@@ -99,7 +97,7 @@ def send(store: "Store", item: tuple[str, str], now: float | None = None) -> int
     if account is None or not _is_due(use, when, store.settings):
         return 0
     octets = compose(root, use, store.settings, when, template(store.settings))
-    entry = store.inbox(account)
+    entry = firstuse.inbox(store, account)
 
     def claim(txn: WriteTxn) -> bool:
         is_due = _is_due(partition.quotas.find(root, txn.handle), when, store.settings)
@@ -115,7 +113,7 @@ def send(store: "Store", item: tuple[str, str], now: float | None = None) -> int
     return 1
 
 
-def _deliver(partition: "Partition", target: Target, octets: bytes, when: int) -> None:
+def _deliver(partition: Partition, target: Target, octets: bytes, when: int) -> None:
     """What `net.offload.deliver` does, in this thread."""
     staged = partition.stage(TRACE)
     try:

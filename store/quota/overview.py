@@ -19,11 +19,10 @@ from mboxlist.table import MailboxNames
 from store.accounts.base import Directory
 from store.accounts.builtin import BuiltinDirectory
 from store.partition.processes import ProcessRegistry
-from store.quota import roots
 from store.quota.sums import REBUILD, UNDER_WAY
 from store.settings import Settings
 from store.tables.domainlimits import Domains
-from store.tables.quotatable import QuotaTable, QuotaUse
+from store.tables.quotatable import QuotaTable
 
 _CACHE, _LOCKS = 1 << 20, 1000          # who joins gets what the first process asked for
 
@@ -61,9 +60,6 @@ class Overview(Protocol):
 
     def names(self, owner: str) -> list[MailboxEntry]:
         """All mailboxes of one owner, in order of name."""
-
-    def quota(self, root: str) -> QuotaUse:
-        """Use and limits of a quota root, or of a domain. Raises StoreError BAD_NAME."""
 
 
 @frozen
@@ -106,10 +102,6 @@ class Glimpse:
     def names(self, owner: str) -> list[MailboxEntry]:
         """All mailboxes of one owner, in order of name."""
         return list(self.mailboxes.below(owner))
-
-    def quota(self, root: str) -> QuotaUse:
-        """Use and limits of a quota root, or of a domain. Raises StoreError BAD_NAME."""
-        return roots.quota(self, root)
 
     def close(self) -> None:
         """Let the store go."""

@@ -293,6 +293,11 @@ def admit(store: "Store", partition: "Partition", root: str, octets: int) -> Non
     raise partition.transact(work)
 
 
+def over_quota(store: "Store", entry: MailboxEntry, octets: int = 0) -> bool:
+    """Whether one more message, of at least that size, would not fit."""
+    return not has_room(store, entry, octets)
+
+
 def warning(store: "Store", entry: MailboxEntry) -> Warned | None:
     """What the mailbox's owner is to be told of its quota root, once the threshold (`quota_warn`) has been reached."""
     partition = store.partition_of(entry)

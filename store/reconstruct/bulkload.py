@@ -4,7 +4,7 @@ knows all of it beforehand. Everything that is loaded twice is the same as if it
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attrs import evolve, field, frozen
@@ -16,12 +16,10 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.message.cacherecord import CachedMessage
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
+from store.store import Store
 from store.tables.index import CHUNK, Rows
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 MESSAGES = 1000             # of one transaction
 CHUNKS = 256                # chunks of records of one transaction
@@ -84,7 +82,7 @@ def tidy(partition: Partition) -> None:
         partition.env.drop_logs(most=2 * partition.settings.snapshot_logs)
 
 
-def load_mailboxes(store: "Store", partition: Partition, every: Iterable[Loaded]) -> int:
+def load_mailboxes(store: Store, partition: Partition, every: Iterable[Loaded]) -> int:
     """Put mailboxes into a partition and into the list, but for those that the list has already; how many.
 
     Their message files, with all references, are loaded for themselves. What the list has is on the partition's disk.
@@ -112,7 +110,7 @@ def _some(every: Iterator[Loaded]) -> Iterator[Loaded]:
             return
 
 
-def _is_listed(store: "Store", mailbox: MailboxId) -> bool:
+def _is_listed(store: Store, mailbox: MailboxId) -> bool:
     return store.mailboxes.find_id(mailbox) is not None or store.mailboxes.deleted.find(mailbox) is not None
 
 
@@ -149,7 +147,7 @@ def _figures(txn: WriteTxn, loaded: Loaded) -> None:
     txn.partition.uidls.put(loaded.entry.id, loaded.uidls, txn.handle)
 
 
-def _list(store: "Store", batch: Sequence[Loaded], txn: Txn) -> None:
+def _list(store: Store, batch: Sequence[Loaded], txn: Txn) -> None:
     mailboxes = store.mailboxes
     for loaded in batch:
         entry = loaded.entry
@@ -165,7 +163,7 @@ def _list(store: "Store", batch: Sequence[Loaded], txn: Txn) -> None:
                 mailboxes.subscriptions.add(entry.name.owner, name, txn)
 
 
-def never_again(store: "Store", mailbox: int, validity: int) -> None:
+def never_again(store: Store, mailbox: int, validity: int) -> None:
     """Have the list give out neither this id and UIDVALIDITY nor smaller ones; on disk."""
     transact(store.mailboxes.env, lambda txn: store.mailboxes.skip_identities(MailboxId(mailbox), validity, txn))
     store.mailboxes.env.flush()

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,9 @@ from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.reconstruct.repair import Correction
+from store.store import Store
 from store.tables.references import MessageRecord
 from store.values import RESTORE, Finding
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 BATCH = 200                 # messages that are read before what differs is written
 LOOK = 2000                 # messages that are looked at at a time
@@ -29,7 +27,7 @@ KNOWN = np.dtype([("digest", "V32"), ("serial", "<u8"), ("size", "<u8"), ("trace
 Tell = Callable[[int], None]            # so many messages more have been read
 
 
-def messages_of(store: "Store", entries: Iterable[MailboxEntry], uids: Callable[[int], bool] | None = None
+def messages_of(store: Store, entries: Iterable[MailboxEntry], uids: Callable[[int], bool] | None = None
                 ) -> dict[str, set[bytes]]:
     """The digests of the messages in these mailboxes, or of those UIDs, by partition. Raises StoreError."""
     found: dict[str, set[bytes]] = {}

@@ -17,18 +17,18 @@ from attrs import define, evolve
 from mboxlist.engine.bulk import Load
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS
+from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.reconstruct.bulkload import tidy
 from store.reconstruct.bulkrows import files_of, give_files
 from store.reconstruct.recount import lost_cached
 from store.reconstruct.referencepass import Claims, Digests, Known, places_among
+from store.store import Store
 from store.tables.index import ROW
 from store.tables.references import STORED, UNSEEN_TRACE, MessageRecord
 
 if TYPE_CHECKING:
-    from store.partition.partition import Partition
     from store.recovery.environments import Event
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class KnownFiles:
     """Has the partition know the files to which records refer. `known`: those of which something is known; `broken`:
     some records cannot be read; `whole`: there is every record that there was."""
 
-    partition: "Partition"
+    partition: Partition
     event: "Event"
     lost: set[str]
     claims: Claims
@@ -161,7 +161,7 @@ def _digests(names: list[str]) -> bytes:
 
 # In the background
 
-def uncached(store: "Store") -> Iterator[tuple[str, bytes | None]]:
+def uncached(store: Store) -> Iterator[tuple[str, bytes | None]]:
     """The messages without cache records, on partitions that may have some; None after each of the pieces in which they
     are looked for, so that the search can be left off there; the digest is empty at the end of each partition."""
     for name, partition in store.partitions.items():
@@ -172,7 +172,7 @@ def uncached(store: "Store") -> Iterator[tuple[str, bytes | None]]:
             yield name, b""
 
 
-def cache_one(store: "Store", item: tuple[str, bytes | None]) -> int:
+def cache_one(store: Store, item: tuple[str, bytes | None]) -> int:
     """Look at one message file, and make its cache record."""
     partition, digest = store.partitions[item[0]], item[1]
     if digest is None:

@@ -33,7 +33,8 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.changes import News
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
-from store.mailboxes import deletion
+from store.mailboxes import deletion, namespace
+from store.partition import inuse
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
@@ -129,9 +130,9 @@ def _try_to_unlist(root: Path, name: str) -> bool:
     admission = os.open(root / "run" / "door.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(admission, fcntl.LOCK_EX)                        # nobody comes in meanwhile
-        if look(root / "run")[0] and name in (volumes.listed(root) or ()):
+        if look(root / "run")[0] and name in (inuse.listed(root) or ()):
             return False
-        volumes.unlist(root, name)
+        inuse.unlist(root, name)
         return True
     finally:
         os.close(admission)
@@ -356,13 +357,14 @@ class _Reinstating:
         for entry in lost:
             self.done.findings.append(Finding("it has no store.idx: it is there again, empty, with a new UIDVALIDITY",
                                               str(entry.name), RESTORE))
-            store.insert(entry.name, partition.name, entry.special_use, replace=True, acl=dict(entry.acl))
+            namespace.insert_mailbox(store, entry.name, partition.name, entry.special_use, replace=True,
+                                     acl=dict(entry.acl))
 
 
 def _agree(store: Store, partition: Partition) -> None:
     """What happened to mailboxes on it in the list meanwhile; the list decides. Nobody else has the partition."""
     for mailbox, state in list(partition.all_states()):
-        found = writing.whereabouts(store, mailbox)
+        found = store.known(mailbox)
         if found is None or found[0].partition != partition.name:
             deletion.destroy(partition, mailbox, int(time.time()))
         elif found[1] and not state.removed:

@@ -23,6 +23,7 @@ from store.accounts.builtin import BuiltinDirectory, User
 from store.changes import News
 from store.errors import Problem, StoreError
 from store.mailboxes.deletion import DOOMED
+from store.opening import LIST_CACHE
 from store.partition.marks import mark_behind
 from store.partition.partition import Partition
 from store.partition.processes import ProcessRegistry
@@ -32,7 +33,6 @@ from store.reconstruct.userareascan import Source, free_name, sources
 from store.reconstruct.wholestore import Rebuilt, acl_of, add_users, enlist
 from store.recovery.emptying import refuse_databases
 from store.settings import Settings
-from store.store import LIST_CACHE
 from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
 from store.values import Finding

@@ -22,6 +22,7 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError
+from store.mailboxes import namespace
 from store.message.arrivaldate import HEAD, arrived
 from store.message.cacherecord import CachedMessage
 from store.partition.filecontent import content, likely_digests
@@ -119,12 +120,12 @@ def lost_mailbox(store: Store, partition: Partition, taken: Taken) -> MailboxEnt
         if top.owner and store.directory.find(top.owner) is None:
             raise StoreError(Problem.NO_USER, f"there is no user {top.owner}")
         if store.mailboxes.find(top) is None:
-            store.insert(top, partition.name, None)
+            namespace.insert_mailbox(store, top, partition.name, None)
         found = store.mailboxes.find(name)
         while found is not None and found.partition != partition.name:      # somebody has moved it
             name = MailboxName.parse(f"{name}-")
             found = store.mailboxes.find(name)
-        return found or store.insert(name, partition.name, None)
+        return found or namespace.insert_mailbox(store, name, partition.name, None)
     except (StoreError, NameProblem) as error:
         taken.left.append(Finding(f"message files to which nothing refers stay where they are: {error}",
                                   f"store.lost_mailbox, {setting}", "config show"))

@@ -18,6 +18,7 @@ from mboxlist.engine.bulk import Load
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
+from store.partition.partition import Partition
 from store.partition.records import every_record, sound
 from store.partition.transactions import WriteTxn, state_key
 from store.reconstruct.bulkload import split, tidy
@@ -29,6 +30,7 @@ from store.reconstruct.repair import counted
 from store.reconstruct.salvage import Possible, solve
 from store.reconstruct.userareascan import Source
 from store.recovery.emptying import drop_names
+from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, encode
 from store.tables.references import MessageRecord
 from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
@@ -37,9 +39,7 @@ from store.userarea import idxfile
 from store.userarea.idxfile import Remains
 
 if TYPE_CHECKING:
-    from store.partition.partition import Partition
     from store.recovery.environments import Event, Recovery
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +57,9 @@ Mailbox = tuple[MailboxEntry, int, Source | None]       # when it was deleted, o
 class Refill:
     """Makes one partition whole. `found`: every mailbox that has a `store.idx`."""
 
-    store: "Store"
+    store: Store
     recovery: "Recovery"
-    partition: "Partition"
+    partition: Partition
     event: "Event"
     found: list[Source]
     lost: set[str] = field(init=False)
@@ -351,7 +351,7 @@ class Refill:
         self.event.missing += [told[name] for name in sorted(self.lost & told.keys())]
 
 
-def _said(partition: "Partition", claims: Claims, *, every: bool) -> Iterator[tuple[bytes, int]]:
+def _said(partition: Partition, claims: Claims, *, every: bool) -> Iterator[tuple[bytes, int]]:
     """Message files and the serials that records say; of `every` record, where claims have been joined wrongly."""
     if not every:
         yield from zip(claims["digest"].tolist(), claims["serial"].tolist(), strict=True)
@@ -373,7 +373,7 @@ def _some(mailboxes: Iterable[Mailbox]) -> Iterator[list[Mailbox]]:
         yield pending
 
 
-def _figures(source: Source, partition: "Partition") -> tuple[int, int]:
+def _figures(source: Source, partition: Partition) -> tuple[int, int]:
     """UIDNEXT and HIGHESTMODSEQ that the file says, for the partition's epoch."""
     behind = max(0, partition.epoch - source.head.epoch)
     return min(source.head.uidnext + behind * UID_SKIP, _UIDS), source.head.highestmodseq + behind * MODSEQ_SKIP

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attrs import evolve
@@ -19,13 +19,10 @@ from store.partition.records import every_reference, sound, sound_rows
 from store.partition.transactions import WriteTxn
 from store.reconstruct.repair import ALL_FLAGS, Correction, counted, fit, repair_mailbox
 from store.reconstruct.salvage import Counts, broken_chunks
+from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key, chunk_of_key
 from store.tables.references import FOREVER, MessageRecord, marks
 from store.tables.state import MailboxState
-from store.userarea.writing import whereabouts
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +38,7 @@ class _Broken(Exception):
     """There is a chunk that cannot be used."""
 
 
-def recount(store: "Store", partition: Partition) -> list[Correction]:
+def recount(store: Store, partition: Partition) -> list[Correction]:
     """Count everything on the partition anew, and the tables of rights and aliases, and correct what is wrong; each
     correction. Flushed.
 
@@ -59,7 +56,7 @@ def recount(store: "Store", partition: Partition) -> list[Correction]:
     return done
 
 
-def recount_some(store: "Store", partition: Partition, mailboxes: Iterable[MailboxId]
+def recount_some(store: Store, partition: Partition, mailboxes: Iterable[MailboxId]
                  ) -> tuple[list[Correction], NDArray[Any] | None]:
     """The same for these mailboxes alone, and quota. The references to message files are counted over the whole
     partition if something was wrong, or if those from these mailboxes alone cannot be what was counted. If nothing was,
@@ -86,10 +83,10 @@ def recount_some(store: "Store", partition: Partition, mailboxes: Iterable[Mailb
     return done, uses[first]
 
 
-def _mend_mailbox(store: "Store", partition: Partition, mailbox: MailboxId
+def _mend_mailbox(store: Store, partition: Partition, mailbox: MailboxId
                   ) -> tuple[list[Correction], NDArray[Any] | None]:
     """What was done, and the USES of its records; None where it has not looked at any."""
-    found = whereabouts(store, mailbox)
+    found = store.known(mailbox)
     if found is None or found[0].partition != partition.name:
         return [], None
     done: list[Correction] = []
@@ -120,9 +117,9 @@ def _are_doubtful(uses: NDArray[Any]) -> bool:
     return bool(((counted > said) | (counted == said) & (checks != uses["check"][starts])).any())
 
 
-def repair_damaged(store: "Store", partition: Partition, mailbox: MailboxId) -> bool:
+def repair_damaged(store: Store, partition: Partition, mailbox: MailboxId) -> bool:
     """Repair a mailbox in which the partition has met damage; False if it is no longer there. For housekeeping."""
-    found = whereabouts(store, mailbox)
+    found = store.known(mailbox)
     if found is None or found[0].partition != partition.name:
         partition.damaged.discard(mailbox)
         return False
@@ -132,7 +129,7 @@ def repair_damaged(store: "Store", partition: Partition, mailbox: MailboxId) -> 
     return True
 
 
-def rebuild_rights(store: "Store") -> list[Correction]:
+def rebuild_rights(store: Store) -> list[Correction]:
     """Have the table of rights say what the list says."""
     listed = store.mailboxes
 
@@ -147,7 +144,7 @@ def rebuild_rights(store: "Store") -> list[Correction]:
     return done
 
 
-def wrong_rights(store: "Store") -> list[Correction]:
+def wrong_rights(store: Store) -> list[Correction]:
     """What `rebuild_rights` would put right."""
     listed = store.mailboxes
     entries = list(listed.all())
@@ -155,7 +152,7 @@ def wrong_rights(store: "Store") -> list[Correction]:
     return [Correction("the table of rights does not agree with its ACL", name) for name in sorted(wrong)]
 
 
-def settle_aliases(store: "Store") -> list[Correction]:
+def settle_aliases(store: Store) -> list[Correction]:
     """Have the table of aliases say what the users' rows say."""
     if not isinstance(store.directory, BuiltinDirectory):
         return []

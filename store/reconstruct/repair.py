@@ -13,7 +13,7 @@ there (§3.2.5.1). UIDVALIDITY stays.
 """
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from attrs import evolve, frozen
@@ -22,16 +22,14 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.partition.transactions import WriteTxn
 from store.reconstruct.salvage import Chunk, Evidence, broken_chunks, gather
+from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key
 from store.tables.privateheaders import LOST, renumbered
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState
 from store.userarea import idxfile
-from store.userarea.writing import right_place, whereabouts
+from store.userarea.writing import right_place
 from store.values import Flag, InternalDate
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +51,7 @@ class _Changed(Exception):
     """The chunk is no longer the one that was looked at."""
 
 
-def repair_mailbox(store: "Store", entry: MailboxEntry) -> list[Correction]:
+def repair_mailbox(store: Store, entry: MailboxEntry) -> list[Correction]:
     """Make the mailbox whole; what was done. No harm if it is whole. Flushed.
 
     Reads every record of the partition, and holds nobody up but the mailbox's own writers, for as long as its own
@@ -85,9 +83,9 @@ def repair_mailbox(store: "Store", entry: MailboxEntry) -> list[Correction]:
     return done
 
 
-def _copy(store: "Store", entry: MailboxEntry) -> idxfile.Remains | None:
+def _copy(store: Store, entry: MailboxEntry) -> idxfile.Remains | None:
     """What `store.idx` has of the mailbox."""
-    found = whereabouts(store, entry.id)
+    found = store.known(entry.id)
     if found is None:
         return None
     try:

@@ -29,6 +29,7 @@ from mboxlist.table import MailboxList
 from store.accounts.base import Account, Directory, Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
+from store.opening import open_store
 from store.partition.filecontent import content
 from store.partition.marks import read_epoch
 from store.partition.partition import SERIALS, Partition
@@ -97,7 +98,7 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
         with nobody_else(target):
             adopted = prepare(root, target, names)
             found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
-            store = Store(target, settings, anew=True)
+            store = open_store(target, settings, anew=True)
             try:
                 Rebuilding(store, choose(found, done.findings), adopted, done, progress).run(list(users))
                 if target == root:
@@ -127,7 +128,7 @@ def remove_old_files(store: Store, found: Sequence[Source]) -> None:
     """Remove the files that have been read, where they are not those that the mailboxes have now."""
     for source in found:
         partition = store.partitions[source.partition]
-        mailbox = writing.whereabouts(store, source.head.id)
+        mailbox = store.known(source.head.id)
         now = writing.right_place(partition, *mailbox) if mailbox is not None else None
         for path in {source.path, place_of_deleted(partition, source.head.id)} - {now}:
             remove_file(partition, path, source.head.id)

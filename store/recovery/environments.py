@@ -18,21 +18,20 @@ import stat
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from attrs import asdict, define, field
 
 from mboxlist.engine import damagemarks
+from mboxlist.engine.damage import Mended
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
 from store.partition.marks import mark_behind, read_epoch
 from store.recovery.emptying import adopt, make_folders
 from store.settings import Settings
-
-if TYPE_CHECKING:
-    from mboxlist.engine.damage import Mended
-    from store.snapshots.taking import Snapshot
+from store.snapshots.taking import Snapshot
+from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -201,7 +200,7 @@ class Recovery:
         if not exact:
             self.adopted[partition.name] = adopt(partition / "staging", partition / "messages")
 
-    def _from_snapshot(self, environment: str, aside: Path, cut: bool) -> "Mended | None":
+    def _from_snapshot(self, environment: str, aside: Path, cut: bool) -> Mended | None:
         """Made from a snapshot and the whole log since; None when that cannot be had."""
         from mboxlist.engine import damage
         from mboxlist.engine.damage import Mended
@@ -217,7 +216,7 @@ class Recovery:
                 continue
             damage.bring(aside, folder, [])
 
-            def put_back(snapshot: "Snapshot" = snapshot) -> int:
+            def put_back(snapshot: Snapshot = snapshot) -> int:
                 return taking.put_back(snapshot, environment, folder, [aside, *archive]).last
 
             last = damage.apart(put_back, folder)
@@ -237,7 +236,7 @@ class Recovery:
         return any(environment in snapshot.manifest.environments for snapshot in taking.listed(
             taking.folder(self.root, self.settings)))
 
-    def from_old_snapshot(self, environment: str, aside: Path) -> "Mended | None":
+    def from_old_snapshot(self, environment: str, aside: Path) -> Mended | None:
         """Made from the newest snapshot that is whole, with as much of the log as there is."""
         from mboxlist.engine import damage
         from mboxlist.engine.damage import Mended
@@ -252,7 +251,7 @@ class Recovery:
                 damage.bring(aside, folder, [])
                 logs = [] if most is None else [aside]
 
-                def put_back(snapshot: "Snapshot" = snapshot, logs: Sequence[Path] = logs,
+                def put_back(snapshot: Snapshot = snapshot, logs: Sequence[Path] = logs,
                              most: int | None = most) -> int:
                     return taking.put_back(snapshot, environment, folder, logs, most=most).last
 
@@ -348,3 +347,8 @@ def reports(root: Path) -> list[tuple[str, dict[str, Any]]]:
         except (OSError, ValueError):
             continue
     return found
+
+
+def recovery_of(store: Store) -> Recovery | None:
+    """What the start did, if this process was the first in the store and nobody had rebuilt it just before."""
+    return store.owned.find(Recovery)

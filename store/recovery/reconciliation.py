@@ -4,7 +4,6 @@ made, deleted, or moved to another partition. The list decides."""
 import logging
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from attrs import evolve
 
@@ -12,19 +11,17 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from mboxlist.usermoves import Phase
-from store.mailboxes import deletion
+from store.mailboxes import deletion, namespace
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn, state_key
 from store.quota import roots
+from store.store import Store
 from store.tables.state import MailboxState, at_rest, is_moving
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
 
-def agree(store: "Store", *, wholly: bool = False) -> bool:
+def agree(store: Store, *, wholly: bool = False) -> bool:
     """Make the partitions what the list says. For the process that recovers the store, while nobody else is in it.
 
     It looks at the mailboxes that are on record as pending; `wholly`, or where there may be others, at every one.
@@ -54,12 +51,12 @@ def agree(store: "Store", *, wholly: bool = False) -> bool:
     return wholly
 
 
-def all_are_there(store: "Store") -> bool:
+def all_are_there(store: Store) -> bool:
     """Whether no partition's volume is missing: what is on record may be about a mailbox on it."""
     return all(path.name in store.partitions for path in (store.root / "partitions").glob("[!.]*"))
 
 
-def _settle(store: "Store", mailbox: MailboxId, ready: set[MailboxId]) -> str | None:
+def _settle(store: Store, mailbox: MailboxId, ready: set[MailboxId]) -> str | None:
     """Make the partitions what the list says of one mailbox; its owner, if it is charged to a wrong quota root."""
     entry = store.mailboxes.find_id(mailbox)
     wrong = None
@@ -77,11 +74,11 @@ def _settle(store: "Store", mailbox: MailboxId, ready: set[MailboxId]) -> str | 
                 wrong = entry.name.owner
         elif entry is not None and here:
             log.warning("%s had no records: it is there again, empty", entry.name)
-            store.insert(entry.name, partition.name, entry.special_use, replace=True)
+            namespace.insert_mailbox(store, entry.name, partition.name, entry.special_use, replace=True)
     return wrong
 
 
-def _agree_wholly(store: "Store") -> None:
+def _agree_wholly(store: Store) -> None:
     _skip_what_was_used(store)
     listed = {entry.id: entry for entry in store.mailboxes.all()}
     ready = _settle_moves(store)
@@ -95,12 +92,12 @@ def _agree_wholly(store: "Store") -> None:
                 partition.transact(lambda txn, mailbox=mailbox: moves_no_more(txn, mailbox))    # type: ignore[misc]
         for lost in here - there:
             log.warning("%s had no records: it is there again, empty", listed[lost].name)
-            store.insert(listed[lost].name, partition.name, listed[lost].special_use, replace=True)
+            namespace.insert_mailbox(store, listed[lost].name, partition.name, listed[lost].special_use, replace=True)
     _hold_who_has_gone(store)
     roots.agree(store)
 
 
-def _settle_moves(store: "Store") -> set[MailboxId]:
+def _settle_moves(store: Store) -> set[MailboxId]:
     """Remove copies of users from other back ends that are not whole; the mailboxes of those that are."""
     moves = list(store.mailboxes.moves.all())
     coming = [move for move in moves if move.phase is Phase.COMING and move.partition in store.partitions]
@@ -119,7 +116,7 @@ def _settle_moves(store: "Store") -> set[MailboxId]:
     return {MailboxId(mailbox) for move in moves if move.phase is Phase.READY for mailbox in move.mailboxes}
 
 
-def _hold_who_has_gone(store: "Store") -> None:
+def _hold_who_has_gone(store: Store) -> None:
     """Nobody writes to what is left here of users who are on another back end."""
     for move in store.mailboxes.moves.all():
         for entry in store.names(move.user) if move.phase is Phase.GONE else ():
@@ -128,7 +125,7 @@ def _hold_who_has_gone(store: "Store") -> None:
                 partition.transact(lambda txn, mailbox=entry.id: hold(txn, [mailbox]))      # type: ignore[misc]
 
 
-def _skip_what_was_used(store: "Store") -> None:
+def _skip_what_was_used(store: Store) -> None:
     """Where the list is an older one, or new, it must not give out what mailboxes on the partitions have already."""
     states = [item for partition in store.partitions.values() for item in partition.all_states()]
     mailbox = MailboxId(max((mailbox for mailbox, _ in states), default=0))
@@ -139,7 +136,7 @@ def _skip_what_was_used(store: "Store") -> None:
         store.mailboxes.env.flush()
 
 
-def _bury(store: "Store", partition: Partition, mailbox: MailboxId) -> None:
+def _bury(store: Store, partition: Partition, mailbox: MailboxId) -> None:
     deleted = store.mailboxes.deleted.find(mailbox)
     if deleted is not None and deleted[1].partition == partition.name:
         partition.transact(lambda txn: moves_no_more(txn, mailbox))

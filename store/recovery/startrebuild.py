@@ -27,19 +27,19 @@ from store.reconstruct.recount import rebuild_rights
 from store.reconstruct.userareascan import Source, choose, read_source
 from store.snapshots.taking import folder as snapshots_folder
 from store.snapshots.taking import listed as snapshots_listed
+from store.store import Store
 from store.tables.state import MailboxState
-from store.userarea import idxfile, writing
+from store.userarea import idxfile
 from store.userarea.idxfile import NAME
 from store.values import Finding
 
 if TYPE_CHECKING:
     from store.recovery.environments import Event, Recovery
-    from store.store import Store
 
 LIST = "mboxlist"
 
 
-def remake(store: "Store", recovery: "Recovery") -> bool:
+def remake(store: Store, recovery: "Recovery") -> bool:
     """Do it for every environment that has not come back exactly; whether there was one. Raises StoreError."""
     events = {name: event for name, event in recovery.events.items() if not event.exact}
     if not events:
@@ -53,7 +53,7 @@ def remake(store: "Store", recovery: "Recovery") -> bool:
 class _Remaking:
     """See the module's text."""
 
-    store: "Store"
+    store: Store
     recovery: "Recovery"
     events: "dict[str, Event]"
     found: list[Source] = field(factory=list)
@@ -164,7 +164,7 @@ class _Remaking:
         """Mailboxes with messages that are in no list and have no file get a name; rows without a mailbox go."""
         store = self.store
         for mailbox, (state, place) in states.items():
-            if writing.whereabouts(store, mailbox) is not None or state.removed or not state.messages:
+            if store.known(mailbox) is not None or state.removed or not state.messages:
                 continue
             owner = state.quota_root.partition("/")[0]
             name = MailboxName("" if owner == "public" else owner, f"Recovered {mailbox}")

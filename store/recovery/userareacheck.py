@@ -8,7 +8,7 @@ import os
 from collections.abc import Generator, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from attrs import evolve
 
@@ -16,17 +16,15 @@ from mboxlist.entry import MailboxId
 from store.errors import StoreError
 from store.mailboxes.expunge import drop_lost
 from store.partition.marks import behind_marker
+from store.partition.partition import Partition
 from store.partition.transactions import state_key
+from store.store import Store
 from store.tables.quotatable import DOMAIN
 from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME, Head
 from store.userarea.paths import Locks, owner_of, remove_empty_folders, remove_file
-from store.userarea.writing import describe, right_place, whereabouts, write_round
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
-    from store.store import Store
+from store.userarea.writing import describe, right_place, write_round
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +35,13 @@ Step = tuple[str, tuple[int, ...]]
 _Rows = Generator[tuple[bytes, bytes], None, None]
 
 
-def reconcile(store: "Store") -> int:
+def reconcile(store: Store) -> int:
     """Write the files that differ from their mailboxes, and remove those of mailboxes that are no more, on each
     partition that asks for it; how many mailboxes were looked at. It may take minutes: for a server see `steps`."""
     return sum(take_step(store, step) for step in steps(store))
 
 
-def steps(store: "Store") -> Iterator[Step]:
+def steps(store: Store) -> Iterator[Step]:
     """The work of `userareacheck` in pieces, for `take_step`: the name of a partition, and mailboxes on it; none of
     them at the end of a partition. Nothing is locked between two of them."""
     for partition in store.partitions.values():
@@ -60,7 +58,7 @@ def steps(store: "Store") -> Iterator[Step]:
         yield partition.name, ()
 
 
-def take_step(store: "Store", step: Step) -> int:
+def take_step(store: Store, step: Step) -> int:
     """Do one piece; how many mailboxes it was about. What cannot be written stays in `Partition.unwritten`."""
     partition, mailboxes = store.partitions[step[0]], step[1]
     if mailboxes:
@@ -74,9 +72,9 @@ def take_step(store: "Store", step: Step) -> int:
     return len(mailboxes)
 
 
-def _differs(store: "Store", partition: "Partition", mailbox: int) -> bool:
+def _differs(store: Store, partition: Partition, mailbox: int) -> bool:
     """Whether the mailbox is here, and its file is not as it should be."""
-    found, data = whereabouts(store, mailbox), partition.states.get(state_key(MailboxId(mailbox)))
+    found, data = store.known(mailbox), partition.states.get(state_key(MailboxId(mailbox)))
     if found is None or data is None or found[0].partition != partition.name:
         return False
     entry, removed = found
@@ -97,7 +95,7 @@ def comparable(head: Head, epoch: int) -> Head:
                   highestmodseq=head.highestmodseq + behind * MODSEQ_SKIP)
 
 
-def sweep(store: "Store", partition: "Partition") -> bool:
+def sweep(store: Store, partition: Partition) -> bool:
     """Remove temporary files from `users/`, and the files of mailboxes to which this list gave an id and which are no
     more, or elsewhere. A file of another list may be all that is left of a mailbox: it stays, and is reported.
 
@@ -115,7 +113,7 @@ def sweep(store: "Store", partition: "Partition") -> bool:
     return True
 
 
-def _sweep_temporary(partition: "Partition", path: Path) -> None:
+def _sweep_temporary(partition: Partition, path: Path) -> None:
     """Remove a file that got no name of its own, unless somebody is writing it: who does has the mailbox's lock."""
     mailbox = path.name.removeprefix(NAME + ".").partition(".")[0]
     with Locks(partition) as locks:
@@ -124,14 +122,14 @@ def _sweep_temporary(partition: "Partition", path: Path) -> None:
             remove_empty_folders(partition, path.parent)
 
 
-def _sweep_file(store: "Store", partition: "Partition", path: Path) -> None:
+def _sweep_file(store: Store, partition: Partition, path: Path) -> None:
     try:
         head = idxfile.read_head(path)
     except StoreError as error:
         if path.exists():
             log.warning("%s cannot be read, and is not where a mailbox has its file: %s", path, error)
         return
-    found = whereabouts(store, head.id)
+    found = store.known(head.id)
     if found is not None:
         place = store.partitions.get(found[0].partition)
         if place is None:

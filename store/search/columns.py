@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from heapq import merge
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +18,10 @@ from store.message.cacherecord import Leaf, texts
 from store.message.collation import collation_key
 from store.message.text import COMPATIBLE, ENCODED, UTF8, charset_kind, decode_words, unconvertible
 from store.progress import Progress
+from store.readable import Readable
 from store.search.projection import Batch, Column, Numbers, Places, read
 from store.tables.index import Rows
 from store.tables.state import Mailbox
-
-if TYPE_CHECKING:
-    from store.readable import Readable
 
 KEPT = 500_000              # messages in all columns of a process together: some 100 MB
 EACH = 10                   # messages that a column counts for beside its own: empty ones take memory, too
@@ -289,7 +286,7 @@ class Columns:
         self._counted: dict[tuple[int, str], int] = {}      # what each was found to count for, and all together
         self._size = 0
 
-    def read(self, store: "Readable", mailbox: Mailbox, rows: Rows, kinds: Iterable[str], progress: Progress) -> None:
+    def read(self, store: Readable, mailbox: Mailbox, rows: Rows, kinds: Iterable[str], progress: Progress) -> None:
         """Read what is missing in several of the mailbox's columns together. Raises Abandoned."""
         kinds = sorted(set(kinds))              # in one order: all wait for others
         columns = [self._column(mailbox, kind) for kind in kinds]
@@ -355,3 +352,13 @@ class Columns:
         while self._size > KEPT and len(self._columns) > 1:
             key, _ = self._columns.popitem(last=False)
             self._count(key)
+
+
+def columns_of(store: Readable) -> Columns:
+    """What is remembered of the mailboxes of that store or snapshot that were searched or sorted."""
+    def make() -> Columns:
+        columns = Columns()
+        store.owned.remembers_mailboxes(columns.forget)
+        return columns
+
+    return store.owned.get(Columns, make)

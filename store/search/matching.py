@@ -8,7 +8,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +17,15 @@ from store.message.cacherecord import CachedMessage, Leaf
 from store.message.collation import casemap
 from store.message.headers import unfold
 from store.message.text import ENCODED, STRANGE, UTF8, body_text, decode_words, header_text, leaf_octets, octets_text
+from store.partition.messagefiles import MessageFile
 from store.progress import Progress
+from store.readable import Readable
+from store.search.columns import columns_of
 from store.search.prefilter import Sieve
 from store.search.projection import readable
 from store.search.searchkeys import Among, And, Body, Header, Key, Mask, Not, Or, Text
 from store.tables.index import take
 from store.tables.state import Mailbox
-
-if TYPE_CHECKING:
-    from store.partition.messagefiles import MessageFile
-    from store.readable import Readable
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +37,7 @@ OCTETS = 4 << 20            # and how many octets of them may be in memory, abou
 Places = NDArray[np.intp]
 
 
-def find(store: "Readable", mailbox: Mailbox, key: Key, places: Places, progress: Progress) -> Mask:
+def find(store: Readable, mailbox: Mailbox, key: Key, places: Places, progress: Progress) -> Mask:
     """Which of the messages at these places of the mailbox the prepared key finds; its texts are folded.
 
     A message that cannot be read is not found, and logged. Raises Abandoned.
@@ -62,7 +60,7 @@ def find(store: "Readable", mailbox: Mailbox, key: Key, places: Places, progress
 class _Page:
     """Some messages of a mailbox, and what has been read of them. They are known by their places in the page."""
 
-    def __init__(self, store: "Readable", mailbox: Mailbox, places: Places, sieves: dict[str, Sieve]) -> None:
+    def __init__(self, store: Readable, mailbox: Mailbox, places: Places, sieves: dict[str, Sieve]) -> None:
         self._store = store
         self._mailbox = mailbox
         self._places = places
@@ -205,7 +203,7 @@ class _Page:
 
     def _sieved(self, sieve: Sieve, at: Places, whole: list[bytes]) -> tuple[list[int], list[int]]:
         """Which of these messages must be taken apart, and which have the text in an encoded body."""
-        bodies = self._store.columns.bodies(self._mailbox)
+        bodies = columns_of(self._store).bodies(self._mailbox)
         places = bodies.places(self._store, self._mailbox.entry, take(self._rows, at))
         self._unreadable[at[places == 0]] = True
         kinds = bodies.kind[places]
@@ -232,7 +230,7 @@ def _firsts(contents: Sequence[object]) -> Places:
 class Message:
     """One message that is taken apart; its file is opened when it is needed, unless the `whole` of it is in memory."""
 
-    def __init__(self, store: "Readable", mailbox: Mailbox, row: np.void, cached: CachedMessage, whole: bytes | None
+    def __init__(self, store: Readable, mailbox: Mailbox, row: np.void, cached: CachedMessage, whole: bytes | None
                  ) -> None:
         self._store = store
         self._mailbox = mailbox
@@ -242,7 +240,7 @@ class Message:
         self._before = cached.trace - int(row["header_length"])
         self._parts = cached.parts
 
-    def _open(self) -> "MessageFile":
+    def _open(self) -> MessageFile:
         if self._file is None:
             self._file = self._store.open_message(self._mailbox.entry, self._row)
         return self._file

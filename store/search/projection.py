@@ -9,7 +9,6 @@ import threading
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +18,8 @@ from store.errors import StoreError
 from store.message import envelopes
 from store.message.cacherecord import CachedMessage
 from store.progress import Progress
+from store.readable import Readable
 from store.tables.index import ROW, Rows, take
-
-if TYPE_CHECKING:
-    from store.readable import Readable
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +66,7 @@ class Column:
     def __len__(self) -> int:
         return len(self._digests)
 
-    def places(self, store: "Readable", entry: MailboxEntry, rows: Rows) -> Places:
+    def places(self, store: Readable, entry: MailboxEntry, rows: Rows) -> Places:
         """Where these messages are in the column, into which those that are new are read."""
         asked = digests(rows)
         with self.lock:
@@ -119,7 +116,7 @@ def digests(rows: Rows) -> NDArray[np.uint64]:
     return np.ascontiguousarray(rows.view(_DIGEST)["digest"])
 
 
-def read(store: "Readable", entry: MailboxEntry, rows: Rows, columns: Sequence[Column], progress: Progress) -> None:
+def read(store: Readable, entry: MailboxEntry, rows: Rows, columns: Sequence[Column], progress: Progress) -> None:
     """Read what is missing in these columns, whose locks the caller holds: each record once. Raises Abandoned."""
     asked = digests(rows)
     columns = [column for column in columns if not column.knows(asked)]
@@ -148,7 +145,7 @@ def read(store: "Readable", entry: MailboxEntry, rows: Rows, columns: Sequence[C
             column.add(asked[known_places])
 
 
-def readable(store: "Readable", entry: MailboxEntry, rows: Rows) -> list[CachedMessage | None]:
+def readable(store: Readable, entry: MailboxEntry, rows: Rows) -> list[CachedMessage | None]:
     """The cache records of these messages; None, and a line in the log, for one that cannot be read."""
     try:
         return list(store.cached(entry, rows))

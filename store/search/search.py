@@ -6,7 +6,7 @@ Keys that the index can answer are evaluated on whole arrays, and narrow what is
 
 from collections.abc import Callable, Iterator
 from datetime import date
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 from attrs import define, frozen
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from store.message.collation import casemap
 from store.progress import Progress
-from store.search.columns import NO_DATE
+from store.readable import Readable
+from store.search.columns import NO_DATE, columns_of
 from store.search.matching import find
 from store.search.projection import Column
 from store.search.searchkeys import (
@@ -55,9 +56,6 @@ from store.tables.index import take
 from store.tables.state import Mailbox
 from store.values import Flag
 
-if TYPE_CHECKING:
-    from store.readable import Readable
-
 __all__ = [
     "All",
     "Among",
@@ -96,7 +94,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86400
 
 
-def search(store: "Readable", mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0),
+def search(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] = (0, 0),
            progress: Progress | None = None) -> Mask:
     """Which of `mailbox.rows` the key finds; `recent` is the first of the UIDs that are \\Recent and their end.
 
@@ -112,7 +110,7 @@ def search(store: "Readable", mailbox: Mailbox, key: Key, recent: tuple[int, int
         return found & tree.mask
     places = np.flatnonzero(found)
     if _asks(tree, (Body, Text)) and not _asks(tree, (Header,)):        # all bodies, unless a header keeps from that
-        store.columns.read(store, mailbox, take(mailbox.rows, places), ("body",), Progress(progress.unwanted))
+        columns_of(store).read(store, mailbox, take(mailbox.rows, places), ("body",), Progress(progress.unwanted))
     found = np.zeros(len(found), np.bool_)
     found[places] = find(store, mailbox, tree, places, progress)
     return found
@@ -218,14 +216,14 @@ class _Known(Protocol):
 class _Envelopes:
     """Evaluates keys that the columns know, for the messages at these places; others are not found."""
 
-    store: "Readable"
+    store: Readable
     mailbox: Mailbox
     at: NDArray[np.intp]
     readable: Mask
 
     def mask(self, key: Key) -> Mask | None:
         """The messages that the key finds; None where the columns do not know."""
-        columns = self.store.columns
+        columns = columns_of(self.store)
         match key:
             case Envelope("subject", text):
                 subjects = columns.subjects(self.mailbox)
@@ -253,11 +251,11 @@ class _Envelopes:
         return mask
 
 
-def _by_columns(store: "Readable", mailbox: Mailbox, tree: Key, found: Mask, progress: Progress) -> tuple[Key, Mask]:
+def _by_columns(store: Readable, mailbox: Mailbox, tree: Key, found: Mask, progress: Progress) -> tuple[Key, Mask]:
     """What is left of a prepared key when the columns have been asked, and what it can still find."""
     everything, at = np.ones(len(found), np.bool_), np.flatnonzero(found)
     names = filter(None, map(_column_of, _parts_of(tree)))
-    store.columns.read(store, mailbox, take(mailbox.rows, at), names, progress)
+    columns_of(store).read(store, mailbox, take(mailbox.rows, at), names, progress)
     tree = _prepare(tree, _Envelopes(store, mailbox, at, everything))
     return tree, found & everything & _bound(tree, len(found))
 

@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import frozen
 
 from store.progress import Progress
-from store.search.columns import NO_DATE
+from store.readable import Readable
+from store.search.columns import NO_DATE, columns_of
 from store.search.projection import Numbers, Places
 from store.tables.index import Rows, take
 from store.tables.state import Mailbox
-
-if TYPE_CHECKING:
-    from store.readable import Readable
 
 
 class SortKey(Enum):
@@ -43,7 +40,7 @@ class Criterion:
     reverse: bool = False
 
 
-def sort(store: "Readable", mailbox: Mailbox, found: Places, criteria: Sequence[Criterion],
+def sort(store: Readable, mailbox: Mailbox, found: Places, criteria: Sequence[Criterion],
          progress: Progress | None = None) -> Places:
     """The messages at these ascending places of the mailbox in that order; equal ones stay as they are.
 
@@ -52,7 +49,7 @@ def sort(store: "Readable", mailbox: Mailbox, found: Places, criteria: Sequence[
     """
     rows = take(mailbox.rows, found)
     kinds = filter(None, [_COLUMNS.get(criterion.key) for criterion in criteria])
-    store.columns.read(store, mailbox, rows, kinds, progress or Progress())
+    columns_of(store).read(store, mailbox, rows, kinds, progress or Progress())
     columns = []
     for criterion in criteria:
         values = _values(store, mailbox, rows, criterion.key)
@@ -60,15 +57,15 @@ def sort(store: "Readable", mailbox: Mailbox, found: Places, criteria: Sequence[
     return found[np.lexsort(columns[::-1])]
 
 
-def sent_times(store: "Readable", mailbox: Mailbox, rows: Rows) -> Numbers:
+def sent_times(store: Readable, mailbox: Mailbox, rows: Rows) -> Numbers:
     """The sent dates of messages (RFC 5256 §2.2): where there is none, the internal date."""
-    dates = store.columns.dates(mailbox)
+    dates = columns_of(store).dates(mailbox)
     places = dates.places(store, mailbox.entry, rows)       # first: the column grows with it
     times = dates.time[places]
     return np.where(times == NO_DATE, rows["received"], times)
 
 
-def _values(store: "Readable", mailbox: Mailbox, rows: Rows, key: SortKey) -> Numbers:
+def _values(store: Readable, mailbox: Mailbox, rows: Rows, key: SortKey) -> Numbers:
     """Numbers in the order of the criterion."""
     match key:
         case SortKey.ARRIVAL:
@@ -78,11 +75,11 @@ def _values(store: "Readable", mailbox: Mailbox, rows: Rows, key: SortKey) -> Nu
         case SortKey.DATE:
             return sent_times(store, mailbox, rows)
         case SortKey.SUBJECT:
-            subjects = store.columns.subjects(mailbox)
+            subjects = columns_of(store).subjects(mailbox)
             return subjects.base.ranks(subjects.places(store, mailbox.entry, rows))
         case SortKey.DISPLAYFROM | SortKey.DISPLAYTO:
-            people = store.columns.people(mailbox, _COLUMNS[key])
+            people = columns_of(store).people(mailbox, _COLUMNS[key])
             return people.display.ranks(people.places(store, mailbox.entry, rows))
         case SortKey.FROM | SortKey.TO | SortKey.CC:
-            people = store.columns.people(mailbox, _COLUMNS[key])
+            people = columns_of(store).people(mailbox, _COLUMNS[key])
             return people.mailbox.ranks(people.places(store, mailbox.entry, rows))

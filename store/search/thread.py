@@ -5,21 +5,18 @@ numbers from there on. All that can be done to all of them at once is done in nu
 """
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
 from store.progress import Progress
-from store.search.columns import Ids
+from store.readable import Readable
+from store.search.columns import Ids, columns_of
 from store.search.projection import Numbers, Places
 from store.search.sort import sent_times
 from store.tables.index import Rows, take
 from store.tables.state import Mailbox
-
-if TYPE_CHECKING:
-    from store.readable import Readable
 
 NONE = -1                   # instead of the number of a parent
 STEPS = 10_000_000          # on the way up a tree, in search of loops, before links are refused unlooked
@@ -39,10 +36,10 @@ class Threads:
     children: dict[int, list[int]]
 
 
-def ordered_subject(store: "Readable", mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
+def ordered_subject(store: Readable, mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
     """Threads by base subject alone, of the messages at these ascending places. Raises Abandoned."""
     rows = take(mailbox.rows, found)
-    store.columns.read(store, mailbox, rows, ("subject", "date"), progress or Progress())
+    columns_of(store).read(store, mailbox, rows, ("subject", "date"), progress or Progress())
     bases, _ = _subjects(store, mailbox, rows)
     times = sent_times(store, mailbox, rows)
     order = np.lexsort((times, bases))
@@ -56,7 +53,7 @@ def ordered_subject(store: "Readable", mailbox: Mailbox, found: Places, progress
                    children)
 
 
-def references(store: "Readable", mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
+def references(store: Readable, mailbox: Mailbox, found: Places, progress: Progress | None = None) -> Threads:
     """Threads by what messages refer to, and then by base subject, of the messages at these ascending places.
 
     Raises Abandoned.
@@ -65,16 +62,16 @@ def references(store: "Readable", mailbox: Mailbox, found: Places, progress: Pro
     count = len(rows)
     if not count:
         return Threads(0, [], {})
-    store.columns.read(store, mailbox, rows, ("ids", "subject", "date"), progress or Progress())
-    ids = store.columns.ids(mailbox)
+    columns_of(store).read(store, mailbox, rows, ("ids", "subject", "date"), progress or Progress())
+    ids = columns_of(store).ids(mailbox)
     parents = _linked(*_references(ids, ids.places(store, mailbox.entry, rows)), count)
     parents = _pruned(parents, count)
     times = np.concatenate((sent_times(store, mailbox, rows), np.zeros(len(parents) - count, np.int64)))
     return _Forest(parents, times, count).gathered(*_subjects(store, mailbox, rows))
 
 
-def _subjects(store: "Readable", mailbox: Mailbox, rows: Rows) -> tuple[Numbers, Mask]:
-    subjects = store.columns.subjects(mailbox)
+def _subjects(store: Readable, mailbox: Mailbox, rows: Rows) -> tuple[Numbers, Mask]:
+    subjects = columns_of(store).subjects(mailbox)
     places = subjects.places(store, mailbox.entry, rows)
     return subjects.base.ids[places], subjects.is_reply[places]
 

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field
@@ -14,14 +13,13 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC
 from store.errors import StoreError
+from store.opening import open_store
 from store.settings import Settings
 from store.snapshots import taking
 from store.snapshots.taking import LIST, Snapshot
 from store.store import Store
 from store.tables.index import Rows
-
-if TYPE_CHECKING:
-    from store.tables.state import Mailbox
+from store.tables.state import Mailbox
 
 
 @define
@@ -66,7 +64,7 @@ def opened(snapshot: Snapshot, settings: Settings, scratch: Path | None = None) 
                 for part in ("messages", "staging", "users"):
                     (target.parent / part).mkdir(mode=0o700)
         (place / "run").mkdir(mode=0o700)
-        store = Store(place, evolve(settings, sync="none", host="", log_archive=None, snapshot_folder=None))
+        store = open_store(place, evolve(settings, sync="none", host="", log_archive=None, snapshot_folder=None))
         try:
             yield store
         finally:
@@ -117,7 +115,7 @@ def _figures(store: Store, entry: MailboxEntry) -> tuple[int, int, int, int]:
     return state.uidvalidity, state.uidnext, state.highestmodseq, state.messages
 
 
-def _keywords(mailbox: "Mailbox", rows: Rows, names: list[str]) -> NDArray[np.uint64]:
+def _keywords(mailbox: Mailbox, rows: Rows, names: list[str]) -> NDArray[np.uint64]:
     """The keywords of records as bits by these names, since two views may number them in other ways."""
     bits = np.zeros(len(rows), np.uint64)
     for at, name in enumerate(mailbox.state.keywords):

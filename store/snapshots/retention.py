@@ -6,14 +6,11 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from store.errors import Problem, StoreError
 from store.snapshots import taking
 from store.snapshots.taking import Hold, Progress, Snapshot, environments, folder
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +23,7 @@ class Stopping(Exception):
     """The process is to end: what was begun is left off."""
 
 
-def due(store: "Store", now: float | None = None) -> Iterator[str]:
+def due(store: Store, now: float | None = None) -> Iterator[str]:
     """Why a snapshot is to be made now; nothing if none is."""
     now = time.time() if now is None else now
     if not store.settings.snapshots_kept:
@@ -51,7 +48,7 @@ def _age(path: Path, now: float) -> float:
         return float("inf")
 
 
-def make_due(store: "Store", reason: str) -> int:
+def make_due(store: Store, reason: str) -> int:
     """Make one, in the housekeeper. Raises StoreError when it could not be made, or what was made is not good."""
     log.info("a snapshot is made: %s", reason)
     stop = next(iter(store.partitions.values())).unwritten.stop
@@ -71,7 +68,7 @@ def make_due(store: "Store", reason: str) -> int:
     return 1
 
 
-def make(store: "Store", progress: Progress = lambda what, done, total: None, *, verify: bool = True,
+def make(store: Store, progress: Progress = lambda what, done, total: None, *, verify: bool = True,
          hold: Hold = contextlib.nullcontext) -> Snapshot:
     """Make a snapshot and verify it. One that is not good is removed again, and does not replace an older one.
 
@@ -98,7 +95,7 @@ def make(store: "Store", progress: Progress = lambda what, done, total: None, *,
     return snapshot
 
 
-def _require_room(store: "Store", place: Path) -> None:
+def _require_room(store: Store, place: Path) -> None:
     """Twice what the copy takes: it is verified in a second one. Raises StoreError DISK_FULL."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     sizes = [sum(path.stat().st_size for path in env.folder.glob("*.db")) for env in environments(store).values()]

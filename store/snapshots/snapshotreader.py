@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -35,10 +35,11 @@ from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.partition import META, META_KEY, READABLE
 from store.partition.transactions import state_key
 from store.problems import problems
-from store.search.columns import Columns
+from store.readable import Owned
 from store.snapshots import taking
 from store.snapshots.opened import Prepared
 from store.snapshots.taking import LIST, Snapshot
+from store.store import Store
 from store.tables.index import CHUNK, Rows, chunk_key, is_whole, join
 from store.tables.privateheaders import PrivateHeaders
 from store.tables.readerflags import ReaderFlags, overlay
@@ -46,9 +47,6 @@ from store.tables.references import References
 from store.tables.state import Mailbox, MailboxState
 from store.tables.vanished import Vanished
 from store.values import Flag
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 CACHE = 4 << 20             # octets of memory for each environment
 MOST = 4                    # snapshots that a process looks into at the same time
@@ -156,7 +154,7 @@ class SnapshotReader:
     """
 
     snapshot: Snapshot
-    store: "Store"
+    store: Store
     users: int = 0
     unused_since: float = 0.0
     _prepared: Prepared | None = None
@@ -166,9 +164,9 @@ class SnapshotReader:
     _lock: threading.Lock = field(factory=threading.Lock)
 
     @property
-    def columns(self) -> Columns:
-        """Those of the store, since a mailbox has another id there: so they are bounded together."""
-        return self.store.columns
+    def owned(self) -> Owned:
+        """What the open store remembers: mailboxes of snapshots have other ids there."""
+        return self.store.owned
 
     def is_there(self) -> bool:
         """Whether the snapshot has not been removed, and with it what keeps the message files."""
@@ -329,7 +327,7 @@ def _own(entry: MailboxEntry) -> MailboxId:
 class SnapshotReaders:
     """The snapshots that this process looks into, a few at a time."""
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[str, SnapshotReader] = {}
         self._tidying = False
@@ -409,3 +407,13 @@ class SnapshotReaders:
         for snapshot in self._open.values():
             snapshot.close()
         self._open.clear()
+
+
+def readers_of(store: Store) -> SnapshotReaders:
+    """The snapshots that users of an open store look into. They are closed with the store."""
+    def make() -> SnapshotReaders:
+        readers = SnapshotReaders(store)
+        store.at_close(readers.close)
+        return readers
+
+    return store.owned.get(SnapshotReaders, make)

@@ -28,7 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import asdict, define, field, frozen
 
@@ -43,9 +43,7 @@ from store.partition.partition import PART, snapshot_time
 from store.problems import disk_problem
 from store.settings import Settings
 from store.snapshots.opened import sweep
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +168,7 @@ def _all(folder: Path) -> Iterator[tuple[Path, Snapshot | None, str]]:
             yield path, Snapshot(manifest.time, path, manifest), ""
 
 
-def environments(store: "Store") -> dict[str, Env]:
+def environments(store: Store) -> dict[str, Env]:
     """Every database environment, by its folder below the store's."""
     return {LIST: store.mailboxes.env,
             **{f"partitions/{name}/index": partition.env for name, partition in store.partitions.items()}}
@@ -178,7 +176,7 @@ def environments(store: "Store") -> dict[str, Env]:
 
 # Making
 
-def create(store: "Store", progress: Progress = _silent, hold: Hold = contextlib.nullcontext) -> Snapshot:
+def create(store: Store, progress: Progress = _silent, hold: Hold = contextlib.nullcontext) -> Snapshot:
     """Make a snapshot of the store as it is at one moment of this call. It is not verified yet. For a thread. The
     moment is within `hold`. What `progress` raises ends it.
 
@@ -233,7 +231,7 @@ def _begin(place: Path) -> tuple[Path, int]:
 class _Making:
     """See `create`."""
 
-    store: "Store"
+    store: Store
     part: Path
     when: int
     progress: Progress
@@ -312,7 +310,7 @@ def _version() -> str:
 
 # Logs and retention
 
-def keep_what_is_needed(store: "Store", good: Snapshot | None = None) -> None:
+def keep_what_is_needed(store: Store, good: Snapshot | None = None) -> None:
     """Have the logs stay that follow the newest snapshot, which is `good` if that is known; without any, none."""
     newest = good or next(iter(listed(folder(store.root, store.settings))), None)
     for name, env in environments(store).items():
@@ -334,7 +332,7 @@ def _remove(path: Path) -> None:
     shutil.rmtree(gone)
 
 
-def retain(store: "Store", good: Snapshot, kept: int | None = None) -> list[Snapshot]:
+def retain(store: Store, good: Snapshot, kept: int | None = None) -> list[Snapshot]:
     """Remove all but the `kept` newest, after `good` has been verified; those that were removed. `good` itself stays,
     and so does what is newer. Raises StoreError BUSY, OSError."""
     kept = max(1, store.settings.snapshots_kept if kept is None else kept)

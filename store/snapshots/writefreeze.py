@@ -3,23 +3,20 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from mboxlist.engine.freezegate import ShutAlready
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
 from store.snapshots.taking import environments
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 PATIENCE = 10.0             # seconds until the transactions that are under way must have ended
 STEP = 0.002
 
 
 @contextlib.contextmanager
-def frozen(store: "Store", seconds: float) -> Iterator[None]:
+def frozen(store: Store, seconds: float) -> Iterator[None]:
     """Hold the store still, in all processes, for so long at most: who writes waits, who reads goes on. The databases
     are on disk whole, and every message that was committed has its name in `messages/`. Messages go on to be received
     into `staging/`; what has not been committed when a copy is made is swept from the copy when it is opened.
@@ -27,7 +24,6 @@ def frozen(store: "Store", seconds: float) -> Iterator[None]:
     For a thread that has no transaction open. Raises StoreError BUSY, at the end also when that came too late: the
     store has gone on by itself.
     """
-    assert store.write_freeze is not None
     try:
         with store.write_freeze.keep_shut(seconds + PATIENCE):
             deadline = time.monotonic() + PATIENCE

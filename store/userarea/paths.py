@@ -18,17 +18,15 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from mboxlist.engine.disk import sync_folder
 from mboxlist.names import PUBLIC, MailboxName
 from store.errors import StoreError
+from store.partition.partition import Partition
 from store.problems import disk_problem
 from store.userarea import idxfile
 from store.userarea.idxfile import NAME
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
 
 DELETED = "deleted"
 TRIES = 10
@@ -38,13 +36,13 @@ _NAMES = 1 << 40                        # the locks of names begin here; those o
 T = TypeVar("T")
 
 
-def place(partition: "Partition", name: MailboxName) -> Path:
+def place(partition: Partition, name: MailboxName) -> Path:
     """Where the file of the mailbox of that name belongs."""
     top = partition.user_folder(name.owner) if name.owner else partition.folder / "users" / PUBLIC[:-1]
     return top / NAME if name.is_inbox() else top / name.path / NAME
 
 
-def place_of_deleted(partition: "Partition", mailbox: int) -> Path:
+def place_of_deleted(partition: Partition, mailbox: int) -> Path:
     """Where the file of a deleted mailbox belongs until the mailbox is purged."""
     return partition.folder / "users" / DELETED / str(mailbox) / NAME
 
@@ -57,7 +55,7 @@ def owner_of(path: Path) -> int | None:
         return None
 
 
-def give_name(partition: "Partition", temporary: Path, path: Path, mailbox: int) -> None:
+def give_name(partition: Partition, temporary: Path, path: Path, mailbox: int) -> None:
     """Put the file of a mailbox in its place.
 
     If the file of another mailbox is there, which had the name before, that is where deleted ones are until whoever
@@ -74,7 +72,7 @@ def give_name(partition: "Partition", temporary: Path, path: Path, mailbox: int)
         os.replace(temporary, path)
 
 
-def remove_file(partition: "Partition", path: Path, mailbox: int) -> bool:
+def remove_file(partition: Partition, path: Path, mailbox: int) -> bool:
     """Take the file away if it is that mailbox's, and the folders that are empty then; whether it was.
 
     Raises OSError, StoreError UNAVAILABLE.
@@ -88,7 +86,7 @@ def remove_file(partition: "Partition", path: Path, mailbox: int) -> bool:
     return True
 
 
-def remove_empty_folders(partition: "Partition", folder: Path) -> None:
+def remove_empty_folders(partition: Partition, folder: Path) -> None:
     """Take the folder away if it is empty, and those above it."""
     top = partition.folder / "users"
     while folder != top:
@@ -99,7 +97,7 @@ def remove_empty_folders(partition: "Partition", folder: Path) -> None:
         folder = folder.parent
 
 
-def in_folder(partition: "Partition", folder: Path, work: Callable[[], T], *, sync: bool) -> T:
+def in_folder(partition: Partition, folder: Path, work: Callable[[], T], *, sync: bool) -> T:
     """The result of `work`, which makes a file in the folder. The folder is made (with `sync`, on disk), and again if
     another process takes it away meanwhile, as it is empty.
 
@@ -140,7 +138,7 @@ class Locks:
     Raises StoreError UNAVAILABLE.
     """
 
-    def __init__(self, partition: "Partition") -> None:
+    def __init__(self, partition: Partition) -> None:
         self._path = partition.folder / "index" / "portable.lock"
         self._handle = -1
 

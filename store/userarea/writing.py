@@ -9,7 +9,6 @@ import math
 import time
 from base64 import b64encode
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import frozen
@@ -22,18 +21,16 @@ from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName
 from store.errors import Problem, StoreError
 from store.partition.marks import mark_behind
 from store.partition.messagefiles import sync_file_system
+from store.partition.partition import Partition
 from store.partition.processes import look
 from store.partition.transactions import state_key
+from store.store import Store
 from store.tables.index import Rows, chunk_key, is_whole, join
 from store.tables.quotatable import DEFAULT, DOMAIN, domain_of
 from store.tables.state import MailboxState
 from store.userarea import idxfile
 from store.userarea.idxfile import OWN, Contents, Head
 from store.userarea.paths import Locks, give_name, in_folder, owner_of, place, place_of_deleted, remove_file
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +41,14 @@ BATCH_OCTETS = 32 << 20     # or fewer, when their files have so much
 ONE_BY_ONE = 2              # so many files are synced each for itself; for more their whole file system is
 
 
-def note(store: "Store", entry: MailboxEntry) -> None:
+def note(store: Store, entry: MailboxEntry) -> None:
     """What the list, or another table that is not the partition's, says of the mailbox changes."""
     partition = _partition(store, entry)
     if partition is not None:
         partition.unwritten.note(entry)
 
 
-def _partition(store: "Store", entry: MailboxEntry) -> "Partition | None":
+def _partition(store: Store, entry: MailboxEntry) -> Partition | None:
     """The one that the row names. (Where the mailbox is now need not be asked, nor can it within a transaction.)"""
     try:
         return store.partition(entry.partition)
@@ -59,14 +56,14 @@ def _partition(store: "Store", entry: MailboxEntry) -> "Partition | None":
         return None
 
 
-def note_user(store: "Store", user: str) -> None:
+def note_user(store: Store, user: str) -> None:
     """Something changes that the file of the user's INBOX tells: subscriptions, limits."""
     entry = store.mailboxes.find(MailboxName(user, INBOX))
     if entry is not None:
         note(store, entry)
 
 
-def note_limits(store: "Store", root: str) -> None:
+def note_limits(store: Store, root: str) -> None:
     """The limits of a quota root change."""
     if root.startswith(DOMAIN):
         domain = "" if root[1:].lower() == store.settings.default_domain.lower() else root[1:]
@@ -81,26 +78,17 @@ def note_limits(store: "Store", root: str) -> None:
         note_user(store, root.partition(SEPARATOR)[0])
 
 
-def whereabouts(store: "Store", mailbox: int) -> tuple[MailboxEntry, int] | None:
-    """The mailbox of that id, and the Unix time at which it was deleted, or 0."""
-    entry = store.mailboxes.find_id(MailboxId(mailbox))
-    if entry is not None:
-        return entry, 0
-    deleted = store.mailboxes.deleted.find(MailboxId(mailbox))
-    return (deleted[1], deleted[0]) if deleted is not None else None
-
-
-def right_place(partition: "Partition", entry: MailboxEntry, removed: int) -> Path:
-    """Where the file of a mailbox that `whereabouts` found belongs."""
+def right_place(partition: Partition, entry: MailboxEntry, removed: int) -> Path:
+    """Where the file of a mailbox that `Store.known` found belongs."""
     return place_of_deleted(partition, entry.id) if removed else place(partition, entry.name)
 
 
-def view(store: "Store", partition: "Partition", mailbox: int) -> tuple[Path, Contents] | None:
+def view(store: Store, partition: Partition, mailbox: int) -> tuple[Path, Contents] | None:
     """Where the file of a mailbox belongs, and what belongs into it; None when the mailbox is not, or no longer, here.
 
     Raises StoreError CORRUPT.
     """
-    found = whereabouts(store, mailbox)
+    found = store.known(mailbox)
     if found is None or found[0].partition != partition.name:
         return None
     entry, removed = found
@@ -129,7 +117,7 @@ def view(store: "Store", partition: "Partition", mailbox: int) -> tuple[Path, Co
                                                             uidls)
 
 
-def describe(store: "Store", partition: "Partition", entry: MailboxEntry, removed: int, state: MailboxState, *,
+def describe(store: Store, partition: Partition, entry: MailboxEntry, removed: int, state: MailboxState, *,
              records: int, readers: list[str]) -> Head:
     """The head of the file of a mailbox with these figures."""
     name, inbox = entry.name, entry.name.is_inbox() and not removed
@@ -139,18 +127,18 @@ def describe(store: "Store", partition: "Partition", entry: MailboxEntry, remove
         removed=removed, created=entry.created, special_use=entry.special_use, quota_root=state.quota_root,
         limits=_limits(partition, name, state.quota_root) if inbox or not name.owner else {}, acl=dict(entry.acl),
         annotations=_annotations(store, entry), keywords=list(state.keywords),
-        subscriptions=store.subscriptions(name.owner) if inbox else [],
+        subscriptions=list(store.mailboxes.subscriptions.of(name.owner)) if inbox else [],
         readers=readers, records=records, written=time.time_ns(), store=store.mailboxes.identity)
 
 
-def _annotations(store: "Store", entry: MailboxEntry) -> dict[str, dict[str, str]]:
+def _annotations(store: Store, entry: MailboxEntry) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for name, user, value in store.mailboxes.annotations.of(entry.id):
         found.setdefault(name, {})[user] = b64encode(value).decode()
     return found
 
 
-def _limits(partition: "Partition", name: MailboxName, root: str) -> dict[str, list[int]]:
+def _limits(partition: Partition, name: MailboxName, root: str) -> dict[str, list[int]]:
     """What the file of an INBOX has of limits: those of all roots of its user, and of the user's domain as they were
     when it was written; and that of a public mailbox those of its root."""
     quotas, user = partition.quotas, name.owner
@@ -162,7 +150,7 @@ def _limits(partition: "Partition", name: MailboxName, root: str) -> dict[str, l
 
 # Writing
 
-def write_changed(store: "Store", *, hurry: bool = False) -> int:
+def write_changed(store: Store, *, hurry: bool = False) -> int:
     """Write the files of the mailboxes that this process changed; how many. For a thread.
 
     It keeps to `Settings.index_rate`, but not so far that a mailbox would be more than a minute behind. With `hurry`
@@ -172,7 +160,7 @@ def write_changed(store: "Store", *, hurry: bool = False) -> int:
     return sum(write_round(store, partition, hurry=hurry) for partition in store.partitions.values())
 
 
-def write_what_is_left(store: "Store", seconds: float | None = None) -> None:
+def write_what_is_left(store: Store, seconds: float | None = None) -> None:
     """The process leaves the store, and begins with nothing more after so many seconds. What it could not write is left
     to `userareacheck`.
 
@@ -194,7 +182,7 @@ def write_what_is_left(store: "Store", seconds: float | None = None) -> None:
             log.exception("some store.idx on partition %s are not up to date", partition.name)
 
 
-def write_round(store: "Store", partition: "Partition", *, hurry: bool = False, until: float = math.inf) -> int:
+def write_round(store: Store, partition: Partition, *, hurry: bool = False, until: float = math.inf) -> int:
     """The same for one partition. It leaves off when the process is to leave the store, unless it is to `hurry`, and at
     that time (of the monotonic clock)."""
     return _Round(store, partition, hurry=hurry, until=until).run()
@@ -213,7 +201,7 @@ class _Round:
     """The mailboxes of a partition that have changed, written in batches that share a sync before their files get their
     names; another one is for all of them in the end."""
 
-    def __init__(self, store: "Store", partition: "Partition", *, hurry: bool, until: float) -> None:
+    def __init__(self, store: Store, partition: Partition, *, hurry: bool, until: float) -> None:
         self._store = store
         self._partition = partition
         self._unwritten = partition.unwritten
@@ -327,7 +315,7 @@ class _Round:
                 if not locks.take(mailbox, wait=self._hurry) or not self._is_right(mailbox):
                     self._unwritten.changed.add(mailbox)
                     return
-                found = whereabouts(self._store, mailbox)
+                found = self._store.known(mailbox)
                 here = found is not None and found[0].partition == self._partition.name
                 now = right_place(self._partition, *found) if found is not None and here else None
                 places = {place(self._partition, name) for name in names} | {place_of_deleted(self._partition, mailbox)}
@@ -340,7 +328,7 @@ class _Round:
 
     def _is_right(self, mailbox: int) -> bool:
         """Whether the mailbox is no more, or has its file where it belongs, here or on another partition."""
-        found = whereabouts(self._store, mailbox)
+        found = self._store.known(mailbox)
         if found is None:
             return True
         partition = _partition(self._store, found[0])

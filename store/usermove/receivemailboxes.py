@@ -9,7 +9,6 @@ import hashlib
 import time
 from base64 import b64decode
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from attrs import define, evolve, field
@@ -30,6 +29,7 @@ from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
 from store.reconstruct.wholestore import acl_of
+from store.store import Store
 from store.tables.expunged import key_of
 from store.tables.index import Rows, joined
 from store.tables.privateheaders import renumbered
@@ -39,13 +39,10 @@ from store.userarea.idxfile import Head
 from store.usermove.messageformat import BadMessage
 from store.usermove.rowformat import Answer, head_digest, is_root_of, told
 
-if TYPE_CHECKING:
-    from store.store import Store
-
 ControlServer = tuple[bytes, bool]          # digest, and whether the message shows the trace header of its file
 
 
-def drop_copy(store: "Store", move: Move) -> None:
+def drop_copy(store: Store, move: Move) -> None:
     """Remove a copy that nobody sees, or what is known of a move that is over."""
     if move.phase in (Phase.COMING, Phase.READY):
         put(store, evolve(move, phase=Phase.COMING, planned=(), subscriptions=()))     # nobody can activate it
@@ -63,7 +60,7 @@ def drop_copy(store: "Store", move: Move) -> None:
     store.mailboxes.env.flush()
 
 
-def put(store: "Store", move: Move) -> None:
+def put(store: Store, move: Move) -> None:
     """Write the row of a move. On disk."""
     transact(store.mailboxes.env, lambda txn: store.mailboxes.moves.put(move, txn))
     store.mailboxes.env.flush()
@@ -73,7 +70,7 @@ def put(store: "Store", move: Move) -> None:
 class Arrival:
     """One user's, from `begin` to `ready`. Mailboxes go by the ids that they have where they come from."""
 
-    store: "Store"
+    store: Store
     user: str
     move: str
     host: str
@@ -89,7 +86,7 @@ class Arrival:
     _begun: bool = True
 
     @classmethod
-    def looking(cls, store: "Store", user: str, host: str, partition: Partition) -> "Arrival":
+    def looking(cls, store: Store, user: str, host: str, partition: Partition) -> "Arrival":
         """Of one who only wants to know what would have to be sent."""
         return cls(store, user, "", host, partition, BatchStore(partition), begun=False)
 

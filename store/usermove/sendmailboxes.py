@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from attrs import asdict, define, evolve, field, frozen
@@ -23,6 +23,7 @@ from store.partition.partition import Partition
 from store.partition.transactions import state_key
 from store.partitions.partitionmove import LITTLE, OVERLAP, PASSES, Moved, Told
 from store.recovery.reconciliation import hold, moves_no_more
+from store.store import Store
 from store.tables.expunged import Expunged
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, decode, take
 from store.tables.quotatable import QuotaUse
@@ -30,9 +31,6 @@ from store.tables.state import MailboxState
 from store.userarea import writing
 from store.usermove.peer import Peer
 from store.usermove.rowformat import ASKED, HEADER, PIECE, Answer, head_digest, told
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +55,7 @@ class _Snapshot:
     annotations: tuple[tuple[int, int], ...]        # mailbox, and a hash of what is noted of it
 
     @classmethod
-    def of(cls, store: "Store", user: str, txn: Txn) -> "_Snapshot":
+    def of(cls, store: Store, user: str, txn: Txn) -> "_Snapshot":
         """As it is now. Raises StoreError NO_USER."""
         mailboxes = store.mailboxes
         found = hosting.rows(store).user(user, txn)
@@ -78,7 +76,7 @@ class _Snapshot:
 class Departure:
     """One user's, up to the row GONE. `held` is how long the mailboxes were held."""
 
-    store: "Store"
+    store: Store
     user: str
     host: str
     peer: Peer
@@ -359,7 +357,7 @@ class Departure:
             self.peer.drop(self.user, self._id)
 
 
-def let_go(store: "Store", held: dict[MailboxId, str]) -> None:
+def let_go(store: Store, held: dict[MailboxId, str]) -> None:
     """They can be written to again."""
     for mailbox, name in sorted(held.items()):
         store.partition(name).transact(lambda txn, mailbox=mailbox: moves_no_more(txn, mailbox))    # type: ignore[misc]

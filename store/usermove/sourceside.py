@@ -30,7 +30,6 @@ import logging
 import time
 from collections.abc import Callable, Collection
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -44,12 +43,11 @@ from store.mailboxes import deletion
 from store.partition.transactions import WriteTxn
 from store.partitions.partitionmove import Moved, Told, alone
 from store.problems import problems
+from store.search.columns import columns_of
+from store.store import Store
 from store.userarea import writing
 from store.usermove.peer import Peer
 from store.usermove.sendmailboxes import Departure
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +63,7 @@ class Gone:
 
 
 @problems()
-def send(store: "Store", user: str, host: str, connect: Callable[[], Peer], told: Told = lambda so_far: None) -> Gone:
+def send(store: Store, user: str, host: str, connect: Callable[[], Peer], told: Told = lambda so_far: None) -> Gone:
     """Move a user to the back end of that name, or finish a move that was cut off.
 
     Raises StoreError: what kept it from being done. If it was UNAVAILABLE the same call may finish it later.
@@ -90,7 +88,7 @@ def send(store: "Store", user: str, host: str, connect: Callable[[], Peer], told
         return Gone(departure.moved, departure.held)
 
 
-def _finish_later(store: "Store", user: str, connect: Callable[[], Peer], refused: StoreError) -> None:
+def _finish_later(store: Store, user: str, connect: Callable[[], Peer], refused: StoreError) -> None:
     """The other one may only have been started again. Raises StoreError."""
     for _ in range(TRIES):
         if refused.problem is not Problem.UNAVAILABLE:
@@ -109,14 +107,14 @@ def _finish_later(store: "Store", user: str, connect: Callable[[], Peer], refuse
                                       f"({refused.public})", refused.detail)
 
 
-def require_movable(store: "Store", user: str, host: str) -> None:
+def require_movable(store: Store, user: str, host: str) -> None:
     """Raises StoreError NO_USER, ELSEWHERE, NO_PERMISSION, BUSY when this back end cannot send the user there."""
     if hosting.require_name(store) == host:
         raise StoreError(Problem.NO_PERMISSION, f"{host} is this back end")
     row = hosting.rows(store).user(user)
     if row is None:
         raise StoreError(Problem.NO_USER, f"There is no user {user}")
-    if not store.is_here(row.account):
+    if not hosting.is_here(store, row.account):
         raise StoreError(Problem.ELSEWHERE, f"{user} is on {row.account.host}")
     there = store.mailboxes.moves.find(user)
     if there is not None and there.phase is Phase.HERE:
@@ -126,7 +124,7 @@ def require_movable(store: "Store", user: str, host: str) -> None:
 
 
 @problems()
-def finish(store: "Store", move: Move, peer: Peer) -> None:
+def finish(store: Store, move: Move, peer: Peer) -> None:
     """Go on from the row GONE to the end. Raises StoreError UNAVAILABLE, and GONE when the other one has no copy."""
     if move.phase is not Phase.LEFT:
         hosting.rows(store).set_host(move.user, move.host)
@@ -143,12 +141,12 @@ def finish(store: "Store", move: Move, peer: Peer) -> None:
     store.mailboxes.env.flush()
 
 
-def unfinished(store: "Store") -> list[Move]:
+def unfinished(store: Store) -> list[Move]:
     """The moves for which `finish` is due."""
     return [move for move in store.mailboxes.moves.all() if move.phase in (Phase.GONE, Phase.LEFT)]
 
 
-def clear(store: "Store", move: Move) -> None:
+def clear(store: Store, move: Move) -> None:
     """Remove all that is left here of a user who has gone; what is cut off is done when it is done again."""
     user = move.user
     live = store.names(user)
@@ -167,7 +165,7 @@ def clear(store: "Store", move: Move) -> None:
     store.mailboxes.env.flush()
 
 
-def remove_mailboxes(store: "Store", entries: Collection[MailboxEntry]) -> None:
+def remove_mailboxes(store: Store, entries: Collection[MailboxEntry]) -> None:
     """Remove mailboxes of somebody who is elsewhere, deleted or not. Their files wait for the purge.
 
     They are marked before they leave the list: what is cut off then, the next start finishes.
@@ -200,7 +198,7 @@ def remove_mailboxes(store: "Store", entries: Collection[MailboxEntry]) -> None:
     for name, those in ids.items():
         deletion.destroy_wholly(store.partition(name), those)
     for entry in entries:
-        store.columns.forget(entry.id)
+        columns_of(store).forget(entry.id)
         store.partition(entry.partition).views.forget_changes(entry.id)
         writing.note(store, entry)                     # its store.idx has to go
     store.news.tell([entry.id for entry in entries])

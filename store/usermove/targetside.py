@@ -9,7 +9,6 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
@@ -21,14 +20,12 @@ from mboxlist.usermoves import Move, Phase
 from store import hosting
 from store.delivery.batch import BatchStore, SideBySide, one_by_one
 from store.errors import Problem, StoreError
+from store.mailboxes import placement
 from store.partition.partition import Partition
-from store.partitions import volumes
+from store.store import Store
 from store.userarea import writing
 from store.usermove import sourceside
 from store.usermove.receivemailboxes import Arrival, drop_copy, put
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +34,7 @@ log = logging.getLogger(__name__)
 class Arrivals:
     """All users who are on their way to this process: nobody comes twice at the same time."""
 
-    store: "Store"
+    store: Store
     side_by_side: SideBySide = one_by_one
     _busy: set[str] = field(factory=set, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
@@ -58,7 +55,7 @@ class Arrivals:
 
 # Before and after
 
-def begin(store: "Store", user: str, move: str, host: str, place: str, side_by_side: SideBySide = one_by_one
+def begin(store: Store, user: str, move: str, host: str, place: str, side_by_side: SideBySide = one_by_one
           ) -> Arrival:
     """Begin anew, whatever an earlier try has left. The user comes from `host`, from a partition of the name `place`.
 
@@ -75,7 +72,7 @@ def begin(store: "Store", user: str, move: str, host: str, place: str, side_by_s
     return Arrival(store, user, move, host, partition, BatchStore(partition, side_by_side))
 
 
-def look(store: "Store", user: str, place: str) -> Partition:
+def look(store: Store, user: str, place: str) -> Partition:
     """The partition to which the user would come. Raises StoreError USER_EXISTS, MAILBOX_EXISTS, BAD_NAME,
     NO_PERMISSION, UNAVAILABLE."""
     hosting.require_name(store)
@@ -84,7 +81,7 @@ def look(store: "Store", user: str, place: str) -> Partition:
     except NameProblem as error:
         raise StoreError(Problem.BAD_NAME, str(error)) from error
     row = hosting.rows(store).user(user)
-    if row is not None and store.is_here(row.account):
+    if row is not None and hosting.is_here(store, row.account):
         raise StoreError(Problem.USER_EXISTS, f"{user} is on {store.settings.host} already, as its directory says")
     old = store.mailboxes.moves.find(user)
     if old is not None and old.phase in (Phase.GONE, Phase.LEFT):
@@ -95,10 +92,10 @@ def look(store: "Store", user: str, place: str) -> Partition:
             raise StoreError(Problem.MAILBOX_EXISTS, f"There is mail of {user} on {store.settings.host}: {entry.name}")
     names = [row.account.partition if row is not None else "", place]
     return next((store.partitions[name] for name in names if name in store.partitions),
-                None) or store.partition(volumes.for_new_mail(store))
+                None) or store.partition(placement.for_new_mail(store))
 
 
-def activate(store: "Store", user: str, move: str, host: str) -> None:
+def activate(store: Store, user: str, move: str, host: str) -> None:
     """The user is here from now on. No harm if it was done before. Raises StoreError GONE when there is no such copy.
     """
     def work(txn: Txn) -> Move | None:
@@ -132,7 +129,7 @@ def activate(store: "Store", user: str, move: str, host: str) -> None:
         log.info("%s is here now, from %s", user, done.host)
 
 
-def confirm(store: "Store", user: str, move: str, host: str) -> None:
+def confirm(store: Store, user: str, move: str, host: str) -> None:
     """The other back end knows that the user is here."""
     def work(txn: Txn) -> None:
         there = store.mailboxes.moves.find_to_change(user, txn)
@@ -143,7 +140,7 @@ def confirm(store: "Store", user: str, move: str, host: str) -> None:
     store.mailboxes.env.flush()
 
 
-def drop(store: "Store", user: str, move: str, host: str) -> None:
+def drop(store: Store, user: str, move: str, host: str) -> None:
     """The move is given up. No harm if there is none."""
     there = store.mailboxes.moves.find(user)
     if there is not None and (there.id, there.host) == (move, host) and there.phase in (Phase.COMING, Phase.READY):

@@ -7,7 +7,6 @@ be gone than usually go: then something is wrong with the directory, or with how
 import time
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -15,10 +14,8 @@ from store.accounts.base import Account, Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.accounts.ldap.ldapentry import Found
 from store.errors import Problem, StoreError
+from store.store import Store
 from store.users.lifecycle import forget_user
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 Consult = Callable[[str], Found | None]
 
@@ -48,7 +45,7 @@ class Seen:
         """Whether all that the user has goes when the delay has passed."""
         return self.standing in (Standing.GONE, Standing.DELETED)
 
-    def is_due(self, store: "Store", now: float) -> bool:
+    def is_due(self, store: Store, now: float) -> bool:
         """Whether it has passed."""
         return self.doomed and bool(self.since) and self.since + store.settings.user_delay <= now
 
@@ -71,7 +68,7 @@ def look(account: Account, consult: Consult) -> Seen:
     return Seen(user, Standing.THERE, account.removed)
 
 
-def look_at_all(store: "Store", consult: Consult, outside: Callable[[str], bool]) -> Iterator[Seen]:
+def look_at_all(store: Store, consult: Consult, outside: Callable[[str], bool]) -> Iterator[Seen]:
     """Every user about whom the outside directory decides, in order. Raises StoreError UNAVAILABLE."""
     assert isinstance(store.directory, BuiltinDirectory)
     for account in list(store.directory.all()):
@@ -85,13 +82,13 @@ def too_many(seen: list[Seen], share: float) -> bool:
     return gone > max(1.0, share * len(seen))
 
 
-def note_back(store: "Store", user: str) -> None:
+def note_back(store: Store, user: str) -> None:
     """The user is not to go: if that happens again, another delay begins. Raises StoreError NO_USER."""
     assert isinstance(store.directory, BuiltinDirectory)
     store.directory.alter(user, lambda row: evolve(row, account=evolve(row.account, removed=0)))
 
 
-def note(store: "Store", seen: Seen, now: float | None = None) -> bool:
+def note(store: Store, seen: Seen, now: float | None = None) -> bool:
     """Begin the delay for a user who is to go; whether it begins now. Raises StoreError NO_USER."""
     assert isinstance(store.directory, BuiltinDirectory)
     when = int(time.time() if now is None else now)
@@ -109,7 +106,7 @@ def note(store: "Store", seen: Seen, now: float | None = None) -> bool:
     return any(begun)
 
 
-def remove(store: "Store", seen: Seen, consult: Consult, now: float) -> None:
+def remove(store: Store, seen: Seen, consult: Consult, now: float) -> None:
     """Remove all that the user has, if the directory still says so at this moment.
 
     Raises StoreError BUSY when it does not; UNAVAILABLE, NO_USER.

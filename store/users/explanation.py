@@ -152,7 +152,7 @@ def quota(store: Store, user: str, now: float | None = None) -> Quota:
 
 
 def _root(store: Store, root: str, now: float) -> Root:
-    settings, use = store.settings, store.quota(root)
+    settings, use = store.settings, quotaroots.quota(store, root)
     octets, messages = use.limits(settings)
     room, grace = use.has_room(1, 1, settings), settings.quota_grace
     verdict = "ok"

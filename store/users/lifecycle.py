@@ -10,7 +10,7 @@ Meanwhile mail is refused for now. After a crash in between the same command goe
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
 
 from attrs import evolve
 
@@ -21,17 +21,16 @@ from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_owner
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, subscribing
 from store.mailboxes.authorization import rename_identifier
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.quota import roots
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 
-def _directory(store: "Store") -> BuiltinDirectory:
+def _directory(store: Store) -> BuiltinDirectory:
     if not isinstance(store.directory, BuiltinDirectory):
         raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
     return store.directory
@@ -39,7 +38,7 @@ def _directory(store: "Store") -> BuiltinDirectory:
 
 # Remove and restore
 
-def remove_user(store: "Store", user: str, *, now: float | None = None) -> None:
+def remove_user(store: Store, user: str, *, now: float | None = None) -> None:
     """Remove the user after the delay. Raises StoreError NO_USER."""
     when = int(time.time() if now is None else now)
 
@@ -52,7 +51,23 @@ def remove_user(store: "Store", user: str, *, now: float | None = None) -> None:
     _directory(store).alter(user, change)
 
 
-def restore_user(store: "Store", user: str) -> None:
+@problems()
+def remove_mail(store: Store, user: str) -> None:
+    """Remove a user's mailboxes, subscriptions and quota; the directory's entry is the caller's business."""
+    for entry in reversed(store.names(user)):
+        deletion.delete_mailbox(store, entry.name, even_inbox=True)
+    for name in subscribing.subscriptions(store, user):
+        subscribing.unsubscribe(store, user, name)
+    for partition in store.partitions.values():
+        partition.transact(partial(_forget_quota, user))
+        partition.flush()
+
+
+def _forget_quota(user: str, txn: WriteTxn) -> None:
+    txn.partition.quotas.forget_user(user, txn.handle)
+
+
+def restore_user(store: Store, user: str) -> None:
     """Have a removed user back, as before. Raises StoreError NO_USER."""
     def change(old: User) -> User:
         if old.account.status is not Status.REMOVED:
@@ -63,7 +78,7 @@ def restore_user(store: "Store", user: str) -> None:
     _directory(store).alter(user, change)
 
 
-def due(store: "Store", now: float | None = None) -> Iterator[str]:
+def due(store: Store, now: float | None = None) -> Iterator[str]:
     """The users that were removed longer ago than the delay."""
     until = (time.time() if now is None else now) - store.settings.user_delay
     if isinstance(store.directory, BuiltinDirectory) and not store.directory.remote:
@@ -73,7 +88,7 @@ def due(store: "Store", now: float | None = None) -> Iterator[str]:
 
 
 @problems()
-def forget_user(store: "Store", user: str) -> None:
+def forget_user(store: Store, user: str) -> None:
     """Delete the user's mailboxes, and forget the user, who can be had back while the mailboxes can (`restorable`).
 
     Raises StoreError NO_USER.
@@ -83,7 +98,7 @@ def forget_user(store: "Store", user: str) -> None:
     remove_user(store, user)
     from store.users.restorable import remember  # here: it has users restored
     remember(store, user)
-    store.remove_user(user)
+    remove_mail(store, user)
 
     def work(txn: Txn) -> None:
         rename_identifier(store, user, None, txn)
@@ -99,7 +114,7 @@ def forget_user(store: "Store", user: str) -> None:
 # Rename
 
 @problems()
-def rename_user(store: "Store", old: str, new: str) -> None:
+def rename_user(store: Store, old: str, new: str) -> None:
     """Give a user another user id; mailboxes, subscriptions, rights and quota come along.
 
     Raises StoreError NO_USER, USER_EXISTS, MAILBOX_EXISTS, BAD_NAME, BUSY.
@@ -123,7 +138,7 @@ def rename_user(store: "Store", old: str, new: str) -> None:
     store.news.tell([entry.id for entry in store.names(new)])
 
 
-def _rename_in_list(store: "Store", old: str, new: str, txn: Txn) -> None:
+def _rename_in_list(store: Store, old: str, new: str, txn: Txn) -> None:
     directory, mailboxes = _directory(store), store.mailboxes
     row = directory.user(old, txn)
     if row is None:
@@ -152,7 +167,7 @@ def _renamed(entry: MailboxEntry, owner: str) -> MailboxEntry:
     return evolve(entry, name=MailboxName(owner, entry.name.path))
 
 
-def _rename_on_partition(store: "Store", txn: WriteTxn, old: str, new: str) -> None:
+def _rename_on_partition(store: Store, txn: WriteTxn, old: str, new: str) -> None:
     """Quota roots and readers' own flags; no harm if it was done before."""
     partition: Partition = txn.partition
     deleted = [entry for _, entry in store.mailboxes.deleted.all() if entry.name.owner == new]

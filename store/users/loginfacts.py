@@ -1,15 +1,13 @@
 """Whether a user may log in now, and what decides that, from what is stored. Changes nothing, and asks no password."""
 
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from store import hosting
 from store.accounts.access import BadRule, Rules
 from store.accounts.base import Account
 from store.accounts.settings import Settings
-
-if TYPE_CHECKING:
-    from store.store import Store
+from store.store import Store
 
 SERVICES = ("imap", "pop", "lmtp")
 
@@ -42,7 +40,7 @@ class Login:
         return not self.may_log_in or not any(each.clear or each.tls for each in self.services)
 
 
-def login(store: "Store", settings: Settings, account: Account, address: str) -> Login:
+def login(store: Store, settings: Settings, account: Account, address: str) -> Login:
     """What holds now."""
     own = store.directory.access_rules(account)
     origin = "the user's own access rules" if account.access else "the access rules of the domain" if own else ""
@@ -52,13 +50,13 @@ def login(store: "Store", settings: Settings, account: Account, address: str) ->
     notes = []
     if not account.status.may_log_in:
         notes.append(f"the status {account.status.value} lets nobody in")
-    if account.status.may_log_in and not store.is_here(account):
+    if account.status.may_log_in and not hosting.is_here(store, account):
         notes.append(f"the user's mail is on {account.host}: clients are sent there, or told so")
     if texts and not address:
         notes.append("which rule decides depends on where the user is: ask again with --from ADDRESS")
     services = tuple(_service(name, texts, address) for name in SERVICES)
     return Login(account.user, address, account.status.value, account.status.may_log_in,
-                 "" if store.is_here(account) else account.host, services, tuple(notes))
+                 "" if hosting.is_here(store, account) else account.host, services, tuple(notes))
 
 
 def _service(name: str, texts: list[tuple[str, str]], address: str) -> Service:

@@ -5,21 +5,19 @@ asked next. Where a profile has no such attributes the store's own limits stay.
 """
 
 import logging
-from typing import TYPE_CHECKING
 
 from mboxlist.names import SEPARATOR
 from store.accounts.ldap.ldapentry import Found
 from store.accounts.ldap.ldapquota import QuotaWish
 from store.errors import StoreError
+from store.quota import roots
+from store.store import Store
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 log = logging.getLogger(__name__)
 
 
-def settle_account(store: "Store", found: Found) -> None:
+def settle_account(store: Store, found: Found) -> None:
     """Have the limits of an account whose row is there be those that the directory wants. For a thread.
 
     What cannot be done now is tried again when the directory is asked next; a login or mail does not fail by it.
@@ -34,35 +32,36 @@ def settle_account(store: "Store", found: Found) -> None:
         log.warning("directory: the limits of %s could not be set: %s", user, error)
 
 
-def _limit(store: "Store", root: str, octets: int | None, messages: int | None) -> None:
-    use = store.quota(root)
+def _limit(store: Store, root: str, octets: int | None, messages: int | None) -> None:
+    use = roots.quota(store, root)
     if octets not in (None, use.octet_limit) or messages not in (None, use.message_limit):
-        store.set_quota(root, octets, messages)
+        roots.set_quota(store, root, octets, messages)
 
 
-def _limit_mailboxes(store: "Store", user: str, wish: QuotaWish) -> None:
+def _limit_mailboxes(store: Store, user: str, wish: QuotaWish) -> None:
     """Have the user's quota roots be those that the directory names, if it names limits, and all can be read."""
     for path, octets, messages in wish.parts:
         root, has = user + SEPARATOR + path, _has_root(store, user + SEPARATOR + path)
         if has:
             _limit(store, root, octets, messages)
         else:
-            store.set_quota(root, UNLIMITED if octets is None else octets, UNLIMITED if messages is None else messages)
+            roots.set_quota(store, root, UNLIMITED if octets is None else octets,
+                            UNLIMITED if messages is None else messages)
     if wish.said and wish.octets is not None and wish.messages is not None:
         wanted = {user + SEPARATOR + path for path, _, _ in wish.parts}
         for root in _roots(store, user) - wanted:
-            store.remove_quota_root(root)
+            roots.remove_quota_root(store, root)
 
 
-def _has_root(store: "Store", root: str) -> bool:
+def _has_root(store: Store, root: str) -> bool:
     return any(partition.quotas.has(root) for partition in store.partitions.values())
 
 
-def _roots(store: "Store", user: str) -> set[str]:
+def _roots(store: Store, user: str) -> set[str]:
     return {root for partition in store.partitions.values() for root in partition.quotas.roots_below(user)}
 
 
-def _limit_domain(store: "Store", root: str, wish: QuotaWish) -> None:
+def _limit_domain(store: Store, root: str, wish: QuotaWish) -> None:
     """A domain has no default: without a limit of its own it has none."""
     octets, messages = (UNLIMITED if limit == DEFAULT else limit for limit in (wish.octets, wish.messages))
     _limit(store, root, octets, messages)

@@ -10,7 +10,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import asdict, evolve, field, frozen
 
@@ -21,14 +21,13 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
+from store.mailboxes import subscribing
 from store.mailboxes.deletion import undelete_mailbox
 from store.partition.transactions import WriteTxn
 from store.problems import problems
+from store.store import Store
 from store.tables.quotatable import DEFAULT
 from store.users.lifecycle import restore_user
-
-if TYPE_CHECKING:
-    from store.store import Store
 
 
 @frozen
@@ -73,7 +72,7 @@ class Back:
     problems: list[str] = field(factory=list)
 
 
-def remember(store: "Store", user: str, now: float | None = None) -> None:
+def remember(store: Store, user: str, now: float | None = None) -> None:
     """Put on record what is to be taken from a removed user; what a removal that was cut off has put there stays."""
     directory = store.directory
     assert isinstance(directory, BuiltinDirectory)
@@ -83,7 +82,7 @@ def remember(store: "Store", user: str, now: float | None = None) -> None:
     names = (user, NEGATIVE + user)
     record = Forgotten(
         user, int(time.time() if now is None else now), row.account.removed, row.to_bytes().decode(),
-        tuple(entry.id for entry in store.names(user)), tuple(store.subscriptions(user)),
+        tuple(entry.id for entry in store.names(user)), tuple(subscribing.subscriptions(store, user)),
         tuple((partition.name, root, use.octet_limit, use.message_limit)
               for partition in store.partitions.values()
               for root in (user, *partition.quotas.roots_below(user)) for use in (partition.quotas.find(root),)
@@ -96,43 +95,43 @@ def remember(store: "Store", user: str, now: float | None = None) -> None:
     store.mailboxes.env.flush()
 
 
-def _entries(store: "Store") -> Iterator[MailboxEntry]:
+def _entries(store: Store) -> Iterator[MailboxEntry]:
     entry: MailboxEntry | None = None
     while piece := store.mailboxes.some_after(entry.name if entry is not None else None, 256):
         yield from piece
         entry = piece[-1]
 
 
-def _write(store: "Store", record: Forgotten, txn: Txn) -> None:
+def _write(store: Store, record: Forgotten, txn: Txn) -> None:
     store.mailboxes.forgotten.put(record.user.encode(), record.to_bytes(), txn)
 
 
-def find(store: "Store", user: str) -> Forgotten | None:
+def find(store: Store, user: str) -> Forgotten | None:
     """What is on record of a user."""
     data = store.mailboxes.forgotten.get(user.encode())
     return None if data is None else Forgotten.from_bytes(user, data)
 
 
-def everyone(store: "Store") -> list[Forgotten]:
+def everyone(store: Store) -> list[Forgotten]:
     """Who is forgotten and can be had back, in order of user id."""
     return [Forgotten.from_bytes(key.decode(), data) for key, data in list(store.mailboxes.forgotten.scan())]
 
 
-def due(store: "Store", now: float | None = None) -> list[str]:
+def due(store: Store, now: float | None = None) -> list[str]:
     """Those of whom nothing need be kept any more."""
     until = (time.time() if now is None else now) - store.settings.purge_delay
     return [record.user for record in everyone(store) if record.when <= until]
 
 
 @problems()
-def drop(store: "Store", user: str) -> int:
+def drop(store: Store, user: str) -> int:
     """Keep nothing of a user any more; 1."""
     transact(store.mailboxes.env, lambda txn: store.mailboxes.forgotten.delete(user.encode(), txn))
     return 1
 
 
 @problems()
-def undelete_user(store: "Store", user: str, *, change: bool = True) -> Back:
+def undelete_user(store: Store, user: str, *, change: bool = True) -> Back:
     """Have a removed or forgotten user back, with account, mailboxes, subscriptions, limits and rights, or only say
     what would come back. Cut off in the middle it leaves a removed user, with whom it goes on when it is done again.
 
@@ -147,7 +146,7 @@ def undelete_user(store: "Store", user: str, *, change: bool = True) -> Back:
     if record is None or (row is not None and record.removed != row.account.removed):
         if row is None:
             raise StoreError(Problem.NO_USER, f"Nothing is kept of {user}")
-        back = Back(user, len(store.names(user)), len(store.subscriptions(user)), 0)
+        back = Back(user, len(store.names(user)), len(subscribing.subscriptions(store, user)), 0)
     else:
         if row is None and change:
             record = _put_back(store, directory, record)
@@ -161,7 +160,7 @@ def undelete_user(store: "Store", user: str, *, change: bool = True) -> Back:
     return back
 
 
-def _put_back(store: "Store", directory: BuiltinDirectory, record: Forgotten) -> Forgotten:
+def _put_back(store: Store, directory: BuiltinDirectory, record: Forgotten) -> Forgotten:
     """The row, as of one who has been removed just now: nobody forgets the user again before all is back."""
     old, now = User.from_bytes(record.user, record.row.encode()), int(time.time())
     row = evolve(old, account=evolve(old.account, removed=now))
@@ -182,7 +181,7 @@ def _put_back(store: "Store", directory: BuiltinDirectory, record: Forgotten) ->
     return record
 
 
-def _bring_back(store: "Store", record: Forgotten, change: bool) -> Back:
+def _bring_back(store: Store, record: Forgotten, change: bool) -> Back:
     for place, root, octets, messages in record.limits if change else ():
         partition = store.partitions.get(place)
         if partition is not None:
@@ -211,10 +210,10 @@ def _limit(txn: WriteTxn, root: str, octets: int, messages: int) -> None:
     txn.partition.quotas.set_limits(root, octets, messages, txn.handle)
 
 
-def _have_again(store: "Store", record: Forgotten) -> None:
+def _have_again(store: Store, record: Forgotten) -> None:
     """Subscriptions, rights and annotations; what is there again already stays."""
     for name in record.subscriptions:
-        store.subscribe(record.user, name)
+        subscribing.subscribe(store, record.user, name)
 
     def work(txn: Txn) -> None:
         for mailbox, identifier, held in record.granted:

@@ -29,12 +29,12 @@ from typing import Any
 from attrs import asdict, define, field
 
 from mboxlist.engine.kv import transact
+from store.opening import open_store
 from store.partitions import partitionmove, volumes
 from store.recovery import environments
 from store.recovery.userareacheck import reconcile
 from store.settings import Settings
 from store.snapshots import taking
-from store.store import Store
 from tests.conftest import MEMORY
 from tests.crash import harm
 from tests.crash.harm import SECOND, Way
@@ -113,7 +113,7 @@ class Known:
 
 def records(root: Path) -> Records:
     """A digest of all that is known of each mailbox's messages."""
-    store = Store(root, SETTINGS)
+    store = open_store(root, SETTINGS)
     found = {}
     for entry in store.mailboxes.all():
         rows = store.open_mailbox(entry).rows
@@ -127,7 +127,7 @@ def records(root: Path) -> Records:
 
 def places(root: Path, shown: dict[str, Shown]) -> dict[str, list[tuple[str, str, int]]]:
     """Where the messages are that some users see."""
-    store = Store(root, SETTINGS)
+    store = open_store(root, SETTINGS)
     found: dict[str, list[tuple[str, str, int]]] = {}
     for user, there in shown.items():
         for entry in [entry for entry in store.mailboxes.all() if entry.name.to_client(user) in there]:
@@ -196,7 +196,7 @@ def _tables(whole: Path, copy: Path) -> None:
 
 def prepare(whole: Path) -> list[str]:
     """Two partitions, users who can log in, a snapshot, and no more of the log than is needed; the users."""
-    store = Store(whole, SETTINGS)
+    store = open_store(whole, SETTINGS)
     users = [account.user for account in store.directory.all()][:USERS]     # type: ignore[attr-defined]
     for user in users:
         store.directory.change(user, password_hash=HASH)                    # type: ignore[attr-defined]

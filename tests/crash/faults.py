@@ -15,6 +15,7 @@ from attrs import define, evolve, frozen
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
 from store.mailboxes import crosspartition
+from store.opening import open_store
 from store.problems import NOT_NOW
 from store.store import Store
 from store.userarea import writing as portable
@@ -229,7 +230,7 @@ def _opened_again(root: Path, operation: Operation, recording: Recording, outcom
                   ) -> list[str]:
     how = "opened after a loss of power" if after_loss else "opened again"
     try:
-        store = Store(root, operation.settings)
+        store = open_store(root, operation.settings)
     except BaseException:
         return [f"{how}: it does not open: {traceback.format_exc(limit=-4)}"]
     try:

@@ -22,6 +22,7 @@ from mboxlist.engine import kv, regions
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.mailboxes import deletion
+from store.opening import make_empty_store, open_store
 from store.partition.messagefiles import MessageFiles
 from store.store import Store
 from tests.conftest import MEMORY
@@ -111,8 +112,8 @@ def small_stores() -> Iterator[None]:
 def prepared(operation: Operation) -> Image:
     """The store that the operation begins with, closed."""
     with folder() as root, small_stores():
-        Store.make(root)
-        store = Store(root, operation.settings)
+        make_empty_store(root)
+        store = open_store(root, operation.settings)
         operation.fill(store)
         operation.prepare(store)
         assert findings(store, operation) == []
@@ -173,7 +174,7 @@ def record(name: str) -> Recording:
         place = SeenPlace(root, operation, recorder)
         with recorder:
             if operation.alone:
-                before = Store(root, operation.settings)
+                before = open_store(root, operation.settings)
                 place.views.append(view(before))
                 before.close()
             else:
@@ -244,7 +245,7 @@ def judge(recording: Recording, image: Image, moments: list[Moment]) -> list[str
 def _judged(root: Path, operation: Operation, recording: Recording, moments: list[Moment], *, again: bool = False
             ) -> list[str]:
     try:
-        store = Store(root, operation.settings)
+        store = open_store(root, operation.settings)
     except BaseException:
         return [f"it does not open: {traceback.format_exc(limit=-4)}"]
     try:
@@ -325,7 +326,7 @@ def recordings_of_recovery(recording: Recording, some: Iterable[tuple[Image, lis
             image.write(root)
             recorder = Recorder(root)
             with recorder, small_stores():
-                Store(root, operation.settings).close()
+                open_store(root, operation.settings).close()
         yield evolve(recording, base=recorder.base, events=recorder.events,
                      first=(moment.answers, moment.views), title=f"recovery from {moment.how} after change "
                      f"{moment.changes} ({moment.last}) of {recording.name}")
@@ -386,7 +387,7 @@ def _until_killed(root: Path, operation: Operation, change: int, before: bool, t
     place = SeenPlace(root, operation, recorder)
     with recorder:
         if operation.alone:         # as when it was recorded: so the log is as long
-            Store(root, operation.settings).close()
+            open_store(root, operation.settings).close()
         else:
             place.open()
         place.views.append({})

@@ -15,13 +15,15 @@ from attrs import evolve, frozen
 from mboxlist.engine.kv import Failure
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion
+from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge, purge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.partition import messagefiles
+from store.quota import roots
 from store.settings import Settings
 from store.store import Store
+from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
 from tests.crash import operations_restore as restore
 from tests.crash import operations_wide as wide
@@ -114,7 +116,7 @@ def _deliver_big(place: Place, answered: Answered) -> None:
 
 
 def _deliver_refused(place: Place, answered: Answered) -> None:
-    place.store.set_quota("bob", 10)
+    roots.set_quota(place.store, "bob", 10)
     try:
         place.deliver(NEW[0], BOB, trace=TRACE)
     except StoreError:
@@ -248,30 +250,30 @@ def _without_expunged(before: Picture, after: Picture) -> list[Picture]:
 
 
 def _create(place: Place, answered: Answered) -> None:
-    place.store.create_mailbox(MailboxName("bob", "Drafts"), special_use="\\Drafts")
+    namespace.create_mailbox(place.store, MailboxName("bob", "Drafts"), special_use="\\Drafts")
     answered()
     place.deliver(NEW[0], MailboxName("bob", "Drafts"))
     answered()
 
 
 def _delete(place: Place, answered: Answered) -> None:
-    place.store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(place.store, ARCHIVE)
     answered()
-    place.store.delete_mailbox(WORK)
+    deletion.delete_mailbox(place.store, WORK)
     answered()
 
 
 def _delete_and_create(place: Place, answered: Answered) -> None:
-    place.store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(place.store, ARCHIVE)
     answered()
-    place.store.create_mailbox(ARCHIVE)
+    namespace.create_mailbox(place.store, ARCHIVE)
     answered()
     place.deliver(NEW[0], ARCHIVE)
     answered()
 
 
 def _undelete_mailbox(place: Place, answered: Answered) -> None:
-    place.store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(place.store, ARCHIVE)
     answered()
     deletion.undelete_mailbox(place.store, ARCHIVE)
     answered()
@@ -288,17 +290,17 @@ def _purge_mailbox(place: Place, answered: Answered) -> None:
 
 
 def _prepare_purge_mailbox(store: Store) -> None:
-    store.delete_mailbox(ARCHIVE)
-    store.delete_mailbox(WORK)
+    deletion.delete_mailbox(store, ARCHIVE)
+    deletion.delete_mailbox(store, WORK)
 
 
 def _rename_tree(place: Place, answered: Answered) -> None:
-    place.store.rename_mailbox(ARCHIVE, MailboxName("alice", "Old/Mail"))
+    namespace.rename_mailbox(place.store, ARCHIVE, MailboxName("alice", "Old/Mail"))
     answered()
 
 
 def _rename_inbox(place: Place, answered: Answered) -> None:
-    place.store.rename_mailbox(ALICE, MailboxName("alice", "Everything"))
+    namespace.rename_mailbox(place.store, ALICE, MailboxName("alice", "Everything"))
     answered()
 
 
@@ -309,7 +311,7 @@ def _new_name_empty(before: Picture, after: Picture) -> list[Picture]:
 
 
 def _remove_user(place: Place, answered: Answered) -> None:
-    place.store.remove_user("alice")
+    lifecycle.remove_mail(place.store, "alice")
     place.store.directory.remove("alice")           # type: ignore[attr-defined]
     answered()
 
@@ -323,12 +325,12 @@ def _some_gone(before: Picture, after: Picture) -> list[Picture]:
 def _small_things(place: Place, answered: Answered) -> None:
     """Changes that no mailbox shows."""
     store = place.store
-    store.subscribe("alice", "Work")
-    store.set_quota("alice", 10_000_000, 1000)
+    subscribing.subscribe(store, "alice", "Work")
+    roots.set_quota(store, "alice", 10_000_000, 1000)
     store.claim_recent(place.entry(ALICE))
     place.flushed(ALICE)
     answered()
-    store.unsubscribe("alice", "Work")
+    subscribing.unsubscribe(store, "alice", "Work")
     answered()
 
 

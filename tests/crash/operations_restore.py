@@ -22,10 +22,11 @@ from store.backup.archive import Archive, Scope
 from store.backup.creation import Making
 from store.backup.restore import Choice, Restoring
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization
+from store.mailboxes import authorization, firstuse, namespace, subscribing
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.migration import messageimport, publish
+from store.opening import make_empty_store, open_store
 from store.quota import roots
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
@@ -50,13 +51,13 @@ class _CutOff(Exception):
 def prepare_empty(store: Store) -> None:
     """The archive of another store, with accounts, limits, rights and flags."""
     with tempfile.TemporaryDirectory() as folder:
-        Store.make(Path(folder) / "store")
-        other = Store(Path(folder) / "store", SETTINGS)
+        make_empty_store(Path(folder) / "store")
+        other = open_store(Path(folder) / "store", SETTINGS)
         for user in ("alice", "bob"):
-            other.inbox(other.directory.add(user, HASH))        # type: ignore[attr-defined]
-        other.create_mailbox(WORK)
+            firstuse.inbox(other, other.directory.add(user, HASH))        # type: ignore[attr-defined]
+        namespace.create_mailbox(other, WORK)
         _fill(other)
-        other.set_quota("alice", LIMIT)
+        roots.set_quota(other, "alice", LIMIT)
         other.subscribe("alice", "Work")
         authorization.set_acl(other, WORK, "bob", "lrs")
         change_flags(other, other.entry(WORK), [1], FlagAction.ADD, Flags(Flag.SEEN), "bob")
@@ -181,7 +182,7 @@ def accounts_are_there(store: Store, answers: int) -> list[str]:
     if answers:
         found = store.directory.user("alice")               # type: ignore[attr-defined]
         wrong += [] if found is not None and found.password == HASH else [f"alice's account is {found}"]
-        wrong += [] if list(store.subscriptions("alice")) == ["Work"] else ["alice has no subscriptions"]
+        wrong += [] if list(subscribing.subscriptions(store, "alice")) == ["Work"] else ["alice has no subscriptions"]
         limit = roots.quota(store, "alice").octet_limit
         wrong += [] if limit == LIMIT else [f"alice's limit is {limit}"]
         wrong += [] if store.entry(WORK).acl == {"bob": "lrs"} else ["alice's mailbox is not shared"]

@@ -2,9 +2,10 @@
 
 from mboxlist.names import MailboxName
 from store.errors import StoreError
-from store.mailboxes import authorization, crosspartition
+from store.mailboxes import authorization, crosspartition, deletion, firstuse, namespace
 from store.mailboxes.flagchanges import change_flags
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.store import Store
 from store.userarea import idxfile, paths, writing
 from store.users import lifecycle
@@ -47,11 +48,11 @@ def write_one_idx(place: Place, answered: Answered) -> None:
 
 
 def idx_of_renamed(place: Place, answered: Answered) -> None:
-    place.store.rename_mailbox(ARCHIVE, MailboxName("alice", "Old/Mail"))
+    namespace.rename_mailbox(place.store, ARCHIVE, MailboxName("alice", "Old/Mail"))
     answered()
     writing.write_changed(place.store, hurry=True)
     answered()
-    place.store.delete_mailbox(WORK)
+    deletion.delete_mailbox(place.store, WORK)
     answered()
     writing.write_changed(place.store, hurry=True)
     answered()
@@ -85,7 +86,7 @@ CAROL = MailboxName("carol", "INBOX")
 
 def prepare_second(store: Store) -> None:
     volumes.add(store, "second")
-    store.inbox(store.directory.add("carol", HASH, partition="second"))     # type: ignore[attr-defined]
+    firstuse.inbox(store, store.directory.add("carol", HASH, partition="second"))     # type: ignore[attr-defined]
     deliver(store, OLD[0], CAROL, ALICE, trace=TRACE)
 
 
@@ -134,9 +135,9 @@ def grant_rights(place: Place, answered: Answered) -> None:
 
 
 def quota_roots(place: Place, answered: Answered) -> None:
-    place.store.set_quota("alice/Archive", 1_000_000, 100)
+    roots.set_quota(place.store, "alice/Archive", 1_000_000, 100)
     answered()
     place.deliver(NEW[0], MailboxName("alice", "Archive/2026"), trace=TRACE)
     answered()
-    place.store.remove_quota_root("alice/Archive")
+    roots.remove_quota_root(place.store, "alice/Archive")
     answered()

@@ -10,9 +10,11 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Target
 from store.errors import StoreError
+from store.mailboxes import firstuse, namespace
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
+from store.opening import open_store
 from store.settings import Settings
 from store.store import Store
 from store.values import Flag, FlagAction, Flags, InternalDate
@@ -54,7 +56,7 @@ class Place:
 
     def open(self) -> Store:
         """Open it."""
-        self._store = Store(self.root, self.settings, broken=self._on_broken)
+        self._store = open_store(self.root, self.settings, broken=self._on_broken)
         return self._store
 
     def close(self) -> None:
@@ -108,9 +110,9 @@ def deliver(store: Store, body: bytes, *names: MailboxName, trace: bytes = b"", 
 def fill(store: Store) -> None:
     """Users, mailboxes and messages: some in several mailboxes, flagged, expunged; all of it on disk."""
     for user in USERS:
-        store.inbox(store.directory.add(user, HASH))        # type: ignore[attr-defined]
+        firstuse.inbox(store, store.directory.add(user, HASH))        # type: ignore[attr-defined]
     for path in ("Archive", "Archive/2025", "Archive/2026", "Archive/2026/January", "Work"):
-        store.create_mailbox(MailboxName("alice", path))
+        namespace.create_mailbox(store, MailboxName("alice", path))
     deliver(store, OLD[0], ALICE, BOB, ARCHIVE, trace=TRACE, header=b"Delivered-To: {}\r\n")
     deliver(store, OLD[1], ALICE, flags=Flags(Flag.SEEN, ("todo", "$Forwarded")))
     deliver(store, OLD[2], ALICE, trace=TRACE)

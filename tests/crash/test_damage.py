@@ -25,15 +25,16 @@ from mboxlist.names import MailboxName
 from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import StoreError
+from store.mailboxes import namespace, subscribing
 from store.mailboxes.expunge import expunge, purge
 from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
 from store.partitions import partitionmove, volumes
 from store.reconstruct import knownfiles
 from store.reconstruct.partitionfill import Refill
 from store.recovery import environments
-from store.recovery.environments import Recovery
+from store.recovery.environments import Recovery, recovery_of
 from store.snapshots import taking
-from store.store import Store
 from store.tables.references import FOREVER, UNSEEN_TRACE
 from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
@@ -55,9 +56,9 @@ def make(root: Path, stage: str) -> None:
     """A store with known content, killed in the middle of its work. `young`: with its log from the beginning; `old`:
     with no more of it than recovery needs; `snapshot`: as old, with a snapshot and the log since."""
     store = make_store(root)
-    store.create_mailbox(MailboxName("alice", "Archive"))
-    store.create_mailbox(MailboxName("alice", "Archive/2026"))
-    store.subscribe("alice", "Archive")
+    namespace.create_mailbox(store, MailboxName("alice", "Archive"))
+    namespace.create_mailbox(store, MailboxName("alice", "Archive/2026"))
+    subscribing.subscribe(store, "alice", "Archive")
     for number in range(40):
         deliver(store, b"Subject: %d\r\n\r\n%d %s\r\n" % (number, number, b"x" * 300), *MAILBOXES[:1 + number % 3],
                 trace=TRACE if number % 2 else b"")
@@ -90,9 +91,10 @@ def _damaged(stage: str, root: Path) -> tuple[str, Path, Ledger]:
     make(root, stage)
     copy = root.with_name("whole")
     shutil.copytree(root, copy)
-    store = Store(copy, SMALL)
+    store = open_store(copy, SMALL)
     found = ledger(store)
-    assert sum(map(len, found.values())) == 99 and store.recovery is not None and not store.recovery.events
+    assert sum(map(len,
+                   found.values())) == 99 and recovery_of(store) is not None and not recovery_of(store).events
     store.close()
     return stage, root, found
 
@@ -125,7 +127,7 @@ def test_a_damaged_store_mends_itself(damaged: tuple[str, Path, Ledger], way: st
     said = WAYS[way](root, Random(f"{way} {stage}"))
     for _ in range(3):              # as the supervisor does: what is found in use is mended at the next start
         try:
-            store = Store(root, SMALL)
+            store = open_store(root, SMALL)
             after = ledger(store)
             break
         except harm.BROKEN:
@@ -133,7 +135,8 @@ def test_a_damaged_store_mends_itself(damaged: tuple[str, Path, Ledger], way: st
     for item in list(knownfiles.uncached(store)):
         knownfiles.cache_one(store, item)
     wrong = harm.differences(before, after)
-    assert store.recovery is not None and not wrong, (way, stage, wrong[:5], store.recovery.events)
+    assert recovery_of(store) is not None and not wrong, (way, stage, wrong[:5],
+                                                                  recovery_of(store).events)
     assert check(store) == [], (way, stage)
     told = [json.loads(path.read_text()) for path in sorted((root / "recovered").glob("*.json"))]
     assert harm.named(told, said), (said, told)
@@ -142,8 +145,8 @@ def test_a_damaged_store_mends_itself(damaged: tuple[str, Path, Ledger], way: st
         added = set(ledger(store)[name]) - uids
         assert len(added) == 1 and min(added) > max(uids), (name, added)
     store.close()
-    again = Store(root, SMALL)
-    assert again.recovery is not None and not again.recovery.events and check(again) == []
+    again = open_store(root, SMALL)
+    assert recovery_of(again) is not None and not recovery_of(again).events and check(again) == []
     again.close()
 
 
@@ -169,9 +172,9 @@ def test_a_start_that_is_cut_off_while_it_mends_begins_that_anew(
     with monkeypatch.context() as patch:
         patch.setattr(place, name, cut)
         with pytest.raises(_Cut):
-            Store(root, SMALL)
+            open_store(root, SMALL)
     harm.let_go(root)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     told = [json.loads(path.read_text()) for path in (root / "recovered").glob("*.json")]
     assert harm.differences(before, ledger(store)) == [] and harm.named(told, said)
     assert "its tables" in str(told) and "nothing" not in str(told) and not (root / environments.MENDING).exists()
@@ -189,7 +192,7 @@ def test_a_message_that_comes_again_before_its_file_was_looked_at(damaged: tuple
     root = tmp_path / "store"
     shutil.copytree(whole, root, copy_function=harm.copy)
     WAYS["both folders are gone"](root, Random(1))
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     body = b"Subject: 1\r\n\r\n1 %s\r\n" % (b"x" * 300)
     deliver(store, body, "user/alice/INBOX")
     deliver(store, body, "user/alice/INBOX", trace=TRACE.replace(b"sender", b"other"))
@@ -218,7 +221,7 @@ def test_files_of_expunged_messages_wait_for_the_purge_when_the_tables_about_fil
     store.close()
     for name in ("messages.db", "purge.db"):
         (tmp_path / "store" / harm.INDEX / name).unlink()
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     partition = store.partitions["primary"]
     assert len(list(partition.refs.waiting(FOREVER))) == given_back
     assert purge(partition, time.time() + SMALL.purge_delay + 1) == 1
@@ -238,8 +241,8 @@ def test_of_two_partitions_only_the_harmed_one_is_made_anew(tmp_path: Path) -> N
     before = ledger(store)
     store.close()
     shutil.rmtree(tmp_path / "store/partitions/second/index")
-    store = Store(tmp_path / "store", SMALL)
-    assert store.recovery is not None and list(store.recovery.events) == ["partitions/second/index"]
+    store = open_store(tmp_path / "store", SMALL)
+    assert recovery_of(store) is not None and list(recovery_of(store).events) == ["partitions/second/index"]
     for item in list(knownfiles.uncached(store)):
         knownfiles.cache_one(store, item)
     assert harm.differences(before, ledger(store)) == [] and check(store) == []
@@ -258,7 +261,7 @@ def test_message_files_that_are_harmed_are_told_and_nothing_else_is_lost(way: st
     store.close()
     digest = bytes(row["digest"]).hex()
     said = harm.SPOILING[way](tmp_path / "store", Random(3), [digest])
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     mailbox = store.open_mailbox(entry)
     assert mailbox.rows["uid"].tolist() == [1, 2, 3]
     for uid, at in ((1, 0), (2, 1), (3, 2)):
@@ -282,8 +285,8 @@ def test_store_idx_that_is_harmed_beside_sound_databases_is_told_by_check(tmp_pa
     store.close()
     for way in harm.PORTABLE.values():
         said = way(tmp_path / "store", Random(1))
-        store = Store(tmp_path / "store", SMALL)
-        assert ledger(store) == before and store.recovery is not None and not store.recovery.events
+        store = open_store(tmp_path / "store", SMALL)
+        assert ledger(store) == before and recovery_of(store) is not None and not recovery_of(store).events
         found = str(check(store))
         assert all(path in found for path in said[harm.CHECKED])
         for name in before:
@@ -296,7 +299,7 @@ def test_store_idx_that_is_harmed_beside_sound_databases_is_told_by_check(tmp_pa
 
 def _refusal(root: Path) -> str:
     try:
-        Store(root, SMALL)
+        open_store(root, SMALL)
     except (StoreError, OSError, Failure) as error:
         return f"{error} {getattr(error, 'detail', '')}"
     return ""
@@ -316,9 +319,9 @@ def test_no_room_to_mend_is_no_damage(tmp_path: Path) -> None:
         assert "o space left" in said or "no room" in said, said
         volume.release()
         harm.let_go(volume.folder / "store")
-        store = Store(volume.folder / "store", SMALL)
+        store = open_store(volume.folder / "store", SMALL)
         assert harm.differences(before, ledger(store)) == []
-        assert store.recovery is not None and "nothing" not in str(store.recovery.events)
+        assert recovery_of(store) is not None and "nothing" not in str(recovery_of(store).events)
         store.close()
 
 
@@ -330,7 +333,7 @@ def test_files_that_cannot_be_used_are_given_back(what: str, env: str, tmp_path:
     before = ledger(store)
     store.close()
     said = harm.OWNERS[what.format(env)](tmp_path / "store", Random(1))
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     told = [json.loads(path.read_text()) for path in (tmp_path / "store/recovered").glob("*.json")]
     assert ledger(store) == before and harm.named(told, said) and check(store) == []
     store.close()

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from store.check.wholecheck import check
+from store.mailboxes import deletion, firstuse
 from store.mailboxes.deletion import purge_mailboxes
+from store.opening import make_empty_store, open_store
 from store.settings import Settings
-from store.store import Store
+from store.users import lifecycle
 from tests.support.conversations.scripts import Place
 from tests.support.stores.stores import HASH
 
@@ -21,8 +23,8 @@ MEMORY = Path("/dev/shm")       # a store has thousands of folders
 def shared_store():
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         root = Path(folder) / "store"
-        Store.make(root)
-        store = Store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
+        make_empty_store(root)
+        store = open_store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
         yield store
         store.close()
 
@@ -32,7 +34,7 @@ def place(shared_store, monkeypatch, caplog):
     """Where a conversation takes place. Nothing may be wrong with the store in the end, and no bug in the log."""
     store = shared_store
     for user in ("alice", "bob"):
-        store.inbox(store.directory.add(user, HASH))
+        firstuse.inbox(store, store.directory.add(user, HASH))
     made = Place(store, monkeypatch)
     yield made
     monkeypatch.undo()
@@ -42,9 +44,9 @@ def place(shared_store, monkeypatch, caplog):
     if not made.damaged:
         assert check(store) == []
     for entry in store.names(""):
-        store.delete_mailbox(entry.name)
+        deletion.delete_mailbox(store, entry.name)
     for user in ("alice", "bob"):
-        store.remove_user(user)
+        lifecycle.remove_mail(store, user)
         store.directory.remove(user)
     purge_mailboxes(store, time.time() + store.settings.purge_delay + 1)
     assert not [record for record in caplog.records if record.exc_info and record.levelno >= logging.ERROR] or made.bugs

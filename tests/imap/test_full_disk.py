@@ -8,6 +8,7 @@ import pytest
 
 from mboxlist.engine.kv import Deadlock, Env, Failure
 from store.housekeeping import interrupted
+from store.mailboxes import subscribing
 
 COMMANDS = {
     b"CREATE New": b"LIST \"\" New",
@@ -25,7 +26,7 @@ COMMANDS = {
 def wire(place):
     place.have("INBOX", "one")
     place.have("Old", "")
-    place.store.subscribe("alice", "INBOX")
+    subscribing.subscribe(place.store, "alice", "INBOX")
     wire = place.connect()
     wire.send(b"x LOGIN alice secret\r\n")
     assert b"x OK" in wire.received()

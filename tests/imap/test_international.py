@@ -5,7 +5,9 @@ from base64 import b64encode
 import pytest
 
 from imap.wire.utf7 import encode
+from store.mailboxes import firstuse, namespace
 from store.mailboxes.authorization import set_acl
+from store.users import lifecycle
 from tests.support.conversations.scripts import Player
 from tests.support.stores.stores import HASH
 
@@ -17,10 +19,10 @@ def joerg(place):
     """jörg and jörg@bücher.example, each with an INBOX; the user ids."""
     users = [place.store.directory.add(address, HASH) for address in ("jörg", "jörg@bücher.example")]
     for user in users:
-        place.store.inbox(user)
+        firstuse.inbox(place.store, user)
     yield [user.user for user in users]
     for user in users:
-        place.store.remove_user(user.user)
+        lifecycle.remove_mail(place.store, user.user)
         place.store.directory.remove(user.user)
 
 
@@ -49,7 +51,7 @@ def test_its_mailboxes_are_listed_and_read_by_others(place, joerg):
     one, two = joerg
     assert two == "jörg@xn--bcher-kva.example"
     for owner in joerg:
-        place.store.create_mailbox(place.name(f"user/{owner}/x"))
+        namespace.create_mailbox(place.store, place.name(f"user/{owner}/x"))
         set_acl(place.store, place.name(f"user/{owner}/x"), "alice", "lr")
         place.deliver(f"user/{owner}/x", MESSAGE)
     Player(place).play(r"""
@@ -72,7 +74,7 @@ S: a4 OK ...
 
 
 def test_it_sees_its_own_without_a_prefix_and_those_of_others(place, joerg):
-    place.store.create_mailbox(place.name("user/jörg/Bücher"))
+    namespace.create_mailbox(place.store, place.name("user/jörg/Bücher"))
     set_acl(place.store, place.name("user/alice/INBOX"), "JO\u0308RG", "lr")
     Player(place).play(f"S: * OK ...\nC: a1 AUTHENTICATE PLAIN {plain('jörg')}\n" + r"""S: a1 OK ...
 C: a2 LIST "" "*"

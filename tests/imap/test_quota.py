@@ -3,6 +3,7 @@
 import pytest
 from attrs import evolve
 
+from store.quota import roots
 from tests.support.conversations.scripts import Player, content
 
 
@@ -19,13 +20,13 @@ C~: \\r\\n
 S: a1 NO [OVERQUOTA] ...
 box: INBOX one
 """)
-    assert place.store.quota("alice").refused == 0
+    assert roots.quota(place.store, "alice").refused == 0
 
 
 def test_a_mailbox_with_a_root_of_its_own(place):
     """RFC 9208 §4.1.2: also of a mailbox that is not there yet."""
     place.have("Archive", "one")
-    place.store.set_quota("alice/Archive", octets=2048, messages=5)
+    roots.set_quota(place.store, "alice/Archive", octets=2048, messages=5)
     Player(place).play(r"""have: INBOX two three; C is logged in
 C: a1 GETQUOTAROOT Archive
 S: * QUOTAROOT Archive alice/Archive
@@ -43,13 +44,13 @@ S: * QUOTAROOT Archives alice
 S: * QUOTA alice ()
 S: a4 OK ...
 """)
-    place.store.remove_quota_root("alice/Archive")
+    roots.remove_quota_root(place.store, "alice/Archive")
 
 
 def test_the_use_of_others_is_not_told(place):
     """RFC 9208 §8: neither a root of bob's, nor that of a domain, which others fill too."""
-    place.store.set_quota("bob/Archive", octets=2048)
-    place.store.set_quota("@example.org", octets=1 << 30)
+    roots.set_quota(place.store, "bob/Archive", octets=2048)
+    roots.set_quota(place.store, "@example.org", octets=1 << 30)
     Player(place).play(r"""have: C is logged in
 C: a1 GETQUOTA bob/Archive
 S: a1 NO [NONEXISTENT] ...
@@ -60,8 +61,8 @@ S: * QUOTAROOT INBOX alice
 S: * QUOTA alice ()
 S: a3 OK ...
 """)
-    place.store.remove_quota_root("bob/Archive")
-    place.store.remove_quota_root("@example.org")
+    roots.remove_quota_root(place.store, "bob/Archive")
+    roots.remove_quota_root(place.store, "@example.org")
 
 
 @pytest.mark.parametrize("admins", ["alice", "carol, alice", "", "bob", "Alice"])
@@ -76,4 +77,4 @@ def test_quotaset_is_announced_to_those_who_may(place, admins):
     assert announced == (b" QUOTASET " in login) == ("alice" in admins)
     wire.send(b"c SETQUOTA alice (MESSAGE 9)\r\n")
     assert (b"c OK" in wire.received()) == announced
-    place.store.set_quota("alice", octets=-2, messages=-2)
+    roots.set_quota(place.store, "alice", octets=-2, messages=-2)

@@ -8,8 +8,8 @@ import pytest
 
 from imap.wire.commands import COMMANDS
 from store.check.wholecheck import check
+from store.opening import make_empty_store, open_store
 from store.settings import Settings
-from store.store import Store
 from tests.imap.rights.combinations import combinations
 from tests.imap.rights.conversation import play
 from tests.imap.rights.stage import Stage
@@ -21,8 +21,8 @@ PARTS = 2               # so that two processes can share the work
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_nothing_is_told_that_is_not_granted(tmp_path, part):
-    Store.make(tmp_path / "store")
-    store = Store(tmp_path / "store", Settings(
+    make_empty_store(tmp_path / "store")
+    store = open_store(tmp_path / "store", Settings(
         message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
     try:
         stage, played = Stage(store), Counter()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from imap.verbs.table import VERBS
 from imap.wire.commands import COMMANDS
+from store.mailboxes import deletion, firstuse
 from tests.support.conversations.scripts import content
 
 CONVERSATION = (
@@ -24,8 +25,8 @@ CONVERSATION = (
 
 def empty(place):
     """An INBOX with two messages, whatever was in it before."""
-    place.store.delete_mailbox(place.entry("INBOX").name, even_inbox=True)
-    place.store.inbox(place.store.directory.find("alice"))
+    deletion.delete_mailbox(place.store, place.entry("INBOX").name, even_inbox=True)
+    firstuse.inbox(place.store, place.store.directory.find("alice"))
     for subject in ("one", "two"):
         place.deliver("INBOX", content(subject))
 

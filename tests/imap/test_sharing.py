@@ -2,6 +2,7 @@ r"""Shared mailboxes, where a conversation does not show it: what is not read, a
 
 import pytest
 
+from store.mailboxes import namespace
 from store.mailboxes.authorization import set_acl
 from tests.support.conversations.scripts import Player
 
@@ -12,7 +13,7 @@ def play(place, script):
 
 def test_what_another_uses_a_mailbox_for_is_not_said(place):
     r"""RFC 6154 §2: a client that took bob's \Sent for the user's own would put the user's mail there."""
-    place.store.create_mailbox(place.name("user/bob/Sent"), special_use="\\Sent")
+    namespace.create_mailbox(place.store, place.name("user/bob/Sent"), special_use="\\Sent")
     set_acl(place.store, place.name("user/bob/Sent"), "alice", "lrsi")
     play(place, r"""
 C: a1 LIST "" "*" RETURN (SPECIAL-USE)
@@ -49,7 +50,7 @@ S: a1 OK ...
 def test_nobody_elses_names_are_walked(place, monkeypatch, script):
     """What is answered, and how long that takes, says nothing of how many mailboxes others have."""
     for name in ("Team", "Secret"):
-        place.store.create_mailbox(place.name(f"user/bob/{name}"))
+        namespace.create_mailbox(place.store, place.name(f"user/bob/{name}"))
     set_acl(place.store, place.name("user/bob/Team"), "alice", "lrk")
     below = place.store.mailboxes.below
 
@@ -66,7 +67,7 @@ def test_nobody_elses_names_are_walked(place, monkeypatch, script):
 @pytest.mark.parametrize("group", ["staff", "staf", "anyone"])
 def test_who_leaves_a_group_leaves_its_mailboxes(place, group):
     """Groups are those of the moment, too."""
-    place.store.create_mailbox(place.name("public/plans"))
+    namespace.create_mailbox(place.store, place.name("public/plans"))
     set_acl(place.store, place.name("public/plans"), "group:staff", "lr")
     place.store.directory.change("alice", groups=["staff"])
     player = Player(place)
@@ -80,7 +81,7 @@ def test_who_leaves_a_group_leaves_its_mailboxes(place, group):
 
 def test_an_owner_who_gave_up_rights_has_them_no_more(place):
     """RFC 4314 §2.1: it can have them back, as it can always change the list."""
-    place.store.create_mailbox(place.name("Old"))
+    namespace.create_mailbox(place.store, place.name("Old"))
     set_acl(place.store, place.name("Old"), "alice", "-xkw")
     play(place, r"""
 C: a1 CREATE Old/Below

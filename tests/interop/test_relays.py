@@ -13,8 +13,8 @@ import pytest
 from attrs import define, field
 
 from mboxlist.names import MailboxName
+from store.opening import open_store
 from store.settings import Settings
-from store.store import Store
 from tests.support.readers import trace
 from tests.support.servers.relay import DOMAIN, memory
 from tests.support.servers.relays import RelayFor, exim, make_server, opensmtpd, postfix_with_policy
@@ -37,7 +37,7 @@ class Job:
 
     def duplicates(self) -> Iterator[tuple[str, list[bytes]]]:
         """What has come into each user's INBOX since the last time."""
-        store = Store(self.server.root, Settings())
+        store = open_store(self.server.root, Settings())
         try:
             for user in EVERYBODY:
                 entry = store.entry(MailboxName.parse(f"user/{user}/INBOX"))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from store.check.wholecheck import check
+from store.opening import make_empty_store, open_store
 from store.settings import Settings
-from store.store import Store
 from tests.conftest import MEMORY
 from tests.lmtp.conversation import Place
 
@@ -17,8 +17,8 @@ from tests.lmtp.conversation import Place
 def shared_store():
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as folder:
         root = Path(folder) / "store"
-        Store.make(root)
-        store = Store(root, Settings(message_limit=400_000, disk_reserve=0, special_mailboxes=()))
+        make_empty_store(root)
+        store = open_store(root, Settings(message_limit=400_000, disk_reserve=0, special_mailboxes=()))
         yield store
         store.close()
 

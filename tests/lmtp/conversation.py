@@ -33,8 +33,11 @@ from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.accounts.passwords import hash_password
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import set_acl
 from store.net import offload
+from store.quota import roots
+from store.users import lifecycle
 from store.values import Secret
 from tests.support.conversations.wire import Wire
 
@@ -146,21 +149,21 @@ class Place:
     def remove_users(self):
         """Leave the store as it was."""
         for entry in reversed(self.store.names("")):
-            self.store.delete_mailbox(entry.name)
+            deletion.delete_mailbox(self.store, entry.name)
         for account in list(self.store.directory.all()):
-            self.store.remove_user(account.user)
+            lifecycle.remove_mail(self.store, account.user)
             self.store.directory.remove(account.user)
 
     def _have(self, item):
         if "/" in item:
-            self.store.create_mailbox(named(item))
+            namespace.create_mailbox(self.store, named(item))
             return
         user, *words = re.split(r" (?=room=|password=|alias=|inactive|hold|disabled|deleted|overquota)", item)
         self.store.directory.add(user.replace(" ", "."), "no password")
         for word in words:
             name, _, value = word.partition("=")
             if name == "room":
-                self.store.set_quota(user, octets=int(value))
+                roots.set_quota(self.store, user, octets=int(value))
             elif name == "password":
                 self.store.directory.change(user, password_hash=hash_password(Secret(value.encode())))
             elif name == "alias":
@@ -250,7 +253,7 @@ def happen(place, step):
     elif step.kind == "tls":
         assert place.wire.transport.tls is place.tls
     elif step.kind == "delete":
-        place.store.delete_mailbox(named(step.text))
+        deletion.delete_mailbox(place.store, named(step.text))
     else:
         assert step.kind == "end", f"line {step.line}: {step.kind}"
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from store.quota import roots
 from tests.lmtp.conversation import Step
 from tests.support.faults.held import holding
 
@@ -43,7 +44,7 @@ def test_mail_waits_and_nobody_else_does(place, held):
 def test_who_is_over_quota_hears_that_when_the_store_goes_on(place, held):
     """The refusal begins the time of grace, which is written down."""
     send(place, b"alice")
-    place.store.set_quota("alice", 10)
+    roots.set_quota(place.store, "alice", 10)
     held.begin()
     place.connect()
     place.wire.send(b"LHLO mx.example.org\r\nMAIL FROM:<a@elsewhere.example>\r\n")

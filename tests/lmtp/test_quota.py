@@ -2,6 +2,7 @@
 
 import pytest
 
+from store.quota import roots
 from tests.lmtp.conversation import Step
 from tests.lmtp.test_delivery import deliver
 
@@ -45,7 +46,7 @@ def test_a_refusal_at_rcpt_begins_the_grace_too(place, at):
     assert deliver(place, ["alice"], b"x" * 500)[0].startswith(b"250")
     asked = b"MAIL FROM:<> SIZE=600", b"RCPT TO:<alice>"
     assert say(place, *asked) == [b"250 2.1.0", b"452 4.2.2"]
-    assert place.store.quota("alice").refused == NOW
+    assert roots.quota(place.store, "alice").refused == NOW
     at(NOW + 5 * DAY)
     assert say(place, *asked) == [b"250 2.1.0", b"552 5.2.2"]
     assert say(place, b"MAIL FROM:<> SIZE=100", b"RCPT TO:<alice>") == [b"250 2.1.0", b"250 2.1.5"]
@@ -54,12 +55,12 @@ def test_a_refusal_at_rcpt_begins_the_grace_too(place, at):
 def test_what_can_never_fit_is_refused_for_good_at_once(place, at):
     place.prepare([Step(1, "have", "alice room=1000")])
     assert say(place, b"MAIL FROM:<> SIZE=1001", b"RCPT TO:<alice>") == [b"250 2.1.0", b"552 5.2.2"]
-    assert place.store.quota("alice").refused == 0
+    assert roots.quota(place.store, "alice").refused == 0
 
 
 def test_the_root_of_a_mailbox_decides_for_its_sub_address(place, at):
     place.prepare([Step(1, "have", "alice; alice/Archive")])
-    place.store.set_quota("alice/Archive", octets=1000)
+    roots.set_quota(place.store, "alice/Archive", octets=1000)
     assert deliver(place, ["alice+Archive"], b"x" * 500)[0].startswith(b"250")
     assert [reply[:9] for reply in deliver(place, ["alice+Archive", "alice"], b"y" * 600)] == [
         b"452 4.2.2", b"250 2.0.0"]

@@ -5,6 +5,7 @@ from attrs import evolve
 
 from store.errors import Problem, StoreError
 from store.net import offload
+from store.quota import roots
 from tests.lmtp.conversation import Step, named
 from tests.lmtp.test_delivery import deliver
 from tests.lmtp.test_quota import say
@@ -52,7 +53,7 @@ def test_groups_of_the_sender(place):
 
 def test_the_quota_of_a_public_mailbox_counts(place):
     place.prepare([Step(1, "have", "public/full"), Step(2, "rights", "public/full anyone p")])
-    place.store.set_quota("public/full", octets=10)
+    roots.set_quota(place.store, "public/full", octets=10)
     assert say(place, b"MAIL FROM:<eve@elsewhere.example> SIZE=11", b"RCPT TO:<public+full>") == [
         b"250 2.1.0", b"552 5.2.2"]
 

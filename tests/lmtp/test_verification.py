@@ -13,7 +13,9 @@ from lmtp.protocol import verification_factory
 from lmtp.verification import Malformed, Question, parse_netstring, parse_policy
 from store.accounts.base import Status
 from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
 from store.net import offload
+from store.quota import roots
 from tests.lmtp.conversation import Step
 from tests.support.conversations.wire import Wire
 
@@ -114,7 +116,7 @@ def people(asking):
     place, directory = asking.place, asking.place.store.directory
     for status in Status:
         account = directory.add(status.value, "no password")
-        place.store.inbox(account)
+        firstuse.inbox(place.store, account)
         directory.change(account.user, status=status)
     place.prepare([
         Step(1, "have", "alice/Shared; alice/Small box; full; full/INBOX; jürgen; jürgen/INBOX; bob; public/news; "
@@ -123,8 +125,8 @@ def people(asking):
         Step(4, "rights", "public/staff bob lp"), Step(5, "rights", "public/staff alice l")])
     directory.change("alice", aliases=["postmaster", "a.l@bücher.example"])
     directory.change("disabled", aliases=["off"])
-    place.store.set_quota("full", octets=1000)
-    place.store.set_quota("alice/Small box", octets=10)
+    roots.set_quota(place.store, "full", octets=1000)
+    roots.set_quota(place.store, "alice/Small box", octets=10)
     return asking
 
 
@@ -206,7 +208,7 @@ def test_octets_that_are_not_utf8(people):
 def test_over_quota_for_now_and_then_for_good(people, monkeypatch):
     for partition in people.place.store.partitions.values():
         monkeypatch.setattr(partition.quotas, "clock", lambda: NOW)
-    people.place.store.set_quota("full", messages=1)
+    roots.set_quota(people.place.store, "full", messages=1)
     assert people.action(recipient="full@example.org", size=1000) == "DUNNO"
     wire = people.place.wire
     wire.send(b"LHLO a\r\nMAIL FROM:<>\r\nRCPT TO:<full>\r\nDATA\r\nSubject: one\r\n\r\n.\r\n")

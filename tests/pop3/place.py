@@ -16,14 +16,16 @@ from pop3.settings import Settings
 from store.accounts import passwords
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.giveuidls import give
 from store.net import offload
+from store.opening import make_empty_store, open_store
 from store.partition.messagefiles import MessageFile
 from store.settings import Settings as StoreSettings
-from store.store import Store
+from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags, InternalDate, Secret
 from tests.support.conversations.wire import Wire
 
@@ -34,8 +36,8 @@ class Place:
     """A store in `folder` with a user mrose, and as many servers and connections as wanted."""
 
     def __init__(self, folder: Path) -> None:
-        Store.make(folder)
-        self.store = Store(folder, StoreSettings(special_mailboxes=()))
+        make_empty_store(folder)
+        self.store = open_store(folder, StoreSettings(special_mailboxes=()))
         self.clock = Clock()
         self.wires = []
         self._hash = passwords.hash_password(Secret(PASSWORD))
@@ -43,14 +45,14 @@ class Place:
 
     def begin(self):
         """Make the user, and an empty INBOX."""
-        self.inbox = self.store.inbox(self.store.directory.add("mrose", self._hash))
+        self.inbox = firstuse.inbox(self.store, self.store.directory.add("mrose", self._hash))
 
     def end(self):
         """Take away what a test has made."""
         for wire in self.wires:
             wire.hang_up()
         self.wires.clear()
-        self.store.remove_user("mrose")
+        lifecycle.remove_mail(self.store, "mrose")
         self.store.directory.remove("mrose")
 
     def server(self, settings=None, tls=None, **options):

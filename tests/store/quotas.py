@@ -5,9 +5,10 @@ import pytest
 from mboxlist.names import MailboxName
 from store.delivery.commit import Delivered
 from store.errors import StoreError
+from store.mailboxes import firstuse, namespace
+from store.opening import make_empty_store, open_store
 from store.partition.partition import Partition
 from store.quota import roots
-from store.store import Store
 from tests.support.stores.stores import HASH, SMALL, deliver
 
 DAY = 86400
@@ -44,12 +45,12 @@ def problem(store, size=100, mailbox="user/alice/INBOX", number=999):
 
 
 def use(store, root):
-    found = store.quota(root)
+    found = roots.quota(store, root)
     return found.octets, found.messages
 
 
 def make(store, *paths, owner="alice"):
-    return [store.create_mailbox(MailboxName(owner, path)) for path in paths]
+    return [namespace.create_mailbox(store, MailboxName(owner, path)) for path in paths]
 
 
 def refusal(work, *arguments, **more):
@@ -60,10 +61,10 @@ def refusal(work, *arguments, **more):
 
 def two_partitions(tmp_path):
     root = tmp_path / "store"
-    Store.make(root)
+    make_empty_store(root)
     Partition.make(root / "partitions" / "second")
-    store = Store(root, SMALL)
-    store.inbox(store.directory.add("alice", HASH))
-    store.inbox(store.directory.add("bob@b.org", HASH, partition="second"))
-    store.inbox(store.directory.add("carol@b.org", HASH))
+    store = open_store(root, SMALL)
+    firstuse.inbox(store, store.directory.add("alice", HASH))
+    firstuse.inbox(store, store.directory.add("bob@b.org", HASH, partition="second"))
+    firstuse.inbox(store, store.directory.add("carol@b.org", HASH))
     return store

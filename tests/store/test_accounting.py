@@ -8,6 +8,7 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.delivery.commit import Delivered
+from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import purge, remove
 from store.quota.accounting import Share, fair_shares, sharing
@@ -49,7 +50,7 @@ def test_an_empty_store(store):
 def test_a_file_is_divided_among_its_holders(store):
     """100 octets and a trace header of 30, held by alice in two mailboxes and bob in one; 50 octets of alice's."""
     assert len(TRACE) == 30
-    store.create_mailbox(MailboxName("alice", "Archive"))
+    namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     deliver(store, body(1, 101), "user/alice/INBOX", "user/alice/Archive", "user/bob/INBOX", trace=TRACE)
     deliver(store, body(2, 50), "user/alice/INBOX")
     accounts = sharing(store)
@@ -92,10 +93,10 @@ def test_what_was_expunged_waits(store):
 
 
 def test_a_deleted_mailbox_holds_nothing(store):
-    store.create_mailbox(MailboxName("alice", "Archive"))
+    namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     deliver(store, body(1, 60), "user/alice/Archive", "user/bob/INBOX")
     deliver(store, body(2, 40), "user/alice/Archive")
-    store.delete_mailbox(MailboxName("alice", "Archive"))
+    deletion.delete_mailbox(store, MailboxName("alice", "Archive"))
     accounts = sharing(store)
     assert accounts.waiting == {"primary": 40}
     assert "user/alice/Archive" not in accounts.mailboxes
@@ -126,7 +127,7 @@ def test_fair_shares_and_what_waits_are_the_files_on_disk(tmp_path, seed):
     for user in users:
         for path in ("INBOX", "A", "A/B"):
             if path != "INBOX":
-                store.create_mailbox(MailboxName(user, path))
+                namespace.create_mailbox(store, MailboxName(user, path))
             model[user, path] = {}
     partition = store.partitions["primary"]
     for number in range(40):
@@ -156,7 +157,7 @@ def test_fair_shares_and_what_waits_are_the_files_on_disk(tmp_path, seed):
         if random.random() < 0.1:
             box = random.choice([box for box in sorted(model) if box[1] != "INBOX"] or [("alice", "INBOX")])
             if box[1] != "INBOX":
-                store.delete_mailbox(MailboxName(*box))
+                deletion.delete_mailbox(store, MailboxName(*box))
                 del model[box]
         if random.random() < 0.05:
             purge(partition, 1 << 31)

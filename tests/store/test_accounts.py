@@ -5,14 +5,17 @@ from attrs import evolve
 
 from store.accounts import builtin, passwords
 from store.accounts.base import Status, delivery_problem
+from store.accounts.mechanisms import Plain
 from store.accounts.passwordcache import LIFETIME, MOST, VerifiedPasswords
 from store.accounts.passwords import NOBODY, hash_password, scram_keys, verify_password
-from store.accounts.mechanisms import Plain
 from store.accounts.sasl.scram import Keys
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
-from store.store import Store
+from store.mailboxes import firstuse
+from store.opening import open_store
+from store.quota import roots
+from store.users import lifecycle
 from store.users.lifecycle import rename_user
 from store.values import Secret
 from tests.support.stores.small import FULL_COST
@@ -129,7 +132,7 @@ def test_users_are_added_once_and_removed(store):
         with pytest.raises(StoreError) as refused:
             store.directory.add(address, HASH)
         assert refused.value.problem is problem
-    store.remove_user("carol@example.net")
+    lifecycle.remove_mail(store, "carol@example.net")
     store.directory.remove("carol@example.net")
     with pytest.raises(StoreError):
         store.directory.remove("carol@example.net")
@@ -142,7 +145,7 @@ JOERG = "jörg@xn--bcher-kva.example"
     "jörg@bücher.example", "JÖRG@xn--bcher-kva.example", "JO\u0308RG@BU\u0308CHER.example"])
 def test_a_user_with_an_international_address(store, written):
     """RFC 6531: whoever writes the address, it is one user."""
-    store.inbox(store.directory.add(written, HASH))
+    firstuse.inbox(store, store.directory.add(written, HASH))
     for address in ("jörg@bücher.example", "jo\u0308rg@xn--bcher-kva.example", "Jörg@Bücher.Example"):
         assert store.directory.look_up(address).user == JOERG
         assert store.directory.authenticate(address, Secret(PASSWORD)).user == JOERG
@@ -151,7 +154,7 @@ def test_a_user_with_an_international_address(store, written):
             store.directory.add(address, HASH)
         assert refused.value.problem is Problem.USER_EXISTS
     deliver(store, b"Subject: x\r\n\r\n", f"user/{JOERG}/INBOX")
-    assert store.quota(JOERG).messages == 1
+    assert roots.quota(store, JOERG).messages == 1
     assert store.directory.look_up("jorg@bücher.example") is None
 
 
@@ -161,12 +164,12 @@ def test_an_international_default_domain(tmp_path, domain):
     assert [account.user for account in store.directory.all()] == ["alice", "jörg"]
     for address in ("alice", "alice@bücher.example", "ALICE@xn--bcher-kva.example"):
         assert store.directory.look_up(address).user == "alice"
-    store.set_quota("@bücher.example", messages=1)
+    roots.set_quota(store, "@bücher.example", messages=1)
     delivered, = deliver(store, b"Subject: x\r\n\r\n", "user/jörg/INBOX")
     refused, = deliver(store, b"Subject: y\r\n\r\n", "user/alice/INBOX")
     assert isinstance(delivered, Delivered) and refused.problem is Problem.OVER_QUOTA
-    assert [store.quota(root).messages for root in ("@bücher.example", "@XN--bcher-kva.example")] == [1, 1]
-    store.remove_quota_root("@xn--bcher-kva.example")
+    assert [roots.quota(store, root).messages for root in ("@bücher.example", "@XN--bcher-kva.example")] == [1, 1]
+    roots.remove_quota_root(store, "@xn--bcher-kva.example")
     assert check(store) == []
     store.close()
 
@@ -272,7 +275,7 @@ def test_the_keys_of_those_who_are_not_there(tmp_path):
         assert account is None and (keys.iterations, len(keys.salt)) == (there.iterations, len(there.salt))
     assert len({keys.salt for keys, _ in first.values()}) == len(names)
     store.close()
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     for name, (keys, _) in first.items():
         again, account = store.directory.find_keys(name, "SCRAM-SHA-256")
         assert again.salt == keys.salt and account is None
@@ -306,7 +309,7 @@ def test_rules_of_users_and_domains(tmp_path):
     directory.change("alice", status=Status.INACTIVE, groups=["staff"])
     assert directory.find("alice").access == "+imap:*"
     store.close()
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert store.directory.domains.access("example.com") == "-pop:*"
     store.directory.domains.set_access("example.com", "")
     assert store.directory.access_rules(store.directory.find("carol@example.com")) == ""

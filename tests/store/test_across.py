@@ -8,12 +8,13 @@ from mboxlist.names import MailboxName
 from store.delivery.batch import BatchStore, NotCopied
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
-from store.mailboxes import crosspartition
+from store.mailboxes import crosspartition, deletion, namespace, placement
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
 from store.partition.staged import Staged
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.store import Store
 from store.tables.quotatable import UNLIMITED
 from store.values import Flag, FlagAction, Flags
@@ -90,14 +91,14 @@ def test_all_or_none(two):
         with pytest.raises(StoreError) as refused:
             copy(two, uids, remove=True)
         assert refused.value.problem is Problem.GONE
-    two.set_quota("bob", len(BODIES[0]) + len(BODIES[2]) - 1)
+    roots.set_quota(two, "bob", len(BODIES[0]) + len(BODIES[2]) - 1)
     with pytest.raises(StoreError) as refused:
         copy(two, [1, 3], remove=True)
     assert refused.value.problem is Problem.OVER_QUOTA
     assert contents(two, THERE) == {} and known(two, "second") == []
-    two.set_quota("bob", UNLIMITED)
+    roots.set_quota(two, "bob", UNLIMITED)
     assert copy(two, [1, 3], remove=True) == [1, 2]
-    two.delete_mailbox(THERE, even_inbox=True)
+    deletion.delete_mailbox(two, THERE, even_inbox=True)
     with pytest.raises(StoreError) as refused:
         crosspartition.copy(two, two.entry(INBOX), two.mailboxes.deleted.find(2)[1], [1])
     assert refused.value.problem is Problem.GONE or refused.value.problem is Problem.NO_MAILBOX
@@ -186,7 +187,7 @@ def test_a_full_partition_takes_nothing_and_serves_on(two, monkeypatch):
     full = two.partitions["second"]
     monkeypatch.setattr(full, "_roomy_until", 0)
     monkeypatch.setattr(full.files, "volume", lambda: (1 << 30, 99 << 30))
-    assert volumes.is_full(full)
+    assert full.is_full()
     with pytest.raises(StoreError) as refused:
         copy(two, [2])
     assert refused.value.problem is Problem.DISK_FULL
@@ -198,19 +199,19 @@ def test_a_full_partition_takes_nothing_and_serves_on(two, monkeypatch):
     with pytest.raises(StoreError) as refused:
         partitionmove.move_owner(two, "alice", "second")
     assert refused.value.problem is Problem.DISK_FULL
-    assert volumes.roomiest(two).name == "primary"
+    assert placement.roomiest(two).name == "primary"
     change_flags(two, two.entry(THERE), [1], FlagAction.ADD, Flags(Flag.SEEN))
     assert contents(two, THERE)[1][:2] == (BODIES[1], Flag.SEEN)
     assert remove(two, two.entry(THERE), [1]) == [1]
     monkeypatch.setattr(full.files, "volume", lambda: (1 << 30, 98 << 30))
-    assert not volumes.is_full(full)
+    assert not full.is_full()
 
 
 def test_inbox_is_renamed_to_where_new_mailboxes_go(two):
     deliver(two, BODIES[1], "user/alice/INBOX")
     two.directory.alter("alice", lambda row: evolve(
         row, account=evolve(row.account, partition="second")))
-    two.rename_mailbox(INBOX, MailboxName("alice", "Old"))
+    namespace.rename_mailbox(two, INBOX, MailboxName("alice", "Old"))
     assert contents(two, INBOX) == {}
     assert contents(two, MailboxName("alice", "Old"))[1][0] == BODIES[1]
     assert two.entry(MailboxName("alice", "Old")).partition == "second"

@@ -10,7 +10,8 @@ from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.check.wholecheck import check
-from store.store import Store
+from store.mailboxes import namespace
+from store.opening import open_store
 from store.values import Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
 
@@ -19,10 +20,10 @@ ARCHIVE = MailboxName("alice", "Archive")
 
 def test_a_mailbox_that_was_being_made_goes(tmp_path: Path) -> None:
     store = make_store(tmp_path / "store")
-    made = store.create_mailbox(ARCHIVE)
+    made = namespace.create_mailbox(store, ARCHIVE)
     transact(store.mailboxes.env, lambda txn: store.mailboxes.remove(ARCHIVE, txn))     # as if it had not got there yet
     store.close()
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert made.id not in {mailbox for mailbox, _ in store.partitions["primary"].all_states()}
     assert check(store) == []
     store.close()
@@ -36,7 +37,7 @@ def test_mail_outlives_a_list_that_was_lost(tmp_path: Path, caplog: pytest.LogCa
     shutil.rmtree(tmp_path / "store" / "mboxlist")
     (tmp_path / "store" / "mboxlist").mkdir()
     with caplog.at_level(logging.ERROR):
-        store = Store(tmp_path / "store", SMALL)
+        store = open_store(tmp_path / "store", SMALL)
     assert "mboxlist is damaged (it is empty)" in caplog.text
     assert store.entry(MailboxName("alice", "INBOX")) == inbox      # from its store.idx
     assert len(store.open_mailbox(inbox).rows) == 1
@@ -45,7 +46,7 @@ def test_mail_outlives_a_list_that_was_lost(tmp_path: Path, caplog: pytest.LogCa
     assert check(store) == []
     account = store.directory.find("alice")
     assert account is not None and account.status is Status.INACTIVE    # its password is nowhere else
-    made = store.create_mailbox(ARCHIVE)
+    made = namespace.create_mailbox(store, ARCHIVE)
     assert made.id > inbox.id and made.uidvalidity > inbox.uidvalidity
     assert len(store.open_mailbox(inbox).rows) == 1 and not len(store.open_mailbox(made).rows)
     store.close()

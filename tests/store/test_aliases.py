@@ -13,9 +13,9 @@ from store.accounts.builtin import User
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import set_acl
+from store.opening import open_store
 from store.reconstruct import recount
 from store.reconstruct.wholestore import rebuild, salvage_users
-from store.store import Store
 from store.users import lifecycle
 from store.values import Secret
 from tests.support.stores.stores import HASH, PASSWORD, SMALL, make_store, reopen_after_crash
@@ -181,7 +181,7 @@ def lose_table(store, crash):
     else:
         store.close()
         (store.root / "mboxlist" / "aliases.db").unlink()
-    return Store(store.root, SMALL)
+    return open_store(store.root, SMALL)
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -254,7 +254,7 @@ def test_a_rebuild_brings_whole_rows_back(tmp_path):
     shutil.rmtree(tmp_path / "store/partitions/primary/index")
     found = salvage_users(tmp_path / "old" / "users.db")
     assert rebuild(tmp_path / "store", settings=SMALL, users=found).findings == []
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert [store.directory.user(user) for user in ("alice", "bob")] == before
     assert table(store) == [(INFO, "alice"), (SALES, "bob")]
     assert check(store) == []

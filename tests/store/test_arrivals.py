@@ -14,15 +14,17 @@ from store.delivery.commit import Delivered, Duplicate, Locked, Target, commit
 from store.errors import Problem, StoreError
 from store.housekeeping import tasks
 from store.housekeeping.tasks import Round
+from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import remove
 from store.net import offload
+from store.opening import open_store
 from store.partition.transactions import state_key
 from store.partitions import partitionmove as moving
 from store.partitions import volumes
-from store.store import Store
+from store.quota import roots
 from store.tables.duplicates import PIECE, arrival_key
 from store.values import InternalDate
-from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 START = 1_900_000_000
@@ -74,11 +76,11 @@ def test_a_duplicate_is_taken_and_leaves_nothing(clocked):
     assert send(clocked, ALICE) == ["new"]
     clocked.partitions["primary"].files.settle()
     before = clocked.open_mailbox(clocked.entry(MailboxName.parse(ALICE)))
-    there, quota = files(clocked), clocked.quota("alice")
+    there, quota = files(clocked), roots.quota(clocked, "alice")
     for body in (message(), message(text=b"a list added this"), message(b"  <1@example.org>  ")):
         assert send(clocked, ALICE, body=body) == ["again"]
     assert clocked.refresh(before) is before
-    assert (files(clocked), clocked.quota("alice")) == (there, quota)
+    assert (files(clocked), roots.quota(clocked, "alice")) == (there, quota)
     assert [record.references for _, record in clocked.partitions["primary"].refs.all()] == [1]
 
 
@@ -115,7 +117,7 @@ def test_without_message_id_everything_comes(clocked, body):
 
 
 def test_each_mailbox_has_its_own(clocked):
-    clocked.create_mailbox(MailboxName("alice", "Archive"))
+    namespace.create_mailbox(clocked, MailboxName("alice", "Archive"))
     assert send(clocked, ALICE) == ["new"]
     assert send(clocked, ALICE, BOB, "user/alice/Archive") == ["again", "new", "new"]
     assert send(clocked, "user/alice/Archive", BOB, ALICE) == ["again"] * 3
@@ -136,23 +138,23 @@ def test_some_targets_ask_for_it_and_some_do_not(clocked):
 
 
 def test_who_was_refused_gets_it_later(clocked):
-    clocked.set_quota("alice", 5)
+    roots.set_quota(clocked, "alice", 5)
     refused, taken = send(clocked, ALICE, BOB)
     assert (refused in (Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED), taken) == (True, "new")
-    clocked.set_quota("alice", 5000)
+    roots.set_quota(clocked, "alice", 5000)
     assert send(clocked, ALICE, BOB) == ["new", "again"]
 
 
 def test_what_all_refuse_leaves_no_trace(clocked):
-    clocked.set_quota("alice", 5)
+    roots.set_quota(clocked, "alice", 5)
     assert send(clocked, ALICE) == [Problem.QUOTA_GRACE_ENDED]
     assert rows(clocked) == {} and files(clocked) == []
 
 
 def test_a_mailbox_that_is_gone_has_nothing_again(clocked):
-    archive = clocked.create_mailbox(MailboxName("alice", "Archive"))
+    archive = namespace.create_mailbox(clocked, MailboxName("alice", "Archive"))
     assert send(clocked, "user/alice/Archive") == ["new"]
-    clocked.delete_mailbox(archive.name)
+    deletion.delete_mailbox(clocked, archive.name)
     staged = clocked.stage(archive, trace())
     staged.write(message())
     refused, = offload.now(offload.deliver(clocked, staged, [Target(archive, suppress=9)]))
@@ -177,7 +179,7 @@ def test_it_is_known_after_a_crash_and_in_the_next_process(store):
     store.__dict__.update(reopen_after_crash(store).__dict__)
     assert send(store, ALICE) == ["again"]
     store.close()
-    store.__init__(store.root, SMALL)
+    reopen(store, SMALL)
     assert send(store, ALICE, BOB) == ["again", "new"]
 
 
@@ -307,7 +309,7 @@ def test_who_looks_makes_others_wait(store):
 
 def post(root, together, pipe, names):
     """Deliver some messages, each of which the other processes deliver at the same moment, some as other octets."""
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     found = []
     for number in range(MANY):
         body = message(b"<%d@example.org>" % number, text=b"%d" % (os.getpid() if number % 3 else 0))
@@ -338,7 +340,7 @@ def test_of_those_who_bring_it_at_the_same_moment_one_does(tmp_path):
         for name in names:
             told = sorted(done[number][order.index(name)] for done, order in zip(found, worker_config, strict=True))
             assert told == ["again", "again", "new"]
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert [count(store, name) for name in names] == [MANY] * 3
     assert check(store) == []
     store.close()

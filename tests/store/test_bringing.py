@@ -10,11 +10,13 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace, subscribing
 from store.migration.messageimport import Contents, Known, add, lacking, new_rows
 from store.migration.publish import Filling, Nursery, Wanted
+from store.quota import roots
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores.stores import deliver, reopen_after_crash
+from tests.support.stores.stores import deliver, reopen, reopen_after_crash
 
 INBOX, FOLDER = MailboxName("alice", "INBOX"), MailboxName("alice", "Old/2019")
 FIRST, SECOND, THIRD = (b"Subject: %d\r\n\r\nthe text %d\r\n" % (n, n) for n in (1, 2, 3))
@@ -68,8 +70,8 @@ def test_a_mailbox_comes_with_all_that_it_had(store: Store) -> None:
     assert mailbox.state.uidnext == 2000 and mailbox.keyword_names(int(mailbox.rows[0]["keywords"])) == ("$Junk",)
     assert [(int(row["received"]), int(row["zone"])) for row in mailbox.rows] == [
         (1_500_000_007, 60), (1_500_000_900, 60), (1_500_000_901, 60)]
-    assert store.subscriptions("alice") == ["Old/2019"]
-    assert brought.files == 2 and store.quota("alice").messages == 3
+    assert subscribing.subscriptions(store, "alice") == ["Old/2019"]
+    assert brought.files == 2 and roots.quota(store, "alice").messages == 3
     assert not list(store.mailboxes.deleted.all())
 
 
@@ -79,17 +81,17 @@ def test_a_uidvalidity_that_the_name_had_never_comes_back(store: Store) -> None:
         nursery.publish([filling])
         before = store.entry(FOLDER)
         assert (before.uidvalidity == validity) == as_asked and before.uidvalidity >= validity
-        store.rename_mailbox(FOLDER, MailboxName("alice", "Other"))
-        store.delete_mailbox(MailboxName("alice", "Other"))
-        assert store.create_mailbox(FOLDER).uidvalidity > before.uidvalidity
-        store.delete_mailbox(FOLDER)
+        namespace.rename_mailbox(store, FOLDER, MailboxName("alice", "Other"))
+        deletion.delete_mailbox(store, MailboxName("alice", "Other"))
+        assert namespace.create_mailbox(store, FOLDER).uidvalidity > before.uidvalidity
+        deletion.delete_mailbox(store, FOLDER)
 
 
 def test_who_comes_too_late_is_refused_and_leaves_nothing(store: Store) -> None:
     nursery, filling = begin(store, Wanted(FOLDER, 42), [known(FIRST, 7)], contents(store, FIRST))
-    store.create_mailbox(FOLDER)
+    namespace.create_mailbox(store, FOLDER)
     assert nursery.publish([filling]) == [filling]
-    assert octets(store, FOLDER) == {} and store.quota("alice").messages == 0
+    assert octets(store, FOLDER) == {} and roots.quota(store, "alice").messages == 0
     assert store.partitions["primary"].refs.find(digest(FIRST)).references == 0     # type: ignore[union-attr]
 
 
@@ -106,7 +108,7 @@ def test_what_a_crash_cuts_off_is_not_there(tmp_path: Path, store: Store) -> Non
     assert brought.files == 0                       # it was on disk already
     assert check(again) == []
     again.close()
-    store.__init__(again.root, again.settings)      # type: ignore[misc]
+    reopen(store, again.settings)
 
 
 def test_what_a_mailbox_lacks_is_added_once(store: Store) -> None:

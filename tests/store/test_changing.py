@@ -1,16 +1,20 @@
 """COPY, MOVE, flags and expunge: what each does to records, counts, quota and references, all or nothing."""
 
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import purge_mailboxes
 from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import MAX_KEYWORDS, change_flags
+from store.quota import roots
+from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import deliver, let_go
 
@@ -22,7 +26,7 @@ def boxes(store):
     """INBOX with UIDs 1 to 4 (the first two the same message), and Archive, empty."""
     for body in (ONE, ONE, TWO, TWO + b"x"):
         deliver(store, body, "user/alice/INBOX")
-    return store.entry(MailboxName("alice", "INBOX")), store.create_mailbox(MailboxName("alice", "Archive"))
+    return store.entry(MailboxName("alice", "INBOX")), namespace.create_mailbox(store, MailboxName("alice", "Archive"))
 
 
 def references(store):
@@ -43,18 +47,18 @@ def test_a_copy_counts_references_and_quota(store, boxes):
     inbox, archive = boxes
     assert copy_messages(store, inbox, archive, [3, 1, 2]) == [1, 2, 3]
     assert references(store) == [1, 2, 4]
-    assert store.quota("alice").messages == 7
-    assert store.quota("alice").octets == 2 * (2 * len(ONE) + len(TWO)) + len(TWO) + 1
+    assert roots.quota(store, "alice").messages == 7
+    assert roots.quota(store, "alice").octets == 2 * (2 * len(ONE) + len(TWO)) + len(TWO) + 1
 
 
 def test_a_move_within_a_user_changes_neither(store, boxes):
     inbox, archive = boxes
-    before = store.quota("alice")
-    store.set_quota("alice", 1)                     # over quota: a move is still possible
+    before = roots.quota(store, "alice")
+    roots.set_quota(store, "alice", 1)                     # over quota: a move is still possible
     assert copy_messages(store, inbox, archive, [1, 2, 4], remove=True) == [1, 2, 3]
     assert (uids(store, inbox), uids(store, archive)) == ([3], [1, 2, 3])
     assert references(store) == [1, 1, 2]
-    after = store.quota("alice")
+    after = roots.quota(store, "alice")
     assert (after.octets, after.messages) == (before.octets, before.messages)
 
 
@@ -68,7 +72,7 @@ def test_a_copy_of_what_is_gone_copies_nothing(store, boxes):
 
 def test_a_copy_over_quota_copies_nothing(store, boxes):
     inbox, archive = boxes
-    store.set_quota("alice", store.quota("alice").octets + len(ONE))
+    roots.set_quota(store, "alice", roots.quota(store, "alice").octets + len(ONE))
     refused(Problem.OVER_QUOTA, copy_messages, store, inbox, archive, [1, 3])
     assert uids(store, archive) == []
     assert copy_messages(store, inbox, archive, [1]) == [1]
@@ -138,7 +142,7 @@ def test_expunge_removes_what_is_deleted_and_gives_back(store, boxes):
     assert expunge(store, inbox, [2, 3]) == [2]
     assert expunge(store, inbox) == [1, 4]
     assert expunge(store, inbox) == []
-    state, use = store.status(inbox), store.quota("alice")
+    state, use = store.status(inbox), roots.quota(store, "alice")
     assert (state.messages, state.deleted, state.unseen, state.octets) == (1, 0, 1, len(TWO))
     assert (use.octets, use.messages) == (len(TWO), 1)
     let_go(store)
@@ -160,7 +164,7 @@ def test_many_chunks(store, boxes):
 
 def test_what_a_deleted_mailbox_refuses(store, boxes):
     inbox, archive = boxes
-    store.delete_mailbox(archive.name)
+    deletion.delete_mailbox(store, archive.name)
     refused(Problem.NO_MAILBOX, copy_messages, store, inbox, archive, [1])
     refused(Problem.NO_MAILBOX, change_flags, store, archive, [1], FlagAction.ADD, Flags(Flag.SEEN))
     refused(Problem.NO_MAILBOX, expunge, store, archive)
@@ -170,16 +174,16 @@ def test_what_a_deleted_mailbox_refuses(store, boxes):
 
 def test_renaming_inbox_moves_its_messages(store, boxes):
     inbox, archive = boxes
-    refused(Problem.MAILBOX_EXISTS, store.rename_mailbox, inbox.name, archive.name)
-    store.rename_mailbox(inbox.name, MailboxName("alice", "Old"))
+    refused(Problem.MAILBOX_EXISTS, partial(namespace.rename_mailbox, store), inbox.name, archive.name)
+    namespace.rename_mailbox(store, inbox.name, MailboxName("alice", "Old"))
     assert uids(store, inbox) == [] and len(uids(store, store.entry(MailboxName("alice", "Old")))) == 4
 
 
 def test_removing_a_user_leaves_nothing(store, boxes):
-    store.subscribe("alice", "Archive")
-    store.remove_user("alice")
+    subscribing.subscribe(store, "alice", "Archive")
+    lifecycle.remove_mail(store, "alice")
     store.directory.remove("alice")
-    assert store.names("alice") == [] and store.subscriptions("alice") == []
+    assert store.names("alice") == [] and subscribing.subscriptions(store, "alice") == []
     assert purge_mailboxes(store, time.time() + store.settings.purge_delay + 1) == 2
     assert references(store) == [0, 0, 0]
     assert [root for root, _ in store.partitions["primary"].quotas.all()] == []

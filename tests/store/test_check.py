@@ -11,6 +11,7 @@ from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.check import wholecheck as checking
 from store.check.wholecheck import check
+from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import remove
 from store.partition import processes
 from store.partition.marks import mark_behind
@@ -30,13 +31,13 @@ def damaged(tmp_path):
     """A store which the test damages: a message for alice and bob, another that alice has expunged, a deleted mailbox
     with a message of its own, bob's own flags in alice's INBOX, and each store.idx up to date."""
     store = make_store(tmp_path / "store")
-    store.create_mailbox(MailboxName("alice", "Old"))
+    namespace.create_mailbox(store, MailboxName("alice", "Old"))
     deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX")
     deliver(store, OTHER, "user/alice/INBOX")
     deliver(store, b"Subject: z\r\n\r\n", "user/alice/Old")
     remove(store, store.entry(MailboxName("alice", "INBOX")), [2])
     let_go(store)
-    store.delete_mailbox(MailboxName("alice", "Old"))
+    deletion.delete_mailbox(store, MailboxName("alice", "Old"))
     partition = store.partitions["primary"]
     partition.transact(lambda txn: txn.put_own(store.entry(MailboxName("alice", "INBOX")).id, 0, "bob", own_flags(1)))
     partition.files.settle()

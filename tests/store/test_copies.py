@@ -11,9 +11,9 @@ from mboxlist.names import MailboxName
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
 from store.partition import recordbuffers, views
 from store.partition import transactions as txn
-from store.store import Store
 from store.tables.index import CHUNK, ROW, chunk_key
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -34,7 +34,7 @@ def _every_mailbox_is_large(monkeypatch):
 def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("copies") / "store"
     store = make_store(root)
-    other = Store(root, SMALL)
+    other = open_store(root, SMALL)
     yield store, other
     other.close()
     store.close()

@@ -9,11 +9,13 @@ import pytest
 from mboxlist.names import MailboxName
 from store.delivery.commit import Delivered, Target, commit
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, firstuse, namespace
 from store.net import offload
+from store.opening import open_store
 from store.partition.partition import Partition
-from store.store import Store
+from store.quota import roots
 from store.values import Flag, Flags, InternalDate
-from tests.support.stores.stores import HASH, SMALL, deliver, reopen_after_crash
+from tests.support.stores.stores import HASH, SMALL, deliver, reopen, reopen_after_crash
 
 BODY = b"From: a@example.org\r\nSubject: x\r\n\r\nhello\r\n"
 TRACE = b"Return-Path: <a@example.org>\r\nReceived: from relay\r\n"
@@ -99,15 +101,15 @@ def test_another_senders_address_is_not_shown(store):
 
 def test_a_target_over_quota_is_refused_alone(store):
     deliver(store, BODY, "user/alice/INBOX")
-    store.set_quota("alice", len(BODY) + 1)
+    roots.set_quota(store, "alice", len(BODY) + 1)
     refused, delivered = deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX")
     assert isinstance(refused, StoreError) and refused.problem is Problem.OVER_QUOTA
     assert isinstance(delivered, Delivered)
-    assert store.quota("alice").octets == len(BODY) == store.quota("bob").octets
+    assert roots.quota(store, "alice").octets == len(BODY) == roots.quota(store, "bob").octets
 
 
 def test_quota_can_be_ignored(store):
-    store.set_quota("alice", 10)
+    roots.set_quota(store, "alice", 10)
     staged = store.stage(inbox(store))
     staged.write(BODY)
     outcomes = offload.now(offload.deliver(store, staged, [Target(inbox(store), ignore_quota=True)]))
@@ -115,16 +117,16 @@ def test_quota_can_be_ignored(store):
 
 
 def test_a_message_that_all_refuse_leaves_nothing(store):
-    store.set_quota("alice", None, 0)
+    roots.set_quota(store, "alice", None, 0)
     assert deliver(store, BODY, "user/alice/INBOX")[0].problem is Problem.QUOTA_GRACE_ENDED
     assert files(store) == [] and staged_files(store) == []
 
 
 def test_a_mailbox_deleted_meanwhile_is_refused_alone(store):
-    archive = store.create_mailbox(MailboxName("alice", "Archive"))
+    archive = namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     staged = store.stage(archive)
     staged.write(BODY)
-    store.delete_mailbox(archive.name)
+    deletion.delete_mailbox(store, archive.name)
     gone, delivered = offload.now(offload.deliver(store, staged, [Target(archive), Target(inbox(store))]))
     assert gone.problem is Problem.NO_MAILBOX and delivered.uid == 1
 
@@ -142,14 +144,14 @@ def test_flags_and_date_are_kept(store):
 def test_too_big(store, tmp_path):
     store.close()
     from attrs import evolve
-    small = Store(store.root, evolve(SMALL, message_limit=100))
+    small = open_store(store.root, evolve(SMALL, message_limit=100))
     staged = small.stage(inbox(small))
     with pytest.raises(StoreError) as refused:
         staged.write(b"x" * 101)
     assert refused.value.problem is Problem.TOO_BIG
     staged.abort()
     small.close()
-    store.__init__(store.root, SMALL)
+    reopen(store, SMALL)
 
 
 @pytest.mark.parametrize("size", [0, 1, 200_000, 2_000_000])
@@ -171,8 +173,8 @@ def test_an_aborted_message_leaves_nothing(store):
 def test_users_of_two_partitions_have_a_file_on_each(store):
     Partition.make(store.root / "partitions" / "second")
     store.close()
-    store.__init__(store.root, SMALL)
-    store.inbox(store.directory.add("carol", HASH, partition="second"))
+    reopen(store, SMALL)
+    firstuse.inbox(store, store.directory.add("carol", HASH, partition="second"))
     deliver(store, BODY, "user/alice/INBOX", trace=b"Return-Path: <another-and-longer@example.org>\r\n")
     targets = "user/alice/INBOX", "user/carol/INBOX", "user/bob/INBOX"
     assert [outcome.uid for outcome in deliver(store, BODY, *targets, trace=TRACE)] == [2, 1, 1]
@@ -189,8 +191,8 @@ def test_a_file_that_could_not_be_written_once_is_not_delivered(store, monkeypat
     """It is written for the copy on the other partition first, which fails; then for its own, which would not fail."""
     Partition.make(store.root / "partitions" / "second")
     store.close()
-    store.__init__(store.root, SMALL)
-    store.inbox(store.directory.add("carol", HASH, partition="second"))
+    reopen(store, SMALL)
+    firstuse.inbox(store, store.directory.add("carol", HASH, partition="second"))
     real, failures = {"open": os.open, "write": os.write}, iter([True])
 
     def failing(name, *arguments):
@@ -251,7 +253,7 @@ def test_uids_skip_ahead_after_a_crash(store):
 def test_a_clean_stop_skips_nothing(store):
     deliver(store, BODY, "user/alice/INBOX")
     store.close()
-    store.__init__(store.root, SMALL)
+    reopen(store, SMALL)
     assert deliver(store, BODY, "user/alice/INBOX")[0].uid == 2
 
 

@@ -7,7 +7,9 @@ import pytest
 from mboxlist.names import MailboxName
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace
 from store.net import offload
+from store.quota import roots
 from store.values import Flag, Flags, InternalDate
 from tests.support.stores.stores import deliver, reopen_after_crash
 
@@ -51,7 +53,7 @@ def test_they_come_in_their_order(store, count):
     assert contents(store) == bodies
     rows = store.open_mailbox(inbox(store)).rows
     assert set(rows["flags"].tolist()) == {int(Flag.SEEN)} and set(rows["received"].tolist()) == {DATE.seconds}
-    assert store.quota("alice").messages == count
+    assert roots.quota(store, "alice").messages == count
 
 
 def test_the_same_content_twice_and_once_more_is_one_file(store):
@@ -66,20 +68,20 @@ def test_the_same_content_twice_and_once_more_is_one_file(store):
 
 @pytest.mark.parametrize("limit", [{"octets": 2 * len(BODY % 1)}, {"messages": 2}])
 def test_without_room_for_all_none_comes(store, limit):
-    store.set_quota("alice", **limit)
+    roots.set_quota(store, "alice", **limit)
     with pytest.raises(StoreError) as refused:
         deliver_all(store, [BODY % number for number in range(3)])
     assert refused.value.problem is Problem.OVER_QUOTA
     assert contents(store) == [] and staged_names(store) == []
-    assert store.quota("alice").messages == store.quota("alice").octets == 0
+    assert roots.quota(store, "alice").messages == roots.quota(store, "alice").octets == 0
     assert deliver_all(store, [BODY % 0, BODY % 1])[0] == store.open_mailbox(inbox(store)).rows["uid"][0]
 
 
 def test_the_mailbox_has_gone_meanwhile(store):
-    store.create_mailbox(MailboxName("alice", "Work"))
+    namespace.create_mailbox(store, MailboxName("alice", "Work"))
     entry = store.entry(MailboxName("alice", "Work"))
     messages = [(stage(store, BODY % 1), Target(entry, appended=True), None) for _ in range(2)]
-    store.delete_mailbox(entry.name)
+    deletion.delete_mailbox(store, entry.name)
     with pytest.raises(StoreError) as refused:
         offload.now(offload.deliver_all(store, messages))
     assert refused.value.problem is Problem.NO_MAILBOX

@@ -10,6 +10,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, firstuse, namespace, subscribing
 from store.mailboxes.authorization import annotate, set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
@@ -19,6 +20,7 @@ from store.mailboxes.giveuidls import give
 from store.net import offload
 from store.partitions import volumes
 from store.partitions.partitionmove import move_owner
+from store.quota import roots as quotaroots
 from store.recovery.reconciliation import hold, moves_no_more
 from store.store import Store
 from store.usermove import sourceside
@@ -73,7 +75,8 @@ def everything(store: Store, user: str = "alice") -> dict:
     account = evolve(row.account, host="", partition="")
     roots = {root: evolve(use, discount=0) for partition in store.partitions.values()
              for root, use in partition.quotas.all() if root == user or root.startswith(user + "/")}
-    return {"mailboxes": found, "subscriptions": store.subscriptions(user), "row": evolve(row, account=account),
+    return {"mailboxes": found, "subscriptions": subscribing.subscriptions(store, user), "row": evolve(row,
+                                                                                                       account=account),
             "quota": roots}
 
 
@@ -84,23 +87,23 @@ def fill(store: Store) -> None:
                 received=InternalDate(1_700_000_000, 90))
     deliver(store, BODIES[2], "user/alice/INBOX")                   # shown without the trace header
     inbox = store.entry(name())
-    archive = store.create_mailbox(name("Archive"), special_use="\\Archive")
-    store.create_mailbox(name("Archive/2026"))
-    store.create_mailbox(name("Gone"))
+    archive = namespace.create_mailbox(store, name("Archive"), special_use="\\Archive")
+    namespace.create_mailbox(store, name("Archive/2026"))
+    namespace.create_mailbox(store, name("Gone"))
     change_flags(store, inbox, [2, 3], FlagAction.ADD, Flags(Flag.SEEN, ("$Junk", "later")))
     copy_messages(store, inbox, archive, [1, 2, 3])
     deliver(store, BODIES[1], "user/alice/Gone")
     remove(store, inbox, [5])
     give(store, inbox, {1: b"from-elsewhere-1", 3: b"from-elsewhere-3"})
-    store.delete_mailbox(name("Gone"))
+    deletion.delete_mailbox(store, name("Gone"))
     set_acl(store, name(), "bob", "lrswi")
     change_flags(store, store.entry(name()), [1, 4], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
     annotate(store, inbox, "/shared/comment", b"\x00\xff all")
     annotate(store, inbox, "/private/comment", b"bob's", "bob")
-    store.subscribe("alice", "INBOX")
-    store.subscribe("alice", "user/bob/INBOX")
-    store.set_quota("alice", 1_000_000, 500)
-    store.set_quota("alice/Archive", 100_000)
+    subscribing.subscribe(store, "alice", "INBOX")
+    subscribing.subscribe(store, "alice", "user/bob/INBOX")
+    quotaroots.set_quota(store, "alice", 1_000_000, 500)
+    quotaroots.set_quota(store, "alice/Archive", 100_000)
     store.claim_recent(store.entry(name("Archive")))
     store.directory.change("alice", aliases=["al@example.org"], groups=["staff"])
 
@@ -111,7 +114,7 @@ def test_everything_comes_along_and_back(ends):
     before = everything(one)
     done = move("alice", one, two)
     assert everything(two) == before
-    assert one.names("alice") == [] and one.subscriptions("alice") == []
+    assert one.names("alice") == [] and subscribing.subscriptions(one, "alice") == []
     assert (one.directory.find("alice").host, two.directory.find("alice").host) == (TWO, TWO)
     assert two.directory.look_up("al@example.org").user == "alice"
     assert list(one.mailboxes.moves.all()) == list(two.mailboxes.moves.all()) == []
@@ -140,7 +143,7 @@ def test_there_is_one_copy_of_each_message_there(ends):
 @pytest.mark.parametrize("here", [b"", TRACE])
 def test_octets_stay_whatever_trace_header_the_content_has_there(ends, here, there):
     one, two = ends
-    two.inbox(two.directory.add("carol", "*", host=TWO))
+    firstuse.inbox(two, two.directory.add("carol", "*", host=TWO))
     deliver(two, BODIES[3], "user/carol/INBOX", trace=there)
     deliver(one, BODIES[3], "user/alice/INBOX", trace=here)
     deliver(one, BODIES[3], "user/alice/INBOX")
@@ -156,7 +159,7 @@ def test_from_several_partitions_to_one(ends):
     deliver(one, BODIES[3], "user/alice/INBOX", trace=TRACE)
     move_owner(one, "bob", "second")
     transact(one.mailboxes.env, lambda txn: one.directory.place("alice", "second", txn))
-    one.create_mailbox(name("There"))
+    namespace.create_mailbox(one, name("There"))
     deliver(one, BODIES[3], "user/alice/There", trace=TRACE)
     before = everything(one)
     before["quota"]["alice"] = evolve(before["quota"]["alice"], octets=2 * before["quota"]["alice"].octets, messages=2)
@@ -176,7 +179,7 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
             for _ in range(201):                        # too many for the last pass
                 deliver(one, b"Subject: pass %d\r\n\r\n" % len(said), "user/alice/INBOX")
             remove(one, one.entry(name()), [len(said)])
-            one.create_mailbox(name(f"new{len(said)}"))
+            namespace.create_mailbox(one, name(f"new{len(said)}"))
         return bring_(self)
 
     monkeypatch.setattr(Departure, "_bring", give)
@@ -197,9 +200,9 @@ def test_what_the_list_says_may_change_until_the_end(ends, monkeypatch):
         describe(self, snapshot)
         rounds.append(1)
         if len(rounds) == 1:
-            one.create_mailbox(name("made late"))
+            namespace.create_mailbox(one, name("made late"))
         elif len(rounds) == 2:
-            one.subscribe("alice", "made late")
+            subscribing.subscribe(one, "alice", "made late")
         elif len(rounds) == 3:
             annotate(one, one.entry(name()), "/shared/comment", b"late")
 
@@ -207,7 +210,7 @@ def test_what_the_list_says_may_change_until_the_end(ends, monkeypatch):
     move("alice", one, two)
     assert len(rounds) == 4
     assert [entry.name.path for entry in two.names("alice")] == ["INBOX", "made late"]
-    assert two.subscriptions("alice") == ["made late"]
+    assert subscribing.subscriptions(two, "alice") == ["made late"]
     assert [value for _, _, value in two.mailboxes.annotations.of(two.entry(name()).id)] == [b"late"]
 
 
@@ -215,8 +218,8 @@ def test_nobody_writes_to_what_has_gone(ends):
     one, two = ends
     inbox = one.entry(name())
     move("alice", one, two)
-    for work in (lambda: one.create_mailbox(name("x")), lambda: one.subscribe("alice", "x"),
-                 lambda: one.inbox(one.directory.find("alice"))):
+    for work in (lambda: namespace.create_mailbox(one, name("x")), lambda: subscribing.subscribe(one, "alice", "x"),
+                 lambda: firstuse.inbox(one, one.directory.find("alice"))):
         with pytest.raises(StoreError) as refused:
             work()
         assert refused.value.problem is Problem.ELSEWHERE
@@ -284,7 +287,7 @@ def test_a_move_is_not_begun_while_another_is_not_finished(ends, monkeypatch):
     assert [each.user for each in sourceside.unfinished(one)] == ["alice"]
     move("alice", one, two)
     move("alice", two, one)
-    assert one.is_here(one.directory.find("alice"))
+    assert hosting.is_here(one, one.directory.find("alice"))
 
 
 def test_a_directory_that_cannot_be_told(ends, monkeypatch):
@@ -325,7 +328,7 @@ def test_a_user_can_be_removed_whom_one_who_is_elsewhere_has_granted_rights(ends
 
 def test_who_cannot_be_moved(ends):
     one, two = ends
-    two.inbox(two.directory.add("bob", "*"))
+    firstuse.inbox(two, two.directory.add("bob", "*"))
     cases = {"nobody": Problem.NO_USER, "bob": Problem.USER_EXISTS}
     for user, problem in cases.items():
         with pytest.raises(StoreError) as refused:
@@ -336,7 +339,7 @@ def test_who_cannot_be_moved(ends):
     with pytest.raises(StoreError) as refused:
         move("alice", one, two)
     assert refused.value.problem is Problem.USER_EXISTS
-    assert one.is_here(one.directory.find("alice"))
+    assert hosting.is_here(one, one.directory.find("alice"))
     deliver(one, BODIES[1], "user/alice/INBOX")                     # and the mailboxes have been let go
     assert two.names("alice") == [] and list(two.mailboxes.moves.all()) == []
 
@@ -351,7 +354,7 @@ def test_a_message_that_cannot_be_read_keeps_its_user_where_it_is(ends):
     with pytest.raises(StoreError) as refused:
         move("alice", one, two)
     assert refused.value.problem is Problem.CORRUPT
-    assert one.is_here(one.directory.find("alice")) and two.directory.find("alice") is None
+    assert hosting.is_here(one, one.directory.find("alice")) and two.directory.find("alice") is None
     deliver(one, BODIES[1], "user/alice/INBOX")
     path.write_bytes(good)
     move("alice", one, two)

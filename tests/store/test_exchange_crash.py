@@ -15,8 +15,10 @@ from attrs import define, field
 
 from mboxlist.engine.kv import Env
 from mboxlist.names import MailboxName
+from store import hosting
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.mailboxes import namespace, subscribing
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.store import Store
@@ -99,10 +101,10 @@ def watched(death: Death, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def fill(store: Store) -> None:
     for number in range(3):
         deliver(store, b"Subject: %d\r\n\r\nx\r\n" % number, "user/alice/INBOX", "user/bob/INBOX")
-    store.create_mailbox(MailboxName("alice", "Archive"))
+    namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     change_flags(store, store.entry(INBOX), [2], FlagAction.ADD, Flags(Flag.SEEN, ("later",)))
     remove(store, store.entry(INBOX), [1])
-    store.subscribe("alice", "Archive")
+    subscribing.subscribe(store, "alice", "Archive")
     for partition in store.partitions.values():
         partition.flush()
     store.mailboxes.env.flush()
@@ -113,7 +115,7 @@ def hosts_of(one: Store, two: Store) -> list[bool]:
     found = []
     for store in (one, two):
         account = store.directory.find("alice")
-        found.append(account is not None and store.is_here(account))
+        found.append(account is not None and hosting.is_here(store, account))
     return found
 
 

@@ -17,9 +17,11 @@ from store.expiry.rounds import Rounds
 from store.expiry.rulebook import Rulebook, domain_file, partition_file, set_file, set_mailbox
 from store.expiry.work import Counter, Plan, expire
 from store.housekeeping.tasks import Round, Task
+from store.mailboxes import firstuse, namespace
 from store.mailboxes.deletion import undelete_messages
 from store.mailboxes.flagchanges import change_flags
 from store.partitions import volumes
+from store.quota import roots
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
 
@@ -56,12 +58,12 @@ def rules(store, text, *words):
 def test_messages_go_and_can_come_back(store):
     fill(store, "user/alice/INBOX", ages=(40, 3, 31, 1))
     rules(store, "messagedays: 30\n")
-    used = store.quota("alice")
+    used = roots.quota(store, "alice")
     assert run(store, change=False).counters == {"user:alice:rule": Counter(2, 2 * len(body(0)), NOW - 40 * DAY)}
     assert uids(store) == [1, 2, 3, 4]
     done = run(store)
     assert done.counters == {"user:alice:rule": Counter(2, 2 * len(body(0)), NOW - 40 * DAY)} and not done.problems
-    assert uids(store) == [2, 4] and store.quota("alice").messages == used.messages - 2
+    assert uids(store) == [2, 4] and roots.quota(store, "alice").messages == used.messages - 2
     assert run(store).counters == {}
     assert undelete_messages(store, entry(store)) == [5, 6]
 
@@ -69,7 +71,7 @@ def test_messages_go_and_can_come_back(store):
 def test_age_in_trash_counts_from_when_it_came_there(tmp_path):
     """An old message that was put there today stays for the whole time (RFC 8514: SAVEDATE)."""
     store = make_store(tmp_path / "store", settings=evolve(SMALL, special_mailboxes=("Trash=Bin", "Junk")))
-    other = store.create_mailbox(MailboxName("alice", "Trash"))        # a name is no special use
+    other = namespace.create_mailbox(store, MailboxName("alice", "Trash"))        # a name is no special use
     fill(store, "user/alice/Bin", "user/alice/Junk", "user/alice/Trash", ages=(400,))
     for days, left in ((29, [1]), (30, [])):
         for path in ("Bin", "Junk"):
@@ -108,9 +110,9 @@ def test_filed_into_a_mailbox_that_is_made(store):
     fill(store, "user/alice/INBOX", ages=(40, 3, 31))
     change_flags(store, entry(store), [1], FlagAction.ADD, Flags(Flag.FLAGGED, ("$Work",)))
     rules(store, "messagedays: 30\naction: fileinto:Old/2020\n")
-    used = store.quota("alice")
+    used = roots.quota(store, "alice")
     assert run(store).counters == {"user:alice:rule": Counter(2, 2 * len(body(0)), NOW - 40 * DAY)}
-    assert uids(store) == [2] and store.quota("alice") == used
+    assert uids(store) == [2] and roots.quota(store, "alice") == used
     old = store.open_mailbox(entry(store, "alice", "Old/2020"))
     assert old.rows["received"].tolist() == [NOW - 40 * DAY, NOW - 31 * DAY]
     assert old.rows["flags"][0] == Flag.FLAGGED and old.keyword_names(int(old.rows["keywords"][0])) == ("$Work",)
@@ -121,7 +123,7 @@ def test_filed_into_a_mailbox_that_is_made(store):
 def test_filed_onto_another_partition(tmp_path):
     store = make_store(tmp_path / "store")
     volumes.add(store, "archive")
-    store.insert(MailboxName("alice", "Old"), "archive", None)
+    namespace.insert_mailbox(store, MailboxName("alice", "Old"), "archive", None)
     fill(store, "user/alice/INBOX", ages=(40, 3))
     rules(store, "messagedays: 30\naction: fileinto:Old\n")
     assert run(store).messages == 1
@@ -155,9 +157,9 @@ def test_scopes(tmp_path):
     path = tmp_path / "rules"
     path.write_text("all.folderpattern: user/*\nall.messagedays: 100\n")
     store = make_store(tmp_path / "store", settings=evolve(SMALL, expire_rules=path))
-    store.inbox(store.directory.add("carol@example.com", HASH))
+    firstuse.inbox(store, store.directory.add("carol@example.com", HASH))
     for name in ("A", "A/B", "C"):
-        store.create_mailbox(MailboxName("alice", name))
+        namespace.create_mailbox(store, MailboxName("alice", name))
     set_file(partition_file(store.partitions["primary"]), "part.folderpattern: user/%/A/*\npart.messagecount: 9\n")
     set_file(domain_file(store, "example.com"), "dom.folderpattern: user/*\ndom.seen: or\n")
     rules(store, "mine.messagesize: 10\n")
@@ -178,7 +180,7 @@ def test_scopes(tmp_path):
     assert run(store, "alice", "C").messages == 0
     assert {source.of for source in Rulebook(store).all()} == {
         "", "primary", "example.com", "alice", "user/alice/A", "user/alice/C"}
-    store.rename_mailbox(MailboxName("alice", "A"), MailboxName("alice", "Z"))         # rules go along
+    namespace.rename_mailbox(store, MailboxName("alice", "A"), MailboxName("alice", "Z"))         # rules go along
     assert of("alice", "Z/B")[-1] == "mailbox:user/alice/Z:deep"
     store.close()
 

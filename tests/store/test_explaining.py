@@ -10,7 +10,7 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
 from store.accounts.builtin import User
 from store.delivery.commit import Delivered
-from store.mailboxes import crosspartition
+from store.mailboxes import crosspartition, deletion, namespace
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.expunge import expunge
 from store.quota import roots
@@ -31,7 +31,7 @@ def in_groups(store: Store, user: str, *groups: str) -> None:
 
 def shared(store: Store, name: str, **entries: str) -> MailboxEntry:
     found = MailboxName.parse(name)
-    store.create_mailbox(found)
+    namespace.create_mailbox(store, found)
     for identifier, rights in entries.items():
         set_acl(store, found, identifier.replace("not_", "-").replace("group_", "group:"), rights)
     return store.entry(found)
@@ -101,16 +101,16 @@ def test_any_list_is_explained_as_rfc_4314_decides(store: Store) -> None:
 
 
 def test_quota_says_what_is_full_since_when_and_until_when(store: Store) -> None:
-    store.create_mailbox(MailboxName.parse("user/alice/Trash"), special_use="\\Trash")
+    namespace.create_mailbox(store, MailboxName.parse("user/alice/Trash"), special_use="\\Trash")
     for mailbox in ("user/alice/INBOX", "user/alice/INBOX", "user/alice/Trash"):
         deliver(store, BODY, mailbox)
     size = len(BODY)
-    store.set_quota("alice", 3 * size + 10)
+    roots.set_quota(store, "alice", 3 * size + 10)
     assert explanation.quota(store, "alice").roots[0].verdict == "nearly full"
     before = int(time.time())
     outcome, = deliver(store, BODY, "user/alice/INBOX")
     assert not isinstance(outcome, Delivered)
-    store.set_quota("alice", 3 * size)
+    roots.set_quota(store, "alice", 3 * size)
     grace = store.settings.quota_grace
     found = explanation.quota(store, "alice", now=before + 60)
     root, = found.roots
@@ -135,7 +135,7 @@ def test_expunged_messages_wait_and_do_not_count(store: Store) -> None:
 
 
 def test_roots_of_mailboxes_and_domains_are_there(store: Store) -> None:
-    store.create_mailbox(MailboxName.parse("user/alice/Archive"))
+    namespace.create_mailbox(store, MailboxName.parse("user/alice/Archive"))
     roots.set_quota(store, "alice/Archive", 5000)
     roots.set_quota(store, "@example.org", 1_000_000)
     assert [root.root for root in explanation.quota(store, "alice").roots] == [
@@ -145,18 +145,18 @@ def test_roots_of_mailboxes_and_domains_are_there(store: Store) -> None:
 @pytest.mark.parametrize("what", ["there", "moved", "expunged", "deleted"])
 def test_where_a_message_has_gone(store: Store, what: str) -> None:
     name = MailboxName.parse("user/alice/Work")
-    entry = store.create_mailbox(name)
+    entry = namespace.create_mailbox(store, name)
     deliver(store, BODY.replace(b"Subject: x", b"Subject: y"), str(name), flags=Flags(Flag.DELETED))
     outcome, = deliver(store, BODY, str(name), flags=Flags(Flag.DELETED))
     assert isinstance(outcome, Delivered)
     digest = bytes(store.open_mailbox(entry).rows["digest"][1]).hex()
     if what == "moved":
-        other = store.create_mailbox(MailboxName.parse("user/alice/Other"))
+        other = namespace.create_mailbox(store, MailboxName.parse("user/alice/Other"))
         crosspartition.copy(store, entry, other, [2], remove=True)
     elif what == "expunged":
         expunge(store, entry)
     elif what == "deleted":
-        store.delete_mailbox(name)
+        deletion.delete_mailbox(store, name)
     said = explanation.fate(store, digest, entry.id, outcome.uid)
     assert said.startswith({
         "there": "it is there: user/alice/Work, UID 2", "moved": "it is now in user/alice/Other, UID 1",

@@ -7,7 +7,7 @@ from attrs import evolve
 
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
-from store.mailboxes import firstuse
+from store.mailboxes import deletion, firstuse, namespace, subscribing
 from store.settings import Settings, special_names
 from store.store import Store
 
@@ -27,35 +27,35 @@ def uses(store: Store, user: str) -> dict[str, str]:
 
 
 def test_a_new_user_has_them_subscribed(fresh):
-    entry = fresh.inbox(fresh.directory.find("carol"))
+    entry = firstuse.inbox(fresh, fresh.directory.find("carol"))
     assert entry.name.is_inbox() and entry.special_use is None
     assert uses(fresh, "carol") == USES
-    assert set(fresh.subscriptions("carol")) == {"INBOX", *USES.values()}
-    assert fresh.inbox(fresh.directory.find("carol")) == entry
+    assert set(subscribing.subscriptions(fresh, "carol")) == {"INBOX", *USES.values()}
+    assert firstuse.inbox(fresh, fresh.directory.find("carol")) == entry
 
 
 def test_who_was_there_before_gets_nothing_more(fresh):
-    fresh.inbox(fresh.directory.find("alice"))
+    firstuse.inbox(fresh, fresh.directory.find("alice"))
     assert [entry.name.path for entry in fresh.names("alice")] == ["INBOX"]
 
 
 def test_who_has_other_mailboxes_is_no_new_user(fresh):
-    fresh.create_mailbox(MailboxName("carol", "Imported"))
-    fresh.inbox(fresh.directory.find("carol"))
+    namespace.create_mailbox(fresh, MailboxName("carol", "Imported"))
+    firstuse.inbox(fresh, fresh.directory.find("carol"))
     assert [entry.name.path for entry in fresh.names("carol")] == ["INBOX", "Imported"]
 
 
 def test_what_is_deleted_does_not_come_back(fresh):
     carol = fresh.directory.find("carol")
-    fresh.inbox(carol)
-    fresh.delete_mailbox(MailboxName("carol", "Trash"))
-    fresh.inbox(carol)
+    firstuse.inbox(fresh, carol)
+    deletion.delete_mailbox(fresh, MailboxName("carol", "Trash"))
+    firstuse.inbox(fresh, carol)
     assert "Trash" not in {entry.name.path for entry in fresh.names("carol")}
 
 
 @pytest.mark.parametrize("made", [0, 1, 5, 6])
 def test_what_a_crash_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, made):
-    real, count = fresh.create_mailbox, iter(range(made))
+    real, count = namespace.create_mailbox, iter(range(made))
 
     def cut_off(*arguments, **options):
         if next(count, None) is None:
@@ -64,13 +64,13 @@ def test_what_a_crash_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, made)
 
     carol = fresh.directory.find("carol")
     with monkeypatch.context() as patch:
-        patch.setattr(fresh, "create_mailbox", cut_off)
+        patch.setattr("store.mailboxes.namespace.create_mailbox", cut_off)
         if made < 6:
             with pytest.raises(KeyboardInterrupt):
-                fresh.inbox(carol)
+                firstuse.inbox(fresh, carol)
         else:
-            fresh.inbox(carol)
-    fresh.inbox(carol)
+            firstuse.inbox(fresh, carol)
+    firstuse.inbox(fresh, carol)
     assert uses(fresh, "carol") == USES
     assert len(fresh.names("carol")) == 6
 
@@ -79,7 +79,7 @@ def test_what_a_crash_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, made)
 @pytest.mark.parametrize("made", [0, 3])
 def test_what_a_full_disk_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, problem, made):
     """INBOX, which makes an end of it, must not be made before."""
-    real, count = fresh.create_mailbox, iter(range(made))
+    real, count = namespace.create_mailbox, iter(range(made))
 
     def cut_off(*arguments, **options):
         if next(count, None) is None:
@@ -88,43 +88,43 @@ def test_what_a_full_disk_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, p
 
     carol = fresh.directory.find("carol")
     with monkeypatch.context() as patch:
-        patch.setattr(fresh, "create_mailbox", cut_off)
+        patch.setattr("store.mailboxes.namespace.create_mailbox", cut_off)
         with pytest.raises(StoreError) as refused:
-            fresh.inbox(carol)
+            firstuse.inbox(fresh, carol)
     assert refused.value.problem is problem
-    fresh.inbox(carol)
+    firstuse.inbox(fresh, carol)
     assert uses(fresh, "carol") == USES
 
 
 def test_another_process_may_make_the_same_at_the_same_time(fresh, monkeypatch):
-    carol, real, other = fresh.directory.find("carol"), fresh.create_mailbox, []
+    carol, real, other = fresh.directory.find("carol"), namespace.create_mailbox, []
 
-    def first(name, **options):
+    def first(store, name, **options):
         if not other:
             other.append(True)
             firstuse.inbox(fresh, carol)
-        return real(name, **options)
+        return real(store, name, **options)
 
-    monkeypatch.setattr(fresh, "create_mailbox", first)
-    assert fresh.inbox(carol).name.is_inbox()
+    monkeypatch.setattr("store.mailboxes.namespace.create_mailbox", first)
+    assert firstuse.inbox(fresh, carol).name.is_inbox()
     assert uses(fresh, "carol") == USES
 
 
 def test_without_room_for_them_there_is_inbox(fresh, monkeypatch):
-    real = fresh.create_mailbox
+    real = namespace.create_mailbox
 
-    def refuse(name, **options):
+    def refuse(store, name, **options):
         if not name.is_inbox():
             raise StoreError(Problem.LIMIT)
-        return real(name, **options)
+        return real(store, name, **options)
 
-    monkeypatch.setattr(fresh, "create_mailbox", refuse)
-    assert fresh.inbox(fresh.directory.find("carol")).name.is_inbox()
+    monkeypatch.setattr("store.mailboxes.namespace.create_mailbox", refuse)
+    assert firstuse.inbox(fresh, fresh.directory.find("carol")).name.is_inbox()
 
 
 def test_names_of_ones_own(fresh):
     fresh.settings = evolve(fresh.settings, special_mailboxes=("sent=Gesendet", "TRASH", "junk = Mail/Junk"))
-    fresh.inbox(fresh.directory.find("carol"))
+    firstuse.inbox(fresh, fresh.directory.find("carol"))
     assert uses(fresh, "carol") == {"\\Sent": "Gesendet", "\\Trash": "Trash", "\\Junk": "Mail/Junk"}
 
 

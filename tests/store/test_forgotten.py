@@ -11,8 +11,10 @@ from store.accounts.base import Status
 from store.accounts.passwords import hash_password
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Round, one_process
+from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.authorization import annotate
 from store.mailboxes.deletion import purge_mailboxes
+from store.quota import roots
 from store.users import lifecycle, restorable
 from store.values import Secret
 from tests.support.stores.stores import HASH, PASSWORD, deliver, reopen_after_crash
@@ -21,18 +23,18 @@ BODY = b"Subject: x\r\n\r\nx\r\n"
 
 
 def furnish(store):
-    store.create_mailbox(MailboxName("alice", "Archive"), special_use="\\Archive")
-    store.create_mailbox(MailboxName("alice", "Old"))
+    namespace.create_mailbox(store, MailboxName("alice", "Archive"), special_use="\\Archive")
+    namespace.create_mailbox(store, MailboxName("alice", "Old"))
     deliver(store, BODY, "user/alice/INBOX", "user/alice/Archive", "user/bob/INBOX")
-    store.delete_mailbox(MailboxName("alice", "Old"))               # by herself: it stays deleted
-    store.subscribe("alice", "Archive")
-    store.subscribe("alice", "user/bob/INBOX")
+    deletion.delete_mailbox(store, MailboxName("alice", "Old"))               # by herself: it stays deleted
+    subscribing.subscribe(store, "alice", "Archive")
+    subscribing.subscribe(store, "alice", "user/bob/INBOX")
     for name, acl in ((MailboxName("alice", "Archive"), {"bob": "lr"}),
                       (MailboxName("bob", "INBOX"), {"alice": "lrs", "-alice": "x"})):
         transact(store.mailboxes.env, lambda txn, name=name, acl=acl: store.mailboxes.write(
             evolve(store.entry(name), acl=acl), txn))
-    store.set_quota("alice", 5000, 10)
-    store.set_quota("alice/Archive", 1000)
+    roots.set_quota(store, "alice", 5000, 10)
+    roots.set_quota(store, "alice/Archive", 1000)
     annotate(store, store.entry(MailboxName("alice", "Archive")), "/shared/comment", b"hers")
     annotate(store, store.entry(MailboxName("bob", "INBOX")), "/private/comment", b"his, to her", "alice")
     store.directory.change("alice", groups=["staff"], aliases=["ally"], status=Status.INACTIVE)
@@ -48,8 +50,9 @@ def look(store):
         box = store.open_mailbox(entry)
         boxes[entry.name.path] = (entry.id, entry.special_use, entry.acl, box.uids.tolist(), box.state.quota_root,
                                   store.mailboxes.annotations.get(entry.id, "/shared/comment"))
-    uses = [store.quota(root) for root in ("alice", "alice/Archive")]
-    return (store.directory.user("alice"), store.directory.look_up("ally"), boxes, store.subscriptions("alice"),
+    uses = [roots.quota(store, root) for root in ("alice", "alice/Archive")]
+    return (store.directory.user("alice"), store.directory.look_up("ally"), boxes, subscribing.subscriptions(store,
+                                                                                                             "alice"),
             inbox.acl, store.mailboxes.annotations.get(inbox.id, "/private/comment", "alice"),
             [(use.octets, use.messages, use.octet_limit, use.message_limit) for use in uses])
 

@@ -15,9 +15,10 @@ from mboxlist.engine.freezegate import Quiesced, ShutAlready, WriteFreeze
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError, WritesFrozen
+from store.mailboxes import namespace, subscribing
+from store.opening import open_store
 from store.snapshots import writefreeze
 from store.snapshots.writefreeze import frozen
-from store.store import Store
 from tests.support.stores.stores import SMALL, deliver
 
 ALICE = "user/alice/INBOX"
@@ -36,7 +37,7 @@ def test_nothing_is_written_while_it_is_held_still(store):
     done = []
 
     def write():
-        store.create_mailbox(MailboxName.parse("user/alice/New"))
+        namespace.create_mailbox(store, MailboxName.parse("user/alice/New"))
         done.append(1)
 
     thread = threading.Thread(target=write)
@@ -132,7 +133,7 @@ def test_an_event_loop_does_not_wait(store):
         with pytest.raises(WritesFrozen):
             store.claim_recent(inbox)
         with pytest.raises(Quiesced):
-            store.subscribe("alice", "INBOX")
+            subscribing.subscribe(store, "alice", "INBOX")
         assert store.open_mailbox(inbox).state.messages == 1
         thread = threading.Thread(target=store.claim_recent, args=(inbox,))
         thread.start()                                                  # in a thread it waits
@@ -166,7 +167,7 @@ def test_a_process_that_comes_in_meanwhile_waits(store):
     opened = []
 
     def come():
-        other = Store(store.root, SMALL)
+        other = open_store(store.root, SMALL)
         opened.append(other)
 
     thread = threading.Thread(target=come)

@@ -22,10 +22,12 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
+from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge, purge
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
+from store.opening import open_store
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.store import Store
@@ -84,7 +86,7 @@ class Writer:
     """One of the two."""
 
     def __init__(self, root: Path, number: int) -> None:
-        self.store = Store(root, SMALL)
+        self.store = open_store(root, SMALL)
         self.entries = entries_of(self.store)
         self.names = {entry.id: name for name, entry in self.entries.items()}
         self.random = random.Random(number)
@@ -166,7 +168,7 @@ class Reader:
     """Looks at the mailboxes, one view after the other, each brought up to date from the last."""
 
     def __init__(self, root: Path) -> None:
-        self.store = Store(root, SMALL)
+        self.store = open_store(root, SMALL)
         self.entries = entries_of(self.store)
         self.views: dict[str, Mailbox] = {}
         self.seen: dict[str, set[int]] = {name: set() for name in NAMES}
@@ -289,7 +291,7 @@ def answer(process: BaseProcess, pipe: Connection) -> Any:
 def test_all_that_was_done_is_as_if_done_in_turn(tmp_path):
     root = tmp_path / "store"
     store = make_store(root)
-    store.create_mailbox(MailboxName("alice", "Archive"))
+    namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     flags = Flags(Flag(0), WORDS)                   # Archive has its keywords in another order than INBOX will have
     deliver(store, b"Subject: first\r\n\r\n", "user/alice/Archive", flags=flags)
     highest = {name: store.status(entry).highestmodseq for name, entry in entries_of(store).items()}
@@ -318,7 +320,7 @@ def test_all_that_was_done_is_as_if_done_in_turn(tmp_path):
         assert ready is not None, f"nothing of {[done[0] for done in left if done]} can be next: {history.highest}"
         history.replay(ready.pop(0))
 
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     for name, entry in entries_of(store).items():
         view = store.open_mailbox(entry)
         found = {}

@@ -12,31 +12,32 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion
+from store.mailboxes import deletion, firstuse, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import purge, remove
 from store.net import offload
+from store.opening import open_store
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.quota.accounting import sharing
 from store.reconstruct.wholestore import rebuild
-from store.store import Store
 from store.tables.privateheaders import LOST, PrivateHeaders
 from store.userarea import idxfile, writing
 from tests.store.headed import ALICE, BOB, BODY, TO, TRACE, box, change, files, texts, to
-from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
 
 _context = multiprocessing.get_context("fork")
 
 
 def test_each_recipient_has_its_own_and_there_is_one_file(store):
-    store.inbox(store.directory.add("carol", "*"))
+    firstuse.inbox(store, store.directory.add("carol", "*"))
     targets = [ALICE, BOB, "user/carol/INBOX"]
     outcomes = deliver(store, BODY, *targets, trace=TRACE, header=TO)
     assert [type(outcome) for outcome in outcomes] == [Delivered] * 3
     for target in targets:
         assert texts(store, target) == [to(target) + TRACE + BODY]
         owner = target.split("/")[1]
-        assert store.quota(owner).octets == len(to(target) + TRACE + BODY)
+        assert roots.quota(store, owner).octets == len(to(target) + TRACE + BODY)
     assert files(store) == [TRACE + BODY]
 
 
@@ -59,12 +60,12 @@ def test_a_message_without_the_first_ones_trace_header(store):
 
 def test_quota_counts_them_to_the_octet(store):
     size = len(to(ALICE) + BODY)
-    store.set_quota("alice", size - 1)
+    roots.set_quota(store, "alice", size - 1)
     refused, = deliver(store, BODY, ALICE, header=TO)
     assert isinstance(refused, StoreError) and refused.problem is Problem.QUOTA_GRACE_ENDED     # it can never fit
-    store.set_quota("alice", size)
+    roots.set_quota(store, "alice", size)
     assert isinstance(deliver(store, BODY, ALICE, header=TO)[0], Delivered)
-    assert store.quota("alice").octets == size
+    assert roots.quota(store, "alice").octets == size
 
 
 def test_the_same_fields_have_the_same_number(store):
@@ -84,7 +85,7 @@ def test_a_number_is_for_ever(store):
     remove(store, box(store).entry, [1])
     purge(store.partitions["primary"], 2**31)
     store.close()
-    store.__init__(store.root, SMALL)
+    reopen(store, SMALL)
     deliver(store, BODY, BOB, header=TO)
     deliver(store, BODY, ALICE, header=TO)
     assert box(store).rows["head"].tolist() == [number]
@@ -122,7 +123,7 @@ def test_who_gives_a_number_makes_others_wait(store, monkeypatch):
 
 def give(root, start, pipe, offset):
     """Have numbers given, one text after the other and all of them new, in a process of its own."""
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     partition = store.partitions["primary"]
     start.wait()
     found = {}
@@ -149,7 +150,7 @@ def test_processes_that_give_numbers_at_the_same_moment_agree(tmp_path):
             process.kill()
     assert found[0] == found[1] == found[2]
     assert sorted(found[0].values()) == list(range(1, 151))
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert check(store) == []
     store.close()
 
@@ -160,22 +161,22 @@ def test_copies_and_what_is_brought_back_have_them(store):
     deliver(store, BODY, ALICE, BOB, trace=TRACE, header=TO)
     deliver(store, BODY, ALICE, header=b"")
     shown = [to(ALICE) + TRACE + BODY, BODY]
-    archive = store.create_mailbox(MailboxName("alice", "Archive"))
+    archive = namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     copy_messages(store, box(store).entry, archive, [1, 2])
     assert texts(store, "user/alice/Archive") == shown
     copy_messages(store, box(store).entry, archive, [1], remove=True)
     assert texts(store, "user/alice/Archive") == [*shown, shown[0]]
     assert texts(store) == [shown[1]]
-    assert store.quota("alice").octets == 2 * sum(map(len, shown))
+    assert roots.quota(store, "alice").octets == 2 * sum(map(len, shown))
     remove(store, archive, [1, 3])
     assert [each.size for each in deletion.deleted_messages(store, archive)] == [len(shown[0])] * 2
-    assert store.quota("alice").octets == 2 * len(BODY)
+    assert roots.quota(store, "alice").octets == 2 * len(BODY)
     deletion.undelete_messages(store, archive)
     assert texts(store, "user/alice/Archive") == [shown[1], shown[0], shown[0]]
-    store.delete_mailbox(archive.name)
+    deletion.delete_mailbox(store, archive.name)
     deletion.undelete_mailbox(store, archive.name)
     assert texts(store, "user/alice/Archive") == [shown[1], shown[0], shown[0]]
-    assert store.quota("alice").octets == len(BODY) * 2 + len(shown[0]) * 2
+    assert roots.quota(store, "alice").octets == len(BODY) * 2 + len(shown[0]) * 2
     remove(store, box(store, "user/alice/Archive").entry, [2, 4, 5])
     remove(store, box(store).entry, [2])
     purge(store.partitions["primary"], 2**31)
@@ -186,7 +187,7 @@ def test_copies_and_what_is_brought_back_have_them(store):
 def two(store):
     """On the second partition numbers mean other fields."""
     volumes.add(store, "second")
-    store.inbox(store.directory.add("carol", "*", partition="second"))
+    firstuse.inbox(store, store.directory.add("carol", "*", partition="second"))
     for number in range(3):
         deliver(store, b"%d" % number, "user/carol/INBOX", header=b"X: %d\r\n" % number)
     return store
@@ -212,10 +213,10 @@ def test_a_user_who_moves_takes_them_along(two):
         deliver(two, BODY + b"%d" % number, ALICE, BOB, trace=TRACE, header=TO if number % 3 else b"")
     remove(two, box(two).entry, [5])
     before = texts(two)
-    quota = two.quota("alice")
+    quota = roots.quota(two, "alice")
     partitionmove.move_owner(two, "alice", "second")
     assert texts(two) == before
-    assert two.quota("alice") == quota
+    assert roots.quota(two, "alice") == quota
     deletion.undelete_messages(two, box(two).entry)
     assert texts(two)[-1] == to(ALICE) + TRACE + BODY + b"4"
     partitionmove.move_owner(two, "alice", "primary")
@@ -255,7 +256,7 @@ def test_a_rebuild_gives_them_back(tmp_path):
     store.close()
     lose_databases(root)
     assert [each.what for each in rebuild(root, settings=SMALL).findings] == ["it is inactive, and has no password"] * 2
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert (texts(store), texts(store, BOB)) == before
     assert check(store) == []
     store.close()
@@ -275,7 +276,7 @@ def test_a_rebuild_without_them_gives_the_rest_and_says_so(tmp_path):
     lose_databases(root)
     told = [each.where for each in rebuild(root, settings=SMALL).findings if "header fields" in each.what]
     assert told == [f"{ALICE}, UID 1", f"{ALICE}, UID 3"]
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert texts(store) == [TRACE + BODY, BODY, BODY + b"!"]
     assert texts(store, BOB) == [to(BOB) + TRACE + BODY]
     assert check(store) == []

@@ -11,13 +11,14 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.message.sections import section
+from store.opening import open_store
 from store.partition.messagefiles import MessageFile
 from store.partition.partition import FORMAT
+from store.quota import roots
 from store.reconstruct.recount import recount
 from store.reconstruct.repair import repair_mailbox
 from store.search.search import search
 from store.search.searchkeys import Body, Header, Text
-from store.store import Store
 from store.tables.index import ROW
 from store.tables.privateheaders import UNKNOWN
 from store.userarea import idxfile, writing
@@ -44,7 +45,7 @@ def test_a_damaged_record_gets_its_own_back(store, fields, written):
     known = to(ALICE) if written or "head" not in fields else b"X: 2\r\n" if fields["head"] == 2 else b""
     assert texts(store) == [known + TRACE + BODY]
     assert box(store).rows["spare"].tolist() == [0]
-    assert store.quota("alice").octets == len(known + TRACE + BODY)
+    assert roots.quota(store, "alice").octets == len(known + TRACE + BODY)
 
 
 def test_a_repair_knows_numbers_of_store_idx_by_what_they_mean(store):
@@ -124,10 +125,10 @@ def test_a_store_of_another_format_is_refused(tmp_path):
         put_meta(tmp_path / "store", data)
         for _ in range(2):              # the first try changes nothing
             with pytest.raises(StoreError, match=f"the format {number} .* knows format {FORMAT}") as refused:
-                Store(tmp_path / "store", SMALL)
+                open_store(tmp_path / "store", SMALL)
             assert refused.value.problem is Problem.UNAVAILABLE
     put_meta(tmp_path / "store", meta)
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert texts(store) == [BODY]
     store.close()
 

@@ -12,10 +12,10 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes.deletion import deleted_messages, undelete_messages
 from store.mailboxes.expunge import FORGET, drop_lost, expunges, purge, remove, waiting
+from store.opening import open_store
 from store.partition.partition import FORMAT, META, META_KEY
 from store.reconstruct.orphans import take_in
 from store.reconstruct.recount import recount
-from store.store import Store
 from store.tables.references import sum_of_marks
 from tests.support.stores.stores import SMALL, deliver, let_go, make_store
 
@@ -224,11 +224,11 @@ def test_a_store_of_the_version_before_is_used_and_one_of_a_version_to_come_refu
         return found
 
     assert says(2) == FORMAT
-    with closing(Store(root, SMALL)) as opened:
+    with closing(open_store(root, SMALL)) as opened:
         deliver(opened, BODIES[0], "user/alice/INBOX")
     assert says(FORMAT + 1) == FORMAT
     with pytest.raises(StoreError) as refused:
-        Store(root, SMALL)
+        open_store(root, SMALL)
     assert refused.value.problem is Problem.UNAVAILABLE and str(FORMAT + 1) in refused.value.public
 
 

@@ -10,7 +10,7 @@ from attrs import evolve
 from mboxlist.names import MailboxName
 from store.check import scrub
 from store.check.wholecheck import check
-from store.mailboxes import joining
+from store.mailboxes import deletion, joining, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import remove
@@ -90,7 +90,7 @@ def test_header_fields_of_their_own_and_copies(clean):
         deliver(store, b"X-Way: " + user.encode() + b"\r\n" + BELOW, f"user/{user}/INBOX", trace=TRACE,
                 header=b"Delivered-To: {}\r\n")
     alice = store.entry(MailboxName("alice", "INBOX"))
-    other = store.create_mailbox(MailboxName("alice", "RecordBuffers"))
+    other = namespace.create_mailbox(store, MailboxName("alice", "RecordBuffers"))
     copy_messages(store, alice, other, [1])
     before = texts(store)
     assert run(store).records == 3
@@ -121,11 +121,11 @@ def test_another_body_small_messages_and_strange_ones(clean):
 
 def test_a_deleted_mailbox_and_expunged_messages_can_come_back(clean):
     store = clean
-    other = store.create_mailbox(MailboxName("bob", "Old"))
+    other = namespace.create_mailbox(store, MailboxName("bob", "Old"))
     deliver(store, b"Received: one\r\n" + BELOW, "user/alice/INBOX")
     deliver(store, b"Received: two\r\n" + BELOW, "user/bob/INBOX", "user/bob/Old")
     before = texts(store)
-    store.delete_mailbox(other.name)
+    deletion.delete_mailbox(store, other.name)
     bob = store.entry(MailboxName("bob", "INBOX"))
     done = run(store)
     assert done.records == 2 and list(done.left) == ["deleted mailboxes or other records have them"]

@@ -12,11 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
+from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.message import envelopes
 from store.partition.messagefiles import MessageFiles
 from store.progress import Abandoned, Progress
 from store.search import matching, prefilter
+from store.search.columns import columns_of
 from store.search.search import And, Body, Header, Keyword, Not, Or, Text, Uids, search
 from store.search.sort import Criterion, SortKey, sort
 from store.search.thread import ordered_subject, references
@@ -281,7 +283,7 @@ def test_what_nobody_waits_for_is_left_off(store, monkeypatch, asked):
                  lambda progress: sort(store, box, every, [Criterion(SortKey.DATE)], progress),
                  lambda progress: references(store, box, every, progress),
                  lambda progress: ordered_subject(store, box, every, progress)):
-        store.columns.__init__()
+        columns_of(store).__init__()
         progress = Progress(Patience(asked))
         with pytest.raises(Abandoned):
             work(progress)
@@ -305,7 +307,7 @@ def test_how_far_it_is(store, monkeypatch):
 def test_a_copy_that_nobody_waits_for_copies_nothing(store):
     for number in range(4):
         deliver(store, PLAIN % (b"%d" % number, b"body"), INBOX)
-    source, target = mailbox(store).entry, store.create_mailbox(MailboxName("alice", "RecordBuffers"))
+    source, target = mailbox(store).entry, namespace.create_mailbox(store, MailboxName("alice", "RecordBuffers"))
     for remove in (False, True):
         with pytest.raises(Abandoned):
             copy_messages(store, source, target, [1, 2, 3, 4], remove=remove, progress=Progress(Patience(3)))

@@ -9,7 +9,7 @@ import pytest
 from mboxlist.names import MailboxName
 from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
-from store.mailboxes import joining
+from store.mailboxes import firstuse, joining
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_messages
 from store.mailboxes.expunge import remove
@@ -18,6 +18,7 @@ from store.net import offload
 from store.partitions import partitionmove, volumes
 from store.snapshots import taking
 from store.snapshots.snapshotcopy import bring_back
+from store.snapshots.snapshotreader import readers_of
 from store.tables.references import UNSEEN_TRACE
 from store.values import InternalDate
 from tests.store.test_exchange import move
@@ -123,7 +124,7 @@ def test_what_was_expunged_and_has_no_file_does_not_keep_a_user_from_moving(two)
 @pytest.mark.parametrize(("trace", "files", "cut"), [(TRACE, 1, True), (LONGER, 2, False)])
 def test_a_user_who_comes_from_another_back_end_brings_the_file_back(ends, trace, files, cut):
     one, two = ends
-    two.inbox(two.directory.add("carol", "*"))
+    firstuse.inbox(two, two.directory.add("carol", "*"))
     deliver(one, BODY, "user/alice/INBOX", trace=trace)
     deliver(two, BODY, "user/carol/INBOX", trace=TRACE)
     path, kept = harm(two.partitions["primary"], cut=cut)
@@ -137,7 +138,7 @@ def test_a_user_who_comes_from_another_back_end_brings_the_file_back(ends, trace
 
 def test_a_user_stays_where_the_mail_cannot_be_kept(ends):
     one, two = ends
-    two.inbox(two.directory.add("carol", "*"))
+    firstuse.inbox(two, two.directory.add("carol", "*"))
     deliver(one, BODY, "user/alice/INBOX")
     deliver(two, BODY, "user/carol/INBOX", trace=TRACE)
     path, kept = harm(two.partitions["primary"])
@@ -272,14 +273,14 @@ def test_what_was_expunged_comes_back_only_with_its_file(store):
 def test_nothing_comes_out_of_the_past_without_its_file(store):
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     snapshot = taking.create(store)
-    with store.snapshot_readers.used(snapshot.name) as reader:
+    with readers_of(store).used(snapshot.name) as reader:
         source = reader.open_mailbox(reader.mailbox(store.entry(ALICE), "INBOX"))
         path, kept = harm(store.partitions["primary"])
         refused(lambda: bring_back(reader, source, store.entry(BOB), [1]))
         assert store.status(store.entry(BOB)).messages == 0
         path.write_bytes(kept)
         assert bring_back(reader, source, store.entry(BOB), [1]) == [1] and octets(store) == [TRACE + BODY]
-    store.snapshot_readers.tidy(0)
+    readers_of(store).tidy(0)
 
 
 def test_messages_are_not_joined_to_a_content_that_has_lost_its_file(store):

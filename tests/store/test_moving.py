@@ -14,7 +14,7 @@ from store.check.wholecheck import check
 from store.delivery.commit import Target
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
-from store.mailboxes import crosspartition
+from store.mailboxes import crosspartition, deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import purge, remove
@@ -22,9 +22,11 @@ from store.mailboxes.flagchanges import change_flags
 from store.net import offload
 from store.partition.marks import behind_marker
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.recovery.reconciliation import moves_no_more
 from store.store import Store
 from store.userarea import writing
+from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import deliver, let_go, reopen_after_crash
 
@@ -57,11 +59,11 @@ def test_everything_comes_along(two):
     for body in BODIES:
         deliver(two, body, "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
     inbox = two.entry(name())
-    archive = two.create_mailbox(name("Archive"), special_use="\\Archive")
+    archive = namespace.create_mailbox(two, name("Archive"), special_use="\\Archive")
     change_flags(two, inbox, [2, 3], FlagAction.ADD, Flags(Flag.SEEN, ("$Junk",)))
     copy_messages(two, inbox, archive, [1, 2, 3])
     remove(two, inbox, [5])
-    two.set_quota("alice", 100_000)
+    roots.set_quota(two, "alice", 100_000)
     before = {path: contents(two, path) for path in ("INBOX", "Archive")}
     states = {path: two.status(two.entry(name(path))) for path in before}
     partitionmove.move_owner(two, "alice", "second")
@@ -76,11 +78,11 @@ def test_everything_comes_along(two):
         assert new.highestmodseq >= old.highestmodseq
     assert two.vanished(two.entry(name()), 1).tolist() == [5]
     assert two.directory.find("alice").partition == "second"
-    assert two.quota("alice").octet_limit == 100_000
+    assert roots.quota(two, "alice").octet_limit == 100_000
     assert [item.uid for item in deleted_messages(two, two.entry(name()))] == [5]
     assert undelete_messages(two, two.entry(name())) == [7]
     assert contents(two)[7][0] == TRACE + BODIES[4]
-    assert two.create_mailbox(name("New")).partition == "second"
+    assert namespace.create_mailbox(two, name("New")).partition == "second"
     left = two.partitions["primary"]
     assert len(list(left.all_states())) == 1 and list(left.removed.all()) == []                 # bob's
     assert [root for root, _ in left.quotas.all()] == ["bob"]
@@ -147,9 +149,9 @@ def test_octets_stay_whatever_trace_header_the_content_has_there(two, here, ther
 
 
 def test_deleted_mailboxes_come_along(two):
-    two.create_mailbox(name("Old"))
+    namespace.create_mailbox(two, name("Old"))
     deliver(two, BODIES[2], "user/alice/Old")
-    two.delete_mailbox(name("Old"))
+    deletion.delete_mailbox(two, name("Old"))
     partitionmove.move_owner(two, "alice", "second")
     assert check(two) == []
     undelete_mailbox(two, name("Old"))
@@ -158,7 +160,7 @@ def test_deleted_mailboxes_come_along(two):
 
 
 def test_public_mailboxes(two):
-    two.create_mailbox(MailboxName("", "news/local"))
+    namespace.create_mailbox(two, MailboxName("", "news/local"))
     deliver(two, BODIES[2], "public/news/local")
     assert partitionmove.owners_on(two, "primary") == ["", "alice", "bob"]
     partitionmove.move_owner(two, "", "second")
@@ -194,7 +196,7 @@ def test_sessions_find_the_mailbox_with_what_they_knew_of_it(two):
     assert two.refresh(after) is after
     with two.open_message(after.entry, after.rows[0]) as file:
         assert file.read(0, file.size) == TRACE + BODIES[1]
-    two.delete_mailbox(two.create_mailbox(name("x")).name)
+    deletion.delete_mailbox(two, namespace.create_mailbox(two, name("x")).name)
     partitionmove.move_owner(two, "alice", "primary")
     assert two.refresh(before).rows["uid"].tolist() == [2, 3]
 
@@ -295,7 +297,7 @@ def test_many_messages_on_their_way_go_where_the_mailbox_is_now(two, known):
         assert not list(partition.files.staging.iterdir())
     assert check(two) == []
     gone = arrived(two, stale, [1, 2])
-    two.remove_user("alice")
+    lifecycle.remove_mail(two, "alice")
     with pytest.raises(StoreError) as refused:
         offload.now(offload.deliver_all(two, gone))
     assert refused.value.problem is Problem.NO_MAILBOX
@@ -313,7 +315,7 @@ STEPS = ["_bring_mailbox", "_bring_expunged", "_hold", "_finish", "_arrive", "_s
 def test_a_move_that_is_cut_off_loses_nothing_and_can_be_done_again(two, monkeypatch, step, after):
     for body in BODIES:
         deliver(two, body, "user/alice/INBOX", trace=TRACE)
-    two.create_mailbox(name("Archive"))
+    namespace.create_mailbox(two, name("Archive"))
     remove(two, two.entry(name()), [2])
     before = contents(two)
     whole = getattr(partitionmove._Move, step)

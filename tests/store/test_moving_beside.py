@@ -17,10 +17,11 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
-from store.mailboxes import crosspartition
+from store.mailboxes import crosspartition, namespace
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
+from store.opening import open_store
 from store.partitions import partitionmove, volumes
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
@@ -116,7 +117,7 @@ def read(store: Store, pipe: Connection) -> int:
 
 
 def run(root: Path, work: Any, pipe: Connection) -> None:
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     result = work(store, pipe)
     store.close()
     pipe.send(result)
@@ -131,7 +132,7 @@ def answer(process: Any, pipe: Connection) -> Any:
 def test_nothing_is_lost_and_nothing_comes_twice(tmp_path):
     root = tmp_path / "store"
     store = make_store(root)
-    store.create_mailbox(ARCHIVE)
+    namespace.create_mailbox(store, ARCHIVE)
     volumes.add(store, "second")
     inbox = store.entry(INBOX)
     for number in range(OLD):
@@ -145,7 +146,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(tmp_path):
     try:
         for process in processes:
             process.start()
-        store = Store(root, SMALL)
+        store = open_store(root, SMALL)
         for turn in range(MOVES):
             partitionmove.move_owner(store, "alice", "second" if turn % 2 == 0 else "primary")
         with contextlib.suppress(Deadlock):         # it may not get to hold everything still beside all this

@@ -11,7 +11,8 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping import tasks
 from store.housekeeping.tasks import Round
-from store.quota import notices
+from store.mailboxes import namespace
+from store.quota import notices, roots
 from store.tables.quotatable import QuotaUse
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 
@@ -61,7 +62,7 @@ def send_all(store, now):
 
 def test_one_notice_in_each_interval(store):
     assert send_all(store, NOW) == ["alice"]
-    assert (count(store), store.quota("alice").warned) == (2, NOW)
+    assert (count(store), roots.quota(store, "alice").warned) == (2, NOW)
     assert send_all(store, NOW + 7 * DAY - 1) == []
     assert send_all(store, NOW + 7 * DAY) == ["alice"]
     assert count(store) == 3
@@ -96,8 +97,8 @@ def test_each_notice_is_a_message_of_its_own(store):
 
 def test_names_that_are_not_ascii_are_encoded(store):
     user = USERS[2]
-    store.set_quota(f"{user}/Räume", octets=100)
-    store.create_mailbox(MailboxName(user, "Räume"))
+    roots.set_quota(store, f"{user}/Räume", octets=100)
+    namespace.create_mailbox(store, MailboxName(user, "Räume"))
     deliver(store, b"Subject: x\r\n\r\n".ljust(95, b"x"), f"user/{user}/Räume")
     assert sorted(send_all(store, NOW)) == ["alice", f"{user}/Räume"]
     octets = read(store, user)
@@ -107,7 +108,7 @@ def test_names_that_are_not_ascii_are_encoded(store):
 
 
 def test_quota_does_not_keep_it_out(store):
-    store.set_quota("alice", octets=900)
+    roots.set_quota(store, "alice", octets=900)
     assert send_all(store, NOW) == ["alice"]
     assert count(store) == 2
 
@@ -119,7 +120,7 @@ def test_a_crash_does_not_send_a_second_one(tmp_path):
         with pytest.raises(OSError, match="ends here"):
             send_all(store, NOW)
     store = reopen_after_crash(store)
-    assert store.quota("alice").warned == NOW
+    assert roots.quota(store, "alice").warned == NOW
     assert send_all(store, NOW + DAY) == []
     assert send_all(store, NOW + 7 * DAY) == ["alice"]
     store.close()
@@ -147,7 +148,7 @@ def test_housekeeping_sends_them(clocked):
 
 
 def test_a_user_who_cannot_be_told_does_not_stop_the_others(clocked, monkeypatch):
-    clocked.set_quota("bob", messages=1)
+    roots.set_quota(clocked, "bob", messages=1)
     deliver(clocked, b"x", "user/bob/INBOX")
     compose = notices.compose
 
@@ -178,7 +179,7 @@ def test_none_is_sent_when_they_are_off(clocked):
 def test_who_gets_no_mail_gets_no_notice(clocked, status):
     clocked.directory.change("alice", status=status)
     assert list(notices.pending(clocked)) == []
-    assert clocked.quota("alice").warned == 0
+    assert roots.quota(clocked, "alice").warned == 0
 
 
 def test_who_may_still_log_in_to_make_room_gets_one(clocked):
@@ -187,17 +188,17 @@ def test_who_may_still_log_in_to_make_room_gets_one(clocked):
 
 
 def test_public_mailboxes_have_nobody_to_tell(clocked):
-    clocked.set_quota("public/news", messages=1)
-    clocked.create_mailbox(MailboxName("", "news"))
+    roots.set_quota(clocked, "public/news", messages=1)
+    namespace.create_mailbox(clocked, MailboxName("", "news"))
     deliver(clocked, b"x", "public/news")
     assert [root for _, root in notices.pending(clocked)] == ["alice"]
 
 
 def test_what_has_changed_meanwhile_is_not_sent(clocked):
     item, = notices.pending(clocked)
-    clocked.set_quota("alice", octets=5000)
+    roots.set_quota(clocked, "alice", octets=5000)
     assert notices.send(clocked, item) == 0
-    assert count(clocked) == 1 and clocked.quota("alice").warned == 0
+    assert count(clocked) == 1 and roots.quota(clocked, "alice").warned == 0
 
 
 # Templates
@@ -242,7 +243,7 @@ def test_bad_templates_are_refused_and_nobody_counts_as_told(clocked, tmp_path, 
     with pytest.raises(StoreError) as error:
         notices.send(clocked, item)
     assert error.value.problem is Problem.UNAVAILABLE
-    assert clocked.quota("alice").warned == 0 and count(clocked) == 1
+    assert roots.quota(clocked, "alice").warned == 0 and count(clocked) == 1
 
 
 def test_a_template_that_is_not_there(clocked, tmp_path):

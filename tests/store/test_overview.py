@@ -11,12 +11,13 @@ import pytest
 
 from mboxlist.engine import damagemarks
 from mboxlist.names import MailboxName
+from store.mailboxes import firstuse, namespace
+from store.opening import open_store
 from store.partition import processes
 from store.partitions import volumes
 from store.quota import roots as quotaroots
 from store.quota.overview import Overview, look
 from store.quota.sums import UNDER_WAY
-from store.store import Store
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store
 
 OWNERS = ("alice", "bob", "carol@example.com", "")
@@ -28,12 +29,12 @@ def mail(tmp_path: Path) -> Iterator[Path]:
     limits of a domain."""
     store = make_store(tmp_path / "mail", ("alice", "bob"))
     volumes.add(store, "second")
-    store.inbox(store.directory.add("carol@example.com", HASH, partition="second", aliases=["c@example.com"]))
+    firstuse.inbox(store, store.directory.add("carol@example.com", HASH, partition="second", aliases=["c@example.com"]))
     for name in (MailboxName("alice", "Archive/2026"), MailboxName("", "news/local")):
-        store.create_mailbox(name)
-    store.set_quota("alice/Archive", octets=1 << 20)
-    store.set_quota("@example.com", octets=1 << 30)
-    store.set_quota("bob", messages=7)
+        namespace.create_mailbox(store, name)
+    quotaroots.set_quota(store, "alice/Archive", octets=1 << 20)
+    quotaroots.set_quota(store, "@example.com", octets=1 << 30)
+    quotaroots.set_quota(store, "bob", messages=7)
     for number in range(3):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX", "user/alice/Archive/2026",
                 "public/news/local")
@@ -48,7 +49,8 @@ def told(store: Overview) -> list[object]:
     """All that an overview is for."""
     roots = quotaroots.all_roots(store)
     return [list(store.directory.all()), store.directory.look_up("c@example.com"), store.directory.look_up("mallory"),
-            roots, {root: store.quota(root) for root in (*roots, "@example.com", "@example.org", "bob/None")},
+            roots, {root: quotaroots.quota(store, root) for root in (*roots, "@example.com", "@example.org",
+                                                                     "bob/None")},
             {owner: store.names(owner) for owner in OWNERS}, sorted(store.domains.limited)]
 
 
@@ -64,14 +66,14 @@ def test_a_store_at_rest_is_told_of_and_left_as_it_is(mail: Path) -> None:
     seen = told(found)
     found.close()
     assert files(mail) == before
-    store = Store(mail, SMALL)
+    store = open_store(mail, SMALL)
     assert seen == told(store)
     store.close()
 
 
 def test_beside_others_all_that_was_committed_is_seen(mail: Path) -> None:
-    store = Store(mail, SMALL)
-    store.inbox(store.directory.add("dave", HASH))
+    store = open_store(mail, SMALL)
+    firstuse.inbox(store, store.directory.add("dave", HASH))
     deliver(store, b"Subject: new\r\n\r\nnew\r\n", "user/dave/INBOX", "user/alice/INBOX")
     found = look(mail, SMALL, "test")
     assert found is not None
@@ -95,11 +97,12 @@ def test_nobody_comes_in_while_the_files_are_read(mail: Path) -> None:
 
 
 KILLED = """
+from store.opening import open_store
 import os, sys
 from pathlib import Path
 from tests.support.stores.stores import HASH, SMALL
 from store.store import Store
-store = Store(Path(sys.argv[1]), SMALL)
+store = open_store(Path(sys.argv[1]), SMALL)
 store.directory.add("eve", HASH)
 os.kill(os.getpid(), 9)
 """
@@ -110,7 +113,7 @@ def test_after_an_end_that_was_not_clean_the_store_is_opened(mail: Path) -> None
     subprocess.run([sys.executable, "-P", "-c", KILLED, str(mail)], check=False,
                    env={**os.environ, "PYTHONPATH": str(here)})
     assert look(mail, SMALL, "test") is None
-    Store(mail, SMALL).close()
+    open_store(mail, SMALL).close()
     found = look(mail, SMALL, "test")
     assert found is not None and found.directory.find("eve") is not None
     found.close()

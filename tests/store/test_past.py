@@ -13,14 +13,16 @@ from attrs import evolve
 
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
+from store.mailboxes import namespace
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.snapshots import opened, taking
 from store.snapshots.opened import Prepared
 from store.snapshots.snapshotcopy import bring_back
-from store.snapshots.snapshotreader import MOST
+from store.snapshots.snapshotreader import MOST, readers_of
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.stores import deliver
 
@@ -82,8 +84,8 @@ def made(store):
     """A store with messages, and a snapshot of it that is some time old; nothing of the past is left over."""
     fill(store)
     yield earlier(taking.create(store))
-    store.snapshot_readers.tidy(0)
-    assert not store.snapshot_readers._open
+    readers_of(store).tidy(0)
+    assert not readers_of(store)._open
     assert not list((store.root / "snapshots").glob("*.past*"))
 
 
@@ -92,12 +94,12 @@ def test_what_was_there_is_read_and_comes_back(store, made):
     rows = store.open_mailbox(store.entry(name())).rows
     everything_goes(store)
     assert now(store) == [] and files(store.partition("primary")) == kept
-    with store.snapshot_readers.used(made.name) as snapshot:
+    with readers_of(store).used(made.name) as snapshot:
         mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
         assert contents(snapshot, mailbox) == before
         assert np.array_equal(mailbox.rows, rows)
         assert snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX")) is mailbox
-        target = store.create_mailbox(name("Back"))
+        target = namespace.create_mailbox(store, name("Back"))
         assert bring_back(snapshot, mailbox, target, [4, 2, 1], reader="alice") == [1, 2, 3]
         assert now(store, "Back") == [before[0], before[1], before[3]]
         assert bring_back(snapshot, mailbox, target, [3], reader="alice") == [4]
@@ -107,7 +109,7 @@ def test_what_was_there_is_read_and_comes_back(store, made):
         assert bring_back(snapshot, mailbox, target, []) == []
     assert now(store, "Back") == [before[0], before[1], before[3], before[2]]
     assert files(store.partition("primary")) == kept
-    assert store.quota("alice").octets == sum(size for _, size, *_ in before)
+    assert roots.quota(store, "alice").octets == sum(size for _, size, *_ in before)
 
 
 @pytest.mark.parametrize("moved", [False, True])
@@ -125,13 +127,13 @@ def test_header_fields_are_those_of_then_though_their_numbers_are_of_others_now(
     if moved:
         volumes.add(store, "second")
         partitionmove.move_owner(store, "alice", "second")
-    with store.snapshot_readers.used(made.name) as snapshot:
+    with readers_of(store).used(made.name) as snapshot:
         mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
         assert mailbox.rows["head"].tolist() == [0, 0, 1,
                                                  0] and partition.private_headers.find(1) != snapshot.partition(
             "primary").private_headers.find(1)
         assert contents(snapshot, mailbox) == before
-        target = store.create_mailbox(name("Back"))
+        target = namespace.create_mailbox(store, name("Back"))
         assert bring_back(snapshot, mailbox, target, [1, 2, 3, 4], reader="alice") == [1, 2, 3, 4]
     assert now(store, "Back") == before
 
@@ -140,7 +142,7 @@ def test_a_cache_record_that_was_lost_is_made_anew(store, made):
     entry = store.entry(name())
     rows = store.open_mailbox(entry).rows
     before = [cached.envelope for cached in store.cached(entry, rows)]
-    with store.snapshot_readers.used(made.name) as snapshot:
+    with readers_of(store).used(made.name) as snapshot:
         mailbox = snapshot.open_mailbox(snapshot.mailbox(entry, "INBOX"))
         other = mailbox.rows.copy()
         other["serial"] += 1000                     # under which there is none
@@ -154,7 +156,7 @@ def test_the_user_has_been_moved_to_another_partition_since(store, made):
     volumes.add(store, "second")
     partitionmove.move_owner(store, "alice", "second")
     everything_goes(store)
-    with store.snapshot_readers.used(made.name) as snapshot:
+    with readers_of(store).used(made.name) as snapshot:
         mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
         assert mailbox.entry.partition == "primary" and contents(snapshot, mailbox) == before
         assert store.entry(name()).partition == "second"
@@ -166,8 +168,8 @@ def test_the_user_has_been_moved_to_another_partition_since(store, made):
 
 def test_quota_is_looked_at_before_and_nothing_comes_then(store, made):
     everything_goes(store)
-    store.set_quota("alice", len(BODIES[1]) - 1)
-    with store.snapshot_readers.used(made.name) as snapshot:
+    roots.set_quota(store, "alice", len(BODIES[1]) - 1)
+    with readers_of(store).used(made.name) as snapshot:
         mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
         with pytest.raises(StoreError) as refused:
             bring_back(snapshot, mailbox, store.entry(name()), [2], reader="alice")
@@ -177,7 +179,7 @@ def test_quota_is_looked_at_before_and_nothing_comes_then(store, made):
 def test_ids_of_the_past_are_none_of_the_store(store, made):
     """Whatever is tried with such a mailbox by mistake, no mailbox of the store is meant."""
     before = now(store)
-    with store.snapshot_readers.used(made.name) as snapshot:
+    with readers_of(store).used(made.name) as snapshot:
         entry = snapshot.mailbox(store.entry(name()), "INBOX")
         for work in (lambda: store.open_mailbox(entry), lambda: remove(store, entry, [1]),
                      lambda: change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.SEEN)),
@@ -190,11 +192,11 @@ def test_ids_of_the_past_are_none_of_the_store(store, made):
 def test_where_there_is_no_room_it_is_not_opened(store, made, monkeypatch):
     usage = type("Usage", (), {"free": made.size // 1000})
     monkeypatch.setattr("store.snapshots.snapshotreader.shutil.disk_usage", lambda path: usage)
-    with store.snapshot_readers.used(made.name) as snapshot, pytest.raises(StoreError) as refused:
+    with readers_of(store).used(made.name) as snapshot, pytest.raises(StoreError) as refused:
         snapshot.mailboxes(store.entry(name()))
     assert refused.value.problem is Problem.DISK_FULL
     monkeypatch.undo()
-    with store.snapshot_readers.used(made.name) as snapshot:
+    with readers_of(store).used(made.name) as snapshot:
         assert [entry.name.path for entry in snapshot.mailboxes(store.entry(name()))] == ["INBOX"]
 
 
@@ -212,7 +214,7 @@ def test_a_damaged_snapshot_is_refused_or_mended_by_its_log(store, made, file):
     before, found = now(store), None
     damage(made.path / file)
     try:
-        with store.snapshot_readers.used(made.name) as snapshot:
+        with readers_of(store).used(made.name) as snapshot:
             mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
             found = contents(snapshot, mailbox)
     except StoreError as error:
@@ -224,15 +226,15 @@ def test_a_damaged_snapshot_is_refused_or_mended_by_its_log(store, made, file):
                                   "partitions/primary/index/state.db", "partitions/primary/index/messages.db"])
 def test_a_damaged_folder_of_the_past_is_refused(store, made, file):
     entry, held = store.entry(name()), Prepared.of(made.path)
-    with store.snapshot_readers.used(made.name) as snapshot:
+    with readers_of(store).used(made.name) as snapshot:
         snapshot.open_mailbox(snapshot.mailbox(entry, "INBOX"))
-    store.snapshot_readers.tidy(0)
+    readers_of(store).tidy(0)
     damage(held.path / file)
-    with pytest.raises(StoreError) as refused, store.snapshot_readers.used(made.name) as snapshot:
+    with pytest.raises(StoreError) as refused, readers_of(store).used(made.name) as snapshot:
         mailbox = snapshot.open_mailbox(snapshot.mailbox(entry, "INBOX"))
         snapshot.cached(mailbox.entry, _lost(mailbox.rows))
     assert refused.value.problem in (Problem.UNAVAILABLE, Problem.CORRUPT)
-    store.snapshot_readers.tidy(0)
+    readers_of(store).tidy(0)
     held.release()
     assert len(now(store)) == 4
 
@@ -245,25 +247,25 @@ def _lost(rows):
 
 
 def test_one_that_has_been_removed(store, made):
-    with store.snapshot_readers.used(made.name) as snapshot:
+    with readers_of(store).used(made.name) as snapshot:
         mailbox = snapshot.open_mailbox(snapshot.mailbox(store.entry(name()), "INBOX"))
         taking.remove(made)
         assert not snapshot.is_there()
-        with pytest.raises(StoreError) as refused, store.snapshot_readers.used(made.name):
+        with pytest.raises(StoreError) as refused, readers_of(store).used(made.name):
             pass
         assert refused.value.problem is Problem.NO_MAILBOX
         assert len(contents(snapshot, mailbox)) == 4        # who reads may come to an end
-    store.snapshot_readers.tidy(3600)
-    assert not store.snapshot_readers._open
+    readers_of(store).tidy(3600)
+    assert not readers_of(store)._open
 
 
 def test_the_one_unused_for_longest_makes_room(store, made):
     names = [earlier(taking.create(store), 2000 + 10_000 * number).name for number in range(MOST)]
     for each in names:
-        with store.snapshot_readers.used(each) as snapshot:
+        with readers_of(store).used(each) as snapshot:
             snapshot.mailboxes(store.entry(name()))
-    with store.snapshot_readers.used(made.name):
-        assert list(store.snapshot_readers._open) == [*names[1:], made.name]
+    with readers_of(store).used(made.name):
+        assert list(readers_of(store)._open) == [*names[1:], made.name]
     assert not (store.root / "snapshots" / f"{names[0]}.past").exists()
 
 

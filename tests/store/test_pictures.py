@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mboxlist.names import MailboxName
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.store import Store
+from store.opening import open_store
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
 
@@ -32,7 +32,7 @@ def act(store, entry, what, number):
 def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("pictures") / "store"
     store = make_store(root)
-    other = Store(root, SMALL)
+    other = open_store(root, SMALL)
     yield store, other
     other.close()
     store.close()

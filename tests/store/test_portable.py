@@ -14,15 +14,17 @@ from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion
+from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.authorization import annotate, set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
 from store.partition.marks import behind_marker, mark_behind
 from store.partition.partition import Partition
+from store.quota import roots
+from store.recovery.environments import recovery_of
 from store.recovery.userareacheck import reconcile
-from store.store import Store
 from store.tables.index import chunk_key
 from store.userarea import idxfile, writing
 from store.userarea.paths import Locks, place, place_of_deleted
@@ -75,7 +77,7 @@ def boxes(store):
     """INBOX with UIDs 1 to 3 and Archive, empty; their files are up to date."""
     for body in (ONE, TWO, ONE):
         deliver(store, body, "user/alice/INBOX")
-    found = store.entry(named("user/alice/INBOX")), store.create_mailbox(named("user/alice/Archive"))
+    found = store.entry(named("user/alice/INBOX")), namespace.create_mailbox(store, named("user/alice/Archive"))
     write_changed(store)
     return found
 
@@ -88,7 +90,7 @@ def test_every_kind_of_change_is_written(store, boxes):
         lambda: copy_messages(store, inbox, archive, [1, 2]),
         lambda: copy_messages(store, inbox, archive, [3], remove=True),
         lambda: remove(store, inbox, [1]),
-        lambda: store.create_mailbox(named("user/alice/Sent"), special_use="\\Sent"),
+        lambda: namespace.create_mailbox(store, named("user/alice/Sent"), special_use="\\Sent"),
         lambda: transact(store.mailboxes.env, lambda txn: store.mailboxes.write(
             evolve(store.entry(archive.name), acl={"bob": "lrs"}), txn)),
         lambda: annotate(store, inbox, "/shared/comment", b"\xff"),
@@ -101,13 +103,13 @@ def test_every_kind_of_change_is_written(store, boxes):
 
 
 def test_what_is_the_users_is_in_the_file_of_inbox(store, boxes):
-    store.subscribe("alice", "Archive")
-    store.set_quota("alice", 5_000_000, 300)
+    subscribing.subscribe(store, "alice", "Archive")
+    roots.set_quota(store, "alice", 5_000_000, 300)
     write_changed(store)
     head = file_of(store, "user/alice/INBOX").head
     assert head.subscriptions == ["Archive"]
     assert head.limits["alice"] == [5_000_000, 300]
-    store.unsubscribe("alice", "Archive")
+    subscribing.unsubscribe(store, "alice", "Archive")
     write_changed(store)
     assert file_of(store, "user/alice/INBOX").head.subscriptions == []
 
@@ -115,10 +117,10 @@ def test_what_is_the_users_is_in_the_file_of_inbox(store, boxes):
 def test_limits_are_where_they_are_looked_for(store, boxes):
     """Of a user in INBOX, of a domain in an INBOX of it, of public mailboxes in each that the root covers."""
     for name in ("public/news/a", "public/news/b", "public/other"):
-        store.create_mailbox(named(name))
-    store.set_quota("alice/Archive", 4_000_000)
-    store.set_quota("public/news", 6_000_000)
-    store.set_quota("@example.org", 8_000_000)
+        namespace.create_mailbox(store, named(name))
+    roots.set_quota(store, "alice/Archive", 4_000_000)
+    roots.set_quota(store, "public/news", 6_000_000)
+    roots.set_quota(store, "@example.org", 8_000_000)
     write_changed(store)
     inbox = file_of(store, "user/alice/INBOX").head.limits
     assert inbox["alice/Archive"][0] == 4_000_000
@@ -140,12 +142,12 @@ def test_a_readers_own_flags_are_in_the_file(store, boxes):
 
 
 def test_a_renamed_tree_has_its_files_elsewhere(store, boxes):
-    store.create_mailbox(named("user/alice/Archive/2026/May"))
-    store.create_mailbox(named("public/news"))
+    namespace.create_mailbox(store, named("user/alice/Archive/2026/May"))
+    namespace.create_mailbox(store, named("public/news"))
     write_changed(store)
     assert tree(store) == ["alice/Archive/2026/May/store.idx", "alice/Archive/store.idx", "alice/store.idx",
                            "bob/store.idx", "public/news/store.idx"]
-    store.rename_mailbox(named("user/alice/Archive"), named("user/alice/Old"))
+    namespace.rename_mailbox(store, named("user/alice/Archive"), named("user/alice/Old"))
     write_changed(store)
     assert tree(store) == ["alice/Old/2026/May/store.idx", "alice/Old/store.idx", "alice/store.idx", "bob/store.idx",
                            "public/news/store.idx"]
@@ -156,7 +158,7 @@ def test_a_renamed_tree_has_its_files_elsewhere(store, boxes):
 def test_a_deleted_mailbox_keeps_its_file_until_the_purge(store, boxes):
     archive = boxes[1]
     copy_messages(store, boxes[0], archive, [1])
-    store.delete_mailbox(archive.name)
+    deletion.delete_mailbox(store, archive.name)
     write_changed(store)
     assert tree(store) == ["alice/store.idx", "bob/store.idx", f"deleted/{archive.id}/store.idx"]
     found = idxfile.read(place_of_deleted(primary(store), archive.id))
@@ -165,7 +167,7 @@ def test_a_deleted_mailbox_keeps_its_file_until_the_purge(store, boxes):
     write_changed(store)
     assert tree(store) == ["alice/Archive/store.idx", "alice/store.idx", "bob/store.idx"]
     assert agrees(store, "user/alice/Archive")
-    store.delete_mailbox(archive.name)
+    deletion.delete_mailbox(store, archive.name)
     write_changed(store)
     deletion.purge_mailboxes(store, time.time() + 30 * 86400)
     write_changed(store)
@@ -176,8 +178,8 @@ def test_a_deleted_mailbox_keeps_its_file_until_the_purge(store, boxes):
 def test_a_name_that_is_used_again_costs_no_mailbox_its_file(store, boxes):
     """Whoever renamed the first has not written it yet when another process writes the second."""
     old = boxes[1].id
-    store.rename_mailbox(named("user/alice/Archive"), named("user/alice/Old"))
-    store.create_mailbox(named("user/alice/Archive"))
+    namespace.rename_mailbox(store, named("user/alice/Archive"), named("user/alice/Old"))
+    namespace.create_mailbox(store, named("user/alice/Archive"))
     primary(store).unwritten.changed.discard(old)
     write_changed(store)
     assert tree(store) == ["alice/Archive/store.idx", "alice/store.idx", "bob/store.idx", f"deleted/{old}/store.idx"]
@@ -221,7 +223,7 @@ def test_a_mailbox_that_another_writes_comes_again(store, boxes):
 
 
 def work_in(root, number):
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     for count in range(25):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, count), "user/alice/INBOX", "user/bob/INBOX")
         if count % 3 == number:
@@ -246,7 +248,7 @@ def test_a_mailbox_that_cannot_be_written_holds_up_no_other(store, boxes, caplog
     key = chunk_key(inbox.id, 0)
     good = partition.index.get(key)
     transact(partition.env, lambda txn: partition.index.put(key, b"x" + good[1:], txn))
-    blocked = store.create_mailbox(named("user/alice/Blocked"))
+    blocked = namespace.create_mailbox(store, named("user/alice/Blocked"))
     blocking = partition.user_folder("alice") / "Blocked"
     blocking.write_text("not a folder")
     partition.unwritten.changed.update((inbox.id, boxes[1].id))
@@ -283,7 +285,7 @@ def test_many_share_their_syncs(store, monkeypatch):
     """More files than are synced one by one."""
     monkeypatch.setattr(writing, "BATCH", 8)
     for number in range(writing.BATCH + 5):
-        store.create_mailbox(named(f"user/alice/{number}"))
+        namespace.create_mailbox(store, named(f"user/alice/{number}"))
     synced = []
     real = writing.sync_file_system
     monkeypatch.setattr(writing, "sync_file_system", lambda folder: (synced.append(folder), real(folder)))
@@ -296,7 +298,7 @@ def test_the_rate_gives_way_before_a_minute_has_passed(tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "BATCH", 8)
     store = make_store(tmp_path / "store", settings=evolve(SMALL, index_rate=1))
     for number in range(4 * writing.BATCH):
-        store.create_mailbox(named(f"user/alice/{number}"))
+        namespace.create_mailbox(store, named(f"user/alice/{number}"))
     pauses = []
     monkeypatch.setattr(primary(store).unwritten.stop, "wait", pauses.append)
     write_changed(store)
@@ -313,7 +315,7 @@ def many(root, monkeypatch):
     write_changed(store)
     monkeypatch.setattr(writing, "BATCH", 4)
     for number in range(10):
-        store.create_mailbox(named(f"user/alice/{number}"))
+        namespace.create_mailbox(store, named(f"user/alice/{number}"))
     return store
 
 
@@ -330,7 +332,7 @@ def test_a_round_is_left_off_between_two_batches_when_the_process_is_to_leave(tm
     assert write_changed(store) == 4 and len(unwritten.changed) == 6
     assert write_changed(store) == 0 and len(unwritten.changed) == 6
     store.close()
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert all(agrees(store, str(entry.name)) for entry in store.mailboxes.all()) and check(store) == []
     store.close()
 
@@ -338,8 +340,8 @@ def test_a_round_is_left_off_between_two_batches_when_the_process_is_to_leave(tm
 def test_what_there_is_no_time_to_write_is_left_to_reconcile(tmp_path, monkeypatch):
     store = many(tmp_path / "store", monkeypatch)
     store.close(within=0)
-    store = Store(tmp_path / "store", SMALL)
-    assert store.recovery.events == {} and primary(store).epoch == 1 and len(tree(store)) == 2
+    store = open_store(tmp_path / "store", SMALL)
+    assert recovery_of(store).events == {} and primary(store).epoch == 1 and len(tree(store)) == 2
     assert behind_marker(primary(store).folder).exists()
     reconcile(store)
     assert all(agrees(store, str(entry.name)) for entry in store.mailboxes.all()) and check(store) == []
@@ -350,7 +352,7 @@ def test_the_file_of_a_moved_mailbox_goes_when_the_new_one_is_there(tmp_path):
     root = tmp_path / "store"
     make_store(root).close()
     Partition.make(root / "partitions" / "second")
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     old, new = store.partitions["primary"], store.partitions["second"]
     entry = store.entry(named("user/alice/INBOX"))
     state = old.state(entry.id)
@@ -369,14 +371,14 @@ def test_the_file_of_a_moved_mailbox_goes_when_the_new_one_is_there(tmp_path):
 
 def test_what_a_killed_process_did_not_write_is_found(tmp_path):
     store = make_store(tmp_path / "store")
-    archive = store.create_mailbox(named("user/alice/Archive"))
-    gone = store.create_mailbox(named("user/alice/Gone"))
+    archive = namespace.create_mailbox(store, named("user/alice/Archive"))
+    gone = namespace.create_mailbox(store, named("user/alice/Gone"))
     write_changed(store)
     deliver(store, ONE, "user/alice/INBOX")
-    store.rename_mailbox(archive.name, named("user/alice/Old"))
+    namespace.rename_mailbox(store, archive.name, named("user/alice/Old"))
     transact(store.mailboxes.env, lambda txn: store.mailboxes.write(
         evolve(store.entry(named("user/bob/INBOX")), acl={"alice": "lr"}), txn))
-    store.delete_mailbox(gone.name)
+    deletion.delete_mailbox(store, gone.name)
     deletion.purge_mailboxes(store, time.time() + 30 * 86400)
     store.mailboxes.env.flush()
     primary(store).unwritten.changed.clear()
@@ -425,7 +427,7 @@ def test_of_two_files_of_a_mailbox_the_old_one_goes(store, boxes):
     """The end came after the new file got its name, before the old one lost its own."""
     path = place(primary(store), boxes[1].name)
     data = path.read_bytes()
-    store.rename_mailbox(boxes[1].name, named("user/alice/Old"))
+    namespace.rename_mailbox(store, boxes[1].name, named("user/alice/Old"))
     write_changed(store)
     path.parent.mkdir()
     path.write_bytes(data)
@@ -463,7 +465,7 @@ def test_what_could_not_be_written_at_the_end_is_looked_for_at_the_next_start(tm
     monkeypatch.setattr(idxfile, "prepare", refuse)
     store.close()
     monkeypatch.undo()
-    store = Store(store.root, SMALL)
+    store = open_store(store.root, SMALL)
     assert not agrees(store, "user/alice/INBOX")
     reconcile(store)
     assert agrees(store, "user/alice/INBOX")

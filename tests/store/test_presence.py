@@ -9,17 +9,18 @@ import pytest
 
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.opening import make_empty_store, open_store
 from store.partition import processes
 from store.partition.processes import ProcessRegistry, claim, look
-from store.store import Store
 from tests.support.stores.stores import SMALL, make_store
 
 HOLD = """
+from store.opening import open_store
 import sys
 from pathlib import Path
 from store.store import Store
 from tests.support.stores.stores import SMALL
-store = Store(Path(sys.argv[1]), SMALL, who=sys.argv[2])
+store = open_store(Path(sys.argv[1]), SMALL, who=sys.argv[2])
 print("open", flush=True)
 sys.stdin.read()
 store.close()
@@ -77,7 +78,7 @@ def test_the_living_and_the_dead(tmp_path):
         assert shown(living) == [f"onecopy deliver ({first.pid})"]
         assert shown(dead) == [f"onecopy user add_x_ ({second.pid})"]
     assert shown(look(root / "run")[1]) == [f"onecopy user add_x_ ({second.pid})"]      # until somebody recovers
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert look(root / "run")[1] == []
     assert check(store) == []
     store.close()
@@ -91,7 +92,7 @@ def test_an_unclean_end_is_counted_once(tmp_path):
     with Holder(root) as holder:
         holder.kill()
     for _ in range(2):
-        store = Store(root, SMALL)
+        store = open_store(root, SMALL)
         assert store.partitions["primary"].epoch == epoch + 1
         store.close()
 
@@ -103,7 +104,7 @@ def test_the_last_one_out_does_not_call_it_clean_when_one_has_died(tmp_path):
     with Holder(root) as holder:
         holder.kill()
     store.close()
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert store.partitions["primary"].epoch == epoch + 1
     store.close()
 
@@ -115,7 +116,7 @@ def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypat
         dead.kill()
         monkeypatch.setattr(ProcessRegistry.__init__, "__defaults__", ("", 0.0))
         with pytest.raises(StoreError) as refused:
-            Store(root, SMALL)
+            open_store(root, SMALL)
         assert refused.value.problem is Problem.UNAVAILABLE
         assert f"onecopy deliver ({dead.pid}) died in the store" in refused.value.public
         assert refused.value.public.endswith(f"onecopy check ({living.pid})")
@@ -127,7 +128,7 @@ def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypat
             living.process.wait()
 
         monkeypatch.setattr(processes.time, "sleep", leave)          # they leave while it waits
-        store = Store(root, SMALL)
+        store = open_store(root, SMALL)
         assert store._processes.alone
         assert check(store) == []
         store.close()
@@ -185,12 +186,12 @@ def test_the_dead_are_forgotten_only_when_nobody_is_inside(tmp_path):
 
 def test_no_store(tmp_path):
     with pytest.raises(StoreError) as refused:
-        Store(tmp_path / "nothing", SMALL)
+        open_store(tmp_path / "nothing", SMALL)
     assert refused.value.problem is Problem.NO_STORE
 
 
 def test_a_store_is_not_made_over_another(tmp_path):
     make_store(tmp_path / "store").close()
     with pytest.raises(StoreError) as refused:
-        Store.make(tmp_path / "store")
+        make_empty_store(tmp_path / "store")
     assert refused.value.problem is Problem.STORE_IN_USE

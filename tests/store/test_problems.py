@@ -16,11 +16,12 @@ from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
-from store.mailboxes import authorization, deletion
+from store.mailboxes import authorization, deletion, firstuse, namespace, subscribing
 from store.mailboxes.expunge import remove
 from store.migration import uidvalidity
 from store.migration.publish import Nursery, Wanted
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.store import Store
 from store.users import lifecycle, restorable
 from tests.support.stores.stores import HASH, deliver, make_store
@@ -46,17 +47,17 @@ def _account(store: Store, user: str) -> Account:
 
 #: What writes, and may be called by a server or a command.
 OPERATIONS: dict[str, Callable[[Store], object]] = {
-    "create": lambda store: store.create_mailbox(NEW),
-    "first use": lambda store: store.inbox(_account(store, "carol")),
-    "rename": lambda store: store.rename_mailbox(ARCHIVE, NEW),
-    "rename INBOX": lambda store: store.rename_mailbox(ALICE, NEW),
-    "delete": lambda store: store.delete_mailbox(ARCHIVE),
-    "subscribe": lambda store: store.subscribe("alice", "Archive"),
-    "unsubscribe": lambda store: store.unsubscribe("alice", "INBOX"),
+    "create": lambda store: namespace.create_mailbox(store, NEW),
+    "first use": lambda store: firstuse.inbox(store, _account(store, "carol")),
+    "rename": lambda store: namespace.rename_mailbox(store, ARCHIVE, NEW),
+    "rename INBOX": lambda store: namespace.rename_mailbox(store, ALICE, NEW),
+    "delete": lambda store: deletion.delete_mailbox(store, ARCHIVE),
+    "subscribe": lambda store: subscribing.subscribe(store, "alice", "Archive"),
+    "unsubscribe": lambda store: subscribing.unsubscribe(store, "alice", "INBOX"),
     "claim recent": lambda store: store.claim_recent(store.entry(ALICE)),
-    "set a limit": lambda store: store.set_quota("alice", 1_000_000),
-    "remove a quota root": lambda store: store.remove_quota_root("alice/Archive"),
-    "remove all of a user": lambda store: store.remove_user("bob"),
+    "set a limit": lambda store: roots.set_quota(store, "alice", 1_000_000),
+    "remove a quota root": lambda store: roots.remove_quota_root(store, "alice/Archive"),
+    "remove all of a user": lambda store: lifecycle.remove_mail(store, "bob"),
     "undelete a mailbox": lambda store: deletion.undelete_mailbox(store, OLD),
     "undelete messages": lambda store: deletion.undelete_messages(store, store.entry(ALICE)),
     "purge mailboxes": lambda store: deletion.purge_mailboxes(store, 1 << 40),
@@ -90,12 +91,12 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
     lifecycle.remove_user(store, "dave")
     lifecycle.forget_user(store, "erin")
     for name in (ARCHIVE, OLD):
-        store.create_mailbox(name)
-    store.delete_mailbox(OLD)
+        namespace.create_mailbox(store, name)
+    deletion.delete_mailbox(store, OLD)
     if request.node.callspec.params["name"] == "adopt":
-        store.create_mailbox(NEW)
-    store.set_quota("alice/Archive", 1_000_000)
-    store.subscribe("alice", "INBOX")
+        namespace.create_mailbox(store, NEW)
+    roots.set_quota(store, "alice/Archive", 1_000_000)
+    subscribing.subscribe(store, "alice", "INBOX")
     deliver(store, MAIL, str(ALICE))
     deliver(store, MAIL, str(ALICE))
     remove(store, store.entry(ALICE), [1])

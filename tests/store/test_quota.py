@@ -1,6 +1,8 @@
 """Quota: limits hold, and refusals become final when they should."""
 
 
+from functools import partial
+
 import pytest
 from attrs import evolve
 
@@ -11,6 +13,7 @@ from store.errors import Problem
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.net import offload
+from store.quota import roots
 from store.tables.quotatable import DEFAULT, UNLIMITED, QuotaUse, readable, root_key
 from tests.store.quotas import BODY, DAY, NOW, admit, body, fill, make, problem, refusal, set_clock, use
 from tests.support.stores.stores import HASH, SMALL, deliver, make_store, reopen_after_crash
@@ -41,53 +44,53 @@ def test_amounts_for_people(octets, text):
 # Limits
 
 def test_limits_hold_to_the_octet_and_to_the_message(store):
-    store.set_quota("alice", octets=300, messages=4)
+    roots.set_quota(store, "alice", octets=300, messages=4)
     fill(store, 2)
     assert problem(store, 101) is Problem.OVER_QUOTA
     assert problem(store, 100) is None
-    store.set_quota("alice", octets=UNLIMITED)
+    roots.set_quota(store, "alice", octets=UNLIMITED)
     assert problem(store, 5000, number=1000) is None
     assert problem(store, 30, number=1001) is Problem.OVER_QUOTA
     assert use(store, "alice") == (5300, 4)
 
 
 def test_nothing_is_delivered_where_the_limit_is_0(store):
-    store.set_quota("alice", octets=0)
+    roots.set_quota(store, "alice", octets=0)
     assert problem(store) is Problem.QUOTA_GRACE_ENDED
 
 
 def test_use_is_counted_but_not_limited_without_enforcement(tmp_path):
     store = make_store(tmp_path / "store", settings=evolve(SMALL, quota_enforce=False))
-    store.set_quota("alice", octets=150)
-    store.set_quota("@example.org", octets=150)
+    roots.set_quota(store, "alice", octets=150)
+    roots.set_quota(store, "@example.org", octets=150)
     fill(store, 3)
     assert use(store, "alice") == (300, 3)
     inbox = store.entry(MailboxName("alice", "INBOX"))
-    assert not store.over_quota(inbox, 1000)
+    assert not roots.over_quota(store, inbox, 1000)
     admit(store, inbox, 1000)
     copy_messages(store, inbox, inbox, [1])
-    assert store.quota_warning(inbox) is not None
+    assert roots.warning(store, inbox) is not None
     assert check(store) == []
     store.close()
 
 
 def test_default_limits_are_for_users_only(tmp_path):
     store = make_store(tmp_path / "store", settings=evolve(SMALL, default_quota=250, default_message_quota=2))
-    store.set_quota("alice/Archive", messages=10)
+    roots.set_quota(store, "alice/Archive", messages=10)
     make(store, "Archive")
     make(store, "news", owner="")
     fill(store, 2)
     assert problem(store) is Problem.OVER_QUOTA
     fill(store, 9, "user/alice/Archive")
     fill(store, 5, "public/news")
-    store.set_quota("alice/Archive", messages=DEFAULT)
+    roots.set_quota(store, "alice/Archive", messages=DEFAULT)
     fill(store, 5, "user/alice/Archive", first=20)
     assert check(store) == []
     store.close()
 
 
 def test_quota_is_ignored_where_delivery_is_guaranteed(store):
-    store.set_quota("alice", octets=1)
+    roots.set_quota(store, "alice", octets=1)
     inbox = store.entry(MailboxName("alice", "INBOX"))
     staged = store.stage(inbox)
     staged.write(BODY)
@@ -98,8 +101,8 @@ def test_quota_is_ignored_where_delivery_is_guaranteed(store):
 @pytest.mark.parametrize("root", ["", "alice//x", "@", "alice/", "a b", "public/", "alice/a%b", "@a/b", "nobody",
                                   "@b org"])
 def test_names_that_are_no_quota_roots(store, root):
-    assert refusal(store.set_quota, root, 100) in (Problem.BAD_NAME, Problem.NO_USER)
-    assert refusal(store.remove_quota_root, root) is Problem.BAD_NAME
+    assert refusal(partial(roots.set_quota, store), root, 100) in (Problem.BAD_NAME, Problem.NO_USER)
+    assert refusal(partial(roots.remove_quota_root, store), root) is Problem.BAD_NAME
 
 
 def test_no_user_is_called_like_the_root_of_a_domain(store):
@@ -111,7 +114,7 @@ def test_only_roots_that_were_made_can_be_removed(store):
     make(store, "news", owner="")
     fill(store, 1, "public/news")
     for root in ("alice", "alice/Archive", "public/news", "@example.org"):
-        assert refusal(store.remove_quota_root, root) is Problem.BAD_NAME
+        assert refusal(partial(roots.remove_quota_root, store), root) is Problem.BAD_NAME
 
 
 # Grace
@@ -120,7 +123,7 @@ def grace(tmp_path):
     """A store in which alice has used 200 of 250 octets."""
     store = make_store(tmp_path / "store", settings=evolve(SMALL, quota_grace=5 * DAY))
     set_clock(store, NOW)
-    store.set_quota("alice", octets=250)
+    roots.set_quota(store, "alice", octets=250)
     fill(store, 2)
     return store
 
@@ -128,20 +131,20 @@ def grace(tmp_path):
 def test_refusals_are_final_when_the_grace_has_ended(tmp_path):
     store = grace(tmp_path)
     assert problem(store) is Problem.OVER_QUOTA
-    assert store.quota("alice").refused == NOW
+    assert roots.quota(store, "alice").refused == NOW
     set_clock(store, NOW + 5 * DAY - 1)
     assert problem(store) is Problem.OVER_QUOTA
-    assert store.quota("alice").refused == NOW
+    assert roots.quota(store, "alice").refused == NOW
     set_clock(store, NOW + 5 * DAY)
     assert problem(store) is Problem.QUOTA_GRACE_ENDED
-    assert store.quota("alice").refused == NOW
+    assert roots.quota(store, "alice").refused == NOW
     store.close()
 
 
 def test_a_message_that_can_never_fit_is_refused_for_good_and_begins_no_period(tmp_path):
     store = grace(tmp_path)
     assert problem(store, 251) is Problem.QUOTA_GRACE_ENDED
-    assert store.quota("alice").refused == 0
+    assert roots.quota(store, "alice").refused == 0
     assert problem(store, 250) is Problem.OVER_QUOTA
     store.close()
 
@@ -156,16 +159,16 @@ def test_how_a_period_ends(tmp_path, end):
     elif end == "removed":
         remove(store, inbox, [1])
     elif end == "raised":
-        store.set_quota("alice", octets=1000)
+        roots.set_quota(store, "alice", octets=1000)
     else:
-        store.set_quota("alice", messages=2)
-        assert store.quota("alice").refused == NOW         # full still
-        store.set_quota("alice", octets=UNLIMITED, messages=UNLIMITED)
-    assert store.quota("alice").refused == 0
+        roots.set_quota(store, "alice", messages=2)
+        assert roots.quota(store, "alice").refused == NOW         # full still
+        roots.set_quota(store, "alice", octets=UNLIMITED, messages=UNLIMITED)
+    assert roots.quota(store, "alice").refused == 0
     set_clock(store, NOW + 6 * DAY)
-    store.set_quota("alice", octets=store.quota("alice").octets + 99, messages=UNLIMITED)
+    roots.set_quota(store, "alice", octets=roots.quota(store, "alice").octets + 99, messages=UNLIMITED)
     assert problem(store, 100) in (Problem.OVER_QUOTA, Problem.QUOTA_GRACE_ENDED)
-    assert store.quota("alice").refused in (0, NOW + 6 * DAY)
+    assert roots.quota(store, "alice").refused in (0, NOW + 6 * DAY)
     store.close()
 
 
@@ -173,11 +176,11 @@ def test_a_period_goes_on_while_use_is_not_below_the_limit(tmp_path):
     store = grace(tmp_path)
     inbox = store.entry(MailboxName("alice", "INBOX"))
     assert problem(store) is Problem.OVER_QUOTA
-    store.set_quota("alice", octets=100)
+    roots.set_quota(store, "alice", octets=100)
     remove(store, inbox, [1])                   # 100 of 100: nothing would fit
-    assert store.quota("alice").refused == NOW
+    assert roots.quota(store, "alice").refused == NOW
     remove(store, inbox, [2])
-    assert store.quota("alice").refused == 0
+    assert roots.quota(store, "alice").refused == 0
     store.close()
 
 
@@ -185,7 +188,7 @@ def test_the_first_refusal_is_kept_also_when_nobody_gets_the_message(tmp_path):
     store = grace(tmp_path)
     assert problem(store) is Problem.OVER_QUOTA
     store = reopen_after_crash(store)
-    assert store.quota("alice").refused == NOW
+    assert roots.quota(store, "alice").refused == NOW
     store.close()
 
 
@@ -198,7 +201,7 @@ def test_what_a_client_stores_begins_no_period(tmp_path):
         staged.write(body(7, size))
         outcome, = offload.now(offload.deliver(store, staged, [Target(inbox, appended=True)]))
         assert outcome.problem is Problem.OVER_QUOTA
-    assert store.quota("alice").refused == 0
+    assert roots.quota(store, "alice").refused == 0
     store.close()
 
 
@@ -206,9 +209,9 @@ def test_a_refusal_before_the_message_counts(tmp_path):
     store = grace(tmp_path)
     inbox = store.entry(MailboxName("alice", "INBOX"))
     admit(store, inbox, 50)
-    assert store.quota("alice").refused == 0
+    assert roots.quota(store, "alice").refused == 0
     assert refusal(admit, store, inbox, 51) is Problem.OVER_QUOTA
-    assert store.quota("alice").refused == NOW
+    assert roots.quota(store, "alice").refused == NOW
     set_clock(store, NOW + 5 * DAY)
     assert refusal(admit, store, inbox, 51) is Problem.QUOTA_GRACE_ENDED
     assert refusal(admit, store, inbox, 251) is Problem.QUOTA_GRACE_ENDED
@@ -219,5 +222,5 @@ def test_the_others_get_the_message_and_the_refusal_is_kept(tmp_path):
     store = grace(tmp_path)
     refused, taken = deliver(store, body(9), "user/alice/INBOX", "user/bob/INBOX")
     assert refused.problem is Problem.OVER_QUOTA and isinstance(taken, Delivered)
-    assert (store.quota("alice").refused, store.quota("bob").refused) == (NOW, 0)
+    assert (roots.quota(store, "alice").refused, roots.quota(store, "bob").refused) == (NOW, 0)
     store.close()

@@ -10,8 +10,9 @@ from store.check.wholecheck import check
 from store.delivery.commit import Delivered
 from store.errors import Problem
 from store.mailboxes.expunge import remove
+from store.opening import open_store
+from store.quota import roots
 from store.quota.fairshare import reckon
-from store.store import Store
 from store.tables.domainlimits import FRESH, STALE
 from store.tables.quotatable import UNLIMITED, QuotaUse
 from tests.store.quotas import BODY, body, fill, make, problem, two_partitions, use
@@ -26,8 +27,8 @@ def test_the_total_of_a_domain_is_the_sum_of_its_users_on_all_partitions(tmp_pat
     fill(store, 4)
     make(store, "Archive", owner="carol@b.org")
     fill(store, 1, "user/carol@b.org/Archive")
-    store.set_quota("carol@b.org/Archive", octets=500)
-    store.set_quota("@B.org", octets=550)
+    roots.set_quota(store, "carol@b.org/Archive", octets=500)
+    roots.set_quota(store, "@B.org", octets=550)
     assert use(store, "@b.org") == (400, 4)
     assert use(store, "@example.org") == (400, 4)
     fill(store, 1, "user/carol@b.org/INBOX", first=10)
@@ -35,17 +36,17 @@ def test_the_total_of_a_domain_is_the_sum_of_its_users_on_all_partitions(tmp_pat
     assert problem(store, 100) is None
     assert problem(store, 50, "user/bob@b.org/INBOX", 1000) is None
     assert use(store, "@b.org") == (550, 6)
-    assert store.quota("bob@b.org").refused == 0            # the one that was taken ended the period
+    assert roots.quota(store, "bob@b.org").refused == 0            # the one that was taken ended the period
     store = reopen_after_crash(store)
     assert problem(store, 30, "user/bob@b.org/INBOX") is Problem.OVER_QUOTA
-    store.remove_quota_root("@b.org")
+    roots.remove_quota_root(store, "@b.org")
     assert problem(store, 100, "user/bob@b.org/INBOX") is None
     assert check(store) == []
     store.close()
 
 
 def test_the_default_domain(store):
-    store.set_quota("@example.org", messages=2)
+    roots.set_quota(store, "@example.org", messages=2)
     fill(store, 1)
     outcomes = deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX")      # one transaction, of the same domain
     assert [isinstance(outcome, Delivered) for outcome in outcomes] == [True, False]
@@ -54,11 +55,11 @@ def test_the_default_domain(store):
 
 def test_a_process_counts_what_it_takes_in_and_looks_again(store):
     """Two processes: this one, and another one, whose deliveries this one learns of when it sums up again."""
-    store.set_quota("@example.org", octets=1000)
+    roots.set_quota(store, "@example.org", octets=1000)
     now = [100.0]
     store.domains.clock = lambda: now[0]
     fill(store, 2)
-    other = Store(store.root, store.settings)
+    other = open_store(store.root, store.settings)
     fill(other, 6, "user/bob/INBOX", first=20)
     assert problem(store, 300, number=30) is None           # 200 + 600 + 300: unknown to this process
     remove(other, other.entry(MailboxName("bob", "INBOX")), range(1, 5))
@@ -75,7 +76,7 @@ def test_a_process_counts_what_it_takes_in_and_looks_again(store):
 
 
 def test_a_transaction_that_is_run_again_counts_once(store):
-    store.set_quota("@example.org", octets=350)
+    roots.set_quota(store, "@example.org", octets=350)
     partition = store.partitions["primary"]
     inbox = store.entry(MailboxName("alice", "INBOX"))
     runs = []
@@ -96,7 +97,7 @@ def test_a_transaction_that_is_run_again_counts_once(store):
 def test_the_first_sum_is_made_in_the_middle_of_a_transaction(tmp_path):
     """The rows of both users are on one page of quota.db, which the transaction has locked by then."""
     store = make_store(tmp_path / "store", ("alice", "bob@b.org"))
-    store.set_quota("@b.org", octets=250)
+    roots.set_quota(store, "@b.org", octets=250)
     outcomes = [deliver(store, body(number), "user/alice/INBOX", "user/bob@b.org/INBOX") for number in range(3)]
     assert [isinstance(outcome, Delivered) for pair in outcomes for outcome in pair] == [True] * 5 + [False]
     assert (use(store, "alice"), use(store, "@b.org")) == ((300, 3), (200, 2))
@@ -104,7 +105,7 @@ def test_the_first_sum_is_made_in_the_middle_of_a_transaction(tmp_path):
 
 
 def test_what_is_too_big_for_a_domain_is_refused_for_good(store):
-    store.set_quota("@example.org", octets=150)
+    roots.set_quota(store, "@example.org", octets=150)
     assert problem(store, 151) is Problem.QUOTA_GRACE_ENDED
     assert problem(store, 150) is None
     assert problem(store, 30) is Problem.OVER_QUOTA
@@ -116,16 +117,16 @@ def test_fair_shares_are_held_against_the_limit(tmp_path):
     store = make_store(tmp_path / "store", settings=evolve(SMALL, quota_charge="fair"))
     for number in range(4):
         deliver(store, body(number), "user/alice/INBOX", "user/bob/INBOX")
-    store.set_quota("alice", octets=400)
+    roots.set_quota(store, "alice", octets=400)
     assert problem(store, 200, number=50) is Problem.OVER_QUOTA
     assert reckon(store, "primary") == 2
-    assert (store.quota("alice").discount, store.quota("bob").discount) == (200, 200)
-    assert store.quota("alice").per_cent(store.settings) == 50
+    assert (roots.quota(store, "alice").discount, roots.quota(store, "bob").discount) == (200, 200)
+    assert roots.quota(store, "alice").per_cent(store.settings) == 50
     assert problem(store, 201, number=51) is Problem.OVER_QUOTA
     assert problem(store, 200, number=52) is None
     remove(store, store.entry(MailboxName("bob", "INBOX")), [1, 2, 3, 4])
     reckon(store, "primary")
-    assert (store.quota("alice").discount, store.quota("bob").discount) == (0, 0)
+    assert (roots.quota(store, "alice").discount, roots.quota(store, "bob").discount) == (0, 0)
     assert check(store) == []
     store.close()
 
@@ -133,20 +134,20 @@ def test_fair_shares_are_held_against_the_limit(tmp_path):
 def test_a_discount_is_divided_among_a_users_roots(tmp_path):
     store = make_store(tmp_path / "store", settings=evolve(SMALL, quota_charge="fair"))
     make(store, "Archive")
-    store.set_quota("alice/Archive", octets=1000)
+    roots.set_quota(store, "alice/Archive", octets=1000)
     for number in range(3):
         deliver(store, body(number), "user/alice/Archive", "user/bob/INBOX")
     fill(store, 1, first=9)
     reckon(store, "primary")                    # alice has 400 octets, and a fair share of 250
-    assert [store.quota(root).discount for root in ("alice", "alice/Archive", "bob")] == [37, 112, 150]
+    assert [roots.quota(store, root).discount for root in ("alice", "alice/Archive", "bob")] == [37, 112, 150]
     store.close()
 
 
 def test_discounts_do_not_count_where_octets_are_charged(store):
     deliver(store, BODY, "user/alice/INBOX", "user/bob/INBOX")
     reckon(store, "primary")
-    store.set_quota("alice", octets=150)
-    assert store.quota("alice").discount == 50
+    roots.set_quota(store, "alice", octets=150)
+    assert roots.quota(store, "alice").discount == 50
     assert problem(store) is Problem.OVER_QUOTA
 
 
@@ -154,25 +155,25 @@ def test_discounts_do_not_count_where_octets_are_charged(store):
 
 def test_the_threshold(store):
     inbox = store.entry(MailboxName("alice", "INBOX"))
-    store.set_quota("alice", octets=1000, messages=100)
+    roots.set_quota(store, "alice", octets=1000, messages=100)
     fill(store, 8)
-    assert store.quota_warning(inbox) is None
+    assert roots.warning(store, inbox) is None
     fill(store, 1, first=8)
-    found = store.quota_warning(inbox)
+    found = roots.warning(store, inbox)
     assert (found.root, found.text) == (
         "alice", "Your mail quota is 90 % full: 900 octets of 1000 octets, 9 of 100 messages")
-    store.set_quota("alice", octets=UNLIMITED)
-    assert store.quota_warning(inbox) is None
-    store.set_quota("alice", messages=9)
-    assert store.quota_warning(inbox).text == "Your mail quota is 100 % full: 9 of 9 messages"
+    roots.set_quota(store, "alice", octets=UNLIMITED)
+    assert roots.warning(store, inbox) is None
+    roots.set_quota(store, "alice", messages=9)
+    assert roots.warning(store, inbox).text == "Your mail quota is 100 % full: 9 of 9 messages"
 
 
 def test_no_warning_where_there_is_no_threshold_or_no_mail(tmp_path):
     store = make_store(tmp_path / "store", settings=evolve(SMALL, quota_warn=0))
     inbox = store.entry(MailboxName("alice", "INBOX"))
-    store.set_quota("alice", octets=100)
+    roots.set_quota(store, "alice", octets=100)
     fill(store, 1)
-    assert store.quota_warning(inbox) is None
+    assert roots.warning(store, inbox) is None
     store.close()
     assert not QuotaUse(octet_limit=0).deserves_warning(SMALL)
     assert QuotaUse(octets=1, octet_limit=0).deserves_warning(SMALL)

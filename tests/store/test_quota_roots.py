@@ -2,12 +2,15 @@
 
 
 
+
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem
+from store.mailboxes import deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
 from store.quota import roots
 from store.tables.quotatable import UNLIMITED, QuotaUse
+from store.users import lifecycle
 from tests.store.quotas import fill, make, problem, refusal, two_partitions, use
 from tests.support.stores.stores import make_store, reopen_after_crash
 
@@ -17,27 +20,27 @@ def test_a_root_takes_the_use_of_its_mailbox_and_those_below(store):
     make(store, "Archive", "Archive/2026", "Archive2")
     for mailbox in ("INBOX", "Archive", "Archive/2026", "Archive2"):
         fill(store, 1, f"user/alice/{mailbox}")
-    store.set_quota("alice/Archive", octets=250)
+    roots.set_quota(store, "alice/Archive", octets=250)
     assert (use(store, "alice"), use(store, "alice/Archive")) == ((200, 2), (200, 2))
     assert problem(store, 100, "user/alice/Archive/2026") is Problem.OVER_QUOTA
     make(store, "Archive/new")
     assert problem(store, 50, "user/alice/Archive/new") is None
-    store.set_quota("alice/Archive/2026", octets=1000)
+    roots.set_quota(store, "alice/Archive/2026", octets=1000)
     assert (use(store, "alice/Archive"), use(store, "alice/Archive/2026")) == ((150, 2), (100, 1))
-    assert store.quota("alice/Archive").message_limit == UNLIMITED
-    store.remove_quota_root("alice/Archive")
+    assert roots.quota(store, "alice/Archive").message_limit == UNLIMITED
+    roots.remove_quota_root(store, "alice/Archive")
     assert (use(store, "alice"), use(store, "alice/Archive/2026")) == ((350, 4), (100, 1))
-    store.remove_quota_root("alice/Archive/2026")
+    roots.remove_quota_root(store, "alice/Archive/2026")
     assert use(store, "alice") == (450, 5)
     assert [root for root, _ in store.partitions["primary"].quotas.all()] == ["alice"]
 
 
 def test_a_root_may_be_there_before_its_mailbox_and_after_it(store):
-    store.set_quota("alice/Archive", messages=1)
+    roots.set_quota(store, "alice/Archive", messages=1)
     archive, = make(store, "Archive")
     fill(store, 1, "user/alice/Archive")
     assert use(store, "alice/Archive") == (100, 1)
-    store.delete_mailbox(archive.name)
+    deletion.delete_mailbox(store, archive.name)
     assert use(store, "alice/Archive") == (0, 0)
     undelete_mailbox(store, archive.name, new_name=MailboxName("alice", "Other"))
     assert (use(store, "alice"), use(store, "alice/Archive")) == ((100, 1), (0, 0))
@@ -46,9 +49,9 @@ def test_a_root_may_be_there_before_its_mailbox_and_after_it(store):
 def test_a_mailbox_comes_back_to_the_root_that_is_there_then(store):
     archive, = make(store, "Archive")
     fill(store, 1, "user/alice/Archive")
-    store.set_quota("alice/Archive", octets=1000)
-    store.delete_mailbox(archive.name)
-    store.remove_quota_root("alice/Archive")
+    roots.set_quota(store, "alice/Archive", octets=1000)
+    deletion.delete_mailbox(store, archive.name)
+    roots.remove_quota_root(store, "alice/Archive")
     entry = undelete_mailbox(store, archive.name)
     assert store.status(entry).quota_root == "alice"
     assert use(store, "alice") == (100, 1)
@@ -59,12 +62,12 @@ def test_renaming_moves_use_between_roots(store):
     make(store, "Archive", "Lists", "Lists/a")
     for mailbox in ("INBOX", "Lists", "Lists/a"):
         fill(store, 1, f"user/alice/{mailbox}")
-    store.set_quota("alice/Archive", messages=2)
-    store.rename_mailbox(MailboxName("alice", "Lists"), MailboxName("alice", "Archive/Lists"))
+    roots.set_quota(store, "alice/Archive", messages=2)
+    namespace.rename_mailbox(store, MailboxName("alice", "Lists"), MailboxName("alice", "Archive/Lists"))
     assert (use(store, "alice"), use(store, "alice/Archive")) == ((100, 1), (200, 2))
-    store.rename_mailbox(MailboxName("alice", "Archive/Lists/a"), MailboxName("alice", "a"))
+    namespace.rename_mailbox(store, MailboxName("alice", "Archive/Lists/a"), MailboxName("alice", "a"))
     assert (use(store, "alice"), use(store, "alice/Archive")) == ((200, 2), (100, 1))
-    store.rename_mailbox(MailboxName("alice", "Archive"), MailboxName("alice", "Old"))
+    namespace.rename_mailbox(store, MailboxName("alice", "Archive"), MailboxName("alice", "Old"))
     assert (use(store, "alice"), use(store, "alice/Archive")) == ((300, 3), (0, 0))
 
 
@@ -72,9 +75,10 @@ def test_what_does_not_fit_into_a_root_is_not_renamed_into_it(store):
     make(store, "Archive", "Lists")
     fill(store, 3, "user/alice/Lists")
     fill(store, 3)
-    store.set_quota("alice/Archive", messages=2)
+    roots.set_quota(store, "alice/Archive", messages=2)
     for old, new in (("Lists", "Archive/Lists"), ("INBOX", "Archive/INBOX")):
-        assert refusal(store.rename_mailbox, MailboxName("alice", old), MailboxName("alice", new)) is Problem.OVER_QUOTA
+        assert refusal(namespace.rename_mailbox, store, MailboxName("alice", old), MailboxName("alice", new)
+                       ) is Problem.OVER_QUOTA
         assert store.mailboxes.find(MailboxName("alice", old)) and not store.mailboxes.find(MailboxName("alice", new))
     assert (use(store, "alice"), use(store, "alice/Archive")) == ((600, 6), (0, 0))
 
@@ -83,9 +87,9 @@ def test_a_crash_between_the_list_and_the_partition_is_put_right(store, monkeypa
     store = make_store(tmp_path / "other")
     make(store, "Archive", "Lists")
     fill(store, 2, "user/alice/Lists")
-    store.set_quota("alice/Archive", messages=9)
+    roots.set_quota(store, "alice/Archive", messages=9)
     monkeypatch.setattr(roots, "settle_renamed", lambda *_: None)
-    store.rename_mailbox(MailboxName("alice", "Lists"), MailboxName("alice", "Archive/Lists"))
+    namespace.rename_mailbox(store, MailboxName("alice", "Lists"), MailboxName("alice", "Archive/Lists"))
     assert use(store, "alice") == (200, 2)
     assert [finding.what for finding in check(store)] == [
         "is charged to quota root alice, its name says alice/Archive"]
@@ -100,7 +104,7 @@ def test_a_root_that_is_made_while_its_mailbox_is_being_made(store, monkeypatch)
 
     def make_root_first(entry, txn):
         monkeypatch.undo()
-        store.set_quota("alice/Archive", messages=5)
+        roots.set_quota(store, "alice/Archive", messages=5)
         write(entry, txn)
 
     monkeypatch.setattr(store.mailboxes, "write", make_root_first)
@@ -113,13 +117,13 @@ def test_public_mailboxes_are_charged_by_their_first_level(store):
     for mailbox in ("public/news", "public/news/2026", "public/other/deep"):
         fill(store, 1, mailbox)
     assert (use(store, "public/news"), use(store, "public/other")) == ((200, 2), (100, 1))
-    store.set_quota("public/news/2026", octets=150)
+    roots.set_quota(store, "public/news/2026", octets=150)
     assert (use(store, "public/news"), use(store, "public/news/2026")) == ((100, 1), (100, 1))
     assert problem(store, 100, "public/news/2026") is Problem.OVER_QUOTA
-    store.set_quota("public/news/2026", octets=200)
-    store.rename_mailbox(MailboxName("", "other"), MailboxName("", "news/2026/other"))
+    roots.set_quota(store, "public/news/2026", octets=200)
+    namespace.rename_mailbox(store, MailboxName("", "other"), MailboxName("", "news/2026/other"))
     assert use(store, "public/other") == (0, 0)
-    store.remove_quota_root("public/news/2026")
+    roots.remove_quota_root(store, "public/news/2026")
     assert use(store, "public/news") == (300, 3)
 
 
@@ -129,7 +133,7 @@ def test_a_user_called_public_shares_no_root_with_public_mailboxes(tmp_path):
     make(store, "news", owner="public")
     fill(store, 1, "public/news")
     fill(store, 2, "user/public/news")
-    store.set_quota("public/news", octets=1000)
+    roots.set_quota(store, "public/news", octets=1000)
     assert (use(store, "public/news"), use(store, "public")) == ((100, 1), (200, 2))
     assert check(store) == []
     store.close()
@@ -137,19 +141,19 @@ def test_a_user_called_public_shares_no_root_with_public_mailboxes(tmp_path):
 
 def test_a_removed_user_leaves_no_rows(store):
     make(store, "Archive")
-    store.set_quota("alice/Archive", octets=1000)
+    roots.set_quota(store, "alice/Archive", octets=1000)
     fill(store, 1, "user/alice/Archive")
-    store.set_quota("bob", octets=1000)
-    store.remove_user("alice")
+    roots.set_quota(store, "bob", octets=1000)
+    lifecycle.remove_mail(store, "alice")
     store.directory.remove("alice")
     assert [root for root, _ in store.partitions["primary"].quotas.all()] == ["bob"]
 
 
 def test_a_users_row_is_on_the_users_partition(tmp_path):
     store = two_partitions(tmp_path)
-    store.set_quota("bob@b.org", octets=150)
+    roots.set_quota(store, "bob@b.org", octets=150)
     fill(store, 1, "user/bob@b.org/INBOX")
-    assert store.quota("bob@b.org") == QuotaUse(100, 1, 150)
+    assert roots.quota(store, "bob@b.org") == QuotaUse(100, 1, 150)
     assert problem(store, mailbox="user/bob@b.org/INBOX") is Problem.OVER_QUOTA
     assert not store.partitions["primary"].quotas.has("bob@b.org")
     store.close()

@@ -13,9 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import remove
+from store.quota import roots
 from tests.conftest import MEMORY
 from tests.store.quotas import body, fill, make, use
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
@@ -29,8 +31,8 @@ def test_roots_are_made_and_removed_while_mail_arrives(store):
     def arrange():
         try:
             while not stop.is_set():
-                store.set_quota("alice/Archive", octets=10_000_000)
-                store.remove_quota_root("alice/Archive")
+                roots.set_quota(store, "alice/Archive", octets=10_000_000)
+                roots.remove_quota_root(store, "alice/Archive")
         except StoreError as error:
             if error.problem is not Problem.BUSY:
                 failures.append(error)
@@ -123,13 +125,13 @@ class SumsAgainstDictionaries(RuleBasedStateMachine):
     @rule(path=PATHS)
     def create(self, path):
         if path not in self.boxes:
-            self.store.create_mailbox(MailboxName("alice", path))
+            namespace.create_mailbox(self.store, MailboxName("alice", path))
             self.boxes[path] = {}
 
     @rule(path=PATHS)
     def delete(self, path):
         if path in self.boxes and path != "INBOX":
-            self.store.delete_mailbox(MailboxName("alice", path))
+            deletion.delete_mailbox(self.store, MailboxName("alice", path))
             self.gone[path] = self.boxes.pop(path)
 
     @rule(path=PATHS, new=PATHS)
@@ -145,19 +147,19 @@ class SumsAgainstDictionaries(RuleBasedStateMachine):
         moved = {path: new + path[len(old):] for path in tree}
         if "INBOX" in (old, new) or new.startswith(old + "/") or not tree or {new, *moved.values()} & self.boxes.keys():
             return
-        self.store.rename_mailbox(MailboxName("alice", old), MailboxName("alice", new))
+        namespace.rename_mailbox(self.store, MailboxName("alice", old), MailboxName("alice", new))
         boxes = {moved[path]: self.boxes.pop(path) for path in tree}
         self.boxes.update(boxes)
 
     @rule(path=PATHS)
     def make_root(self, path):
-        self.store.set_quota(f"alice/{path}", octets=1 << 40)
+        roots.set_quota(self.store, f"alice/{path}", octets=1 << 40)
         self.roots.add(path)
 
     @rule(path=PATHS)
     def remove_root(self, path):
         if path in self.roots:
-            self.store.remove_quota_root(f"alice/{path}")
+            roots.remove_quota_root(self.store, f"alice/{path}")
             self.roots.remove(path)
 
     @rule()
@@ -170,7 +172,7 @@ class SumsAgainstDictionaries(RuleBasedStateMachine):
     def sums_are_right(self):
         for root in ["alice", *(f"alice/{path}" for path in self.roots)]:
             boxes = [box for path, box in self.boxes.items() if self.root(path) == root]
-            found = self.store.quota(root)
+            found = roots.quota(self.store, root)
             assert found.octets == sum(sum(box.values()) for box in boxes), root
             assert found.messages == sum(len(box) for box in boxes), root
         rows = {root for root, _ in self.store.partitions["primary"].quotas.all()}

@@ -8,6 +8,7 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.delivery.batch import BatchStore, one_by_one
+from store.mailboxes import firstuse
 from store.migration.messageimport import Contents, Known, add, new_rows
 from store.net import offload
 from store.partitions import partitionmove, volumes
@@ -54,7 +55,7 @@ def overtake(monkeypatch):
 @pytest.mark.parametrize("step", STEPS)
 def test_a_user_from_another_back_end(ends, overtake, step, other):
     one, two = ends
-    two.inbox(two.directory.add("carol", "*"))
+    firstuse.inbox(two, two.directory.add("carol", "*"))
     deliver(one, BODY, "user/alice/INBOX", trace=TRACE)
     done = overtake(step, two, "user/carol/INBOX", other)
     move("alice", one, two)

@@ -12,7 +12,7 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
-from store.store import Store
+from store.opening import open_store
 from store.tables.index import ROW
 from store.tables.readerflags import OWN, overlay
 from store.values import Flag, FlagAction, Flags
@@ -101,7 +101,7 @@ def test_only_the_reader_sees_the_modseq_of_its_own_change(store, inbox):
 
 
 def test_another_process_brings_a_readers_picture_up_to_date(store, inbox):
-    other = Store(store.root, SMALL)
+    other = open_store(store.root, SMALL)
     try:
         view = other.open_mailbox(inbox, "bob")
         change_flags(store, inbox, [70], FlagAction.ADD, Flags(Flag.SEEN), "bob")
@@ -139,7 +139,7 @@ def test_a_uid_that_comes_back_is_not_seen(store, inbox):
 
 
 def test_which_flags_are_private_is_a_setting(store, inbox):
-    everything = Store(store.root, evolve(SMALL, private_flags=""))
+    everything = open_store(store.root, evolve(SMALL, private_flags=""))
     try:
         change_flags(everything, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN), "bob")
         assert seen(everything, inbox, "alice") == seen(everything, inbox, "bob") == [1]

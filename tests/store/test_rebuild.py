@@ -12,11 +12,11 @@ from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion
+from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import visible
 from store.mailboxes.copymessages import copy_messages
+from store.opening import open_store
 from store.reconstruct.wholestore import rebuild, salvage_users
-from store.store import Store
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile
 from store.userarea.paths import place
@@ -44,7 +44,7 @@ def test_everything_comes_back(tmp_path, seed, elsewhere):
     done = rebuilt(root, target)
     assert {finding.where[-64:] for finding in done.findings} == unclaimed
     for _ in range(2):
-        store = Store(target, SMALL)
+        store = open_store(target, SMALL)
         assert everything(store) == before
         assert {finding.where[-64:] for finding in check(store)} == unclaimed
         store.close()
@@ -58,7 +58,7 @@ def root(tmp_path):
     store = make_store(tmp_path / "store", ("alice", "bob"))
     for number in range(70):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX", trace=TRACE)
-    archive = store.create_mailbox(MailboxName.parse("user/alice/Archive"))
+    archive = namespace.create_mailbox(store, MailboxName.parse("user/alice/Archive"))
     copy_messages(store, store.entry(MailboxName.parse("user/alice/INBOX")), archive, [1, 2])
     store.close()
     lose_databases(tmp_path / "store")
@@ -81,14 +81,14 @@ def test_what_may_have_been_shown_is_not_given_again(root):
     """RFC 3501 §2.3.1.1, RFC 7162 §3.1.2.1: mail that came after the file was written had UIDs and MODSEQs."""
     head = idxfile.read_head(inbox_file(root))
     assert rebuilt(root).findings == []
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     entry = store.entry(MailboxName.parse("user/alice/INBOX"))
     state = store.status(entry)
     assert state.uidvalidity == head.uidvalidity
     assert state.uidnext >= head.uidnext + UID_SKIP
     assert state.highestmodseq >= head.highestmodseq + MODSEQ_SKIP
     assert store.vanished(entry, head.highestmodseq) is None
-    new = store.create_mailbox(MailboxName.parse("user/bob/New"))
+    new = namespace.create_mailbox(store, MailboxName.parse("user/bob/New"))
     assert new.id > max(each.id for each in store.mailboxes.all() if each != new)
     assert new.uidvalidity > head.uidvalidity
     assert check(store) == []
@@ -97,7 +97,7 @@ def test_what_may_have_been_shown_is_not_given_again(root):
 
 def test_the_next_message_with_the_same_content_is_the_same_file(root):
     rebuilt(root)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     deliver(store, b"Subject: 5\r\n\r\n5\r\n", "user/bob/INBOX", trace=TRACE)
     deliver(store, TWO, "user/bob/INBOX", trace=TRACE)
     assert check(store) == []
@@ -108,7 +108,7 @@ def test_the_next_message_with_the_same_content_is_the_same_file(root):
 def test_users_that_nobody_brings_are_inactive(root):
     done = rebuild(root, settings=SMALL, users=USERS[:1])
     assert [finding.where for finding in done.findings] == ["user bob"]
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert store.directory.find("alice").status is Status.ACTIVE
     assert store.directory.find("bob").status is Status.INACTIVE
     store.close()
@@ -124,7 +124,7 @@ def test_users_are_found_in_a_table_that_is_left(tmp_path):
     found = salvage_users(tmp_path / "old" / "users.db")
     assert found == before
     assert rebuild(tmp_path / "store", settings=SMALL, users=found).findings == []
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert [store.directory.user(user) for user in ("alice", "bob")] == before
     store.close()
     (tmp_path / "old" / "users.db").write_bytes(b"nonsense" * 1000)
@@ -154,7 +154,7 @@ def test_a_flipped_bit_costs_a_block_of_records(root):
     whole = [finding for finding in done.findings if "items" in finding.what]
     assert len(whole) == 1 and whole[0].what.startswith("its section rows has lost 6 of 70")
     assert len(done.findings) == 1 + 6          # six message files that only these records knew
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert uids(store, "user/alice/INBOX") == list(range(1, 65))
     assert len(check(store)) == 6
     store.close()
@@ -186,7 +186,7 @@ def test_a_damaged_message_costs_its_own_records(root, damage):
     done = rebuilt(root)
     where = {finding.where for finding in done.findings}
     assert {"user/alice/INBOX, UID 1", "user/alice/Archive, UID 1"} <= where
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert uids(store, "user/alice/INBOX") == list(range(2, 71))
     assert uids(store, "user/alice/Archive") == [2]
     assert {finding.what for finding in check(store)} <= {"nothing is known of this file"}
@@ -201,7 +201,7 @@ def test_without_its_head_a_mailbox_has_the_name_of_its_place(root):
     path.write_bytes(data)
     done = rebuilt(root)
     assert [finding.what for finding in done.findings] == ["its head is lost"]
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     entry = store.entry(MailboxName.parse("user/alice/Archive"))
     assert uids(store, "user/alice/Archive") == [1, 2]
     assert entry.id == 3 and entry.uidvalidity > store.entry(MailboxName.parse("user/alice/INBOX")).uidvalidity
@@ -221,7 +221,7 @@ def test_what_is_no_file_of_ours_is_reported(root):
         "0c/00/eve/store.idx", "deleted/77/store.idx", "store.idx"}
     assert done.mailboxes == 3
     assert any(finding.where.endswith("no digest") for finding in done.findings)
-    Store(root, SMALL).close()
+    open_store(root, SMALL).close()
 
 
 def test_of_two_files_of_a_mailbox_the_newer_counts(root):
@@ -232,7 +232,7 @@ def test_of_two_files_of_a_mailbox_the_newer_counts(root):
     new.parent.mkdir()
     idxfile.write(new, evolve(left, head=evolve(left.head, name="user/alice/Old", written=time.time_ns())))
     assert rebuilt(root).findings == []
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert [str(entry.name) for entry in store.mailboxes.below("alice")] == ["user/alice/INBOX", "user/alice/Old"]
     assert check(store) == []
     store.close()
@@ -247,7 +247,7 @@ def test_of_two_mailboxes_with_a_name_the_older_gets_another(root):
     idxfile.write(other, evolve(left, head=evolve(left.head, id=2_000, uidvalidity=9, written=1)))
     done = rebuilt(root)
     assert [finding.repair for finding in done.findings] == ["mailbox rename"]
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert uids(store, "user/alice/Archive") == uids(store, "user/alice/Archive (2000)") == [1, 2]
     assert check(store) == []
     store.close()
@@ -269,7 +269,7 @@ def test_a_message_that_has_not_got_its_place_is_found_in_staging(tmp_path, trac
         path.unlink()
     done = rebuilt(copy)
     assert done.findings == []
-    store = Store(copy, SMALL)
+    store = open_store(copy, SMALL)
     mailbox = store.open_mailbox(store.entry(MailboxName.parse("user/alice/INBOX")))
     with store.open_message(mailbox.entry, mailbox.rows[0]) as file:
         assert file.read(0, 10_000) == trace + body
@@ -312,7 +312,7 @@ def test_hostile_figures_do_no_harm(root):
     idxfile.write(path, idxfile.Contents(head, rows, own))
     done = rebuilt(root)
     assert done.mailboxes == 3
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert len(uids(store, "user/alice/INBOX")) == 66
     assert {finding.what for finding in check(store)} <= {"nothing is known of this file"}
     assert place(store.partitions["primary"], MailboxName.parse("user/alice/INBOX")).exists()
@@ -322,13 +322,13 @@ def test_hostile_figures_do_no_harm(root):
 def test_deleted_mailboxes_can_still_be_brought_back(tmp_path):
     store = make_store(tmp_path / "store", ("alice", "bob"))
     deliver(store, ONE, "user/alice/INBOX")
-    archive = store.create_mailbox(MailboxName.parse("user/alice/Archive"))
+    archive = namespace.create_mailbox(store, MailboxName.parse("user/alice/Archive"))
     copy_messages(store, store.entry(MailboxName.parse("user/alice/INBOX")), archive, [1])
-    store.delete_mailbox(archive.name)
+    deletion.delete_mailbox(store, archive.name)
     store.close()
     lose_databases(tmp_path / "store")
     assert rebuilt(tmp_path / "store").findings == []
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert check(store) == []
     deletion.undelete_mailbox(store, archive.name)
     assert uids(store, "user/alice/Archive") == [1]
@@ -344,7 +344,7 @@ def test_rights_and_annotations_that_nobody_could_have_set_are_left_out(root):
                   annotations={"/shared/a": values, "/private/a": values, "/other/a": values, "/shared/*": values})
     idxfile.write(path, idxfile.Contents(head, left.rows, left.own))
     rebuilt(root)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     entry = store.entry(MailboxName.parse("user/alice/INBOX"))
     assert entry.acl == {"bob": "lr"}
     assert set(store.mailboxes.annotations.of(entry.id)) == {("/shared/a", "", b"x"), ("/private/a", "alice", b"x")}

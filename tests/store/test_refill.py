@@ -11,10 +11,12 @@ from mboxlist.names import MailboxName
 from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.opening import open_store
 from store.reconstruct import knownfiles
 from store.reconstruct.partitionfill import Refill
+from store.recovery.environments import recovery_of
 from store.snapshots import taking
-from store.store import Store
+from store.snapshots.snapshotreader import readers_of
 from store.tables.references import UNSEEN_TRACE
 from store.userarea import writing
 from tests.crash import harm
@@ -52,7 +54,7 @@ def test_a_file_that_is_brought_back_is_what_it_was(root, harmed):
     if harmed is not None:
         path.write_bytes(harmed)
     shutil.rmtree(root / harm.INDEX)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     cache_all(store)
     with pytest.raises(StoreError) as refused:
         store.partitions["primary"].settle_file(bytes.fromhex(path.name))
@@ -71,15 +73,15 @@ def test_a_file_that_is_brought_back_is_what_it_was(root, harmed):
 
 def test_a_snapshot_that_was_made_before_the_files_were_looked_at_shows_messages_as_they_are(root):
     """It has no cache records, and its messages.db does not say where trace headers end: the files do."""
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     before = store.cached(store.entry(ALICE), store.open_mailbox(store.entry(ALICE)).rows)
     store.close()
     shutil.rmtree(root / harm.INDEX)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     snapshot = taking.create(store)
     assert {record.trace for _, record in store.partitions["primary"].refs.all(raw=True)} == {UNSEEN_TRACE}
     cache_all(store)
-    with store.snapshot_readers.used(snapshot.name) as reader:
+    with readers_of(store).used(snapshot.name) as reader:
         entry = reader.mailbox(store.entry(ALICE), "INBOX")
         assert reader.cached(entry, reader.open_mailbox(entry).rows) == before
     assert check(store) == []
@@ -88,7 +90,7 @@ def test_a_snapshot_that_was_made_before_the_files_were_looked_at_shows_messages
 
 def test_what_cannot_be_written_for_now_is_not_called_damaged(root, monkeypatch, caplog):
     shutil.rmtree(root / harm.INDEX)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     partition = store.partitions["primary"]
 
     def full(work):
@@ -109,9 +111,9 @@ def test_files_with_strange_names_are_nobodys(root, strange):
     path = message_file(root)
     shutil.rmtree(root / harm.INDEX)
     path.with_name(strange).write_bytes(b"")
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     cache_all(store)
-    assert list(harm.ledger(store)[str(ALICE)]) == [1] and "file" not in str(store.recovery.events)
+    assert list(harm.ledger(store)[str(ALICE)]) == [1] and "file" not in str(recovery_of(store).events)
     path.with_name(strange).unlink()
     assert check(store) == []
     store.close()
@@ -125,7 +127,7 @@ def test_a_mailbox_that_cannot_be_completed_does_not_keep_the_store_from_startin
         tried.append((mailbox, [uid for uid, _, _ in found]))
         raise StoreError(Problem.CORRUPT)
 
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     monkeypatch.setattr(writing, "write_what_is_left", lambda *_: None)
     deliver(store, b"Subject: 2\r\n\r\n2\r\n", str(ALICE), trace=TRACE)
     alice = store.entry(ALICE).id
@@ -134,7 +136,7 @@ def test_a_mailbox_that_cannot_be_completed_does_not_keep_the_store_from_startin
     for path in (root / harm.INDEX / "index.db", *root.glob(f"{harm.INDEX}/log.*")):
         path.unlink()
     monkeypatch.setattr(Refill, "_add", damaged)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert tried == [(alice, [2])] and list(harm.ledger(store)[str(ALICE)]) == [1]
     store.close()
 
@@ -146,13 +148,13 @@ def test_a_start_that_was_cut_off_is_begun_anew_where_the_store_is_now(root, tmp
     pid = os.fork()
     if pid == 0:                        # this process dies when everything has been set aside
         damage.mend = lambda *_, **__: os._exit(7)
-        Store(root, SMALL)
+        open_store(root, SMALL)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7 and not path.exists()
     root = root.rename(tmp_path / "elsewhere")
     harm.let_go(root)
-    store = Store(root, SMALL)
-    event = store.recovery.events[harm.INDEX]
+    store = open_store(root, SMALL)
+    event = recovery_of(store).events[harm.INDEX]
     assert "index.db" in event.found and "its own log" in event.source and event.exact
     assert list(harm.ledger(store)[str(ALICE)]) == [1] and message_file(root).name == before.name
     assert check(store) == []

@@ -8,14 +8,15 @@ import pytest
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
 from store.partitions import volumes
 from store.partitions.partitionmove import move_owner
 from store.reconstruct import livepartition, mailboxlist
 from store.reconstruct.wholestore import salvage_users
-from store.store import Store
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea.paths import place
 from store.userarea.writing import write_changed
@@ -30,7 +31,7 @@ ALICE = MailboxName("alice", "INBOX")
 def again(root, name="primary", **rest):
     @contextlib.contextmanager
     def opened():
-        store = Store(root, SMALL)
+        store = open_store(root, SMALL)
         try:
             yield store
         finally:
@@ -55,17 +56,17 @@ def root(tmp_path):
     for number in range(5):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), str(ALICE), "user/bob/INBOX")
     for name in ("user/alice/Archive", "user/bob/Gone"):
-        entry = store.create_mailbox(MailboxName.parse(name))
+        entry = namespace.create_mailbox(store, MailboxName.parse(name))
         copy_messages(store, store.entry(ALICE), entry, [1, 2])
     change_flags(store, store.entry(ALICE), [3], FlagAction.ADD, Flags(Flag.FLAGGED, ("todo",)))
-    store.delete_mailbox(MailboxName.parse("user/bob/Gone"))
+    deletion.delete_mailbox(store, MailboxName.parse("user/bob/Gone"))
     store.close()
     return tmp_path / "store"
 
 
 @contextlib.contextmanager
 def opened(root, tolerated=()):
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     yield store
     assert [finding for finding in check(store) if finding.what not in tolerated] == []
     store.close()
@@ -81,7 +82,7 @@ def test_everything_on_it_comes_back(tmp_path, seed):
     lose(tmp_path / "store")
     done = again(tmp_path / "store")
     assert {finding.where[-64:] for finding in done.findings} == unclaimed
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert everything(store) == before
     assert {finding.where[-64:] for finding in check(store)} == unclaimed
     store.close()
@@ -101,7 +102,7 @@ def test_what_may_have_been_shown_is_not_given_again(root):
 def test_until_then_it_is_refused_for_now(root):
     lose(root)
     (root / "partitions/primary" / volumes.REBUILD).mkdir()
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     with pytest.raises(StoreError) as refused:
         store.open_mailbox(store.entry(ALICE))
     assert refused.value.problem is Problem.UNAVAILABLE
@@ -114,7 +115,7 @@ def test_only_a_partition_that_nobody_makes_anew_is_reported(root, caplog):
     assert "is not there" not in caplog.text
     lose(root)
     (root / "partitions/primary" / volumes.REBUILD).mkdir()          # left by one that was killed
-    Store(root, SMALL).close()
+    open_store(root, SMALL).close()
     assert caplog.text.count("partition primary is not there") == 1
 
 
@@ -127,7 +128,7 @@ def test_databases_that_were_deleted_are_not_made_empty(root):
 
 
 def test_by_force_the_databases_tell_first_what_only_they_know(root):
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     files = {path: path.read_bytes() for path in (root / "partitions/primary/users").rglob("store.idx")}
     change_flags(store, store.entry(ALICE), [4], FlagAction.ADD, Flags(Flag.SEEN))
     remove(store, store.entry(ALICE), [5])
@@ -156,8 +157,8 @@ def test_the_list_decides(root):
         path = place(store.partitions["primary"], archive.name)
     stale = path.read_bytes()
     with opened(root) as store:
-        store.rename_mailbox(archive.name, MailboxName.parse("user/alice/Old"))
-        store.create_mailbox(MailboxName.parse("user/alice/Unwritten"))
+        namespace.rename_mailbox(store, archive.name, MailboxName.parse("user/alice/Old"))
+        namespace.create_mailbox(store, MailboxName.parse("user/alice/Unwritten"))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(stale)
     place_of = root.glob("partitions/primary/users/*/*/alice/Unwritten/store.idx")
@@ -236,7 +237,7 @@ def test_only_one_makes_it(root):
 
 def test_it_waits_until_all_have_left(root, monkeypatch):
     """A process that has the partition open, and is not a server's, must end by itself."""
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     monkeypatch.setattr(livepartition, "LEAVE", 0)
     asked = []
     with pytest.raises(StoreError) as refused:
@@ -263,10 +264,10 @@ def test_the_list_alone(tmp_path, seed):
     assert mailboxlist.only_list_is_lost(root)
     assert mailboxlist.relist(root, SMALL, users=users).findings == []
     assert not mailboxlist.only_list_is_lost(root)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert everything(store) == before and check(store) == []
     assert store.mailboxes.last_identity()[0] <= last[0]
-    assert store.create_mailbox(MailboxName("bob", "New")).id > max(
+    assert namespace.create_mailbox(store, MailboxName("bob", "New")).id > max(
         entry.id for entry in store.mailboxes.all() if entry.name.path != "New")
     store.close()
 

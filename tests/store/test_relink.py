@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from mboxlist.names import MailboxName
-from store.mailboxes import identicalfiles
+from store.mailboxes import firstuse, identicalfiles
 from store.mailboxes.expunge import remove
 from store.partitions import volumes
 from tests.support.stores.stores import HASH, deliver, let_go, make_store, unlist
@@ -72,7 +72,7 @@ def test_one_name_goes_and_the_other_stays(store):
 def two_partitions(tmp_path, other_trace=TRACE):
     store = make_store(tmp_path / "store")
     volumes.add(store, "archive")
-    store.inbox(store.directory.add("dave", HASH, partition="archive"))
+    firstuse.inbox(store, store.directory.add("dave", HASH, partition="archive"))
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     deliver(store, BODY, "user/dave/INBOX", trace=other_trace)
     return store, files(store)[0], files(store, "archive")[0]

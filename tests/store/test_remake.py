@@ -19,16 +19,18 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import StoreError
 from store.housekeeping.tasks import Round, Task
-from store.mailboxes import giveuidls
+from store.mailboxes import giveuidls, namespace
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
+from store.partition import filecontent
 from store.partition.marks import behind_marker
-from store.reconstruct import knownfiles, partitionfill, recount, referencepass, userareascan
+from store.reconstruct import knownfiles, partitionfill, recount, referencepass
 from store.reconstruct.referencepass import Gathered
+from store.recovery.environments import recovery_of
 from store.recovery.userareacheck import reconcile
-from store.store import Store
 from store.tables.index import ROW
 from store.userarea import writing
 from store.values import Flag, FlagAction, Flags
@@ -59,7 +61,7 @@ def make(root):
         deliver(store, b"Subject: %d\r\n\r\n%s\r\n" % (number, b"x" * number), *[ALICE, BOB][:1 + number % 2],
                 trace=TRACE if number % 3 else b"", header=b"X-For: {} %d\r\n" % (number % 4) if number % 5 else b"")
     alice, bob = (store.entry(MailboxName.parse(name)) for name in (ALICE, BOB))
-    archive = store.create_mailbox(MailboxName("alice", "Archive"))
+    archive = namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     copy_messages(store, alice, archive, np.arange(60, 131))
     going = [4, 64, 65, 66, 129, *range(70, 120)]
     change_flags(store, alice, going, FlagAction.ADD, Flags(Flag.DELETED, ("a",)))
@@ -97,8 +99,8 @@ def lose(root, names):
 
 
 def is_whole(root, before, said):
-    store = Store(root, SMALL)
-    assert not any("log, from" in event.source for event in store.recovery.events.values())
+    store = open_store(root, SMALL)
+    assert not any("log, from" in event.source for event in recovery_of(store).events.values())
     for item in list(knownfiles.uncached(store)):
         knownfiles.cache_one(store, item)
     assert figures(store) == said and check(store) == []
@@ -118,8 +120,8 @@ def test_every_record_comes_back(names, tmp_path):
     assert all(before.values())
     lose(tmp_path / "store", names)
     is_whole(tmp_path / "store", before, said)
-    again = Store(tmp_path / "store", SMALL)
-    assert not again.recovery.events
+    again = open_store(tmp_path / "store", SMALL)
+    assert not recovery_of(again).events
     again.close()
 
 
@@ -128,12 +130,12 @@ def test_no_message_file_is_opened_before_it_serves(name, tmp_path, monkeypatch)
     """Nor those that nobody has looked at since an earlier loss."""
     before, said = make(tmp_path / "store")
     lose(tmp_path / "store", [""])
-    Store(tmp_path / "store", SMALL).close()
+    open_store(tmp_path / "store", SMALL).close()
     lose(tmp_path / "store", [name])
     looked = []
     with monkeypatch.context() as patch:
         patch.setattr(filecontent, "trace_of", lambda path, digest, likely: looked.append(digest))
-        Store(tmp_path / "store", SMALL).close()
+        open_store(tmp_path / "store", SMALL).close()
     assert looked == []
     is_whole(tmp_path / "store", before, said)
 
@@ -142,7 +144,7 @@ def test_a_record_of_which_only_counts_tell_is_itself_counted(tmp_path, monkeypa
     """Neither index nor store.idx has it, and nobody has looked at its file since an earlier loss."""
     make(tmp_path / "store")
     lose(tmp_path / "store", [""])
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     before = figures(store)
     reconcile(store)
     monkeypatch.setattr(writing, "write_what_is_left", lambda *_: None)
@@ -153,8 +155,8 @@ def test_a_record_of_which_only_counts_tell_is_itself_counted(tmp_path, monkeypa
     store.close()
     monkeypatch.undo()
     lose(tmp_path / "store", ["index.db"])
-    store = Store(tmp_path / "store", SMALL)
-    assert "flags and dates of 1 messages" in str(store.recovery.events)
+    store = open_store(tmp_path / "store", SMALL)
+    assert "flags and dates of 1 messages" in str(recovery_of(store).events)
     for item in list(knownfiles.uncached(store)):
         knownfiles.cache_one(store, item)
     assert figures(store)[1:] == said[1:] and check(store) == []
@@ -167,8 +169,8 @@ def test_what_has_been_looked_through_is_not_read_again(name, tmp_path, monkeypa
     lose(tmp_path / "store", [name])
     looked = []
     monkeypatch.setattr(pages, "look", lambda folder: looked.append(folder) or "")
-    store = Store(tmp_path / "store", SMALL)
-    assert looked == [] and [event.lost for event in store.recovery.events.values()] == [{name: "is missing"}]
+    store = open_store(tmp_path / "store", SMALL)
+    assert looked == [] and [event.lost for event in recovery_of(store).events.values()] == [{name: "is missing"}]
     store.close()
 
 
@@ -191,7 +193,7 @@ def test_how_tables_hang_together_is_looked_at_where_more_than_pages_may_be_wron
     given = []
     mend = damage.mend
     monkeypatch.setattr(damage, "mend", lambda *args, **options: given.append(options) or mend(*args, **options))
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert [options["deep"] or options["cut"] or harmed == "log" for options in given] == [deep] and check(store) == []
     store.close()
 
@@ -201,13 +203,13 @@ def test_a_stop_right_after_such_a_start_has_no_file_of_every_mailbox_to_write(n
     """They are compared in the background, however long that takes; what differs is written."""
     make(tmp_path / "store")
     lose(tmp_path / "store", names)
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     partition = store.partitions["primary"]
     assert not partition.unwritten.changed and behind_marker(partition.folder).exists()
     before = {path: path.stat().st_ino for path in partition.folder.glob("users/**/store.idx")}
     store.close()
     assert {path: path.stat().st_ino for path in partition.folder.glob("users/**/store.idx")} == before
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert reconcile(store) == 3
     for item in list(knownfiles.uncached(store)):
         knownfiles.cache_one(store, item)
@@ -221,7 +223,7 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
     make(tmp_path / "store")
     lose(tmp_path / "store", ["index.db"])
     monkeypatch.setattr(recount, "CACHED", 10)
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     items = list(knownfiles.uncached(store))
     assert items[-1] == ("primary", b"") and items[:-1] == [("primary", None)] * 15
     round, looked = Round(Task("cache", 1, knownfiles.uncached, knownfiles.cache_one), store), []
@@ -250,7 +252,7 @@ def test_a_process_that_makes_a_table_is_killed_and_the_next_start_begins_anew(p
     with monkeypatch.context() as patch:
         patch.setattr(place, name, dying)
         with pytest.raises(StoreError):
-            Store(tmp_path / "store", SMALL)
+            open_store(tmp_path / "store", SMALL)
     assert not list((tmp_path / "store" / INDEX).glob("*.loading")) and (tmp_path / "store/mending").exists()
     harm.let_go(tmp_path / "store")
     is_whole(tmp_path / "store", before, said)
@@ -262,7 +264,7 @@ def test_a_start_that_is_killed_in_it_leaves_nothing_that_stays(tmp_path, monkey
 
     def killed():
         monkeypatch.setattr(partitionfill, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
-        Store(tmp_path / "store", SMALL)
+        open_store(tmp_path / "store", SMALL)
 
     assert damage.apart(killed, tmp_path) is None
     assert list((tmp_path / "store" / INDEX).glob("*.loading"))
@@ -288,7 +290,7 @@ def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
         def refused():
             monkeypatch.setattr(partitionfill, "chunks_of", full)
             try:
-                Store(root, SMALL)
+                open_store(root, SMALL)
             except StoreError as error:
                 return f"{error} {error.detail}"
             return ""

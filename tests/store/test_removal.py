@@ -1,6 +1,7 @@
 """Removal in three steps, and the ways back: expunged messages, deleted mailboxes, the purge, snapshots, crashes."""
 
 import time
+from functools import partial
 
 import pytest
 from attrs import evolve
@@ -8,12 +9,14 @@ from attrs import evolve
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion
+from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.deletion import deleted_messages, purge_mailboxes, undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import expunge, purge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.partition.partition import snapshot_time
+from store.quota import roots
+from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import HASH, deliver, reopen_after_crash
 
@@ -32,7 +35,7 @@ def clock(monkeypatch):
 @pytest.fixture
 def archive(store, clock):
     """Archive with UIDs 1 to 4."""
-    entry = store.create_mailbox(ARCHIVE)
+    entry = namespace.create_mailbox(store, ARCHIVE)
     for body in BODIES:
         deliver(store, body, str(ARCHIVE), flags=Flags(Flag.SEEN, ("todo",)))
     return entry
@@ -66,7 +69,7 @@ def refused(problem, work, *arguments, **more):
 def test_expunged_messages_come_back_with_new_uids_and_their_flags(store, archive, clock):
     change_flags(store, archive, [2, 3], FlagAction.ADD, Flags(Flag.DELETED | Flag.FLAGGED))
     expunge(store, archive)
-    use = store.quota("alice").messages
+    use = roots.quota(store, "alice").messages
     assert [(item.when, item.uid, item.size) for item in deleted_messages(store, archive)] == [
         (clock[0], 2, len(BODIES[1])), (clock[0], 3, len(BODIES[2]))]
     assert undelete_messages(store, archive) == [5, 6]
@@ -74,7 +77,7 @@ def test_expunged_messages_come_back_with_new_uids_and_their_flags(store, archiv
     assert texts(store, archive) == [BODIES[0], BODIES[3], BODIES[1], BODIES[2]]
     assert Flag(int(view.rows["flags"][2])) == Flag.SEEN | Flag.FLAGGED      # and not \Deleted
     assert view.keyword_names(int(view.rows["keywords"][3])) == ("todo",)
-    assert store.quota("alice").messages == use + 2
+    assert roots.quota(store, "alice").messages == use + 2
     assert deleted_messages(store, archive) == [] and undelete_messages(store, archive) == []
 
 
@@ -98,9 +101,9 @@ def test_those_expunged_since(store, archive, clock):
 
 def test_quota_does_not_keep_them_from_coming_back(store, archive):
     remove(store, archive, [1])
-    store.set_quota("alice", 1, 1)
+    roots.set_quota(store, "alice", 1, 1)
     assert undelete_messages(store, archive) == [5]
-    assert store.quota("alice").messages == 4
+    assert roots.quota(store, "alice").messages == 4
 
 
 def test_nothing_comes_back_after_the_purge(store, archive, clock):
@@ -124,7 +127,7 @@ def test_what_another_still_has_is_not_to_be_had_after_the_purge(store, archive,
 
 def test_a_mailbox_that_is_gone_refuses(store, archive):
     remove(store, archive, [1])
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     refused(Problem.NO_MAILBOX, undelete_messages, store, archive)
     refused(Problem.NO_MAILBOX, deleted_messages, store, archive)
 
@@ -144,15 +147,15 @@ def test_a_deleted_mailbox_comes_back_whole(store, archive, clock):
     change_flags(store, set_acl(store, ARCHIVE, "bob", "lrs"), [3], FlagAction.ADD, Flags(Flag.SEEN), "bob")
     remove(store, archive, [1])
     archive = store.entry(ARCHIVE)
-    before, use = store.open_mailbox(archive), store.quota("alice")
-    store.delete_mailbox(ARCHIVE)
+    before, use = store.open_mailbox(archive), roots.quota(store, "alice")
+    deletion.delete_mailbox(store, ARCHIVE)
     refused(Problem.NO_MAILBOX, store.entry, ARCHIVE)
-    assert store.quota("alice").messages == 0
+    assert roots.quota(store, "alice").messages == 0
     back = undelete_mailbox(store, ARCHIVE)
     after = store.open_mailbox(back)
     assert after.rows.tobytes() == before.rows.tobytes() and after.state.keywords == before.state.keywords
     assert back.uidvalidity > archive.uidvalidity and after.state.uidvalidity == back.uidvalidity
-    assert store.quota("alice") == use
+    assert roots.quota(store, "alice") == use
     assert store.open_mailbox(back, "bob").row(3)["flags"] & Flag.SEEN
     assert undelete_messages(store, back) == [5]
     assert back.acl == {"bob": "lrs"}
@@ -160,29 +163,29 @@ def test_a_deleted_mailbox_comes_back_whole(store, archive, clock):
 
 
 def test_under_another_name_when_its_own_is_taken(store, archive):
-    store.delete_mailbox(ARCHIVE)
-    store.create_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
+    namespace.create_mailbox(store, ARCHIVE)
     refused(Problem.MAILBOX_EXISTS, undelete_mailbox, store, ARCHIVE)
     back = undelete_mailbox(store, ARCHIVE, new_name=MailboxName("alice", "Archive of old"))
     assert texts(store, back) == BODIES and texts(store, store.entry(ARCHIVE)) == []
 
 
 def test_the_last_of_that_name_comes_back_first(store, archive, clock):
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     clock[0] += 1
-    store.create_mailbox(ARCHIVE)
+    namespace.create_mailbox(store, ARCHIVE)
     deliver(store, b"newer", str(ARCHIVE))
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     assert texts(store, undelete_mailbox(store, ARCHIVE)) == [b"newer"]
     older = undelete_mailbox(store, ARCHIVE, new_name=MailboxName("alice", "older"))
     assert texts(store, older) == BODIES
 
 
 def test_who_may_not_have_it(store, archive):
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     refused(Problem.NO_PERMISSION, undelete_mailbox, store, ARCHIVE, new_name=MailboxName("bob", "Archive"))
     refused(Problem.NO_MAILBOX, undelete_mailbox, store, MailboxName("alice", "Lists"))
-    store.remove_user("alice")
+    lifecycle.remove_mail(store, "alice")
     store.directory.remove("alice")
     refused(Problem.NO_USER, undelete_mailbox, store, ARCHIVE)
     store.directory.add("alice", HASH)
@@ -190,7 +193,7 @@ def test_who_may_not_have_it(store, archive):
 
 
 def test_a_mailbox_does_not_come_back_after_its_purge(store, archive, clock):
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     clock[0] += store.settings.purge_delay - 1
     assert purge_mailboxes(store) == 0
     clock[0] += 1
@@ -203,7 +206,7 @@ def test_a_mailbox_does_not_come_back_after_its_purge(store, archive, clock):
 def test_a_purged_mailbox_does_not_take_what_was_expunged_later(store, archive, clock):
     """The message is in a mailbox that is deleted first, and in one from which it is expunged later."""
     deliver(store, BODIES[0], "user/bob/INBOX")
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     clock[0] += 100
     inbox = store.entry(MailboxName("bob", "INBOX"))
     remove(store, inbox, [1])
@@ -215,7 +218,7 @@ def test_a_purged_mailbox_does_not_take_what_was_expunged_later(store, archive, 
 
 def test_a_mailbox_that_is_being_purged_cannot_be_brought_back(store, archive, clock, monkeypatch):
     """It leaves the list of deleted mailboxes before anything of it is destroyed."""
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     clock[0] += store.settings.purge_delay
     plain = deletion.destroy
 
@@ -228,7 +231,7 @@ def test_a_mailbox_that_is_being_purged_cannot_be_brought_back(store, archive, c
 
 
 def test_one_that_was_brought_back_meanwhile_is_not_purged(store, archive, clock, monkeypatch):
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     clock[0] += store.settings.purge_delay
     due = list(store.mailboxes.deleted.all())
     back = undelete_mailbox(store, ARCHIVE)
@@ -264,7 +267,7 @@ def test_a_snapshot_keeps_what_it_refers_to(store, archive, clock):
 
 
 def test_a_snapshot_keeps_the_files_of_a_deleted_mailbox_that_it_has(store, archive, clock):
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     clock[0] += 10
     folder = snapshot(store, clock[0])              # its records are there still
     clock[0] += store.settings.purge_delay
@@ -292,25 +295,25 @@ def killed_before(store, monkeypatch, what, *arguments):
 
 
 def test_killed_when_a_mailbox_has_left_the_list(store, archive, monkeypatch):
-    killed_before(store, monkeypatch, "bury", store.delete_mailbox, ARCHIVE)
-    assert store.mailboxes.find(ARCHIVE) is None and store.quota("alice").messages == 0
+    killed_before(store, monkeypatch, "bury", partial(deletion.delete_mailbox, store), ARCHIVE)
+    assert store.mailboxes.find(ARCHIVE) is None and roots.quota(store, "alice").messages == 0
     assert texts(store, undelete_mailbox(store, ARCHIVE)) == BODIES
-    assert store.quota("alice").messages == 4
+    assert roots.quota(store, "alice").messages == 4
 
 
 def test_killed_when_a_mailbox_is_revived_and_not_in_the_list_yet(store, archive):
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     partition = store.partitions["primary"]
     partition.transact(lambda txn: deletion._revive(
         store, txn, evolve(archive, uidvalidity=archive.uidvalidity + 10), "alice"))
     partition.env.flush()
     crash(store)
-    assert store.quota("alice").messages == 0       # it is deleted as before
+    assert roots.quota(store, "alice").messages == 0       # it is deleted as before
     assert texts(store, undelete_mailbox(store, ARCHIVE)) == BODIES
 
 
 def test_killed_when_a_mailbox_has_left_the_deleted_ones_and_is_not_destroyed_yet(store, archive, clock, monkeypatch):
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     clock[0] += store.settings.purge_delay
     killed_before(store, monkeypatch, "destroy", purge_mailboxes, store)
     assert list(store.mailboxes.deleted.all()) == []
@@ -321,7 +324,7 @@ def test_killed_when_a_mailbox_has_left_the_deleted_ones_and_is_not_destroyed_ye
 
 
 def test_killed_when_a_mailbox_is_half_destroyed(store, archive, clock, monkeypatch):
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     clock[0] += store.settings.purge_delay
     store.partitions["primary"].transact(lambda txn: deletion._doom(txn, archive.id))
     store.partitions["primary"].flush()

@@ -15,9 +15,11 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping import tasks
 from store.housekeeping.tasks import Round
+from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
+from store.quota import roots
 from store.reconstruct import repair
 from store.reconstruct.recount import recount
 from store.reconstruct.repair import repair_mailbox
@@ -38,7 +40,7 @@ def body(number: int) -> bytes:
 
 def fill(store, header=b""):
     """alice has 70 messages, of which bob has every second; one is in her Archive too. Some have flags."""
-    store.create_mailbox(MailboxName("alice", "Archive"))
+    namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     for number in range(COUNT):
         targets = ["user/alice/INBOX"] + ["user/bob/INBOX"] * (number % 2)
         deliver(store, body(number), *targets, trace=TRACE if number % 3 else b"", header=header * (number % 7 == 2))
@@ -265,7 +267,7 @@ def test_a_deleted_mailbox(filled):
     archive = filled.entry(MailboxName("alice", "Archive"))
     partition = filled.partitions["primary"]
     use = filled.quota("alice")
-    filled.delete_mailbox(archive.name)
+    deletion.delete_mailbox(filled, archive.name)
     partition.transact(lambda txn: partition.index.put(chunk_key(archive.id, 0), b"\0" * 90, txn.handle))
     assert [correction for correction in repair_mailbox(filled, archive) if "now" in correction.what]
     assert filled.quota("alice").messages == use.messages - 1
@@ -278,7 +280,7 @@ def test_what_a_deleted_mailbox_loses_was_given_back_before(filled):
     partition = filled.partitions["primary"]
     for _ in range(2):
         copy_messages(filled, archive, archive, [1])
-    filled.delete_mailbox(archive.name)
+    deletion.delete_mailbox(filled, archive.name)
     use = filled.quota("alice")
     partition.transact(lambda txn: partition.index.put(chunk_key(archive.id, 0), b"\0" * 90, txn.handle))
     repair_mailbox(filled, archive)
@@ -322,7 +324,7 @@ def test_messages_that_cannot_be_told_are_reported_and_stay(tmp_path):
     assert mailbox.rows["uid"].tolist() == [4]
     assert mailbox.state.uidnext == state.uidnext and mailbox.state.uidvalidity == state.uidvalidity
     assert store.vanished(alice(store), state.highestmodseq) is None       # RFC 7162 §3.2.5.1
-    assert store.quota("alice").messages == 1
+    assert roots.quota(store, "alice").messages == 1
     partition = store.partitions["primary"]
     corrections = recount(store, partition)
     assert ["its file stays" in correction.what for correction in corrections] == [True]

@@ -11,12 +11,12 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import environments
-from store.mailboxes import deletion
+from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import purge, remove
+from store.opening import make_empty_store, open_store
 from store.recovery.userareacheck import reconcile
 from store.snapshots import reset, retention, taking
 from store.snapshots.reset import choose, restore
-from store.store import Store
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 ALL = os.environ.get("RESTORE_CUTS") == "all"
@@ -54,7 +54,7 @@ def used(tmp_path):
     for number in range(3, 6):
         deliver(store, body(number), ALICE)
     remove(store, store.entry(MailboxName.parse(ALICE)), [1])
-    store.create_mailbox(MailboxName.parse("user/bob/Later"))
+    namespace.create_mailbox(store, MailboxName.parse("user/bob/Later"))
     deliver(store, body(6), "user/bob/Later")
     store.partitions["primary"].flush()
     return store
@@ -65,7 +65,7 @@ def put_back(store, **how):
     root = store.root
     chosen = choose(root, SMALL, until=how.get("until"))
     done = restore(root, SMALL, chosen, **how)
-    return Store(root, SMALL), done
+    return open_store(root, SMALL), done
 
 
 def test_with_all_logs_it_is_what_it_was(used):
@@ -118,7 +118,7 @@ def test_exactly(used):
     deliver(store, body(7), ALICE)
     assert uids(store)[-1] >= before.uidnext
     assert state(store).highestmodseq > before.highestmodseq
-    assert store.create_mailbox(MailboxName.parse("user/bob/New")).id > last[0]
+    assert namespace.create_mailbox(store, MailboxName.parse("user/bob/New")).id > last[0]
     assert store.partitions["primary"].next_serial() > serial
     # and nothing was deleted
     aside = store.root / "partitions" / "primary" / done.aside
@@ -159,11 +159,11 @@ def test_until_a_time(tmp_path, monkeypatch):
     wait_for_the_next_second()
     remove(store, store.entry(MailboxName.parse(ALICE)), [1])
     deliver(store, body(2), ALICE)
-    store.create_mailbox(MailboxName.parse("user/alice/Later"))
+    namespace.create_mailbox(store, MailboxName.parse("user/alice/Later"))
     store.close()
     done = restore(store.root, settings, choose(store.root, settings, until=until), until=until)
     assert done.snapshot.name == made.name
-    store = Store(store.root, settings)
+    store = open_store(store.root, settings)
     assert read(store) == [body(0), body(1)]
     assert [str(entry.name) for entry in store.names("alice")] == [ALICE]
     assert check(store) == []
@@ -173,7 +173,7 @@ def test_until_a_time(tmp_path, monkeypatch):
     deliver(store, body(20), ALICE)
     store.close()
     restore(store.root, settings, later)
-    store = Store(store.root, settings)
+    store = open_store(store.root, settings)
     assert read(store) == [body(number) for number in (0, 1, *range(10, 21))]
     assert check(store) == []
     store.close()
@@ -199,12 +199,12 @@ def test_a_newer_snapshot_is_of_another_life_then(used):
     assert [each.name for each in taking.listed(place)] == [older.name]
     assert [each.superseded for each in taking.listed(place, every=True)] == [True, False]
     assert choose(used.root, SMALL).name == older.name
-    store = Store(used.root, SMALL)
+    store = open_store(used.root, SMALL)
     deliver(store, body(9), ALICE)
     assert store.mailboxes.env.kept_log() == older.manifest.environments["mboxlist"].first_log
     store.close()
     restore(used.root, SMALL, choose(used.root, SMALL, name=path.name), exact=True)      # and back again
-    store = Store(used.root, SMALL)
+    store = open_store(used.root, SMALL)
     assert uids(store) == [2, 3, 4, 5, 6]
     assert uids(store, "user/bob/Later") == [1]
     wrong = [finding for finding in check(store) if "no message file" not in finding.what]
@@ -244,7 +244,7 @@ def test_a_damaged_snapshot_is_not_put_back(used):
         choose(used.root, SMALL, name=chosen.name)
     with pytest.raises(StoreError, match="older snapshot"):
         choose(used.root, SMALL, until=chosen.time - 1)
-    store = Store(used.root, SMALL)
+    store = open_store(used.root, SMALL)
     assert uids(store) == [2, 3, 4, 5, 6]
     store.close()
 
@@ -279,15 +279,15 @@ def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
             break
         if (root / "restoring.json").exists():
             with pytest.raises(StoreError, match="cut off"):
-                Store(root, SMALL)
+                open_store(root, SMALL)
             with pytest.raises(StoreError):
-                Store.make(root)
+                make_empty_store(root)
             with reset.nobody_else(root):
                 assert reset.finish(root)
             wanted = [1, 2, 3]
         else:
             wanted = before
-        store = Store(root, SMALL)
+        store = open_store(root, SMALL)
         assert uids(store) == wanted
         assert check(store) == []
         deliver(store, body(100 + stop), ALICE)

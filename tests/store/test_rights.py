@@ -5,7 +5,7 @@ import pytest
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion
+from store.mailboxes import deletion, firstuse, namespace
 from store.mailboxes.authorization import (
     annotate,
     annotations,
@@ -20,9 +20,10 @@ from store.mailboxes.authorization import (
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import purge_mailboxes, undelete_mailbox
 from store.mailboxes.flagchanges import change_flags
+from store.users import lifecycle
 from store.users.lifecycle import forget_user, rename_user
 from store.values import Flag, FlagAction, Flags
-from tests.support.stores.stores import HASH, deliver, make_store, reopen_after_crash
+from tests.support.stores.stores import HASH, deliver, make_store, reopen, reopen_after_crash
 
 EVERYTHING = "lrswipkxtea"
 BODY = b"Subject: x\r\n\r\nhello\r\n"
@@ -35,9 +36,9 @@ def named(text):
 @pytest.fixture
 def work(store):
     """alice's mailbox Work; carol is in the groups staff and board."""
-    store.inbox(store.directory.add("carol", HASH))
+    firstuse.inbox(store, store.directory.add("carol", HASH))
     store.directory.change("carol", groups=("staff", "board"))
-    store.create_mailbox(named("user/alice/Work"))
+    namespace.create_mailbox(store, named("user/alice/Work"))
     return named("user/alice/Work")
 
 
@@ -60,7 +61,7 @@ def refused(call, *arguments):
 # Rights
 
 def test_without_a_list_a_mailbox_is_its_owners_alone(store, work):
-    store.create_mailbox(named("public/news"))
+    namespace.create_mailbox(store, named("public/news"))
     for name, all_rights in ((work, ["alice"]), (named("public/news"), [])):
         entry = store.entry(name)
         for user in ("alice", "bob", "carol", "nobody", ""):
@@ -88,7 +89,7 @@ def test_negative_rights_are_taken_from_all_that_was_granted(store, work):
 
 
 def test_a_stranger_is_not_the_owner_of_public_mailboxes(store, work):
-    store.create_mailbox(named("public/news"))
+    namespace.create_mailbox(store, named("public/news"))
     entry = share(store, named("public/news"), bob="lrp")
     assert rights(store, "", entry) == ""
     assert not may_create(store, "", named("public/more"))
@@ -140,7 +141,7 @@ def test_users_are_named_as_the_directory_names_them(store, work):
 
 def test_rights_can_be_taken_from_one_who_is_no_more(store, work):
     share(store, work, bob="lrs")
-    store.remove_user("bob")
+    lifecycle.remove_mail(store, "bob")
     store.directory.remove("bob")
     assert set_acl(store, work, "bob", "-s").acl == {"bob": "lr"}
     assert refused(set_acl, store, work, "bob", "+w") is Problem.NO_USER
@@ -170,7 +171,7 @@ def test_nobody_is_called_like_another_identifier(store, work, user):
 
 def test_visible(store, work):
     for name in ("public/news", "public/staff", "user/alice/Old", "user/bob/Notes"):
-        store.create_mailbox(named(name))
+        namespace.create_mailbox(store, named(name))
     share(store, work, bob="lr", carol="r")
     share(store, named("public/news"), **{"anyone": "lr", "-bob": "l"})
     share(store, named("public/staff"), **{"group:staff": "l"})
@@ -179,9 +180,9 @@ def test_visible(store, work):
     assert seen_by(store, "alice") == ["public/news", "user/bob/Notes"]
     assert seen_by(store, "bob") == ["user/alice/Work"]                     # its own mailboxes are not those of others
     assert seen_by(store, "carol") == ["public/news", "public/staff", "user/bob/Notes"]
-    store.rename_mailbox(work, named("user/alice/Job"))
+    namespace.rename_mailbox(store, work, named("user/alice/Job"))
     assert seen_by(store, "bob") == ["user/alice/Job"]
-    store.delete_mailbox(named("user/alice/Job"))
+    deletion.delete_mailbox(store, named("user/alice/Job"))
     assert seen_by(store, "bob") == []
     undelete_mailbox(store, named("user/alice/Job"))
     assert seen_by(store, "bob") == ["user/alice/Job"]
@@ -190,7 +191,7 @@ def test_visible(store, work):
 # New mailboxes
 
 def test_who_may_create(store, work):
-    store.create_mailbox(named("public/news"))
+    namespace.create_mailbox(store, named("public/news"))
     share(store, work, bob="lk", carol="lrswi")
     share(store, named("public/news"), **{"group:staff": "k"})
     below, deep = named("user/alice/Work/a"), named("user/alice/Work/a/b/c")
@@ -208,12 +209,12 @@ def test_who_may_create(store, work):
 
 def test_a_mailbox_made_below_a_shared_one_is_shared_alike(store, work):
     share(store, work, **{"bob": "lr", "-carol": "l", "anyone": "l"})
-    made = store.create_mailbox(named("user/alice/Work/2026/May"))
+    made = namespace.create_mailbox(store, named("user/alice/Work/2026/May"))
     assert made.acl == store.entry(work).acl == {"-carol": "l", "anyone": "l", "bob": "lr"}
     assert "user/alice/Work/2026/May" in seen_by(store, "bob")
     set_acl(store, work, "bob", "")
     assert store.entry(made.name).acl["bob"] == "lr"        # each has its own list from then on
-    assert store.create_mailbox(named("user/alice/Workshop")).acl == {}
+    assert namespace.create_mailbox(store, named("user/alice/Workshop")).acl == {}
 
 
 def test_rights_that_are_withdrawn_meanwhile_are_not_inherited(store, work, monkeypatch):
@@ -226,7 +227,7 @@ def test_rights_that_are_withdrawn_meanwhile_are_not_inherited(store, work, monk
         return transact(*arguments)
 
     monkeypatch.setattr(partition, "transact", withdrawn)
-    made = store.create_mailbox(named("user/alice/Work/late"))
+    made = namespace.create_mailbox(store, named("user/alice/Work/late"))
     monkeypatch.undo()
     assert made.acl == store.entry(made.name).acl == {}
     assert seen_by(store, "bob") == []
@@ -235,11 +236,11 @@ def test_rights_that_are_withdrawn_meanwhile_are_not_inherited(store, work, monk
 def test_a_mailbox_that_lost_its_records_is_shared_as_before(store, work):
     """Not as the one above it, which may be open to more."""
     share(store, work, anyone="lr")
-    inner = store.create_mailbox(named("user/alice/Work/inner"))
+    inner = namespace.create_mailbox(store, named("user/alice/Work/inner"))
     share(store, inner.name, anyone="", bob="lr")
     deletion.destroy(store.partitions["primary"], inner.id, 0)
     store.close()
-    store.__init__(store.root, store.settings)
+    reopen(store, store.settings)
     assert store.entry(inner.name).id != inner.id
     assert store.entry(inner.name).acl == {"bob": "lr"}
     assert seen_by(store, "carol") == ["user/alice/Work"]
@@ -322,10 +323,10 @@ def test_annotations(store, work):
 def test_annotations_stay_until_the_purge(store, work):
     entry = store.entry(work)
     annotate(store, entry, "/shared/comment", b"x")
-    store.delete_mailbox(work)
+    deletion.delete_mailbox(store, work)
     assert undelete_mailbox(store, work).id == entry.id
     assert store.mailboxes.annotations.get(entry.id, "/shared/comment") == b"x"
-    store.delete_mailbox(work)
+    deletion.delete_mailbox(store, work)
     assert purge_mailboxes(store, now=4_000_000_000) == 1
     assert list(store.mailboxes.annotations.of(entry.id)) == []
     assert refused(annotate, store, entry, "/shared/comment", b"x") is Problem.NO_MAILBOX
@@ -334,7 +335,7 @@ def test_annotations_stay_until_the_purge(store, work):
 
 def test_nothing_is_noted_of_a_deleted_mailbox(store, work):
     entry = store.entry(work)
-    store.delete_mailbox(work)
+    deletion.delete_mailbox(store, work)
     assert refused(annotate, store, entry, "/shared/comment", b"x") is Problem.NO_MAILBOX
 
 
@@ -352,7 +353,7 @@ def test_each_sees_its_own_annotations_and_those_for_all(store, work):
 # Users who get another name, or go
 
 def test_rights_follow_a_renamed_user(store, work):
-    store.create_mailbox(named("public/news"))
+    namespace.create_mailbox(store, named("public/news"))
     share(store, work, **{"bob": "lr", "-bob": "s", "anyone": "ls", "carol": "l"})
     share(store, named("public/news"), bob="lrp")
     annotate(store, store.entry(work), "/private/comment", b"bob's", "bob")
@@ -368,7 +369,7 @@ def test_rights_go_with_a_forgotten_user(store, work):
     share(store, work, **{"bob": "lr", "-bob": "s", "anyone": "l"})
     forget_user(store, "bob")
     assert store.entry(work).acl == {"anyone": "l"}
-    store.inbox(store.directory.add("bob", HASH))           # another person
+    firstuse.inbox(store, store.directory.add("bob", HASH))           # another person
     assert rights(store, "bob", store.entry(work)) == "l"
 
 
@@ -376,7 +377,7 @@ def test_rights_go_with_a_forgotten_user(store, work):
 def test_a_mailbox_that_comes_back_knows_it_too(store, work, becomes):
     """Otherwise the next user who is called bob would have rights that were given to another."""
     share(store, work, **{"bob": "lr", "-bob": "s", "anyone": "l"})
-    store.delete_mailbox(work)
+    deletion.delete_mailbox(store, work)
     if becomes:
         rename_user(store, "bob", becomes)
     else:

@@ -5,6 +5,7 @@ import pytest
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace
 from store.mailboxes.uidskip import settle, unsettled
 from store.tables.state import UID_SKIP
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
@@ -57,8 +58,8 @@ def test_with_a_full_disk_mail_can_be_read_and_what_was_deleted_holds_up_nobody(
         return transact(entry, work)
 
     monkeypatch.setattr(crashed, "transact", full)
-    crashed.create_mailbox(MailboxName("alice", "Gone"))
+    namespace.create_mailbox(crashed, MailboxName("alice", "Gone"))
     deleted = crashed.entry(MailboxName("alice", "Gone"))
-    crashed.delete_mailbox(deleted.name)
+    deletion.delete_mailbox(crashed, deleted.name)
     settle(crashed, [deleted, entries(crashed)[1], gone])
     assert [entry.name.owner for entry in unsettled(crashed, entries(crashed))] == ["bob"]

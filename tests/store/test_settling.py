@@ -8,6 +8,8 @@ from store.accounts.base import Account
 from store.accounts.ldap.ldapentry import Found
 from store.accounts.ldap.ldapquota import QuotaWish
 from store.errors import Problem, StoreError
+from store.mailboxes import firstuse, namespace
+from store.quota import roots as quotaroots
 from store.tables.quotatable import DEFAULT, UNLIMITED
 from store.users.provisioning import settle_account
 from tests.support.stores.stores import deliver
@@ -21,7 +23,7 @@ def found(quota=NOTHING_SAID, domain="", domain_quota=AS_IT_IS, user="alice"):
 
 
 def limits(store, root):
-    use = store.quota(root)
+    use = quotaroots.quota(store, root)
     return use.octet_limit, use.message_limit
 
 
@@ -37,7 +39,7 @@ def roots(store):
     (QuotaWish(None, None), (1000, 10)),                # the profile has no limits at all
 ])
 def test_limits_of_a_user(store, wish, after):
-    store.set_quota("alice", 1000, 10)
+    quotaroots.set_quota(store, "alice", 1000, 10)
     settle_account(store, found(wish))
     assert limits(store, "alice") == after
     assert limits(store, "bob") == (DEFAULT, DEFAULT)
@@ -52,30 +54,30 @@ def test_a_limit_of_zero_lets_nothing_in(store):
 
 
 def test_mailboxes_get_roots_of_their_own_and_lose_them(store):
-    archive = store.create_mailbox(MailboxName("alice", "Archive"))
+    archive = namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     deliver(store, GREETING, "user/alice/Archive")
     settle_account(store, found(QuotaWish(5000, DEFAULT, (("Archive", 9000, None), ("Later", None, 3)), said=True)))
     assert limits(store, "alice/Archive") == (9000, UNLIMITED)
     assert limits(store, "alice/Later") == (UNLIMITED, 3)
-    assert store.quota("alice/Archive").messages == 1 and store.quota("alice").messages == 0
+    assert quotaroots.quota(store, "alice/Archive").messages == 1 and quotaroots.quota(store, "alice").messages == 0
     settle_account(store, found(QuotaWish(None, DEFAULT, said=True)))       # it cannot be read: nothing goes
     assert roots(store) >= {"alice/Archive", "alice/Later"}
     settle_account(store, found(QuotaWish(5000, DEFAULT, (("Archive", 9500, None),), said=True)))
     assert limits(store, "alice/Archive") == (9500, UNLIMITED) and "alice/Later" not in roots(store)
     settle_account(store, found(QuotaWish(5000, DEFAULT, said=True)))
     assert "alice/Archive" not in roots(store)
-    assert store.quota("alice").messages == 1 and store.status(archive).messages == 1
+    assert quotaroots.quota(store, "alice").messages == 1 and store.status(archive).messages == 1
 
 
 def test_roots_made_by_hand_stay_where_the_directory_says_nothing(store):
-    store.set_quota("alice/Archive", 5000)
+    quotaroots.set_quota(store, "alice/Archive", 5000)
     settle_account(store, found(QuotaWish()))
     assert "alice/Archive" in roots(store)
 
 
 def test_limits_of_a_domain(store):
     store.directory.add("carol@example.net", "")
-    store.inbox(store.directory.find("carol@example.net"))
+    firstuse.inbox(store, store.directory.find("carol@example.net"))
     carol = found(user="carol@example.net", domain="example.net", domain_quota=QuotaWish(70000, DEFAULT, said=True))
     settle_account(store, carol)
     assert limits(store, "@example.net") == (70000, UNLIMITED)
@@ -95,8 +97,8 @@ def test_what_is_right_is_not_written_again(store, monkeypatch):
     def refuse(*_):
         raise AssertionError("written again")
 
-    monkeypatch.setattr(store, "set_quota", refuse)
-    monkeypatch.setattr(store, "remove_quota_root", refuse)
+    monkeypatch.setattr("store.quota.roots.set_quota", refuse)
+    monkeypatch.setattr("store.quota.roots.remove_quota_root", refuse)
     settle_account(store, whole)
 
 
@@ -105,7 +107,7 @@ def test_a_store_that_cannot_now_does_it_later(store, monkeypatch, caplog):
         raise StoreError(Problem.BUSY)
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "set_quota", busy)
+        patch.setattr("store.quota.roots.set_quota", busy)
         settle_account(store, found(QuotaWish(5000, 7, said=True)))
     assert "alice" in caplog.text
     settle_account(store, found(QuotaWish(5000, 7, said=True)))

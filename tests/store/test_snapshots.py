@@ -14,12 +14,13 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import environments
+from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
 from store.snapshots import retention, taking
 from store.snapshots.comparison import differences, opened
 from store.snapshots.taking import Manifest
-from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
 
@@ -121,12 +122,13 @@ def _is_of_message_files(finding):
 
 
 MAKE = """
+from store.opening import open_store
 import sys
 from pathlib import Path
 from store.snapshots import taking
 from store.store import Store
 from tests.support.stores.stores import SMALL
-store = Store(Path(sys.argv[1]), SMALL)
+store = open_store(Path(sys.argv[1]), SMALL)
 for _ in range(100):
     for old in taking.listed(store.root / "snapshots"):
         taking.remove(old)
@@ -152,7 +154,7 @@ def test_one_that_is_cut_off_is_not_there(tmp_path):
         for each in taking.listed(place):
             assert taking.verify(each) == []
         assert set(taking.unreadable(place)) == set()
-        store = Store(store.root, SMALL)
+        store = open_store(store.root, SMALL)
         made = taking.create(store)
         assert not [path.name for path in place.iterdir() if path.name.endswith((".part", ".gone"))]
         taking.remove(made)
@@ -321,7 +323,8 @@ def test_a_message_file_goes_only_after_the_snapshot(tmp_path, elsewhere):
 # Differences
 
 def test_differences(store):
-    box = {name: store.create_mailbox(MailboxName.parse(f"user/alice/{name}")) for name in ("Stays", "Old", "Goes")}
+    box = {name: namespace.create_mailbox(store, MailboxName.parse(f"user/alice/{name}")) for name in ("Stays", "Old",
+                                                                                                       "Goes")}
     for number in range(4):
         deliver(store, body(number), ALICE, "user/alice/Old", "user/alice/Goes")
     made = taking.create(store)
@@ -329,9 +332,9 @@ def test_differences(store):
     deliver(store, body(9), ALICE)
     change_flags(store, inbox, [2], FlagAction.ADD, Flags(Flag.SEEN, ("$Work",)))
     remove(store, inbox, [1])
-    store.rename_mailbox(box["Old"].name, MailboxName.parse("user/alice/New"))
-    store.delete_mailbox(box["Goes"].name)
-    store.create_mailbox(MailboxName.parse("user/bob/Made"))
+    namespace.rename_mailbox(store, box["Old"].name, MailboxName.parse("user/alice/New"))
+    deletion.delete_mailbox(store, box["Goes"].name)
+    namespace.create_mailbox(store, MailboxName.parse("user/bob/Made"))
     with opened(made, SMALL) as then:
         found = {(each.before, each.after): each for each in differences(then, store)}
         assert set(found) == {(ALICE, ALICE), ("user/alice/Old", "user/alice/New"), ("user/alice/Goes", ""),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.message import cacherecord, envelopes
@@ -18,7 +19,7 @@ from store.message.mime import Scanner
 from store.partition import partition
 from store.progress import Progress
 from store.search import columns
-from store.search.columns import Columns
+from store.search.columns import Columns, columns_of
 from store.search.search import (
     And,
     Body,
@@ -131,7 +132,7 @@ def test_the_same_content_twice(store):
     message(store, "Subject: a")
     message(store, "Subject: b", at=5)
     assert order(store, SortKey.SUBJECT) == [2, 1, 3]
-    assert len(store.columns.subjects(mailbox(store))) == 2
+    assert len(columns_of(store).subjects(mailbox(store))) == 2
     assert order(store, SortKey.SUBJECT, SortKey.ARRIVAL, reverse=True) == [3, 1, 2]
     assert found(store, Envelope("subject", "b")) == [1, 3]
 
@@ -238,8 +239,8 @@ def test_columns_without_messages_are_bounded_too(store, monkeypatch):
     monkeypatch.setattr(columns, "KEPT", 10 * columns.EACH)
     weak = []
     for at in range(30):
-        box = store.open_mailbox(store.create_mailbox(MailboxName("", f"empty{at}")))
-        weak.append(weakref.ref(store.columns.dates(box)))
+        box = store.open_mailbox(namespace.create_mailbox(store, MailboxName("", f"empty{at}")))
+        weak.append(weakref.ref(columns_of(store).dates(box)))
     assert [column() is not None for column in weak] == [False] * 20 + [True] * 10
 
 
@@ -258,15 +259,15 @@ def test_what_was_read_counts_at_once(store, monkeypatch):
 
 
 def test_nothing_is_kept_of_a_mailbox_that_is_deleted(store):
-    entry = store.create_mailbox(MailboxName("", "a"))
+    entry = namespace.create_mailbox(store, MailboxName("", "a"))
     box = store.open_mailbox(entry)
-    other = store.columns.dates(mailbox(store))
-    weak = [weakref.ref(column) for column in (store.columns.dates(box), store.columns.subjects(box))]
+    other = columns_of(store).dates(mailbox(store))
+    weak = [weakref.ref(column) for column in (columns_of(store).dates(box), columns_of(store).subjects(box))]
     changes = weakref.ref(store.partition_of(entry).views._history[entry.id])
-    store.delete_mailbox(entry.name)
+    deletion.delete_mailbox(store, entry.name)
     assert [column() for column in weak] == [None, None]
     assert changes() is None
-    assert store.columns.dates(mailbox(store)) is other
+    assert columns_of(store).dates(mailbox(store)) is other
 
 
 def test_a_column_that_knows_mostly_what_has_gone_begins_anew(store, monkeypatch):
@@ -274,11 +275,11 @@ def test_a_column_that_knows_mostly_what_has_gone_begins_anew(store, monkeypatch
     for at in range(6):
         message(store, f"Subject: s{at}")
     box = mailbox(store)
-    first = store.columns.subjects(box)
+    first = columns_of(store).subjects(box)
     assert order(store, SortKey.SUBJECT) == [1, 2, 3, 4, 5, 6]
     change_flags(store, box.entry, [1, 2, 3, 4, 5], FlagAction.ADD, Flags(Flag.DELETED))
     expunge(store, box.entry)
-    assert store.columns.subjects(mailbox(store)) is not first
+    assert columns_of(store).subjects(mailbox(store)) is not first
     assert order(store, SortKey.SUBJECT) == [1]
 
 

@@ -11,10 +11,11 @@ import pytest
 
 from mboxlist.engine import damagemarks
 from mboxlist.names import MailboxName
-from store import store as whole
+from store.mailboxes import deletion, namespace
+from store.opening import open_store
 from store.partition import marks, processes
 from store.partitions import volumes
-from store.quota import sums
+from store.quota import roots, sums
 from store.recovery import environments
 from store.store import Store
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -28,13 +29,13 @@ def mail(tmp_path: Path) -> Iterator[Path]:
     mailbox, limits of a domain, and a deleted mailbox."""
     store = make_store(tmp_path / "mail", ("alice", "bob", "carol@example.com"))
     for name in (MailboxName("alice", "Archive/2026"), MailboxName("bob", "Old"), MailboxName("", "news/local")):
-        store.create_mailbox(name)
-    store.set_quota("alice/Archive", octets=1 << 20)
-    store.set_quota("@example.com", octets=1 << 30)
+        namespace.create_mailbox(store, name)
+    roots.set_quota(store, "alice/Archive", octets=1 << 20)
+    roots.set_quota(store, "@example.com", octets=1 << 30)
     for number in range(3):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX", "user/bob/Old",
                 "user/alice/Archive/2026", "user/carol@example.com/INBOX", "public/news/local")
-    store.delete_mailbox(MailboxName("bob", "Old"))
+    deletion.delete_mailbox(store, MailboxName("bob", "Old"))
     store.close()
     yield store.root
     if not any((store.root / name).exists() for name in sums.UNDER_WAY):
@@ -42,7 +43,7 @@ def mail(tmp_path: Path) -> Iterator[Path]:
 
 
 def spoil(root: Path, work: Callable[[Store], object]) -> None:
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     work(store)
     store.close()
 
@@ -88,19 +89,19 @@ WRONG = {
 def test_whatever_is_wrong_is_seen_at_rest_and_in_use(mail: Path, wrong: str) -> None:
     spoil(mail, WRONG[wrong])
     assert not sums.are_right(mail, "test")
-    store = Store(mail, SMALL)
+    store = open_store(mail, SMALL)
     assert not sums.are_right(mail, "test")
     store.close()
 
 
 def test_a_row_without_use_is_no_fault(mail: Path) -> None:
-    spoil(mail, lambda store: store.set_quota("bob", octets=9))
+    spoil(mail, lambda store: roots.set_quota(store, "bob", octets=9))
     spoil(mail, without_row("bob"))             # who has nothing but a deleted mailbox
     assert sums.are_right(mail, "test")
 
 
 def test_beside_others_what_is_being_changed_is_looked_at_again(mail: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(mail, SMALL)
+    store = open_store(mail, SMALL)
     look, answers = sums._agree, []
 
     def first_too_early(states: object, quotas: object) -> bool:
@@ -128,12 +129,13 @@ def test_nobody_comes_in_while_the_files_are_read(mail: Path, monkeypatch: pytes
 
 
 KILLED = """
+from store.opening import open_store
 import os, sys
 from pathlib import Path
 from store.settings import Settings
 from store.store import Store
-store = Store(Path(sys.argv[1]), Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, special_mailboxes=()))
-os.kill(os.getpid(), 9)
+store = open_store(Path(sys.argv[1]), Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000,
+special_mailboxes=())) os.kill(os.getpid(), 9)
 """
 
 
@@ -142,7 +144,7 @@ def test_after_an_end_that_was_not_clean_the_store_is_opened(mail: Path) -> None
     subprocess.run([sys.executable, "-P", "-c", KILLED, str(mail)], check=False,
                    env={**os.environ, "PYTHONPATH": str(here)})
     assert not sums.are_right(mail, "test")
-    Store(mail, SMALL).close()
+    open_store(mail, SMALL).close()
     assert sums.are_right(mail, "test")
 
 
@@ -168,5 +170,5 @@ def test_what_cannot_be_told_is_left_to_who_opens_the_store(mail: Path, what: st
 
 
 def test_these_names_are_those_of_others() -> None:
-    assert sums.UNDER_WAY == (marks.RESTORING, environments.MENDING, whole.SCRATCH)
+    assert sums.UNDER_WAY == (marks.RESTORING, environments.MENDING, marks.SCRATCH)
     assert sums.REBUILD == volumes.REBUILD

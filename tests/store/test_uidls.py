@@ -19,7 +19,7 @@ from store.tables.index import chunk_key, encode
 from store.tables.references import tally
 from store.userarea import idxfile
 from store.userarea.writing import write_changed
-from tests.support.stores.stores import SMALL, deliver, reopen_after_crash
+from tests.support.stores.stores import SMALL, deliver, reopen, reopen_after_crash
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"
 LONGEST = bytes(range(0x21, 0x67))              # 70 octets
@@ -105,7 +105,7 @@ def test_store_idx_has_them_and_the_store_made_from_it(store, inbox):
     shutil.rmtree(store.root / "mboxlist")
     shutil.rmtree(store.root / "partitions" / "primary" / "index")
     rebuild(store.root, settings=SMALL)
-    store.__init__(store.root, SMALL)
+    reopen(store, SMALL)
     assert uidls(store) == BROUGHT
 
 
@@ -132,11 +132,11 @@ def test_they_move_to_another_partition(store, inbox):
 
 def test_they_go_with_the_mailbox(store, inbox):
     place = store.partition_of(inbox)
-    store.delete_mailbox(inbox.name, even_inbox=True)
+    deletion.delete_mailbox(store, inbox.name, even_inbox=True)
     assert place.uidls.of(inbox.id) == BROUGHT          # it can still be brought back
     deletion.undelete_mailbox(store, inbox.name)
     assert uidls(store) == BROUGHT
-    store.delete_mailbox(inbox.name, even_inbox=True)
+    deletion.delete_mailbox(store, inbox.name, even_inbox=True)
     deletion.destroy(place, inbox.id, 0)
     assert place.uidls.mailboxes() == set()
 

@@ -15,12 +15,13 @@ from store.check.wholecheck import check
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
-from store.mailboxes import crosspartition, deletion
+from store.mailboxes import crosspartition, deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
 from store.migration.publish import Nursery, Wanted
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.store import Store
 from store.tables.state import MOVING
 from tests.support.stores.stores import deliver, make_store
@@ -33,7 +34,7 @@ MAIL = b"Subject: 1\r\n\r\nText\r\n"
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
-    store.create_mailbox(ARCHIVE)
+    namespace.create_mailbox(store, ARCHIVE)
     deliver(store, MAIL, str(ARCHIVE))
     yield store
     keep_house(store)
@@ -82,7 +83,7 @@ def test_a_mailbox_whose_figures_could_not_be_flushed_is_gone_at_once(store: Sto
     before = mailboxes_on(store)
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, store, "partition")
-        refused(lambda: store.create_mailbox(NEW))
+        refused(lambda: namespace.create_mailbox(store, NEW))
     assert mailboxes_on(store) == before
     assert check(store) == []
 
@@ -92,18 +93,18 @@ def test_a_mailbox_whose_figures_could_not_be_taken_back_either(store: Store) ->
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, store, "partition")
         fail(patch, store, "transaction", after=1)
-        refused(lambda: store.create_mailbox(NEW))
+        refused(lambda: namespace.create_mailbox(store, NEW))
     assert len(mailboxes_on(store)) == len(before) + 1
     keep_house(store)
     assert mailboxes_on(store) == before
     assert check(store) == []
-    store.create_mailbox(NEW)
+    namespace.create_mailbox(store, NEW)
 
 
 @pytest.mark.parametrize(("what", "after"), [("partition", 0), ("transaction", 1), ("list", 1)])
 def test_undelete(store: Store, what: str, after: int) -> None:
-    store.delete_mailbox(ARCHIVE)
-    use = store.quota("alice")
+    deletion.delete_mailbox(store, ARCHIVE)
+    use = roots.quota(store, "alice")
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, store, what, after=after)
         if what == "partition":
@@ -112,11 +113,11 @@ def test_undelete(store: Store, what: str, after: int) -> None:
     keep_house(store)
     assert check(store) == []
     if store.mailboxes.find(ARCHIVE) is None:
-        assert (store.quota("alice").octets, store.quota("alice").messages) == (use.octets, use.messages)
+        assert (roots.quota(store, "alice").octets, roots.quota(store, "alice").messages) == (use.octets, use.messages)
         undelete_mailbox(store, ARCHIVE)
     outcome, = deliver(store, MAIL, str(ARCHIVE))
     assert isinstance(outcome, Delivered)
-    assert store.status(store.entry(ARCHIVE)).messages == store.quota("alice").messages == 2
+    assert store.status(store.entry(ARCHIVE)).messages == roots.quota(store, "alice").messages == 2
 
 
 @pytest.mark.parametrize("what", ["list", "partition", "transaction"])
@@ -124,36 +125,36 @@ def test_delete(store: Store, what: str) -> None:
     """It has left the list; its quota is given back."""
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, store, what)
-        refused(lambda: store.delete_mailbox(ARCHIVE))
+        refused(lambda: deletion.delete_mailbox(store, ARCHIVE))
         if what == "list":
             item, = (item for item in store.mailboxes.pending.all() if item[0] == mailboxes_on(store)[-1])
             with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
                 interrupted.finish(store, item)          # a crash could still bring the mailbox back
-            assert store.quota("alice").messages == 1
+            assert roots.quota(store, "alice").messages == 1
     assert store.mailboxes.find(ARCHIVE) is None
     keep_house(store)
     assert check(store) == []
-    assert store.quota("alice").messages == 0
+    assert roots.quota(store, "alice").messages == 0
     undelete_mailbox(store, ARCHIVE)
-    assert store.quota("alice").messages == 1
+    assert roots.quota(store, "alice").messages == 1
 
 
 @pytest.mark.parametrize("what", ["list", "transaction"])
 def test_rename_to_another_quota_root(store: Store, what: str) -> None:
-    store.create_mailbox(NEW)
-    store.set_quota("alice/New", 1_000_000)
+    namespace.create_mailbox(store, NEW)
+    roots.set_quota(store, "alice/New", 1_000_000)
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, store, what)
-        refused(lambda: store.rename_mailbox(ARCHIVE, MailboxName("alice", "New/Archive")))
-    assert store.quota("alice/New").messages == 0
+        refused(lambda: namespace.rename_mailbox(store, ARCHIVE, MailboxName("alice", "New/Archive")))
+    assert roots.quota(store, "alice/New").messages == 0
     keep_house(store)
-    assert store.quota("alice/New").messages == 1
+    assert roots.quota(store, "alice/New").messages == 1
     assert check(store) == []
 
 
 @pytest.mark.parametrize(("what", "after"), [("transaction", 1), ("transaction", 2), ("list", 0)])
 def test_purge(store: Store, what: str, after: int) -> None:
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     keep_house(store)
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, store, what, after=after)
@@ -181,7 +182,7 @@ def test_move_to_another_partition(store: Store, what: str, after: int) -> None:
     assert check(store) == []
     outcome, = deliver(store, MAIL, str(ARCHIVE))
     assert isinstance(outcome, Delivered)
-    assert store.status(store.entry(ARCHIVE)).messages == store.quota("alice").messages == 2
+    assert store.status(store.entry(ARCHIVE)).messages == roots.quota(store, "alice").messages == 2
 
 
 def test_what_somebody_moves_just_now_is_not_let_go(store: Store) -> None:
@@ -200,11 +201,11 @@ def test_what_somebody_moves_just_now_is_not_let_go(store: Store) -> None:
 # Housekeeping comes in the middle of what is slow
 
 def _create(store: Store) -> None:
-    store.create_mailbox(NEW)
+    namespace.create_mailbox(store, NEW)
 
 
 def _undelete(store: Store) -> None:
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     undelete_mailbox(store, ARCHIVE, new_name=NEW)
 
 
@@ -216,13 +217,13 @@ def _import(store: Store) -> None:
 
 
 def _delete(store: Store) -> None:
-    store.create_mailbox(NEW)
-    store.delete_mailbox(ARCHIVE)
+    namespace.create_mailbox(store, NEW)
+    deletion.delete_mailbox(store, ARCHIVE)
 
 
 def _purge(store: Store) -> None:
-    store.create_mailbox(NEW)
-    store.delete_mailbox(ARCHIVE)
+    namespace.create_mailbox(store, NEW)
+    deletion.delete_mailbox(store, ARCHIVE)
     deletion.purge_mailboxes(store, 1 << 40)
 
 
@@ -271,19 +272,19 @@ def test_deleted_before_it_can_be_written_to(store: Store, monkeypatch: pytest.M
     def in_its_own_turn(partition: Partition, work: Callable[[WriteTxn], object], **options: object) -> object:
         if store.mailboxes.find(NEW) is not None:
             monkeypatch.undo()
-            store.delete_mailbox(NEW)
+            deletion.delete_mailbox(store, NEW)
         return transact(partition, work, **options)         # type: ignore[arg-type]
 
     transact = Partition.transact
     monkeypatch.setattr(Partition, "transact", in_its_own_turn)
-    store.create_mailbox(NEW)
+    namespace.create_mailbox(store, NEW)
     assert store.mailboxes.find(NEW) is None
     assert check(store) == []
 
 
 def test_two_who_bring_back_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second one comes too late, and takes nothing away."""
-    store.delete_mailbox(ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     transact, other = Partition.transact, []
 
     def meanwhile(partition: Partition, work: Callable[[WriteTxn], object], **options: object) -> object:

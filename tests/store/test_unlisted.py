@@ -13,7 +13,7 @@ from store.check.wholecheck import check
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
-from store.mailboxes import crosspartition
+from store.mailboxes import crosspartition, deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
 from store.migration import uidvalidity
 from store.migration.publish import Nursery, Wanted
@@ -37,7 +37,7 @@ def _undelete(store: Store) -> None:
 
 
 def _create(store: Store) -> None:
-    store.create_mailbox(ARCHIVE)
+    namespace.create_mailbox(store, ARCHIVE)
 
 
 WAYS = [_create, _undelete, _fill]
@@ -47,8 +47,8 @@ WAYS = [_create, _undelete, _fill]
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
-    store.create_mailbox(ARCHIVE)
-    store.delete_mailbox(ARCHIVE)
+    namespace.create_mailbox(store, ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     yield store
     assert check(store) == []
     store.close()
@@ -115,8 +115,8 @@ def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None
 def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Store], None]) -> None:
     monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
-    store.create_mailbox(ARCHIVE)
-    store.delete_mailbox(ARCHIVE)
+    namespace.create_mailbox(store, ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     with pytest.MonkeyPatch.context() as patch:
         fail_when_listed(store, patch)
         with pytest.raises((StoreError, OSError)):
@@ -124,7 +124,7 @@ def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Cal
     store = reopen_after_crash(store)
     assert check(store) == []
     if store.mailboxes.find(ARCHIVE) is None:
-        store.create_mailbox(ARCHIVE)
+        namespace.create_mailbox(store, ARCHIVE)
     assert takes_mail(store)
     assert check(store) == []
     store.close()
@@ -136,8 +136,8 @@ def test_killed_when_the_row_is_on_disk(tmp_path: Path, monkeypatch: pytest.Monk
     """An import that made it and goes on can still give it the UIDs of the other server, though twice killed."""
     monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
-    store.create_mailbox(ARCHIVE)
-    store.delete_mailbox(ARCHIVE)
+    namespace.create_mailbox(store, ARCHIVE)
+    deletion.delete_mailbox(store, ARCHIVE)
     with monkeypatch.context() as patch:
         patch.setattr(WriteTxn, "make_writable", _killed)
         with pytest.raises(KeyboardInterrupt):

@@ -12,8 +12,11 @@ from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Round, every_process, one_process
+from store.mailboxes import authorization, deletion, namespace, placement, subscribing
 from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
 from store.partitions import partitionmove, volumes
+from store.quota import roots
 from store.settings import Settings
 from store.store import Store
 from store.users import lifecycle
@@ -29,16 +32,16 @@ def share(store: Store, name: MailboxName, acl: dict[str, str]) -> None:
 
 def everything(store: Store) -> None:
     """Whatever a name may be in."""
-    store.create_mailbox(MailboxName("alice", "Archive"))
-    store.create_mailbox(MailboxName("alice", "Old"))
+    namespace.create_mailbox(store, MailboxName("alice", "Archive"))
+    namespace.create_mailbox(store, MailboxName("alice", "Old"))
     deliver(store, BODY, "user/alice/INBOX", "user/alice/Archive", "user/bob/INBOX")
-    store.delete_mailbox(MailboxName("alice", "Old"))
-    store.subscribe("alice", "Archive")
+    deletion.delete_mailbox(store, MailboxName("alice", "Old"))
+    subscribing.subscribe(store, "alice", "Archive")
     share(store, MailboxName("alice", "Archive"), {"bob": "lr"})
     share(store, MailboxName("bob", "INBOX"), {"alice": "lrs", "-alice": "x"})
-    store.subscribe("bob", "user/alice/Archive")
-    store.set_quota("alice", 5000, 10)
-    store.set_quota("alice/Archive", 1000)
+    subscribing.subscribe(store, "bob", "user/alice/Archive")
+    roots.set_quota(store, "alice", 5000, 10)
+    roots.set_quota(store, "alice/Archive", 1000)
     change_flags(store, store.entry(MailboxName("bob", "INBOX")), [1], FlagAction.ADD, Flags(Flag.SEEN), reader="alice")
     for partition in store.partitions.values():
         partition.env.flush()
@@ -48,13 +51,14 @@ def everything_is_annas(store: Store) -> None:
     assert store.names("alice") == [] and store.directory.find("alice") is None
     assert [entry.name.path for entry in store.names("anna")] == ["Archive", "INBOX"]
     assert [entry.name.owner for _, entry in store.mailboxes.deleted.all()] == ["anna"]
-    assert store.subscriptions("anna") == ["Archive"] and store.subscriptions("alice") == []
-    assert store.subscriptions("bob") == ["user/anna/Archive"]
+    assert subscribing.subscriptions(store, "anna") == ["Archive"] and subscribing.subscriptions(store, "alice") == []
+    assert subscribing.subscriptions(store, "bob") == ["user/anna/Archive"]
     inbox = store.entry(MailboxName("bob", "INBOX"))
     assert inbox.acl == {"anna": "lrs", "-anna": "x"}
-    assert [store.may(user, inbox, "s") for user in ("anna", "alice")] == [True, False]
-    assert (store.quota("anna").octets, store.quota("anna").octet_limit) == (len(BODY), 5000)
-    assert (store.quota("anna/Archive").octets, store.quota("anna/Archive").octet_limit) == (len(BODY), 1000)
+    assert [authorization.may(store, user, inbox, "s") for user in ("anna", "alice")] == [True, False]
+    assert (roots.quota(store, "anna").octets, roots.quota(store, "anna").octet_limit) == (len(BODY), 5000)
+    assert (roots.quota(store, "anna/Archive").octets, roots.quota(store, "anna/Archive").octet_limit) == (len(BODY),
+                                                                                                           1000)
     assert [int(store.open_mailbox(inbox, reader).rows["flags"][0]) for reader in ("anna", "bob")] == [Flag.SEEN, 0]
     assert store.directory.authenticate("anna", Secret(PASSWORD)).user == "anna"
 
@@ -66,7 +70,7 @@ def test_everything_goes_by_the_new_name(store):
     everything_is_annas(store)
     assert {entry.name.path: entry.uidvalidity for entry in store.names("anna")} == uids
     deliver(store, BODY, "user/anna/INBOX")
-    assert store.quota("anna").messages == 2
+    assert roots.quota(store, "anna").messages == 2
 
 
 class Cut(Exception):
@@ -135,22 +139,22 @@ def test_housekeeping_forgets_the_user(store):
     task, = (task for task in one_process(store) if task.name == "users")
     Round(task, store).step()
     assert store.directory.find("alice") is None and store.names("alice") == []
-    assert store.subscriptions("alice") == []
+    assert subscribing.subscriptions(store, "alice") == []
     inbox = store.entry(MailboxName("bob", "INBOX"))
-    assert inbox.acl == {} and not store.may("alice", inbox, "r")
+    assert inbox.acl == {} and not authorization.may(store, "alice", inbox, "r")
     assert len(list(store.mailboxes.deleted.all())) == 3        # they can still be brought back
     assert [user.user for user in store.directory.all()] == ["bob"]
 
 
 def test_processes_take_up_a_partition_when_they_need_it(store):
-    beside = Store(store.root, SMALL)
+    beside = open_store(store.root, SMALL)
     volumes.add(store, "second")
     assert set(beside.partitions) == {"primary"}
     assert volumes.added(beside) == ["second"]
     partitionmove.move_owner(store, "alice", "second")
     assert deliver(beside, BODY, "user/alice/INBOX")[0].uid == 1
     assert set(beside.partitions) == {"primary", "second"}
-    third = Store(store.root, SMALL)
+    third = open_store(store.root, SMALL)
     assert set(third.partitions) == {"primary", "second"}
     volumes.add(third, "third")
     task, = (task for task in every_process(store) if task.name == "partitions")
@@ -179,7 +183,7 @@ def test_a_partition_whose_volume_is_missing_harms_no_other(store, tmp_path):
     root = store.root
     store.close()
     (tmp_path / "volume").rename(tmp_path / "elsewhere")
-    store.__dict__.update(Store(root, SMALL).__dict__)
+    store.__dict__.update(open_store(root, SMALL).__dict__)
     assert deliver(store, BODY, "user/bob/INBOX")[0].uid == 1
     with pytest.raises(StoreError) as refused:
         store.status(store.entry(MailboxName("alice", "INBOX")))
@@ -188,7 +192,7 @@ def test_a_partition_whose_volume_is_missing_harms_no_other(store, tmp_path):
     with pytest.raises(StoreError):                     # nobody has recovered it
         store.status(store.entry(MailboxName("alice", "INBOX")))
     store.close()
-    store.__dict__.update(Store(root, SMALL).__dict__)
+    store.__dict__.update(open_store(root, SMALL).__dict__)
     assert store.status(store.entry(MailboxName("alice", "INBOX"))).messages == 0
     assert check(store) == []
 
@@ -212,8 +216,8 @@ def test_where_new_mailboxes_go(store):
     volumes.add(store, "second")
     for chosen, there in (("second", {"second"}), ("least used", {"primary", "second"})):
         store.settings = Settings(default_partition=chosen)
-        assert volumes.for_new_mail(store) in there
+        assert placement.for_new_mail(store) in there
     store.settings = Settings(default_partition="third")
     with pytest.raises(StoreError) as refused:
-        volumes.for_new_mail(store)
+        placement.for_new_mail(store)
     assert refused.value.problem is Problem.UNAVAILABLE

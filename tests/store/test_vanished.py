@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mboxlist.names import MailboxName
+from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.tables import vanished
@@ -69,7 +70,7 @@ def test_nothing_is_logged_when_nothing_went(store, inbox):
 
 def test_what_was_moved_away_has_vanished(store, inbox):
     start = store.status(inbox).highestmodseq
-    other = store.create_mailbox(MailboxName("alice", "Archive"))
+    other = namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     copy_messages(store, inbox, other, [4, 6], remove=True)
     copy_messages(store, inbox, inbox, [5], remove=True)
     assert gone(store, inbox, start) == [4, 5, 6]

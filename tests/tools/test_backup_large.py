@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from store.check.wholecheck import check
+from store.opening import open_store
 from store.settings import Settings
 from store.store import Store
 from store.userarea.writing import view
@@ -37,7 +38,7 @@ def test_a_large_store_comes_back(bare: Program, tmp_path: Path) -> None:
     assert made["findings"] == found["findings"] == done["findings"] == []
     assert made["messages"] == found["messages"] == done["files"] == MESSAGES
     assert made["records"] == done["messages"] == 10 * MESSAGES
-    old, new = (Store(root, Settings(disk_reserve=0)) for root in (bare.root, other.root))
+    old, new = (open_store(root, Settings(disk_reserve=0)) for root in (bare.root, other.root))
     try:
         compare(old, new)
         if MESSAGES < 1000:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from store.accounts.base import Status
-from store.store import Store
+from store.opening import open_store
 from store.values import Secret
 from tests.support.processes.program import Program
 from tools.cli import program
@@ -17,7 +17,7 @@ MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 
 
 def login(root: Path, user: str, password: bytes) -> Status:
-    store = Store(root)
+    store = open_store(root)
     try:
         return store.directory.authenticate(user, Secret(password)).status
     finally:
@@ -213,7 +213,7 @@ def test_check_finds_a_missing_file(onecopy: Program) -> None:
 
 
 def test_beside_a_server(onecopy: Program) -> None:
-    owner = Store(onecopy.root)
+    owner = open_store(onecopy.root)
     try:
         onecopy("deliver", "alice", octets=MESSAGE)
         assert onecopy("check") == "nothing wrong was found\n"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from store.store import Store
+from store.opening import open_store
 from tests.support.processes.program import Program
 from tests.support.stores.stores import SMALL, deliver
 
@@ -10,7 +10,7 @@ MESSAGE = b"Subject: x\r\n\r\nx\r\n"
 
 
 def test_path_tells_what_is_not_in_the_file(onecopy: Program) -> None:
-    store = Store(onecopy.root, SMALL)
+    store = open_store(onecopy.root, SMALL)
     deliver(store, MESSAGE, "user/alice/INBOX", header="Delivered-To: jörg@example.org\r\n".encode())
     store.close()
     facts = onecopy.json("path", "alice", "INBOX", "1")

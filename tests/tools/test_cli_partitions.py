@@ -4,8 +4,8 @@ from pathlib import Path
 
 from store.accounts.base import Status
 from store.mailboxes.expunge import remove
+from store.opening import open_store
 from store.settings import Settings
-from store.store import Store
 from store.values import Secret
 from tests.support.processes.program import Program
 
@@ -110,7 +110,7 @@ def test_a_user_is_renamed(onecopy: Program) -> None:
     assert onecopy.json("user", "show", "anna")["status"] == "active"
     assert "There is no user alice" in onecopy.refused("deliver", "alice", octets=MESSAGE)
     onecopy("deliver", "anna", octets=MESSAGE)
-    store = Store(onecopy.root, Settings())
+    store = open_store(onecopy.root, Settings())
     try:
         assert store.directory.authenticate("anna", Secret(b"secret")).user == "anna"
     finally:
@@ -150,7 +150,7 @@ def test_a_user_is_removed_at_once(onecopy: Program) -> None:
 def test_messages_are_undeleted(onecopy: Program) -> None:
     for number in range(3):
         onecopy("deliver", "alice", octets=MESSAGE + b"%d\r\n" % number)
-    store = Store(onecopy.root, Settings())
+    store = open_store(onecopy.root, Settings())
     remove(store, store.entry(next(iter(store.names("alice"))).name), [1, 2])
     store.close()
     found = onecopy.json("undelete", "alice", "INBOX", "--list")

@@ -4,7 +4,7 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.mailboxes.expunge import remove
-from store.store import Store
+from store.opening import open_store
 from tests.support.processes.program import Program
 from tests.support.stores.stores import SMALL, deliver
 
@@ -14,7 +14,7 @@ ALICE = "user/alice/INBOX"
 @pytest.fixture
 def alice(onecopy: Program) -> Program:
     """Messages with the UIDs 2, 3 and 4, of 18, 19 and 20 octets."""
-    store = Store(onecopy.root, SMALL)
+    store = open_store(onecopy.root, SMALL)
     for number in range(4):
         deliver(store, b"Subject: a\r\n\r\n%b\r\n" % (b"x" * number), ALICE)
     remove(store, store.entry(MailboxName.parse(ALICE)), [1])

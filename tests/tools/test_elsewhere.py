@@ -24,9 +24,9 @@ from store.accounts.passwords import hash_password
 from store.accounts.settings import Settings as LoginSettings
 from store.net.admission import AdmissionControl
 from store.net.authentication import Authenticator
+from store.opening import make_empty_store, open_store
 from store.recovery.reconciliation import hold, moves_no_more
 from store.settings import Settings
-from store.store import Store
 from store.values import Secret
 from tests.conftest import MEMORY
 from tests.support.conversations.wire import Wire
@@ -42,8 +42,8 @@ class BackEnd:
     """One of two: alice is here, bob and carol@example.net are there, dora nowhere in particular."""
 
     def __init__(self, folder: Path) -> None:
-        Store.make(folder)
-        self.store = Store(folder, Settings(host=HERE, disk_reserve=0))
+        make_empty_store(folder)
+        self.store = open_store(folder, Settings(host=HERE, disk_reserve=0))
         self.directory: BuiltinDirectory = self.store.directory      # type: ignore[assignment]
         hashed = hash_password(Secret(b"secret"))
         for user, host in (("alice", HERE.upper()), ("bob", "There.Example.ORG"), ("carol@example.net", THERE),

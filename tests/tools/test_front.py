@@ -20,7 +20,7 @@ from store.accounts.passwords import hash_password
 from store.accounts.settings import Settings as LoginSettings
 from store.net import offload
 from store.net.authentication import Authenticator
-from store.store import Store
+from store.opening import make_empty_store, open_store
 from store.values import Secret
 from tests.conftest import MEMORY
 from tests.support.conversations.wire import Wire
@@ -42,8 +42,8 @@ class Front:
     """A store with users of several back ends, and proxies that ask about them."""
 
     def __init__(self, folder: Path) -> None:
-        Store.make(folder)
-        self.store = Store(folder)
+        make_empty_store(folder)
+        self.store = open_store(folder)
         self.directory: BuiltinDirectory = self.store.directory      # type: ignore[assignment]
         hashed = hash_password(Secret(PASSWORD.encode()))
         for user, host in (("alice", "one.example.org"), ("bob", "TWO.example.org"), ("carol", ""),

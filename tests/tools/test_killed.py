@@ -13,14 +13,16 @@ from attrs import evolve
 
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
+from store.mailboxes import namespace, subscribing
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.giveuidls import give
+from store.opening import open_store
 from store.partition.messagefiles import MessageFiles
 from store.partitions import volumes
-from store.store import Store
+from store.quota import roots
 from store.tables.index import chunk_key
 from store.values import Flag, FlagAction, Flags
 from tests.conftest import MEMORY
@@ -52,7 +54,7 @@ def fill(root):
     store = make_store(root, ("alice", "bob"))
     volumes.add(store, "second", None)
     for path in ("Archive", "Archive/2026", "Work"):
-        store.create_mailbox(MailboxName("alice", path))
+        namespace.create_mailbox(store, MailboxName("alice", path))
     for number, content in enumerate(CONTENTS):
         deliver(store, content, str(ALICE), str(BOB),
                 flags=Flags(Flag.SEEN if number % 2 else Flag(0), ("todo",) if number % 3 else ()),
@@ -63,9 +65,9 @@ def fill(root):
     remove(store, store.entry(ALICE), [7, 8])
     set_acl(store, ARCHIVE, "bob", "lr")
     give(store, store.entry(BOB), {1: b"first", 3: b"third"})
-    store.set_quota("alice", 10_000_000)
-    store.set_quota("alice/Archive", 5_000_000)
-    store.subscribe("alice", "Archive")
+    roots.set_quota(store, "alice", 10_000_000)
+    roots.set_quota(store, "alice/Archive", 5_000_000)
+    subscribing.subscribe(store, "alice", "Archive")
     store.close()
 
 
@@ -84,7 +86,8 @@ def everything(store, here=None):
                           record in partition.refs.all() if record.references)
              for name, partition in store.partitions.items()}
     deleted = sorted(str(entry.name) for _, entry in store.mailboxes.deleted.all())
-    return boxes, uses, files, deleted, store.subscriptions("alice"), sorted(map(str, store.directory.all()))
+    return boxes, uses, files, deleted, subscribing.subscriptions(store, "alice"), sorted(map(str,
+                                                                                              store.directory.all()))
 
 
 def test_what_is_counted(start, tmp_path):
@@ -172,7 +175,7 @@ def shown(store, here):
     texts = {name: sorted((flags, received, text) for _, flags, _, received, _, text in box[-1])
              for name, box in everything(store)[0].items()}
     exported = sorted((path.parent.name, path.read_bytes()) for path in (here / "maildir").rglob("cur/*"))
-    return texts, exported, {account.user: store.quota(account.user) for account in store.directory.all()}
+    return texts, exported, {account.user: roots.quota(store, account.user) for account in store.directory.all()}
 
 
 @pytest.mark.parametrize("name", list(PREPARED)[:None if killing.KILLS else 3])
@@ -206,7 +209,7 @@ def broken(start, tmp_path):
 
 
 def spoil(here, work):
-    store = Store(here / "store", SMALL)
+    store = open_store(here / "store", SMALL)
     work(store, store.partitions["primary"])
     store.close()
 

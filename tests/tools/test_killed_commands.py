@@ -10,6 +10,7 @@ import pytest
 from mboxlist.names import MailboxName
 from store.expiry.decide import DAY
 from store.expiry.rulebook import set_mailbox
+from store.mailboxes import deletion
 from store.users.lifecycle import forget_user
 from store.users.restorable import undelete_user
 from store.values import InternalDate
@@ -73,7 +74,7 @@ def undelete_after(store):
 
 
 def purge_before(store):
-    store.delete_mailbox(MailboxName("alice", "INBOX"), even_inbox=True)
+    deletion.delete_mailbox(store, MailboxName("alice", "INBOX"), even_inbox=True)
     return texts(store)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from store.opening import make_empty_store, open_store
 from tools.cli import registry
 from tools.cli.invocation import Command
 
@@ -81,9 +82,8 @@ def test_help_loads_no_command() -> None:
 @pytest.mark.parametrize("words", [
     ["quota", "show", "--json"], ["reconstruct", "--quota"], ["mailbox", "list", "--json"]])
 def test_small_commands_load_little(words: list[str], tmp_path: Path) -> None:
-    from store.store import Store
-    Store.make(tmp_path / "mail")
-    Store(tmp_path / "mail").close()
+    make_empty_store(tmp_path / "mail")
+    open_store(tmp_path / "mail").close()
     found = loaded(*words, "--root", str(tmp_path / "mail"))
     assert not found & HEAVY
     assert sum(name.startswith("tools.commands.") for name in found) <= 2           # its own, and what belongs to it

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from mboxlist.names import MailboxName
-from store.store import Store
+from store.opening import open_store
 from store.tables.index import chunk_key
 from store.userarea.paths import place
 from tests.support.stores.stores import SMALL
@@ -29,7 +29,7 @@ def boxes_of(program):
 
 def spoil(program, work):
     """Change the databases behind the program's back."""
-    store = Store(program.root, SMALL)
+    store = open_store(program.root, SMALL)
     found = work(store, store.partitions["primary"])
     store.close()
     return found

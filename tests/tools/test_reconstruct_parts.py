@@ -8,8 +8,9 @@ from attrs import evolve
 
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
+from store.mailboxes import firstuse, namespace
 from store.mailboxes.authorization import set_acl
-from store.store import Store
+from store.opening import open_store
 from tests.support.stores.stores import SMALL, deliver
 from tests.support.stores.whole import lose_databases
 
@@ -17,20 +18,20 @@ from tests.support.stores.whole import lose_databases
 @pytest.fixture
 def mail(onecopy):
     """alice has ten messages, of which bob has five; bob's INBOX is shared."""
-    store = Store(onecopy.root, SMALL)
+    store = open_store(onecopy.root, SMALL)
     for user in ("alice", "bob"):
-        store.inbox(store.directory.find(user))
+        firstuse.inbox(store, store.directory.find(user))
     for number in range(10):
         to = ["user/alice/INBOX", "user/bob/INBOX"] if number < 5 else ["user/alice/INBOX"]
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), *to)
-    store.create_mailbox(MailboxName("alice", "Archive"))
+    namespace.create_mailbox(store, MailboxName("alice", "Archive"))
     set_acl(store, MailboxName("bob", "INBOX"), "alice", "lrs")
     store.close()
     return onecopy
 
 
 def spoil(program, work):
-    store = Store(program.root, SMALL)
+    store = open_store(program.root, SMALL)
     found = work(store, store.partitions["primary"])
     store.close()
     return found

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from store.quota import overview
-from store.store import Store
+from store.opening import open_store
+from store.quota import overview, roots
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tools.cli import program as cli
 
@@ -78,7 +78,7 @@ def test_who_asks_about_users_and_quota_opens_no_store(mail: Path, words: str) -
 def test_what_is_told_without_opening_the_store_is_what_is_told_with_it(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str) -> None:
     store = make_store(tmp_path / "mail")
-    store.set_quota("bob", messages=1)
+    roots.set_quota(store, "bob", messages=1)
     deliver(store, b"Subject: one\r\n\r\none\r\n", "user/bob/INBOX")
     store.close()
     said = []
@@ -110,8 +110,8 @@ def test_a_recount_of_what_is_wrong_opens_the_store_and_corrects_it(tmp_path: Pa
     partition.transact(lambda txn: partition.quotas.charge("bob", 17, 2, txn.handle))
     store.close()
     assert "store.store" in loaded(store.root, "reconstruct", "--quota")
-    again = Store(store.root, SMALL)
-    assert (again.quota("bob").octets, again.quota("bob").messages) == (0, 0)
+    again = open_store(store.root, SMALL)
+    assert (roots.quota(again, "bob").octets, roots.quota(again, "bob").messages) == (0, 0)
     again.close()
 
 

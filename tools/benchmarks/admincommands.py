@@ -43,8 +43,8 @@ from attrs import define, field, frozen
 from mboxlist.names import INBOX, MailboxName
 from store.delivery.commit import Target
 from store.net import offload
+from store.opening import open_store
 from store.settings import Settings
-from store.store import Store
 from store.values import InternalDate
 from tools.benchmarks.benchserver import USER, make_users
 from tools.cli.output import print_json, print_table
@@ -269,7 +269,7 @@ def fill(root: Path, plan: Plan) -> None:
     """A store with all mail, as a server leaves it."""
     init(root)
     make_users(root, plan.users)
-    store = Store(root, Settings(special_mailboxes=(), sync="none"))
+    store = open_store(root, Settings(special_mailboxes=(), sync="none"))
     try:
         entries = {user: store.entry(MailboxName(USER % user, INBOX)) for user in range(plan.users)}
         for number, (user, body) in enumerate(plan.mail()):
@@ -325,7 +325,7 @@ def ours(bench: Bench, folder: Path, plan: Plan) -> None:
 
 def _count(root: Path) -> int:
     """The messages in the large mailbox."""
-    store = Store(root)
+    store = open_store(root)
     try:
         return len(store.open_mailbox(store.entry(MailboxName(USER % LARGE, INBOX))).rows)
     finally:

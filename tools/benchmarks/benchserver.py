@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from store.accounts.passwords import hash_password
+from store.opening import PRIMARY, open_store
 from store.settings import Settings
-from store.store import PRIMARY, Store
 from store.values import Secret
 from tools.cli import program
 from tools.cli.exits import Failure
@@ -103,7 +103,7 @@ def down() -> None:
 def make_users(root: Path, count: int) -> None:
     """Quickly: they share one password hash, as each costs tens of milliseconds, and side by side they share syncs."""
     password = hash_password(Secret(PASSWORD.encode()))
-    store = Store(root, Settings(special_mailboxes=()), who="tools/bench")      # as peers have it
+    store = open_store(root, Settings(special_mailboxes=()), who="tools/bench")      # as peers have it
     try:
         with ThreadPoolExecutor(THREADS) as threads:
             for _ in threads.map(lambda number: add_user(store, USER % number, password), range(count)):

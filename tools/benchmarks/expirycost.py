@@ -15,7 +15,9 @@ from store.delivery.commit import Target
 from store.expiry.rounds import after
 from store.expiry.rulebook import Rulebook, set_mailbox
 from store.expiry.work import Plan, expire
+from store.mailboxes import firstuse
 from store.net import offload
+from store.opening import make_empty_store, open_store
 from store.settings import Settings
 from store.store import Store
 from store.values import Flags, InternalDate
@@ -30,13 +32,13 @@ all.foldersize: 10G
 
 def fill(root: Path, messages: int, mailboxes: int) -> Store:
     """A store whose messages have a content for every ten, as internal dates the last DAYS days."""
-    Store.make(root)
-    store = Store(root, Settings(sync="none", disk_reserve=0, special_mailboxes=(), cache=256 << 20))
+    make_empty_store(root)
+    store = open_store(root, Settings(sync="none", disk_reserve=0, special_mailboxes=(), cache=256 << 20))
     entries = []
     for number in range(mailboxes):
         user = f"user{number}"
         store.directory.add(user, "!")          # type: ignore[attr-defined]
-        entries.append(store.inbox(store.directory.find(user)))     # type: ignore[arg-type]
+        entries.append(firstuse.inbox(store, store.directory.find(user)))     # type: ignore[arg-type]
         set_mailbox(store, entries[-1], RULES)
     now, each = int(time.time()), messages // mailboxes
     for number in range(each):

@@ -18,6 +18,7 @@ from mboxlist.engine.kv import Env
 from mboxlist.entry import MailboxEntry
 from store.delivery.commit import Target, commit
 from store.mailboxes.flagchanges import change_flags
+from store.opening import make_empty_store, open_store
 from store.settings import Settings
 from store.store import Store
 from store.values import Flag, FlagAction, Flags, InternalDate
@@ -101,11 +102,11 @@ class _Measured:
     made: int = 0
 
     def __attrs_post_init__(self) -> None:
-        Store.make(self.root)
+        make_empty_store(self.root)
         self.open()
 
     def open(self) -> None:
-        self.store = Store(self.root, Settings(sync="none", disk_reserve=0, special_mailboxes=()),
+        self.store = open_store(self.root, Settings(sync="none", disk_reserve=0, special_mailboxes=()),
                            who="tools/bench")
 
     def databases(self) -> int:

@@ -25,11 +25,13 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
 from store.accounts.base import Account
 from store.delivery.commit import Target, commit
+from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
 from store.net.threads import ReactorThreads
+from store.opening import make_empty_store, open_store
 from store.settings import Settings
 from store.store import Store
 from store.userarea import idxfile, writing
@@ -55,8 +57,8 @@ class Bench:
         self.figures: list[dict[str, object]] = []
         self._made = 0
         self._users = itertools.count()
-        Store.make(self.folder / "store")
-        self.store = Store(self.folder / "store", Settings(mailbox_limit=10_000), who="tools/bench")
+        make_empty_store(self.folder / "store")
+        self.store = open_store(self.folder / "store", Settings(mailbox_limit=10_000), who="tools/bench")
 
     def close(self) -> None:
         """Remove it."""
@@ -71,7 +73,7 @@ class Bench:
         """A new mailbox."""
         user = f"bench{next(self._users)}"
         account: Account = self.store.directory.add(user, "none")   # type: ignore[attr-defined]
-        return self.store.create_mailbox(MailboxName(account.user, name))
+        return namespace.create_mailbox(self.store, MailboxName(account.user, name))
 
     def message(self) -> bytes:
         """A message like no other."""

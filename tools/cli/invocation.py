@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from attrs import frozen
 
 from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
 from tools.cli.exits import Failure
 from tools.cli.options import Config
 
@@ -33,8 +34,8 @@ class Invocation:
     def store(self) -> "Iterator[Store]":
         """The store, open; beside a running server too, whose clients hear of changes. Raises Failure."""
         from store.net.notify import NewsSocket
-        from tools.cli.storeaccess import open_store
-        store = open_store(self.config, self.arguments.program)
+        from tools.cli.storeaccess import open_configured
+        store = open_configured(self.config, self.arguments.program)
         try:
             NewsSocket(store.root, store.news)
             yield store
@@ -131,7 +132,7 @@ def mailbox(store: "Store", address: str, text: str) -> "MailboxEntry":
     user = owner(store, address)
     name = mailbox_name(user, text)
     if name.is_inbox() and name.owner == user:
-        return store.inbox(account(store, user))
+        return firstuse.inbox(store, account(store, user))
     try:
         return store.entry(name)
     except StoreError as error:

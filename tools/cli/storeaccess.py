@@ -9,19 +9,20 @@ import store.settings
 from mboxlist.table import MailboxList
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
-from store.partitions import volumes
-from store.store import Store, is_there
+from store.mailboxes import placement
+from store.opening import is_there, make_empty_store, open_store
+from store.store import Store
 from tools.cli.exits import Failure
 from tools.cli.options import Config
 
 
-def open_store(config: Config, who: str, broken: Callable[[], None] = lambda: None) -> Store:
+def open_configured(config: Config, who: str, broken: Callable[[], None] = lambda: None) -> Store:
     """Open the configured store; for `who` and `broken` see Store. Raises Failure."""
     settings = config.settings("store", store.settings.Settings)
     try:
         if not config.has_outside_directory:
-            return Store(config.root, settings, who=who, broken=broken)
-        opened = Store(config.root, settings, who=who, broken=broken, directory=partial(_outside, config))
+            return open_store(config.root, settings, who=who, broken=broken)
+        opened = open_store(config.root, settings, who=who, broken=broken, directory=partial(_outside, config))
     except StoreError as error:
         raise Failure(str(error), status(error)) from error
     _tell(opened)
@@ -50,7 +51,7 @@ def _tell(opened: Store) -> None:
     directory = opened.directory
     assert isinstance(directory, LdapDirectory)
     directory.settled = partial(settle_account, opened)
-    directory.here = lambda: Here(opened.settings.host, frozenset(opened.partitions), volumes.for_new_mail(opened))
+    directory.here = lambda: Here(opened.settings.host, frozenset(opened.partitions), placement.for_new_mail(opened))
 
 
 def status(error: StoreError) -> int:
@@ -74,7 +75,7 @@ def init(root: Path) -> None:
     from tools.server.tls.contexts import Certificates
     os.umask(0o077)
     try:
-        Store.make(root)
+        make_empty_store(root)
     except StoreError as error:
         raise Failure(str(error)) from error
     except OSError as error:

@@ -21,6 +21,7 @@ from store.backup.creation import Form, Making, SoFar
 from store.backup.folder import Folder
 from store.backup.integrity import Verified, verify
 from store.backup.restore import Choice, Restored, Restoring
+from store.opening import make_empty_store, open_store
 from store.store import Store
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers, directory, mailbox_name, owner
@@ -257,8 +258,8 @@ def restore(invocation: Invocation) -> int:
             store = stack.enter_context(invocation.store())
         elif arguments.dry_run:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onecopy-"))) / "store"
-            Store.make(folder)
-            store = Store(folder)
+            make_empty_store(folder)
+            store = open_store(folder)
             stack.callback(store.close)
         else:
             init(root)

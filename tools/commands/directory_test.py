@@ -6,6 +6,7 @@ from pathlib import Path
 from attrs import define, field
 
 from lmtp.refusals import REPLIES
+from store import hosting
 from store.accounts.access import BadRule, Rules
 from store.accounts.base import Account, delivery_problem
 from store.accounts.ldap.ldapentry import Entry, Found, Search
@@ -158,14 +159,14 @@ def _try_built_in(store: Store, address: str, password: Secret) -> str:
 
 
 def _tell_values(store: Store, account: Account, found: Found | None, login: LoginSettings, report: Report) -> None:
-    said = origins(store, Known(account, found), login, store.quota(account.user))
+    said = origins(store, Known(account, found), login, roots.quota(store, account.user))
     values: dict[str, object] = {
         "user": account.user, "status": account.status.value, "host": account.host, "partition": account.partition,
         "aliases": list(account.aliases), "groups": list(account.groups), "access": account.access}
     if found is not None:
         values.update(octet_limit=found.quota.octets, message_limit=found.quota.messages)
     else:
-        use = store.quota(account.user)
+        use = roots.quota(store, account.user)
         values.update(octet_limit=use.octet_limit, message_limit=use.message_limit)
     report.values = {name: {"value": value, "origin": said[name]} for name, value in values.items()}
 
@@ -178,7 +179,7 @@ def _log_in(store: Store, name: str, account: Account, found: Found | None, logi
         why = f"{name} is an address of {account.user}, and no login name: {', '.join(names)}"
     elif not account.status.may_log_in:
         why = f"the status is {account.status.value}"
-    elif not store.is_here(account):
+    elif not hosting.is_here(store, account):
         why = f"the mail is on {account.host}: the client is told so, or to come again"
     own = store.directory.access_rules(account)
     for service in SERVICES:
@@ -202,7 +203,7 @@ def _deliver(store: Store, account: Account, report: Report) -> None:
     if problem is not None:
         report.no_mail(f"the status is {account.status.value}", problem)
         return
-    if not store.is_here(account):
+    if not hosting.is_here(store, account):
         report.no_mail(f"this is {store.settings.host}, and the mail is on {account.host}", Problem.ELSEWHERE)
         return
     try:

@@ -15,6 +15,7 @@ from store.expiry import rounds
 from store.expiry.rulebook import Applied, Rulebook, Source, domain_file, partition_file, set_file, set_mailbox
 from store.expiry.rules import MAX_FILE
 from store.expiry.work import Done, Plan, Reported, expire
+from store.mailboxes import firstuse
 from store.store import Store
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers, account, mailbox_name
@@ -252,7 +253,7 @@ def _set(store: Store, arguments: Any, text: str | None) -> None:
     change = not arguments.dry_run
     if arguments.user is not None or arguments.mailbox is not None:
         entry = (_entry(store, arguments.mailbox) if arguments.mailbox is not None
-                 else store.inbox(account(store, arguments.user)))
+                 else firstuse.inbox(store, account(store, arguments.user)))
         set_mailbox(store, entry, text, change=change)
         return
     if arguments.partition is not None:

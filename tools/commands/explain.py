@@ -13,6 +13,7 @@ from store.accounts import rejectedlogins
 from store.accounts.networks import LOCAL
 from store.accounts.settings import Settings as LoginSettings
 from store.errors import Problem, StoreError
+from store.quota import roots
 from store.store import Store
 from store.tables.quotatable import readable
 from store.users import explanation, loginfacts
@@ -207,7 +208,7 @@ def _origin(invocation: Invocation, store: Store, user: str) -> str:
     """Where the limit on octets comes from."""
     login = invocation.config.settings("login", LoginSettings)
     try:
-        return origins(store, know(store, user), login, store.quota(user))["octet_limit"]
+        return origins(store, know(store, user), login, roots.quota(store, user))["octet_limit"]
     except StoreError as error:
         return f"the directory cannot be asked: {error.public}"
 

@@ -2,6 +2,7 @@
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import PUBLIC
+from store.mailboxes import deletion, namespace
 from store.partition.transactions import state_key
 from store.store import Store
 from store.tables.state import MailboxState
@@ -48,7 +49,7 @@ def create(invocation: Invocation) -> int:
         names = {text: mailbox_name(user, text) for text in arguments.mailboxes}
 
         def make(text: str) -> None:
-            store.create_mailbox(names[text], special_use=use)
+            namespace.create_mailbox(store, names[text], special_use=use)
 
         return each(arguments.mailboxes, make)
 
@@ -117,7 +118,7 @@ def rename(invocation: Invocation) -> int:
     arguments = invocation.arguments
     with invocation.store() as store:
         user = owner(store, arguments.user)
-        store.rename_mailbox(mailbox_name(user, arguments.mailbox), mailbox_name(user, arguments.name))
+        namespace.rename_mailbox(store, mailbox_name(user, arguments.mailbox), mailbox_name(user, arguments.name))
     return 0
 
 
@@ -129,4 +130,4 @@ def delete(invocation: Invocation) -> int:
         names = {text: mailbox_name(user, text) for text in arguments.mailboxes}
         question = f"Delete {', '.join(arguments.mailboxes)} of {user or PUBLIC} with all messages?"
         invocation.confirm(question, final=False)
-        return each(arguments.mailboxes, lambda text: store.delete_mailbox(names[text]))
+        return each(arguments.mailboxes, lambda text: deletion.delete_mailbox(store, names[text]))

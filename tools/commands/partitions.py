@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from store.delivery.batch import in_threads
+from store.mailboxes import placement
 from store.partitions import volumes
 from store.partitions.partitionmove import Moved, move_owner, owners_on
 from store.store import Store
@@ -69,7 +70,7 @@ def drain(invocation: Invocation) -> int:
             raise Failure(f"new users come to {name}: set store.default_partition to another first")
         if name == to:
             raise Failure(f"{name} cannot be drained to itself")
-        return move_owners(store, owners_on(store, name), lambda: to or volumes.roomiest(store, name).name)
+        return move_owners(store, owners_on(store, name), lambda: to or placement.roomiest(store, name).name)
 
 
 def remove(invocation: Invocation) -> int:

@@ -113,7 +113,8 @@ def roots(store: "Overview", root: str | None) -> list[str]:
 def show_quota(invocation: Invocation) -> int:
     """onecopy quota show"""
     with invocation.overview() as store:
-        rows = [facts(root, store.quota(root), store.settings) for root in roots(store, invocation.arguments.root)]
+        rows = [facts(root, quotaroots.quota(store, root), store.settings) for root in roots(store,
+                                                                                             invocation.arguments.root)]
     _print(invocation, rows)
     return 0
 
@@ -140,8 +141,8 @@ def set_quota(invocation: Invocation) -> int:
         else:
             changed = [root]
         if arguments.octets is not None or arguments.messages is not None:
-            store.set_quota(root, arguments.octets, arguments.messages)
-        rows = [facts(name, store.quota(name), store.settings) for name in changed]
+            quotaroots.set_quota(store, root, arguments.octets, arguments.messages)
+        rows = [facts(name, quotaroots.quota(store, name), store.settings) for name in changed]
     if arguments.json:
         print_json(rows)
     return 0
@@ -151,10 +152,10 @@ def _set_composite(store: "Store", user: str, parts: list[tuple[str, int]]) -> l
     """Set these limits; mailboxes that are not named have no root of their own any more. The roots that were set."""
     named = {f"{user}/{mailbox_name(user, path).path}" if path else user: limit for path, limit in parts}
     for root, limit in named.items():
-        store.set_quota(root, octets=limit)
+        quotaroots.set_quota(store, root, octets=limit)
     for root in roots(store, user):
         if root not in named and root != user:
-            store.remove_quota_root(root)
+            quotaroots.remove_quota_root(store, root)
     return list(named)
 
 
@@ -162,7 +163,7 @@ def remove_quota(invocation: Invocation) -> int:
     """onecopy quota remove"""
     with invocation.store() as store:
         root = root_named(store, invocation.arguments.root)
-        store.remove_quota_root(root)
+        quotaroots.remove_quota_root(store, root)
     if invocation.arguments.json:
         print_json([{"root": root}])
     return 0
@@ -172,7 +173,7 @@ def check_quota(invocation: Invocation) -> int:
     """onecopy quota check"""
     with invocation.overview() as store:
         rows = [facts(root, use, store.settings) for root in quotaroots.all_roots(store)
-                if (use := store.quota(root)).deserves_warning(store.settings)]
+                if (use := quotaroots.quota(store, root)).deserves_warning(store.settings)]
     if rows or invocation.arguments.json:
         _print(invocation, rows)
     return 1 if rows else 0

@@ -353,10 +353,10 @@ def _is_of(store: "Store", finding: Finding, mailboxes: set[int], partition: str
                       or finding.where.startswith("message ")
                       and store.partitions[partition].refs.find(bytes.fromhex(finding.where[8:])) is not None):
         return True
-    names = {str(found[0].name) for mailbox in mailboxes if (found := writing.whereabouts(store, mailbox))}
+    names = {str(found[0].name) for mailbox in mailboxes if (found := store.known(mailbox))}
     where = finding.where.removesuffix(" (deleted)")
     places = {str(writing.right_place(store.partition_of(found[0]), *found)) for mailbox in mailboxes
-              if (found := writing.whereabouts(store, mailbox))}
+              if (found := store.known(mailbox))}
     return where in names or where in places
 
 

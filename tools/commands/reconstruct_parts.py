@@ -76,9 +76,10 @@ def lost_partitions(root: Path) -> list[str]:
 
 def unlisted(invocation: Invocation, name: str) -> bool:
     """Whether the partition is whole, and the processes in the store do not know of it."""
+    from store.partition import inuse
     from store.partition.processes import server
     from store.partitions import volumes
-    known = volumes.listed(invocation.config.root)
+    known = inuse.listed(invocation.config.root)
     return known is not None and name not in known and volumes.is_whole(
         invocation.config.root / "partitions" / name) and server(invocation.config.root / "run" / "server.pid") != 0
 
@@ -141,7 +142,7 @@ def make_list(invocation: Invocation, users: "list[User]", *, force: bool) -> Re
     from store.partition.processes import server
     from store.reconstruct import mailboxlist
     from store.settings import Settings
-    from tools.cli.storeaccess import open_store
+    from tools.cli.storeaccess import open_configured
     root, result = invocation.config.root, Result()
     aside = root / "mboxlist"
     if any(aside.glob("*.db")):
@@ -158,7 +159,7 @@ def make_list(invocation: Invocation, users: "list[User]", *, force: bool) -> Re
     if invocation.arguments.check:
         return Result(left=[Finding("it is lost", str(aside), RECONSTRUCT)])
     result.add(mailboxlist.relist(root, invocation.config.settings("store", Settings), users=users))
-    open_store(invocation.config, invocation.arguments.program).close()         # which settles what differs
+    open_configured(invocation.config, invocation.arguments.program).close()         # which settles what differs
     return result
 
 

@@ -15,16 +15,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mboxlist.engine import damage, damagemarks
 from store.errors import Problem, StoreError
+from store.opening import is_there
 from store.partition import processes
 from store.recovery import environments as recovery
-from store.recovery.environments import LIST, Recovery
+from store.recovery.environments import LIST, Recovery, recovery_of
 from store.settings import Settings
 from store.snapshots import taking
-from store.store import is_there
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, print_table
-from tools.cli.storeaccess import open_store
+from tools.cli.storeaccess import open_configured
 
 ASKED = "looked at because somebody has asked for it"
 
@@ -130,9 +130,9 @@ def _mend(invocation: Invocation) -> int:
             damagemarks.suspect(root / environment, ASKED)
     with _bar(1) as shown:
         shown("reading all databases")
-        store = open_store(invocation.config, invocation.arguments.program)
+        store = open_configured(invocation.config, invocation.arguments.program)
     try:
-        done = store.recovery
+        done = recovery_of(store)
         if done is None:
             raise Failure("another process is in the store now: it has been recovered by that", 1)
     finally:

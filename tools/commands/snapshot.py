@@ -27,7 +27,7 @@ from tools.cli import options
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers, owner
 from tools.cli.output import print_facts, print_json, print_table, when
-from tools.cli.storeaccess import open_store
+from tools.cli.storeaccess import open_configured
 
 NOW = "now"
 COLUMNS = ("snapshot", "moment", "octets", "environments", "state")
@@ -110,7 +110,6 @@ def create(invocation: Invocation) -> int:
 @contextlib.contextmanager
 def _held(opened: Store, command: str, seconds: float) -> Iterator[None]:
     """Hold the store still; the command runs when the moment of the snapshot has been read. Raises Failure."""
-    assert opened.write_freeze is not None
     with frozen(opened, seconds):
         yield
         child = subprocess.Popen(command, shell=True, start_new_session=True, stdout=2)
@@ -219,7 +218,7 @@ def restore(invocation: Invocation) -> int:
 
 def _settle(invocation: Invocation) -> None:
     """The first open recovers the store and has the list and the partitions agree."""
-    open_store(invocation.config, invocation.arguments.program).close()
+    open_configured(invocation.config, invocation.arguments.program).close()
 
 
 def _followed(logs: Logs) -> str:

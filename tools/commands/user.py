@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
+from store import hosting
 from store.accounts.base import Account, Status
 from store.accounts.passwords import hash_password
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
+from store.quota import roots
 from store.values import Secret
 from tools.cli.exits import Failure
 from tools.cli.invocation import Invocation, Parsers, account, directory, each
@@ -145,11 +148,12 @@ def add_user(store: "Store", address: str, password_hash: str, partition: str | 
 
     Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE.
     """
-    from store.partitions import volumes  # here, as below: who only asks does without
-    partition = volumes.for_new_mail(store) if partition is None else volumes.named(store, partition).name
+    from store.mailboxes import placement  # here, as below: who only asks does without
+    from store.partitions import volumes
+    partition = placement.for_new_mail(store) if partition is None else volumes.named(store, partition).name
     made = directory(store).add(address, password_hash, partition=partition, aliases=aliases, host=host)
-    if store.is_here(made):
-        store.inbox(made)
+    if hosting.is_here(store, made):
+        firstuse.inbox(store, made)
     return made
 
 
@@ -230,7 +234,7 @@ def show_user(invocation: Invocation) -> int:
     with invocation.overview() as store:
         known = know(store, invocation.arguments.user)
         user = known.account
-        use = store.quota(user.user)
+        use = roots.quota(store, user.user)
         facts: dict[str, object] = {
             "user": user.user, "status": user.status.value, **_removal(store, user), "partition": user.partition,
             "groups": list(user.groups), "aliases": list(user.aliases),

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import StoreError
+from store.quota import roots
 from store.store import Store
 from store.users.directoryremovals import Consult, Seen, Standing, look_at_all, note, note_back, remove, too_many
 from store.users.lifecycle import due, forget_user
@@ -114,7 +115,7 @@ def _facts(store: Store, seen: Seen, now: float, action: str) -> dict[str, objec
     if seen.doomed:
         since = seen.since or now
         facts.update(since=when(since), due=when(since + store.settings.user_delay))
-    return {**facts, "mailboxes": len(store.names(seen.user)), "octets": store.quota(seen.user).octets,
+    return {**facts, "mailboxes": len(store.names(seen.user)), "octets": roots.quota(store, seen.user).octets,
             "action": action, **({"detail": seen.detail} if seen.detail else {})}
 
 
@@ -122,7 +123,7 @@ def _purge_built_in(invocation: Invocation, store: Store) -> int:
     """Those that `onecopy user remove` has removed: the server does it by itself, too."""
     users = list(due(store))
     rows = {user: {"user": user, "directory": "removed", "mailboxes": len(store.names(user)),
-                   "octets": store.quota(user).octets, "action": "remove"} for user in users}
+                   "octets": roots.quota(store, user).octets, "action": "remove"} for user in users}
     status = 0
     if users and not invocation.arguments.dry_run:
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?")

@@ -24,7 +24,7 @@ from store.net.threads import ReactorThreads
 from store.store import Store
 from tools.cli.exits import Failure
 from tools.cli.options import Config
-from tools.cli.storeaccess import open_store, tls_folder
+from tools.cli.storeaccess import open_configured, tls_folder
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
 from tools.server.housekeeper import Housekeeping, tasks
@@ -47,7 +47,7 @@ def run(worker_config: WorkerConfig) -> None:
     config = worker_config.config
     os.umask(0o077)
     _allow_many_files()
-    opened = open_store(config, f"{NAME}, {worker_config.name}", _end_broken)
+    opened = open_configured(config, f"{NAME}, {worker_config.name}", _end_broken)
     try:
         _serve(worker_config, opened, _certificates(config, worker_config.tickets))
     finally:

@@ -18,6 +18,7 @@ from imap.wire import utf7
 from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
 from store.errors import StoreError
+from store.mailboxes import subscribing
 from store.message import envelopes
 from store.partition.messagefiles import sync_file_system
 from store.store import Store
@@ -93,7 +94,8 @@ class Leaving:
         if self.dry_run:
             return
         separated = self.form == MAILDIR and self.layout == "maildir++"
-        names = [utf7.encode(name.replace("/", ".") if separated else name) for name in self.store.subscriptions(user)]
+        names = [utf7.encode(name.replace("/", ".") if separated else name)
+                 for name in subscribing.subscriptions(self.store, user)]
         name = "subscriptions" if self.form == MAILDIR else ".subscriptions"
         _write(self.folder / name, b"".join(each + b"\n" for each in names))
 

@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from store.accounts.base import Account
 from store.errors import StoreError
-from store.partitions import volumes
+from store.mailboxes import placement
 from store.store import Store
 from tools.transfer.imapsource import ImapServer
 from tools.transfer.importmail import Choices, Taken, Taking
@@ -57,7 +57,7 @@ def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | No
     for job in jobs:
         try:
             owner = account(job.user)
-            user, partition = (owner.user, owner.partition) if owner else ("", volumes.for_new_mail(store))
+            user, partition = (owner.user, owner.partition) if owner else ("", placement.for_new_mail(store))
             source = job.open(told)
             with closing(source) if isinstance(source, ImapServer) else nullcontext():
                 taking = Taking(store, user, partition, source, told, choices, progress)

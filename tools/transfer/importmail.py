@@ -15,7 +15,7 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from pop3 import uidl
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization, giveuidls
+from store.mailboxes import authorization, giveuidls, subscribing
 from store.mailboxes.flagchanges import update_flags
 from store.migration import messageimport
 from store.migration.publish import Nursery, Wanted
@@ -107,12 +107,12 @@ class Taking:
             self._subscribe()
 
     def _subscribe(self) -> None:
-        known = set(self.store.subscriptions(self.owner))
+        known = set(subscribing.subscriptions(self.store, self.owner))
         for name in self.source.subscriptions():
             if name in known:
                 continue
             try:
-                self.store.subscribe(self.owner, name)
+                subscribing.subscribe(self.store, self.owner, name)
             except StoreError as error:
                 self.told(f"{name}: no subscription: {error.public}")
 

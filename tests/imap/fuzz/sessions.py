@@ -16,10 +16,13 @@ from attrs import define, evolve, field
 from imap.settings import Settings
 from store.accounts import passwords
 from store.check.wholecheck import check
+from store.mailboxes import deletion, firstuse
 from store.mailboxes.deletion import purge_mailboxes
+from store.opening import make_empty_store, open_store
 from store.settings import Settings as StoreSettings
 from store.store import Store
 from store.userarea import writing
+from store.users import lifecycle
 from store.values import Secret
 from tests.imap.fuzz.answers import Client
 from tests.imap.fuzz.said import MAIL, SCRIPTED, in_pieces, written
@@ -83,7 +86,7 @@ class Played:
         """New mailboxes, and a server."""
         self.clear()
         for user in ("alice", "bob"):
-            self.store.inbox(self.store.directory.add(user, self.password))
+            firstuse.inbox(self.store, self.store.directory.add(user, self.password))
         self.users = True
         settings = {name: value for name, value in server.items() if name not in ("tls", "peer")}
         place.settings = evolve(Settings(), **settings)
@@ -132,9 +135,9 @@ class Played:
         if not self.users:
             return
         for entry in self.store.names(""):
-            self.store.delete_mailbox(entry.name)
+            deletion.delete_mailbox(self.store, entry.name)
         for user in ("alice", "bob"):
-            self.store.remove_user(user)
+            lifecycle.remove_mail(self.store, user)
             self.store.directory.remove(user)
         self.users = False
 
@@ -164,8 +167,8 @@ class Target:
         self._folder = tempfile.TemporaryDirectory(prefix="onecopy-fuzz-", dir=memory if memory.is_dir() else None)
         root = Path(self._folder.name) / "store"
         small.make()                    # a third of the time would go into hashes otherwise
-        Store.make(root)
-        self._played = Played(Store(root, StoreSettings(
+        make_empty_store(root)
+        self._played = Played(open_store(root, StoreSettings(
             message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=())),
                               passwords.hash_password(Secret(b"secret")))
         logging.getLogger().setLevel(logging.DEBUG)

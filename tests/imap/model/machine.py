@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from store.check.wholecheck import check
+from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import purge_mailboxes
@@ -41,7 +42,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         Machine.made += 1
         path = f"Box{Machine.made}"
-        self.place.store.create_mailbox(self.place.name(path))
+        namespace.create_mailbox(self.place.store, self.place.name(path))
         self.world = World(self.place, path)
         self.share(self.world.rights)
         self.sessions = [Session(self.world, user, number) for number, user in enumerate(USERS)]
@@ -256,5 +257,5 @@ class Machine(RuleBasedStateMachine):
             for session in self.sessions:
                 if session.wire is not None:
                     session.drop()
-            store.delete_mailbox(self.world.entry.name)
+            deletion.delete_mailbox(store, self.world.entry.name)
             purge_mailboxes(store, time.time() + store.settings.purge_delay + 1)

@@ -10,8 +10,10 @@ from lmtp.settings import Settings as LmtpSettings
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, firstuse, namespace, subscribing
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
+from store.quota import roots
 from store.store import Store
 from store.values import Flag, Flags
 from tests.imap.rights.combinations import Acl, Combination
@@ -63,7 +65,7 @@ class Stage:
     def __attrs_post_init__(self) -> None:
         self._servers = [factory(self.store, Settings(admins=admins), self.clock, None) for admins in ("", USER)]
         for user in (USER, "bob", "carol"):
-            self.store.inbox(self.store.directory.add(user, HASH))
+            firstuse.inbox(self.store, self.store.directory.add(user, HASH))
         self.store.directory.change(USER, groups=["staff"])
         self.lmtp = Wire(lmtp_factory(self.store, LmtpSettings(hostname="store.example.org"), self.clock), self.clock)
         self.lmtp.send(b"LHLO relay.example.org\r\n")
@@ -79,16 +81,16 @@ class Stage:
             self._make(name, int(name.rpartition("Qp")[2]), "bob" if "bob" in name else "carol" if "carol" in name
                        else "")
         self._make("INBOX", 0, USER)
-        self.store.create_mailbox(MailboxName(USER, "Sink"))
+        namespace.create_mailbox(self.store, MailboxName(USER, "Sink"))
         self.truth.boxes["Sink"] = Box(99, USER, {}, 0)
         for name in ("user/bob/INBOX", "user/carol/INBOX"):
             self.truth.boxes[name] = Box(98, name.split("/")[1], {}, 0)
         for name in (*SECRETS[:2], *(family.mailbox for family in self.families.values())):
-            self.store.subscribe(USER, name)
+            subscribing.subscribe(self.store, USER, name)
             self.truth.subscribed.add(name)
-        self.store.set_quota("bob", messages=QUOTA_LIMIT["bob"])
+        roots.set_quota(self.store, "bob", messages=QUOTA_LIMIT["bob"])
         root = self.families["public"].parent
-        self.store.set_quota(root, messages=int(f"9{self.truth.boxes[root].number:02}0001"))
+        roots.set_quota(self.store, root, messages=int(f"9{self.truth.boxes[root].number:02}0001"))
 
     # Mailboxes
 
@@ -101,7 +103,7 @@ class Stage:
     def _make(self, name: str, number: int, owner: str) -> None:
         """A mailbox and its truth, with the messages of that number."""
         if number not in self._stock:
-            stock = self.store.create_mailbox(MailboxName("carol", f"Stock{number}"))
+            stock = namespace.create_mailbox(self.store, MailboxName("carol", f"Stock{number}"))
             for flags in FLAGS:
                 words = tuple(f"Qk{number}" for flag in flags if flag == "Q")
                 system = Flag(sum(SYSTEM[flag] for flag in flags if flag != "Q"))
@@ -110,7 +112,7 @@ class Stage:
         if name == "INBOX":
             entry = self.entry(name)
         else:
-            entry = self.store.create_mailbox(self.canonical(name))
+            entry = namespace.create_mailbox(self.store, self.canonical(name))
             self._acls[name] = dict(entry.acl)
         validity = entry.uidvalidity
         box = self.truth.boxes[name] = Box(number, owner, {}, validity)
@@ -188,7 +190,7 @@ class Stage:
         kept = {name for family in self.families.values() for name in family.all()}
         for name in sorted(truth.boxes, reverse=True):
             if name.startswith(tuple(kept)) and name not in kept or name.endswith(("/moved", "/new")):
-                self.store.delete_mailbox(self.canonical(name))
+                deletion.delete_mailbox(self.store, self.canonical(name))
                 del truth.boxes[name]
         for kind, family in self.families.items():
             for name in family.all():

@@ -3,6 +3,7 @@
 import pytest
 
 from store.check.wholecheck import check
+from store.snapshots.snapshotreader import readers_of
 from tests.support.conversations.scripts import Place
 from tests.support.stores.stores import make_store
 
@@ -15,8 +16,8 @@ def place(tmp_path, monkeypatch):
     made = Place(store, monkeypatch)
     yield made
     monkeypatch.undo()
-    assert not any(snapshot.users for snapshot in store.snapshot_readers._open.values())
-    store.snapshot_readers.tidy(0)
+    assert not any(snapshot.users for snapshot in readers_of(store)._open.values())
+    readers_of(store).tidy(0)
     assert not list((store.root / "snapshots").glob("*.past*"))
     assert check(store) == []
     store.close()

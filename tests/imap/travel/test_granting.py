@@ -6,8 +6,10 @@ from attrs import evolve
 
 from imap.verbs.snapshots import _goes_below
 from mboxlist.names import MailboxName
+from store.mailboxes import firstuse
 from store.snapshots import taking
-from store.snapshots.snapshotreader import MOST
+from store.snapshots.snapshotreader import MOST, readers_of
+from store.users import lifecycle
 from store.users.lifecycle import rename_user
 from tests.imap.travel.traveller import BEFORE, FIRST, T1, T2, everything_goes, play, snapshot
 from tests.support.stores.stores import HASH
@@ -71,9 +73,9 @@ def test_a_later_user_of_the_same_name_sees_nothing(place):
     """Whose a mailbox is goes by the id of the INBOX: a new alice is another."""
     store = place.store
     play(place, BEFORE)
-    store.remove_user("alice")
+    lifecycle.remove_mail(store, "alice")
     store.directory.remove("alice")
-    store.inbox(store.directory.add("alice", HASH))
+    firstuse.inbox(store, store.directory.add("alice", HASH))
     found, = taking.listed(store.root / "snapshots")
     earlier = evolve(found.manifest, moment=found.manifest.moment - 100)        # not in the same second as the new one
     (found.path / taking.MANIFEST).write_bytes(earlier.to_bytes())
@@ -235,7 +237,7 @@ S: a3 OK ...
 closed:
 """
     play(place, script)
-    assert len(store.snapshot_readers._open) == MOST
+    assert len(readers_of(store)._open) == MOST
 
 
 def test_it_is_closed_when_nobody_has_used_it_for_a_while(place):
@@ -249,7 +251,7 @@ C: a2 UNSELECT
 S: a2 OK ...
 """)
     assert place_of.is_dir()
-    place.store.snapshot_readers._open[FIRST].unused_since -= 1000         # its clock is not the session's
+    readers_of(place.store)._open[FIRST].unused_since -= 1000         # its clock is not the session's
     place.clock.advance(302)
     assert not place_of.exists()
 

@@ -5,6 +5,7 @@ from collections import Counter
 from store.errors import Problem, StoreError
 from store.message import mime
 from store.net import offload
+from store.quota import roots
 from store.snapshots import snapshotreader
 from store.snapshots.snapshotreader import SnapshotReader
 from tests.imap.travel.traveller import BEFORE, files, play
@@ -366,8 +367,8 @@ box: INBOX one(\\Seen)
     for one, count in digest.items():
         assert partition.refs.find(one).references - held[one] == count
     rows = [*store.open_mailbox(place.entry("Mine")).rows, *store.open_mailbox(place.entry("INBOX")).rows]
-    assert store.quota("alice").octets == sum(int(row["size"]) for row in rows)
-    assert store.quota("alice").messages == 5
+    assert roots.quota(store, "alice").octets == sum(int(row["size"]) for row in rows)
+    assert roots.quota(store, "alice").messages == 5
 
 
 def test_a_copy_over_quota_is_refused(place):

@@ -4,6 +4,7 @@ import time
 
 from attrs import evolve
 
+from store.mailboxes import deletion
 from store.mailboxes.expunge import purge, remove
 from store.snapshots import taking
 from tests.support.conversations.scripts import Player
@@ -52,7 +53,7 @@ class Traveller(Player):
         self.place.store.directory.change("alice", groups=text.split())
 
     def on_delete(self, text, _):
-        self.place.store.delete_mailbox(self.place.name(text))
+        deletion.delete_mailbox(self.place.store, self.place.name(text))
 
 
 def play(place, script):

@@ -15,6 +15,7 @@ from attrs import define, field
 
 from lmtp.settings import Settings
 from store.check.wholecheck import check
+from store.opening import make_empty_store, open_store
 from store.settings import Settings as StoreSettings
 from store.store import Store
 from tests.lmtp.conversation import SCRIPTS, SENDING, Place, Step, Tls, read_script, sent
@@ -224,8 +225,8 @@ class Target:
         self._folder = tempfile.TemporaryDirectory(prefix="onecopy-fuzz-")
         root = Path(self._folder.name) / "store"
         small.make()                    # a tenth of the time would go into hashes otherwise
-        Store.make(root)
-        self._played = Played(Store(root, StoreSettings(
+        make_empty_store(root)
+        self._played = Played(open_store(root, StoreSettings(
             message_limit=MESSAGE_LIMIT, disk_reserve=0, special_mailboxes=())))
         self._played.prepare()
         logging.getLogger().setLevel(logging.DEBUG)

@@ -13,7 +13,7 @@ from store.errors import Problem, StoreError
 from store.net import offload
 from store.store import Store
 from store.values import Secret
-from tests.store.accounts.ldap_support import MAP, Clock, open_store, settings_for
+from tests.store.accounts.ldap_support import MAP, Clock, open_with_ldap, settings_for
 from tests.support.servers.slapd import BASE, Slapd, person
 
 HERE = "one.example.org"
@@ -41,7 +41,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store(slapd: Slapd, tmp_path: Path, clock: Clock) -> Iterator[Store]:
-    opened, _ = open_store(tmp_path / "store", settings_for(tmp_path, slapd), HERE,
+    opened, _ = open_with_ldap(tmp_path / "store", settings_for(tmp_path, slapd), HERE,
                            evolve(MAP, default_host=HERE), clock)
     yield opened
     opened.close()

@@ -8,6 +8,7 @@ from store.accounts.ldap.ldapdirectory import LdapDirectory
 from store.accounts.ldap.ldapentry import Here
 from store.accounts.ldap.ldapprofiles import MapSettings
 from store.accounts.ldap.ldapsettings import Settings
+from store.opening import make_empty_store, open_store
 from store.store import Store
 from tests.support.servers.slapd import BASE, SERVICE, SERVICE_PASSWORD, Slapd
 from tests.support.stores.stores import SMALL
@@ -38,13 +39,13 @@ def settings_for(folder: Path, *slapds: Slapd, base: Settings = QUICK) -> Settin
     return evolve(base, uris=tuple(slapd.uri for slapd in slapds), bind_password_file=file)
 
 
-def open_store(root: Path, settings: Settings, host: str = "", map_settings: MapSettings = MAP,
+def open_with_ldap(root: Path, settings: Settings, host: str = "", map_settings: MapSettings = MAP,
                clock: Clock | None = None) -> tuple[Store, LdapDirectory]:
     """A store with that directory; made if it is not there."""
     if not (root / "mboxlist").exists():
-        Store.make(root)
+        make_empty_store(root)
     more = {} if clock is None else {"clock": clock}
-    store = Store(root, evolve(SMALL, host=host), directory=lambda mailboxes, domain: LdapDirectory(
+    store = open_store(root, evolve(SMALL, host=host), directory=lambda mailboxes, domain: LdapDirectory(
         mailboxes, domain, settings, map_settings, **more))
     directory = store.directory
     assert isinstance(directory, LdapDirectory)

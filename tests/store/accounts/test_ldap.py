@@ -8,11 +8,13 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
+from store import hosting
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
 from store.accounts.ldap.ldapdirectory import LdapDirectory
 from store.accounts.ldap.ldappool import Servers
 from store.errors import Problem, StoreError
+from store.mailboxes import firstuse
 from store.net import offload
 from store.net.authentication import Authenticator
 from store.store import Store
@@ -21,7 +23,7 @@ from store.values import Secret
 from tests.conftest import MEMORY
 from tests.store.accounts import ldap_place
 from tests.store.accounts.ldap_place import HERE, PEOPLE, asked, login, refusal
-from tests.store.accounts.ldap_support import MAP, Clock, open_store, settings_for
+from tests.store.accounts.ldap_support import MAP, Clock, open_with_ldap, settings_for
 from tests.support.servers.slapd import SERVICE, Slapd, person
 from tests.support.stores.stores import HASH
 
@@ -38,7 +40,7 @@ def test_the_right_password_lets_in(store: Store) -> None:
 @pytest.fixture(scope="module")
 def shared(slapd: Slapd) -> Iterator[Store]:
     with TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        opened, _ = open_store(Path(folder) / "store", settings_for(Path(folder), slapd))
+        opened, _ = open_with_ldap(Path(folder) / "store", settings_for(Path(folder), slapd))
         yield opened
         opened.close()
 
@@ -112,7 +114,7 @@ def test_scram_is_not_offered(directory: LdapDirectory) -> None:
 
 def test_a_local_user_is_known_here_alone(slapd: Slapd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = evolve(settings_for(tmp_path, slapd), local=("proxy", "bob"))
-    store, directory = open_store(tmp_path / "store", settings, HERE, evolve(MAP, default_host=HERE))
+    store, directory = open_with_ldap(tmp_path / "store", settings, HERE, evolve(MAP, default_host=HERE))
     directory.add("proxy", HASH)
     with pytest.raises(StoreError):
         directory.add("alice", HASH)                            # whom the directory has, or has not
@@ -124,7 +126,7 @@ def test_a_local_user_is_known_here_alone(slapd: Slapd, tmp_path: Path, monkeypa
 
 
 def test_a_password_of_before_the_directory_lets_nobody_in(slapd: Slapd, tmp_path: Path) -> None:
-    store, directory = open_store(tmp_path / "store", settings_for(tmp_path, slapd), HERE,
+    store, directory = open_with_ldap(tmp_path / "store", settings_for(tmp_path, slapd), HERE,
                                   evolve(MAP, default_host=HERE))
     slapd.add(person("before", "new"))
     BuiltinDirectory.add(directory, "before", HASH)             # of "secret"
@@ -201,7 +203,7 @@ def test_an_answer_from_before_a_flush_is_not_kept(store: Store, directory: Ldap
 def test_a_user_of_another_back_end_is_not_mirrored(store: Store, slapd: Slapd, directory: LdapDirectory,
                                                     clock: Clock) -> None:
     account = offload.now(offload.look_up(store, "other"))
-    assert account is not None and account.host == "two.example.org" and not store.is_here(account)
+    assert account is not None and account.host == "two.example.org" and not hosting.is_here(store, account)
     assert directory.find("other") is None
     slapd.add(person("moves"))
     assert directory.fetch("moves") is not None
@@ -218,7 +220,7 @@ def test_a_user_who_is_gone_gets_no_mail_and_keeps_it(store: Store, slapd: Slapd
     slapd.add(person("leaves", "secret", "mail: leaving@example.org"))
     account = directory.fetch("leaves")
     assert account is not None
-    store.inbox(account)
+    firstuse.inbox(store, account)
     slapd.delete(f"uid=leaves,{PEOPLE}")
     clock.now += 901
     assert directory.fetch("leaves") is None and directory.fetch("leaving") is None
@@ -238,7 +240,7 @@ def test_nobody_is_gone_as_long_as_one_server_has_them(slapd: Slapd, tmp_path: P
     """A replica that is behind, or that is filled at this moment, would have mail refused for good."""
     with Slapd(tmp_path / "behind") as behind:
         behind.add(person("second", "secret", "mail: behind@example.org"))
-        store, directory = open_store(tmp_path / "store", settings_for(tmp_path, behind, slapd))
+        store, directory = open_with_ldap(tmp_path / "store", settings_for(tmp_path, behind, slapd))
         for name in ("info", "bob"):
             assert directory.fetch(name) is not None
         assert directory.fetch("nobody") is None

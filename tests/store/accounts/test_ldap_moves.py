@@ -19,7 +19,7 @@ from store.errors import Problem, StoreError
 from store.store import Store
 from tests.store.accounts import ldap_place
 from tests.store.accounts.ldap_place import HERE, PEOPLE, login, refusal
-from tests.store.accounts.ldap_support import MAP, QUICK, Clock, open_store, settings_for
+from tests.store.accounts.ldap_support import MAP, QUICK, Clock, open_with_ldap, settings_for
 from tests.support.servers.slapd import ROOT, ROOT_PASSWORD, SERVICE, Slapd, person
 
 slapd, clock, store, directory = ldap_place.slapd, ldap_place.clock, ldap_place.store, ldap_place.directory
@@ -33,7 +33,7 @@ def writing(slapd: Slapd, tmp_path: Path) -> Iterator[tuple[Store, LdapDirectory
     clock, file = Clock(), tmp_path / "root-password"
     file.write_text(ROOT_PASSWORD)
     settings = evolve(settings_for(tmp_path, slapd), write_dn=ROOT, write_password_file=file, cache_host_time=10)
-    store, directory = open_store(tmp_path / "store", settings, HERE, MAP, clock)
+    store, directory = open_with_ldap(tmp_path / "store", settings, HERE, MAP, clock)
     if not slapd.search("(uid=mover)", "1.1"):
         slapd.add(person("mover", "secret", f"departmentNumber: {HERE}"))
     directory.set_host("mover", HERE)
@@ -92,7 +92,7 @@ def test_who_may_not_write_is_told_before_a_move(tmp_path: Path, slapd: Slapd) -
     """RFC 4511 A.2: insufficientAccessRights is 50."""
     reading = settings_for(tmp_path, slapd)
     settings = evolve(reading, write_dn=SERVICE, write_password_file=reading.bind_password_file)
-    store, directory = open_store(tmp_path / "store", settings, HERE, MAP, Clock())
+    store, directory = open_with_ldap(tmp_path / "store", settings, HERE, MAP, Clock())
     with pytest.raises(StoreError, match=r"directory\.write_dn.*\(50\)") as refused:
         directory.try_set_host("other")
     assert refused.value.problem is Problem.UNAVAILABLE
@@ -215,7 +215,7 @@ def test_a_directory_whose_contents_are_not_to_be_seen_makes_nobody_unknown(slap
     settings = evolve(settings_for(tmp_path, slapd), bind_dn=f"uid=bob,{PEOPLE}")
     assert settings.bind_password_file is not None
     settings.bind_password_file.write_text("secret")
-    store, directory = open_store(tmp_path / "store", settings)
+    store, directory = open_with_ldap(tmp_path / "store", settings)
     unavailable(directory, "alice")
     unavailable(directory, "nobody")
     store.close()
@@ -223,7 +223,7 @@ def test_a_directory_whose_contents_are_not_to_be_seen_makes_nobody_unknown(slap
 
 @pytest.mark.parametrize("base", ["ou=nowhere,dc=example,dc=org", "dc=nowhere"])
 def test_a_base_that_is_not_there_makes_nobody_unknown(slapd: Slapd, tmp_path: Path, base: str) -> None:
-    store, directory = open_store(tmp_path / "store", settings_for(tmp_path, slapd),
+    store, directory = open_with_ldap(tmp_path / "store", settings_for(tmp_path, slapd),
                                   map_settings=evolve(MAP, base=base))
     unavailable(directory, "nobody")
     assert refusal(store, "alice") is Problem.UNAVAILABLE
@@ -234,7 +234,7 @@ def test_a_service_that_is_not_let_in(slapd: Slapd, tmp_path: Path) -> None:
     settings = settings_for(tmp_path, slapd)
     assert settings.bind_password_file is not None
     settings.bind_password_file.write_text("wrong")
-    store, directory = open_store(tmp_path / "store", settings)
+    store, directory = open_with_ldap(tmp_path / "store", settings)
     assert "bind_dn" in unavailable(directory, "alice")
     store.close()
 
@@ -245,7 +245,7 @@ def test_nobody_answers(tmp_path: Path, slapd: Slapd, caplog: pytest.LogCaptureF
     clock = Clock()
     with Slapd(tmp_path / "own") as own:
         own.add(person("alice"))
-        store, directory = open_store(tmp_path / "store", settings_for(tmp_path, own, base=QUICK), clock=clock)
+        store, directory = open_with_ldap(tmp_path / "store", settings_for(tmp_path, own, base=QUICK), clock=clock)
         assert login(store, "alice") == "alice"
         own.kill()
         assert login(store, "alice") == "alice" and directory.fetch("alice") is not None

@@ -7,10 +7,21 @@ import json
 
 import pytest
 
-from store.accounts.base import Account, Status
 from store.accounts import mechanisms
+from store.accounts.base import Account, Status
+from store.accounts.mechanisms import (
+    Challenge,
+    Channel,
+    CheckPassword,
+    CheckToken,
+    FindKeys,
+    FindNamed,
+    Malformed,
+    Proved,
+    Turn,
+    Wanted,
+)
 from store.accounts.sasl import scram
-from store.accounts.mechanisms import (Challenge, Channel, CheckPassword, CheckToken, FindKeys, FindNamed, Malformed, Proved, Turn, Wanted)
 from store.accounts.sasl.saslprep import saslprep
 from store.accounts.sasl.scram import Keys
 from store.errors import Problem, StoreError

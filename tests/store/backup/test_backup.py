@@ -23,9 +23,12 @@ from store.backup.restore import Choice, Restored, Restoring
 from store.check.wholecheck import check
 from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
+from store.opening import make_empty_store, open_store
 from store.partition.partition import Partition
+from store.quota import roots
 from store.store import Store
 from store.userarea.paths import place
 from store.userarea.writing import view
@@ -54,13 +57,13 @@ def text(number: int, octets: int = 0) -> bytes:
 
 def fill(store: Store) -> None:
     """Everything that a mailbox can have."""
-    store.create_mailbox(MailboxName.parse(SENT), special_use="\\Sent", acl={"bob": "lrs"})
-    store.create_mailbox(MailboxName.parse(NEWS), acl={"anyone": "lrs"})
-    store.set_quota("alice", 5 << 20, 1000)
-    store.set_quota("alice/Sent", 1 << 20)
-    store.set_quota("@example.org", 1 << 30)
+    namespace.create_mailbox(store, MailboxName.parse(SENT), special_use="\\Sent", acl={"bob": "lrs"})
+    namespace.create_mailbox(store, MailboxName.parse(NEWS), acl={"anyone": "lrs"})
+    roots.set_quota(store, "alice", 5 << 20, 1000)
+    roots.set_quota(store, "alice/Sent", 1 << 20)
+    roots.set_quota(store, "@example.org", 1 << 30)
     for name in ("INBOX", "Sent/2019", "user/bob/INBOX"):
-        store.subscribe("alice", name)
+        subscribing.subscribe(store, "alice", name)
     store.directory.change("bob", status=Status.DISABLED, groups=("staff",), aliases=("robert",))  # type: ignore
     for number in range(30):
         deliver(store, text(number, number * 50), INBOX, "user/bob/INBOX", NEWS, trace=TRACE if number % 2 else b"",
@@ -93,8 +96,8 @@ def full(store: Store) -> Store:
 @pytest.fixture
 def empty(tmp_path: Path) -> Iterator[Store]:
     """Another machine."""
-    Store.make(tmp_path / "other")
-    other = Store(tmp_path / "other", SMALL)
+    make_empty_store(tmp_path / "other")
+    other = open_store(tmp_path / "other", SMALL)
     yield other
     assert check(other) == []
     other.close()
@@ -126,7 +129,7 @@ def facts(store: Store, *names: str) -> dict[str, Any]:
 
 def users(store: Store) -> Any:
     rows = {account.user: store.directory.user(account.user) for account in store.directory.all()}   # type: ignore
-    return rows, {user: store.subscriptions(user) for user in rows}, sorted(
+    return rows, {user: subscribing.subscriptions(store, user) for user in rows}, sorted(
         (root, use.octets, use.messages, use.octet_limit, use.message_limit)
         for partition in store.partitions.values() for root, use in partition.quotas.all())
 
@@ -208,16 +211,16 @@ def change(store: Store) -> None:
         deliver(store, text(number), INBOX)
     deliver(store, text(2, 100), SENT)              # a content that is known
     change_flags(store, store.entry(MailboxName.parse(NEWS)), [2], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
-    store.create_mailbox(MailboxName("alice", "New"))
-    store.rename_mailbox(MailboxName.parse(SENT), MailboxName("alice", "Sent/old"))
+    namespace.create_mailbox(store, MailboxName("alice", "New"))
+    namespace.rename_mailbox(store, MailboxName.parse(SENT), MailboxName("alice", "Sent/old"))
 
 
 def test_an_incremental_one_has_what_changed_and_knows_what_is_gone(full: Store, empty: Store, tmp_path: Path) -> None:
     first, second, third = (tmp_path / name for name in "123")
-    full.create_mailbox(MailboxName("bob", "Gone"))
+    namespace.create_mailbox(full, MailboxName("bob", "Gone"))
     made = written(full, first)
     change(full)
-    full.delete_mailbox(MailboxName("bob", "Gone"))
+    deletion.delete_mailbox(full, MailboxName("bob", "Gone"))
     one = written(full, second, previous=made.catalogue)
     assert (one.totals.messages, one.totals.mailboxes) == (5, 4)       # INBOX, news, New, Sent/old
     two = written(full, third, previous=one.catalogue)
@@ -367,7 +370,7 @@ def test_a_mailbox_that_changes_while_it_is_written(full: Store, empty: Store, t
     """Deliveries, expunges and purges between any two steps: what the archive refers to is in it."""
     steps: list[Callable[[], object]] = [
         lambda: deliver(full, text(60), INBOX, SENT), lambda: expunge_some(full, INBOX, [1, 2, 3]),
-        lambda: full.delete_mailbox(MailboxName.parse(SENT)), lambda: deliver(full, text(61), NEWS)]
+        lambda: deletion.delete_mailbox(full, MailboxName.parse(SENT)), lambda: deliver(full, text(61), NEWS)]
     real = Making._message
 
     def message(self: Making, *arguments: Any) -> None:
@@ -433,8 +436,8 @@ def test_what_is_whole_comes_back_of_a_damaged_archive(large: tuple[Store, bytes
     path = tmp_path / "archive"
     path.write_bytes(hurt(octets, seed))
     assert verified(path).findings != []
-    Store.make(tmp_path / "other")
-    other = Store(tmp_path / "other", SMALL)
+    make_empty_store(tmp_path / "other")
+    other = open_store(tmp_path / "other", SMALL)
     try:
         done = restored(other, path)
         want, have = facts(store), facts(other)

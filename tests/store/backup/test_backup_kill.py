@@ -24,9 +24,11 @@ from store.delivery.batch import one_by_one
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.migration.messageimport import Contents
+from store.opening import make_empty_store, open_store
 from store.partition.messagefiles import MessageFiles
 from store.partition.partition import Partition
 from store.partition.staged import Staged
+from store.quota import roots
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -52,7 +54,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     store = make_store(tmp_path_factory.mktemp("source") / "store", USERS)
     for number in range(40):
         deliver(store, text(number), *{f"user/user{number * step % 4}/INBOX" for step in (1, 3)})
-    store.set_quota("user1", 9 << 20)
+    roots.set_quota(store, "user1", 9 << 20)
     yield store
     store.close()
 
@@ -110,8 +112,8 @@ def killed(work: Callable[[], object], at: int, monkeypatch: pytest.MonkeyPatch)
 
 def restore_to(root: Path, archive: Path, choice: Choice = EVERYTHING) -> None:
     if not (root / "mboxlist").is_dir():
-        Store.make(root)
-    store = Store(root, SMALL)
+        make_empty_store(root)
+    store = open_store(root, SMALL)
     done = Restoring(store, [Archive(archive)], choice).run()
     assert done.findings == []
     store.close()
@@ -127,18 +129,18 @@ def test_a_restore_that_is_killed_is_finished_by_the_next(source: Store, tmp_pat
     chance = random.Random(6)
     for number in range(KILLS):
         root = tmp_path / f"root{number}"
-        Store.make(root)
+        make_empty_store(root)
         kills = 0
         while killed(lambda root=root: restore_to(root, archive), chance.randrange(10, steps), monkeypatch):
             kills += 1
             if kills == 3:
                 break
         restore_to(root, archive)
-        store = Store(root, SMALL)
+        store = open_store(root, SMALL)
         assert messages(store) == messages(source)      # UIDs and UIDVALIDITYs, too
         partition = store.partitions["primary"]
         assert sum(1 for _ in partition.files.folder.glob("?/??/*")) == 40
-        assert store.quota("user1") == source.quota("user1")
+        assert roots.quota(store, "user1") == source.quota("user1")
         assert check(store) == []
         store.close()
 
@@ -200,8 +202,8 @@ def test_while_others_deliver_and_expunge(tmp_path: Path) -> None:
         path = tmp_path / f"archive{number}"
         path.write_bytes(archive)
         assert verify([Archive(path)]).findings == []
-        Store.make(tmp_path / f"other{number}")
-        other = Store(tmp_path / f"other{number}", SMALL)
+        make_empty_store(tmp_path / f"other{number}")
+        other = open_store(tmp_path / f"other{number}", SMALL)
         assert Restoring(other, [Archive(path)], Choice()).run().findings == []
         for inside in messages(other).values():
             numbers = [int(message[16:22]) for message in inside.values()]
@@ -211,7 +213,7 @@ def test_while_others_deliver_and_expunge(tmp_path: Path) -> None:
 
 
 def _change_everything(root: Path, beginning: int, stopped: int) -> None:
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     os.set_blocking(stopped, False)
     number = 0
     while True:
@@ -243,12 +245,12 @@ def test_a_killed_restore_of_a_user_leaves_nothing_in_the_temporary_folder(sourc
     steps = counted(lambda: restore_to(tmp_path / "first", archive, choice), 0, monkeypatch)
     for number in range(KILLS):
         root = tmp_path / f"root{number}"
-        Store.make(root)
+        make_empty_store(root)
         at = steps * (number + 1) // (KILLS + 1)
         assert killed(lambda root=root: restore_to(root, archive, choice), at, monkeypatch)
         assert list(temporary.iterdir()) == []
         restore_to(root, archive, choice)
-        store = Store(root, SMALL)
+        store = open_store(root, SMALL)
         expected = {name: inside for name, inside in messages(source).items() if name.startswith("user/user1/")}
         assert messages(store) == expected
         store.close()

@@ -15,11 +15,12 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered, Duplicate, Target
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization, deletion
+from store.mailboxes import authorization, deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge, purge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
+from store.opening import open_store
 from store.quota import roots
 from store.store import Store
 from store.tables import vanished
@@ -76,7 +77,7 @@ class Seat:
     # Coming and going
 
     def open(self, root: Path) -> None:
-        self.store = Store(root, SETTINGS)
+        self.store = open_store(root, SETTINGS)
 
     def close(self) -> None:
         self.store.close()
@@ -136,24 +137,24 @@ class Seat:
         return found
 
     def create(self, name: str) -> tuple[int, int]:
-        entry = self.store.create_mailbox(MailboxName.parse(name))
+        entry = namespace.create_mailbox(self.store, MailboxName.parse(name))
         return entry.id, entry.uidvalidity
 
     def delete(self, name: str) -> None:
-        self.store.delete_mailbox(MailboxName.parse(name))
+        deletion.delete_mailbox(self.store, MailboxName.parse(name))
 
     def undelete(self, name: str, new: str) -> tuple[int, int]:
         entry = deletion.undelete_mailbox(self.store, MailboxName.parse(name), new_name=MailboxName.parse(new))
         return entry.id, entry.uidvalidity
 
     def rename(self, old: str, new: str) -> None:
-        self.store.rename_mailbox(MailboxName.parse(old), MailboxName.parse(new))
+        namespace.rename_mailbox(self.store, MailboxName.parse(old), MailboxName.parse(new))
 
     def set_acl(self, name: str, identifier: str, modification: str) -> None:
         authorization.set_acl(self.store, MailboxName.parse(name), identifier, modification)
 
     def set_quota(self, root: str, octets: int | None, messages: int | None) -> None:
-        self.store.set_quota(root, *(UNLIMITED if limit is None else limit for limit in (octets, messages)))
+        roots.set_quota(self.store, root, *(UNLIMITED if limit is None else limit for limit in (octets, messages)))
 
     def remove_quota_root(self, root: str) -> None:
         roots.remove_quota_root(self.store, root)
@@ -215,7 +216,7 @@ class Seat:
                 int(row["modseq"]))
 
     def quota(self, root: str) -> tuple[int, int]:
-        use = self.store.quota(root)
+        use = roots.quota(self.store, root)
         return use.octets, use.messages
 
     def references(self) -> dict[bytes, tuple[int, int]]:

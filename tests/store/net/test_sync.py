@@ -13,6 +13,7 @@ from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import change_flags
 from store.net import offload
+from store.opening import open_store
 from store.partition.messagefiles import MessageFiles
 from store.partition.staged import Staged
 from store.store import Store
@@ -92,7 +93,7 @@ def test_what_was_made_ready_and_left_behind_is_swept(tmp_path: Path) -> None:
     partition.files._ready.clear()              # as a killed process leaves them
     store.close()
     assert list(partition.files.staging.iterdir())
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert not list(partition.files.staging.iterdir())
     assert len(store.open_mailbox(store.entry(INBOX)).rows) == 1 and check(store) == []
     store.close()

@@ -27,11 +27,13 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from imap.protocol import factory
 from store.check.wholecheck import check
 from store.delivery.commit import Delivered, Target
+from store.mailboxes import deletion, firstuse
 from store.mailboxes.deletion import purge_mailboxes
 from store.net import offload
 from store.net.threads import ReactorThreads
+from store.opening import make_empty_store, open_store
 from store.settings import Settings
-from store.store import Store
+from store.users import lifecycle
 from store.values import Flags, InternalDate
 from tests.support.conversations.scripts import SCRIPTS, Place, Player
 from tests.support.servers.certificates import showing
@@ -173,7 +175,7 @@ class RealPlayer(Player):
 def play(store, certificates, name):
     """Play one script, with users that are new. Raises whatever goes wrong."""
     for user in ("alice", "bob"):
-        store.inbox(store.directory.add(user, HASH))
+        firstuse.inbox(store, store.directory.add(user, HASH))
     patch = pytest.MonkeyPatch()
     place = RealPlace(store, patch, certificates)
     errors = Errors()
@@ -190,9 +192,9 @@ def play(store, certificates, name):
             assert not errors.found or place.bugs, errors.found
         finally:
             for entry in store.names(""):
-                store.delete_mailbox(entry.name)
+                deletion.delete_mailbox(store, entry.name)
             for user in ("alice", "bob"):
-                store.remove_user(user)
+                lifecycle.remove_mail(store, user)
                 store.directory.remove(user)
             purge_mailboxes(store, time.time() + store.settings.purge_delay + 1)
 
@@ -222,9 +224,9 @@ def play_all(store, certificates, names):
 def main(names):
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir=MEMORY if MEMORY.is_dir() else None) as folder:
         root = Path(folder) / "store"
-        Store.make(root)
+        make_empty_store(root)
         certificates = Certificates.from_settings(Tls(), Path(folder) / "tls")
-        store = Store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
+        store = open_store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
         threads = ReactorThreads(reactor.callFromThread)
         offload.attach(store, threads)
 

@@ -43,8 +43,10 @@ from imap.settings import Settings
 from mboxlist.names import MailboxName
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
+from store.mailboxes import namespace
 from store.mailboxes.authorization import set_acl
 from store.net import offload
+from store.quota import roots
 from store.values import Flag, Flags, InternalDate
 from tests.support.conversations.wire import Wire
 
@@ -105,7 +107,7 @@ class Place:
 
     def have(self, path, messages):
         if path != "INBOX":
-            self.store.create_mailbox(self.name(path))
+            namespace.create_mailbox(self.store, self.name(path))
         for subject, flags in _MESSAGE.findall(messages):
             self.deliver(path, content(subject), flags_of(flags))
 
@@ -370,7 +372,7 @@ class Player:
 
     def on_quota(self, text, _):
         octets_or_messages, _, number = text.rpartition(" ")
-        self.place.store.set_quota(self.place.user, **{octets_or_messages or "octets": int(number)})
+        roots.set_quota(self.place.store, self.place.user, **{octets_or_messages or "octets": int(number)})
 
     def on_acl(self, text, _):
         name, identifier, rights = text.split(" ")

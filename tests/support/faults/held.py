@@ -28,7 +28,6 @@ class Held:
     """See the module's text."""
 
     def __init__(self, store, monkeypatch):
-        monkeypatch.setattr(store, "durability", None)
         self.threads = Later()
         offload.attach(store, self.threads)
         store.write_freeze.never_waits()

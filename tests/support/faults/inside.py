@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from mboxlist.names import MailboxName
+from store.opening import open_store
 from store.partition.transactions import WriteTxn
 from store.settings import Settings
-from store.store import Store
 
 
 def hold() -> None:
@@ -21,7 +21,7 @@ def hold() -> None:
 
 def main(root: str, who: str, user: str = "") -> None:
     """See the module's text."""
-    store = Store(Path(root), Settings(), who=who)
+    store = open_store(Path(root), Settings(), who=who)
     if user:
         entry = store.entry(MailboxName(user, "INBOX"))
 

@@ -30,6 +30,7 @@ from attrs import frozen
 from mboxlist.engine.btree import Table
 from mboxlist.engine.kv import Env
 from store.check.wholecheck import check
+from store.opening import open_store
 from store.settings import Settings
 from store.store import Store
 from tests.support.faults.recorder import Recorder
@@ -138,7 +139,7 @@ def copied(start: Path, folder: Path) -> Iterator[Path]:
 
 
 def _judged(here: Path, look: Look, settings: Settings, tolerated: Collection[str], at: str) -> object:
-    store = Store(here / STORE, settings)
+    store = open_store(here / STORE, settings)
     try:
         wrong = [f"{finding.where}: {finding.what}" for finding in check(store) if finding.what not in tolerated]
         assert wrong == [], f"{at}: the check finds {wrong}"

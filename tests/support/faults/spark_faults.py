@@ -11,12 +11,13 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mboxlist.engine.kv import transact
+from store.opening import open_store
 from store.partition.partition import Partition
 from store.partition.transactions import state_key
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import ROW, chunk_key, chunk_of_key, encode, is_whole
-from store.userarea.writing import right_place, whereabouts
+from store.userarea.writing import right_place
 
 QUIET = Settings(cache=8 << 20, disk_reserve=0, database_locks=200_000, special_mailboxes=())
 LOSSES = ("message-missing", "message-octets", "message-cut", "message-long", "message-other")
@@ -57,7 +58,7 @@ class Planter:
 
     def idx(self) -> Path:
         """The store.idx of a mailbox that has no fault yet."""
-        found = whereabouts(self.store, self.boxes.pop())
+        found = self.store.known(self.boxes.pop())
         assert found is not None
         return right_place(self.partition, *found)
 
@@ -154,7 +155,7 @@ def _chunk(work: Callable[[Planter, Any], Any]) -> Callable[[Planter], str]:
     """Spoil one chunk of a mailbox: `work` gives its new value for its records."""
     def change(planter: Planter) -> str:
         mailbox, partition = planter.boxes.pop(), planter.partition
-        found = whereabouts(planter.store, mailbox)
+        found = planter.store.known(mailbox)
         assert found is not None
         items = list(partition.index.scan(chunk_key(mailbox, 0), chunk_key(type(mailbox)(mailbox + 1), 0)))
         key, value = planter.chance.choice([item for item in items if len(item[1]) > 200])
@@ -188,7 +189,7 @@ def _flipped(planter: Planter, value: bytes) -> bytes:
 
 def _figures(planter: Planter) -> str:
     mailbox, partition = planter.boxes.pop(), planter.partition
-    found = whereabouts(planter.store, mailbox)
+    found = planter.store.known(mailbox)
     assert found is not None
     state = dict(partition.all_states())[mailbox]
     wrong = evolve(state, unseen=state.unseen + 3).to_bytes()
@@ -236,7 +237,7 @@ FAULTS: dict[str, Callable[[Planter], str]] = {
 
 def plant(root: Path, count: int, seed: int, settings: Settings = QUIET) -> list[Planted]:
     """So many faults, of all kinds in turn."""
-    store = Store(root, settings)
+    store = open_store(root, settings)
     try:
         planter, kinds = Planter(store, seed), list(FAULTS)
         # Index records first: then no message file with a fault is one of which a record goes.

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from store.mailboxes import firstuse
+from store.opening import open_store
 from store.settings import Settings
-from store.store import Store
 from tests.support.processes.ports import free_port
 from tests.support.servers.exim import Exim
 from tests.support.servers.opensmtpd import OpenSmtpd
@@ -21,9 +22,9 @@ RelayFor = Callable[[Server], Relay]
 def make_server(folder: Path, users: Sequence[str]) -> Server:
     """A server that can be asked who is there."""
     server = Server(folder, options={VERIFY: str(free_port())})
-    store = Store(server.root, Settings(special_mailboxes=()))
+    store = open_store(server.root, Settings(special_mailboxes=()))
     for user in users:
-        store.inbox(store.directory.add(user, HASH))        # hashing the password for each takes a while
+        firstuse.inbox(store, store.directory.add(user, HASH))        # hashing the password for each takes a while
     store.close()
     return server
 

@@ -6,7 +6,7 @@ Berkeley DB overwrites what is left of the newest log file.
 
 import mboxlist.engine.hotcopy
 from mboxlist.engine import kv
-from store import store
+from store import opening
 from store.accounts import builtin, passwords
 from store.values import Secret
 
@@ -19,4 +19,4 @@ def make() -> None:
     builtin.NOBODY = passwords.hash_password(Secret(b"nobody"))         # of unknown users, who cost as much
     kv.LOG_FILE = mboxlist.engine.hotcopy.LOG_FILE = 2 << 20
     kv.LOG_BUFFER = 256 << 10
-    store.LIST_CACHE = 1 << 20
+    opening.LIST_CACHE = 1 << 20

@@ -9,8 +9,10 @@ from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.accounts.passwords import hash_password
 from store.delivery.commit import Outcome, Target
+from store.mailboxes import firstuse
 from store.mailboxes.expunge import expunges, forget
 from store.net import offload
+from store.opening import make_empty_store, open_store
 from store.partition.partition import Partition
 from store.settings import Settings
 from store.store import Store
@@ -27,11 +29,16 @@ SMALL = Settings(cache=1 << 20, disk_reserve=0, database_locks=20_000, special_m
 
 def make_store(root: Path, users: Iterable[str] = ("alice", "bob"), settings: Settings = SMALL) -> Store:
     """A fresh store whose users have the password "secret", each with an INBOX."""
-    Store.make(root)
-    store = Store(root, settings)
+    make_empty_store(root)
+    store = open_store(root, settings)
     for user in users:
-        store.inbox(store.directory.add(user, HASH))        # type: ignore[attr-defined]
+        firstuse.inbox(store, store.directory.add(user, HASH))        # type: ignore[attr-defined]
     return store
+
+
+def reopen(store: Store, settings: Settings = SMALL) -> None:
+    """Open a store again that has been closed: whoever has the object has the one that is open."""
+    store.__dict__ = open_store(store.root, settings).__dict__
 
 
 def deliver(store: Store, body: bytes, *mailboxes: str, flags: Flags = Flags(), trace: bytes = b"",
@@ -72,4 +79,4 @@ def reopen_after_crash(store: Store) -> Store:
     for folder, image in zip(folders, images, strict=True):
         shutil.rmtree(folder)
         image.rename(folder)
-    return Store(root, settings)
+    return open_store(root, settings)

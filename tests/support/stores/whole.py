@@ -9,11 +9,13 @@ from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.accounts.base import Account
 from store.accounts.builtin import User
+from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.authorization import annotate, set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.giveuidls import give
+from store.quota import roots
 from store.tables.references import tally
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.stores import HASH, deliver, make_store
@@ -67,7 +69,7 @@ def everything(store):
             for root, use in (*partition.quotas.all(), *partition.quotas.domains())
             if use.octets or use.octet_limit != -2}
     files = {digest: (record, partition.cached([record.serial])) for digest, record in in_use(partition).items()}
-    users = {user: store.subscriptions(user) for user in ("alice", "bob", "carol@example.com")}
+    users = {user: subscribing.subscriptions(store, user) for user in ("alice", "bob", "carol@example.com")}
     return boxes, uses, files, users, sorted(store.directory.all(), key=lambda account: account.user)
 
 
@@ -75,7 +77,8 @@ def random_store(root, seed):
     chance = random.Random(seed)
     store = make_store(root, ("alice", "bob", "carol@example.com"))
     for name in ("user/alice/Archive", "user/alice/Archive/2026", "user/alice/Gone", "user/bob/Sent", "public/news/x"):
-        store.create_mailbox(MailboxName.parse(name), special_use="\\Sent" if name.endswith("Sent") else None)
+        namespace.create_mailbox(store, MailboxName.parse(name),
+                                 special_use="\\Sent" if name.endswith("Sent") else None)
     for entry in list(store.mailboxes.all()):       # no cursor may be open on what is written
         if entry.name.owner != "bob":
             set_acl(store, entry.name, "bob", "lrswite")
@@ -106,21 +109,22 @@ def random_store(root, seed):
             case 6:
                 remove(store, entry, some)
             case 7:
-                store.subscribe(chance.choice(["alice", "bob"]), chance.choice(["Archive", "INBOX", "nowhere"]))
+                subscribing.subscribe(store, chance.choice(["alice", "bob"]), chance.choice(["Archive", "INBOX",
+                                                                                             "nowhere"]))
             case 8 if not entry.name.is_inbox():
                 new = MailboxName(entry.name.owner, f"{entry.name.path}/moved{step}"[-60:])
                 if store.mailboxes.find(new) is None and not new.is_below(entry.name):
-                    store.rename_mailbox(entry.name, new)
+                    namespace.rename_mailbox(store, entry.name, new)
                 store.claim_recent(other)
     inbox = store.entry(MailboxName.parse("user/alice/INBOX"))
     for number in range(3):                     # files that wait for the purge
         found, = deliver(store, b"Subject: gone\r\n\r\n%d\r\n" % number, str(inbox.name), trace=TRACE)
         remove(store, inbox, [found.uid])
-    store.set_quota("alice", 10_000_000, 5000)
-    store.set_quota("alice/Archive", 5_000_000)
-    store.set_quota("public/news", 7_000_000)
-    store.set_quota("@example.com", 900_000_000)
-    store.set_quota("carol@example.com", -1)
+    roots.set_quota(store, "alice", 10_000_000, 5000)
+    roots.set_quota(store, "alice/Archive", 5_000_000)
+    roots.set_quota(store, "public/news", 7_000_000)
+    roots.set_quota(store, "@example.com", 900_000_000)
+    roots.set_quota(store, "carol@example.com", -1)
     entry = store.entry(MailboxName.parse("user/bob/INBOX"))
     annotate(store, inbox, "/shared/comment", b"\x00\xff everything")
     annotate(store, inbox, "/private/comment", b"bob's", "bob")
@@ -128,5 +132,5 @@ def random_store(root, seed):
     transact(store.mailboxes.env, lambda txn: store.mailboxes.write(shared, txn))
     gone = store.mailboxes.find(MailboxName.parse("user/alice/Gone"))
     if gone is not None:
-        store.delete_mailbox(gone.name)
+        deletion.delete_mailbox(store, gone.name)
     return store

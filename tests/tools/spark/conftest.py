@@ -15,9 +15,11 @@ import pytest
 from attrs import frozen
 
 from mboxlist.names import MailboxName
+from store.mailboxes import deletion, firstuse, namespace, subscribing
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.flagchanges import change_flags
 from store.partitions import volumes
+from store.quota import roots as quotaroots
 from store.settings import Settings
 from store.store import Store
 from store.tables.index import chunk_key, join
@@ -70,10 +72,10 @@ def place() -> Iterator[Place]:
 def fill(store: Store) -> None:
     """Mailboxes of all kinds on two partitions, messages with flags, keywords, dates and zones."""
     volumes.add(store, "archive")
-    store.inbox(store.directory.add("dave", HASH, partition="archive"))        # type: ignore[attr-defined]
+    firstuse.inbox(store, store.directory.add("dave", HASH, partition="archive"))        # type: ignore[attr-defined]
     for name in ("user/alice/Archive/2026", "user/alice/Grüße", "user/bob/Gone", "public/news", "public/news/more"):
-        store.create_mailbox(MailboxName.parse(name))
-    store.create_mailbox(MailboxName.parse("user/bob/Sent"), special_use="\\Sent")
+        namespace.create_mailbox(store, MailboxName.parse(name))
+    namespace.create_mailbox(store, MailboxName.parse("user/bob/Sent"), special_use="\\Sent")
     words = ["$Work", "later", "$MDNSent"]
     for number in range(30):
         deliver(store, make(7, number, 1024 + 37 * number), "user/alice/INBOX", "user/bob/INBOX",
@@ -86,20 +88,20 @@ def fill(store: Store) -> None:
     deliver(store, make(8, 1, 5000), "user/dave/INBOX", "user/carol@elsewhere.example/INBOX")
     deliver(store, make(8, 3, 2500), "user/bob/Sent", flags=Flags(keywords=("later", "own")))    # other bits
     deliver(store, make(8, 2, 2000), "user/bob/Gone")
-    store.delete_mailbox(MailboxName.parse("user/bob/Gone"))
+    deletion.delete_mailbox(store, MailboxName.parse("user/bob/Gone"))
     shared = store.entry(MailboxName.parse("user/alice/Archive/2026"))
     for name, who, rights in ((shared.name, "bob", "lrs"), (shared.name, "-bob", "t"),
                               (MailboxName.parse("public/news"), "anyone", "lr")):
         set_acl(store, name, who, rights)
     shared = store.entry(shared.name)
     change_flags(store, shared, store.open_mailbox(shared).rows["uid"][:2], FlagAction.ADD, Flags(Flag.SEEN), "bob")
-    store.set_quota("alice", 5_000_000, DEFAULT)
-    store.set_quota("bob", UNLIMITED, 500)
-    store.set_quota("alice/Archive", 1_000_000, None)
-    store.set_quota("@elsewhere.example", 7_000_000, None)
-    store.set_quota("@example.org", None, 9_000)
-    store.set_quota("public/news", 3_000_000, 10)
-    store.subscribe("alice", "Archive/2026")
+    quotaroots.set_quota(store, "alice", 5_000_000, DEFAULT)
+    quotaroots.set_quota(store, "bob", UNLIMITED, 500)
+    quotaroots.set_quota(store, "alice/Archive", 1_000_000, None)
+    quotaroots.set_quota(store, "@elsewhere.example", 7_000_000, None)
+    quotaroots.set_quota(store, "@example.org", None, 9_000)
+    quotaroots.set_quota(store, "public/news", 3_000_000, 10)
+    subscribing.subscribe(store, "alice", "Archive/2026")
 
 
 def fill_little(store: Store) -> None:
@@ -125,7 +127,7 @@ def tell(store: Store) -> dict[str, list[dict[str, Any]]]:
             "highestmodseq": state.highestmodseq, "epoch": state.epoch, "created": instant(entry.created),
             "removed": instant(when), "special_use": entry.special_use, "quota_root": state.quota_root,
             "keywords": list(state.keywords), "records": len(mailbox.rows), "damage": "",
-            "subscriptions": store.subscriptions(name.owner) if name.is_inbox() and not when else []})
+            "subscriptions": subscribing.subscriptions(store, name.owner) if name.is_inbox() and not when else []})
         told["references"] += [own | common | reference(mailbox, row) | {"removed": bool(when)} for row in mailbox.rows]
         del common["domain"]
         told["rights"] += [

@@ -19,11 +19,12 @@ from mboxlist.names import MailboxName
 from store.accounts.builtin import User
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
+from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
+from store.opening import open_store
 from store.partition.transactions import state_key
-from store.store import Store
 from store.tables.index import ROW, chunk_key
 from store.userarea import idxfile
 from store.userarea.paths import place
@@ -51,7 +52,7 @@ def down(tmp_path):
     """A generated store without databases, a plan of it, and all that was in it."""
     root = tmp_path / "store"
     generate(root, Shape(150, 5, 4, seed=9, small=True))
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     before = everything(store)
     accounts = list(store.directory.all())
     store.close()
@@ -61,7 +62,7 @@ def down(tmp_path):
 
 def is_back(root, before):
     """The store is there with all that was in it, and nothing else."""
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert check(store) == []
     assert everything(store) == before
     store.close()
@@ -91,7 +92,7 @@ def test_uids_and_modseqs_skip_ahead_of_what_may_have_been_shown(down):
     root, plan, _, _ = down
     heads = {row["id"]: json.loads(row["head"]) for row in plan.rows("mailboxes")}
     apply_down(root, plan, SMALL)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     for mailbox, state in store.partitions["primary"].all_states():
         assert state.uidnext > heads[mailbox]["uidnext"] and state.highestmodseq > heads[mailbox]["highestmodseq"]
         assert state.uidvalidity == heads[mailbox]["uidvalidity"]
@@ -129,9 +130,9 @@ def test_after_a_stop_anywhere_it_goes_on(tmp_path, monkeypatch, seed):
         if not is_down(root):
             break                           # it was complete, but for the new store.idx
         with pytest.raises(StoreError):
-            Store(root, SMALL)
+            open_store(root, SMALL)
     assert stops > 2
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert everything(store) == before
     assert {finding.where[-64:] for finding in check(store)} == strangers
     store.close()
@@ -157,7 +158,7 @@ def test_after_a_kill_it_goes_on(down):
     done = subprocess.run([sys.executable, "-c", KILLED, root, plan.folder], cwd=Path(__file__).parents[3], check=False)
     assert done.returncode == -signal.SIGKILL and (root / SCRATCH).is_dir() and is_down(root)
     apply_down(root, plan, SMALL, users=users)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert check(store) == []
     assert everything(store)[:4] == before[:4]
     store.close()
@@ -207,7 +208,7 @@ def test_a_message_that_is_still_in_staging_gets_its_place(tmp_path):
     for path in (root / "partitions/primary/messages").glob("?/??/*"):
         path.unlink()
     apply_down(root, planned(root, tmp_path / "plan"), SMALL, users=USERS)
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     assert everything(store)[:4] == before[:4] and check(store) == []
     store.close()
 
@@ -218,7 +219,7 @@ def test_a_message_that_is_still_in_staging_gets_its_place(tmp_path):
 def live(tmp_path):
     """An open store, 150 messages in alice's INBOX and two other mailboxes, and a plan of it."""
     store = make_store(tmp_path / "store", ("alice", "bob"))
-    store.create_mailbox(MailboxName.parse("user/alice/Archive"))
+    namespace.create_mailbox(store, MailboxName.parse("user/alice/Archive"))
     for number in range(150):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number), *NAMES[:1 + 2 * (number % 3 == 0)], trace=TRACE,
                 header=b"Delivered-To: {}\r\n" if number % 10 == 0 else b"")
@@ -339,7 +340,7 @@ def test_damage_is_put_right(live, fault):
     assert apply_live(store, plan).left == []
     assert check(store) == [], damage
     store.close()
-    live[0] = again = Store(store.root, SMALL)          # with nothing in memory
+    live[0] = again = open_store(store.root, SMALL)          # with nothing in memory
     assert records(again) == before
     assert dict(again.partitions["primary"].quotas.all()) == uses
     assert [again.cached(box(again), again.open_mailbox(box(again)).rows)] == cached
@@ -401,7 +402,7 @@ def test_one_that_has_moved_on_keeps_its_damage_and_the_others_do_not(live):
 
 def test_what_is_not_there_any_more_is_left(live):
     store, plan = live
-    store.delete_mailbox(box(store, NAMES[1]).name)
+    deletion.delete_mailbox(store, box(store, NAMES[1]).name)
     applied = apply_live(store, plan)
     assert {finding.where for finding in applied.left} == {NAMES[1]} and applied.corrections == []
     assert check(store) == []

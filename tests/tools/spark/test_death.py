@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from store.store import Store
+from store.opening import open_store
 from tests.support.faults.dying import dies_once
 from tests.support.faults.spark_faults import FAULTS, QUIET, plant
 from tests.tools.spark.conftest import CLUSTER
@@ -42,7 +42,7 @@ def test_verification(spark, whole, tmp_path, table):
             super().run(plan, name, tasks, (lambda task: deadly(work(task))) if name == table else work)
 
     def found(folder, engine, **options):
-        store = Store(root, QUIET)
+        store = open_store(root, QUIET)
         try:
             said = verify(root, folder, engine, store, **options)
             return said.faults, said.manifest.total, said.waiting, said.moved

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from mboxlist.names import MailboxName
-from store.store import Store
+from store.opening import open_store
 from tests.support.stores.messages import make
 from tests.support.stores.stores import SMALL, deliver
 from tests.tools.spark.conftest import in_order, rows
@@ -59,7 +59,7 @@ def test_only_what_has_changed_is_written(copy, tmp_path):
     before, known = files(out), {row["digest"] for row in rows(str(copy), "messages")}
     again = export([str(copy)], out, all_tables, each, since=True)
     assert files(out) == before and again.rows == 0
-    store = Store(copy, SMALL)
+    store = open_store(copy, SMALL)
     try:
         deliver(store, make(9, 1, 1500), "user/dave/INBOX")
     finally:

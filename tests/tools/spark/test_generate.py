@@ -8,7 +8,8 @@ import pytest
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
-from store.store import Store
+from store.mailboxes import deletion, namespace, subscribing
+from store.opening import open_store
 from tests.support.stores.stores import SMALL
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.generate.samplemail import message
@@ -25,7 +26,7 @@ def made(tmp_path_factory):
 
 def view(root):
     """Message files, and all records by mailbox."""
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     partition = store.partitions["primary"]
     files = {path.name: path.read_bytes() for path in (root / "partitions/primary/messages").glob("?/??/*")}
     boxes = {str(entry.name): (entry, partition.state(entry.id).uidnext, store.open_mailbox(entry).rows.tobytes())
@@ -35,7 +36,7 @@ def view(root):
 
 
 def test_what_is_in_it(made):
-    store = Store(made, SMALL)
+    store = open_store(made, SMALL)
     assert check(store) == []
     partition = store.partitions["primary"]
     entries = list(store.mailboxes.all())
@@ -53,13 +54,14 @@ def test_what_is_in_it(made):
     assert store.mailboxes.find(MailboxName.parse("public/news")) is not None
     assert {name.partition("@")[2] for name in (entry.name.owner for entry in entries)} == {
         "", "example.com", "example.net"}
-    assert any(use.octet_limit > 0 for _, use in partition.quotas.all()) and store.subscriptions("user00001")
+    assert any(use.octet_limit > 0 for _, use in partition.quotas.all()) and subscribing.subscriptions(store,
+                                                                                                       "user00001")
     assert partition.quotas.has("user00005/Archive")
-    new = store.create_mailbox(MailboxName.parse("user/user00000/new"))
+    new = namespace.create_mailbox(store, MailboxName.parse("user/user00000/new"))
     assert new.id == max(entry.id for entry in entries) + 1
     assert new.uidvalidity > max(entry.uidvalidity for entry in entries)
     assert partition.next_serial() > max(record.serial for record in records.values())
-    store.delete_mailbox(new.name)
+    deletion.delete_mailbox(store, new.name)
     store.close()
 
 
@@ -84,7 +86,7 @@ def test_the_same_seed_makes_the_same_store(tmp_path):
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1), Shape(1, 1, 30), Shape(30, 1, 2, small=True), Shape(2, 40, 1)])
 def test_the_smallest_ones(tmp_path, shape):
     assert generate(tmp_path / "store", shape) == shape.messages * shape.references
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     assert check(store) == []
     store.close()
 

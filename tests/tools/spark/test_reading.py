@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
+from store.opening import open_store
 from store.store import Store
 from store.tables.index import ROW
 from store.userarea import idxfile
@@ -332,7 +333,7 @@ def test_an_open_store_can_be_read(place, tmp_path):
     """The files are plain: nothing is locked, and the databases are not looked at."""
     copy = tmp_path / "copy"
     shutil.copytree(place.stores[1], copy)
-    store = Store(copy, SMALL)
+    store = open_store(copy, SMALL)
     try:
         assert len(rows(str(copy), "references")) == 1
     finally:

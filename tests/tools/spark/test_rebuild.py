@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from store.errors import Problem, StoreError
+from store.opening import open_store
 from store.reconstruct.wholestore import rebuild
-from store.store import Store
 from store.userarea.writing import write_changed
 from tests.support.faults.dying import dies_once
 from tests.support.stores.stores import SMALL, deliver, make_store
@@ -37,7 +37,7 @@ def damaged(tmp_path_factory):
     """A store without databases in which some files are damaged; what is to be found."""
     root = tmp_path_factory.mktemp("damaged") / "store"
     generate(root, Shape(300, 8, 5, seed=2, small=True))
-    store = Store(root, SMALL)
+    store = open_store(root, SMALL)
     deliver(store, ONE, "user/user00001/INBOX", trace=TRACE)
     store.close()
     lose_databases(root)
@@ -116,7 +116,7 @@ def test_a_plan_that_is_applied_gives_what_a_rebuild_gives(tmp_path, seed):
     simple = rebuild(other, None, SMALL, users=USERS)
     assert (done.mailboxes, done.records, done.messages) == (simple.mailboxes, simple.records, simple.messages)
     for each in (root, other):
-        store = Store(each, SMALL)
+        store = open_store(each, SMALL)
         assert everything(store) == before
         store.close()
 

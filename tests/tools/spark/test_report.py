@@ -12,11 +12,13 @@ import pytest
 
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
+from store.mailboxes import namespace
 from store.mailboxes.expunge import remove
+from store.opening import open_store
+from store.quota import roots as quotaroots
 from store.quota.accounting import sharing
 from store.quota.fairshare import reckon
 from store.settings import Settings
-from store.store import Store
 from store.values import InternalDate
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import random_store
@@ -48,17 +50,17 @@ def fill(root):
     """Files of 131, 50, 100 and 40 octets; the last one waits for the purge."""
     store = make_store(root, ("alice", "bob", "carol@b.org", "dora"))
     for name in ("user/alice/Archive", "user/alice/Trash", "public/news"):
-        store.create_mailbox(MailboxName.parse(name))
+        namespace.create_mailbox(store, MailboxName.parse(name))
     old = InternalDate(1_000_000_000)
     deliver(store, body(1, 101), "user/alice/INBOX", "user/alice/Archive", "user/bob/INBOX", trace=TRACE, received=old)
     deliver(store, body(2, 50), "user/alice/INBOX", received=old)
     deliver(store, body(3, 100), "user/alice/Trash", "public/news", "user/carol@b.org/INBOX", received=old)
     deliver(store, body(4, 40), "user/bob/INBOX", received=old)
     remove(store, store.entry(MailboxName("bob", "INBOX")), [2])
-    store.set_quota("alice", 280)
-    store.set_quota("alice/Archive", 1000)
-    store.set_quota("bob", 131)
-    store.set_quota("@b.org", 200)
+    quotaroots.set_quota(store, "alice", 280)
+    quotaroots.set_quota(store, "alice/Archive", 1000)
+    quotaroots.set_quota(store, "bob", 131)
+    quotaroots.set_quota(store, "@b.org", 200)
     return store
 
 
@@ -69,7 +71,7 @@ def stores(tmp_path_factory):
     hand, random, made = (folder / name for name in ("hand", "random", "made"))
     opened = [fill(hand), random_store(random, 11)]
     generate(made, Shape(300, 12, 6, seed=9, small=True))
-    opened.append(Store(made, SMALL))
+    opened.append(open_store(made, SMALL))
     accounts = {}
     for store in opened:
         accounts[str(store.root)] = sharing(store), {
@@ -212,7 +214,7 @@ def test_an_open_store(command, tmp_path):
     assert (first["what_if"]["over_then"], first["what_if"]["over_no_more"]) == ([], ["alice"])
     assert "<svg" in (tmp_path / "page.html").read_text()
 
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     deliver(store, body(5, 77), "user/carol@b.org/INBOX", "user/dora/INBOX")
     store.close()
     out, error = command(*where, "--csv", "--notify")
@@ -221,10 +223,10 @@ def test_an_open_store(command, tmp_path):
         "alice": "0", "bob": "0", "dora": "77", "carol@b.org": "77", "public/": "0"}
     assert {row["drift_octets"] for row in rows if row["user"] != "public/"} == {"0"}
     assert len(earlier(tmp_path / "out")["users"]) == 5
-    store = Store(tmp_path / "store", SMALL)
+    store = open_store(tmp_path / "store", SMALL)
     inbox = store.open_mailbox(store.entry(MailboxName("alice", "INBOX")))
     assert len(inbox.rows) == 3                 # the notice
-    assert store.quota("alice").octets == 281 + int(inbox.rows["size"][2])
+    assert quotaroots.quota(store, "alice").octets == 281 + int(inbox.rows["size"][2])
     store.close()
 
 
@@ -284,6 +286,7 @@ def test_discounts_are_those_of_the_store(tmp_path):
     store = fill(tmp_path / "store")
     reckon(store, "primary")
     settings = attrs.evolve(store.settings, quota_charge="fair")
-    assert [store.quota(root).charged(settings) for root in ("alice", "alice/Archive", "bob", "carol@b.org")] == [
+    assert [quotaroots.quota(store, root).charged(settings) for root in ("alice", "alice/Archive", "bob",
+                                                                         "carol@b.org")] == [
         102, 48, 65, 34]
     store.close()

@@ -12,8 +12,9 @@ from attrs import evolve
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
+from store.mailboxes import namespace
 from store.mailboxes.expunge import remove
-from store.store import Store
+from store.opening import open_store
 from store.tables.index import ROW, chunk_key
 from store.userarea.idxfile import MAGIC, Head
 from store.userarea.paths import place
@@ -45,7 +46,7 @@ def whole(tmp_path_factory):
 
 def found_in(root, folder, engine=None, **options):
     """What a verification finds, with the databases."""
-    store = Store(root, QUIET)
+    store = open_store(root, QUIET)
     try:
         return verify(root, folder, engine or Local(), store, **options)
     finally:
@@ -71,7 +72,7 @@ def test_one_fault(whole, tmp_path, kind):
     """It is found, and nothing else. (Mending is the next test's.)"""
     root = tmp_path / "store"
     shutil.copytree(whole, root)
-    store = Store(root, QUIET)
+    store = open_store(root, QUIET)
     planted = [Planter(store, 3).plant(kind)]
     store.close()
     found = found_in(root, tmp_path / "plan")
@@ -79,7 +80,7 @@ def test_one_fault(whole, tmp_path, kind):
 
 
 def _mend(root, folder, found, planted):
-    store = Store(root, QUIET)
+    store = open_store(root, QUIET)
     applied = mend(store, Plan(folder / "plan"), found, sweep=True)
     assert len(applied.corrections) >= len([fault for fault in planted if fault.kind not in LOSSES])
     store.close()
@@ -127,7 +128,7 @@ def test_a_store_that_is_in_use(whole, tmp_path):
     """Mailboxes that have changed since their store.idx were written are not compared; nothing is reported."""
     root = tmp_path / "store"
     shutil.copytree(whole, root)
-    store = Store(root, QUIET)
+    store = open_store(root, QUIET)
     for name in ("user/user00001/INBOX", "user/user00002/INBOX"):
         deliver(store, b"Subject: new\r\n\r\n%s\r\n" % name.encode(), name)
     entry = store.entry(MailboxName.parse("user/user00003/INBOX"))
@@ -140,7 +141,7 @@ def test_a_store_that_is_in_use(whole, tmp_path):
 def test_what_waits_for_the_purge_is_no_fault(whole, tmp_path):
     root = tmp_path / "store"
     shutil.copytree(whole, root)
-    store = Store(root, QUIET)
+    store = open_store(root, QUIET)
     entry = store.entry(MailboxName.parse("user/user00001/INBOX"))
     made, = deliver(store, b"Subject: short-lived\r\n\r\n", str(entry.name))
     remove(store, entry, [made.uid])
@@ -153,7 +154,7 @@ def test_cache_records_that_lie_side_by_side(whole, tmp_path):
     """All of a page of the table are exchanged in one transaction, which must not wait for itself."""
     root = tmp_path / "store"
     shutil.copytree(whole, root)
-    store = Store(root, QUIET)
+    store = open_store(root, QUIET)
     planter = Planter(store, 5)
     planted = [planter.plant("cache-record") for _ in range(60)]
     store.close()
@@ -282,18 +283,18 @@ def test_a_mailbox_with_an_older_file_elsewhere(whole, tmp_path):
     """As a rename leaves it that was cut off: of the two files the newer one counts, and the other one goes."""
     root = tmp_path / "store"
     shutil.copytree(whole, root)
-    store = Store(root, QUIET)
+    store = open_store(root, QUIET)
     partition = store.partitions["primary"]
     old = MailboxName.parse("user/user00001/Sent")
     path, kept = place(partition, old), tmp_path / "kept"
     shutil.copy(path, kept)
-    store.rename_mailbox(old, MailboxName.parse("user/user00001/Posted"))
+    namespace.rename_mailbox(store, old, MailboxName.parse("user/user00001/Posted"))
     store.close()
     path.parent.mkdir(exist_ok=True)
     shutil.copy(kept, path)
     found = found_in(root, tmp_path / "plan")
     assert own(found) == [("idx-id", str(path))]
-    store = Store(root, QUIET)
+    store = open_store(root, QUIET)
     mend(store, Plan(tmp_path / "plan"), found)
     assert check(store) == []
     store.close()
@@ -307,7 +308,7 @@ def test_a_chunk_at_its_edges(tmp_path, number):
     for count in range(66):
         deliver(store, b"Subject: %d\r\n\r\n" % count, "user/alice/INBOX")
     store.close()                               # which writes its store.idx
-    store = Store(tmp_path / "store", QUIET)
+    store = open_store(tmp_path / "store", QUIET)
     partition, entry = store.partitions["primary"], store.entry(MailboxName.parse("user/alice/INBOX"))
     key = chunk_key(entry.id, number)
     value = partition.index.get(key)

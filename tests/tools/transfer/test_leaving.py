@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mboxlist.names import MailboxName
+from store.mailboxes import namespace, subscribing
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
 from tests.support.stores.stores import deliver
@@ -27,12 +28,12 @@ DATE = 1706779800
 
 @pytest.fixture
 def filled(store: Store) -> Store:
-    store.create_mailbox(MailboxName("alice", "Old.2024/\u65e5"))
+    namespace.create_mailbox(store, MailboxName("alice", "Old.2024/\u65e5"))
     for number, (content, flags) in enumerate(zip(CONTENTS, FLAGS, strict=True)):
         for name in ("user/alice/INBOX", "user/alice/Old.2024/\u65e5"):
             deliver(store, content, name, flags=flags, received=InternalDate(DATE + number, 60),
                     trace=TRACE if number == 1 and name.endswith("INBOX") else b"")
-    store.subscribe("alice", "Old.2024/\u65e5")
+    subscribing.subscribe(store, "alice", "Old.2024/\u65e5")
     return store
 
 
@@ -110,7 +111,7 @@ def test_out_and_in_again(filled: Store, tmp_path: Path, form: str, options: dic
         if form == "mbox":          # where each message ends with a line end, and its header with an empty line
             wanted = [(_whole(content), *rest) for content, *rest in wanted]
         assert octets(filled, "bob", path) == wanted
-    assert filled.subscriptions("bob") == ["Old.2024/\u65e5"]
+    assert subscribing.subscriptions(filled, "bob") == ["Old.2024/\u65e5"]
 
 
 def _whole(content: bytes) -> bytes:

@@ -10,6 +10,7 @@ from attrs import define, evolve, field
 
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
+from store.mailboxes import subscribing
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
@@ -111,7 +112,7 @@ def test_a_new_mailbox_keeps_uids(store: Store) -> None:
     assert contents(store) == old.contents()
     assert {int(row["zone"]) for row in view.rows} == {60}
     assert taken.well and (taken.there, taken.here, taken.brought) == (21, 21, 21)
-    assert store.subscriptions("alice") == ["Elsewhere", "Old"] and len(told) == 1 and "bad" in told[0]
+    assert subscribing.subscriptions(store, "alice") == ["Elsewhere", "Old"] and len(told) == 1 and "bad" in told[0]
 
 
 def test_inbox_that_nothing_was_in_takes_the_uidvalidity(store: Store) -> None:
@@ -200,7 +201,7 @@ def test_a_dry_run_changes_nothing(store: Store) -> None:
     fill(old, 5)
     taken, _ = take(store, old, Choices(dry_run=True))
     assert taken.brought == 8 and store.mailboxes.find(MailboxName("alice", "Old")) is None
-    assert store.subscriptions("alice") == []
+    assert subscribing.subscriptions(store, "alice") == []
 
 
 def test_what_cannot_come_is_said_and_stops_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from store.accounts.base import Account
 from store.accounts.builtin import BuiltinDirectory, User
 from store.message.cacherecord import render
 from store.message.mime import Scanner
+from store.opening import PRIMARY, make_empty_store, open_store
 from store.partition.messagefiles import MID_OCTETS, sync_file_system
 from store.partition.partition import Partition
 from store.quota.roots import root_for
@@ -36,7 +37,7 @@ from store.reconstruct.bulkload import Known, Loaded, load_mailboxes, load_messa
 from store.reconstruct.repair import counted
 from store.reconstruct.wholestore import set_limits
 from store.settings import Settings
-from store.store import PRIMARY, Store
+from store.store import Store
 from store.tables.index import CHUNK, OWN, ROW, Rows
 from store.tables.references import MessageRecord, marks
 from store.tables.state import MailboxState
@@ -68,8 +69,8 @@ class Shape:
 def generate(root: Path, shape: Shape, *, processes: int = 1,
              progress: Progress = lambda what, done, total: None) -> int:
     """Make the store; how many records it has. Raises StoreError STORE_IN_USE when there is one, DISK_FULL, OSError."""
-    Store.make(root)
-    store = Store(root, Settings(cache=256 << 20, sync="none", disk_reserve=0))
+    make_empty_store(root)
+    store = open_store(root, Settings(cache=256 << 20, sync="none", disk_reserve=0))
     try:
         partition = store.partitions[PRIMARY]
         made, cached = _write_files(partition, shape, processes, progress)

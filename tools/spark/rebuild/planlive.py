@@ -78,7 +78,7 @@ def _finish(store: Store, partition: Partition, applied: Applied, only: Collecti
     if only is None:
         applied.corrections += recount(store, partition)
         for mailbox, _ in list(partition.all_states()):
-            found = writing.whereabouts(store, mailbox)
+            found = store.known(mailbox)
             if found is not None and not writing.right_place(partition, *found).exists():
                 partition.unwritten.changed.add(mailbox)
     writing.write_round(store, partition, hurry=True)
@@ -102,7 +102,7 @@ class _Mailbox:
     def compare(self) -> None:
         """Compare it, and put it right. Raises StoreError."""
         self.applied.mailboxes += 1
-        found = writing.whereabouts(self.store, self.row["id"]) if self.row["found"] else None
+        found = self.store.known(self.row["id"]) if self.row["found"] else None
         if found is None or found[0].partition != self.partition.name:
             self._leave("the list of mailboxes does not know it" if self.row["found"] else "it is not known whose file "
                         "this is")

@@ -24,6 +24,7 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.accounts.builtin import User
+from store.opening import open_store
 from store.partition import marks
 from store.partition.marks import IN_PLACE, SCRATCH, mark_behind, read_epoch
 from store.partition.messagefiles import sync_file_system
@@ -76,7 +77,7 @@ def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[Us
             finished(root)
         loading.look()
         loading.prepare()
-        store = Store(loading.scratch, evolve(settings, sync="none"), anew=True)
+        store = open_store(loading.scratch, evolve(settings, sync="none"), anew=True)
         try:
             loading.run(store, list(users))
         finally:
@@ -85,7 +86,7 @@ def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[Us
                 mark_behind(partition.folder)
             store.close()
         loading.put_in_place()
-    store = Store(root, settings)
+    store = open_store(root, settings)
     try:
         for partition in store.partitions.values():
             progress("store.idx", 0, manifest.total.mailboxes)

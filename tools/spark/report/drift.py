@@ -6,6 +6,7 @@ from mboxlist.entry import MailboxId
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.quota import notices
+from store.quota import roots as quotaroots
 from store.quota.roots import all_roots
 from store.reconstruct.recount import recount
 from store.store import Store
@@ -14,7 +15,7 @@ from store.tables.quotatable import DOMAIN, QuotaUse
 
 def uses(store: Store, users: Iterable[str]) -> dict[str, QuotaUse]:
     """Use and limits of each quota root but those of domains, over all partitions; also of users without a row."""
-    return {root: store.quota(root) for root in {*all_roots(store), *users} if not root.startswith(DOMAIN)}
+    return {root: quotaroots.quota(store, root) for root in {*all_roots(store), *users} if not root.startswith(DOMAIN)}
 
 
 def drift(store: Store, roots: Collection[str]) -> dict[str, tuple[int, int]]:

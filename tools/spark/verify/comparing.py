@@ -19,7 +19,6 @@ from store.store import Store
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
 from store.userarea.idxfile import Head
-from store.userarea.writing import whereabouts
 from store.values import RECONSTRUCT
 from tools.spark.rebuild.plan import Plan
 from tools.spark.rebuild.planpieces import whole_mailboxes
@@ -77,7 +76,7 @@ def compare(store: Store, partition: Partition, plan: Plan) -> Compared:
         row = private_headers.get(pieces[0]["path"])
         if row is None or row["damaged"] or not row["found"]:
             continue
-        place = whereabouts(store, row["id"])
+        place = store.known(row["id"])
         if place is not None and place[0].partition == partition.name:
             where = f"{place[0].name} (deleted)" if place[1] else str(place[0].name)
             _compare(found, partition, place[0], where, Head.from_bytes(row["head"]), pieces)

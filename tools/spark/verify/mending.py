@@ -20,7 +20,7 @@ from store.recovery.emptying import make_folders
 from store.store import Store
 from store.userarea import writing
 from store.userarea.paths import owner_of, remove_file
-from store.userarea.writing import right_place, whereabouts
+from store.userarea.writing import right_place
 from tools.spark.rebuild.plan import Plan
 from tools.spark.rebuild.planlive import Applied, apply_live
 from tools.spark.verify.kinds import Fault, message_at
@@ -69,14 +69,14 @@ def _rename(partition: Partition, digest: bytes, path: str) -> list[Correction]:
 def _write_again(store: Store, partition: Partition, faults: Sequence[Fault]) -> list[Correction]:
     """Write damaged store.idx anew, and remove those that are not where a mailbox's file belongs."""
     places = {str(right_place(partition, *place)): mailbox for mailbox, _ in list(partition.all_states())
-              if (place := whereabouts(store, mailbox)) is not None}
+              if (place := store.known(mailbox)) is not None}
     wrong = {fault.where for fault in faults}
     partition.unwritten.changed.update(places[where] for where in wrong if where in places)
     writing.write_round(store, partition, hurry=True)
     done = [Correction("it was written anew", where) for where in sorted(wrong & places.keys())]
     for where in sorted(wrong - places.keys()):
         mailbox = owner_of(Path(where))
-        place = None if mailbox is None else whereabouts(store, mailbox)
+        place = None if mailbox is None else store.known(mailbox)
         if mailbox is not None and place is not None and owner_of(right_place(
                 store.partition_of(place[0]), *place)) == mailbox and remove_file(partition, Path(where), mailbox):
             done.append(Correction("it was removed: the mailbox has its file elsewhere", where))

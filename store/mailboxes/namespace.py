@@ -1,0 +1,129 @@
+"""Mailboxes are made and renamed (RFC 3501 §6.3.3, §6.3.5)."""
+
+import time
+from contextlib import suppress
+
+from attrs import evolve
+
+from mboxlist.engine.btree import Txn
+from mboxlist.engine.kv import Failure, transact
+from mboxlist.entry import MailboxEntry
+from mboxlist.names import MailboxName, NameProblem, legal_path
+from store.errors import Problem, StoreError
+from store.mailboxes import authorization, crosspartition, deletion
+from store.mailboxes.placement import for_new_mail
+from store.problems import problems
+from store.quota import roots
+from store.store import Store
+from store.tables.state import UNLISTED, MailboxState
+
+
+@problems()
+def create_mailbox(store: Store, name: MailboxName, *, special_use: str | None = None, acl: dict[str, str] | None = None
+                   ) -> MailboxEntry:
+    """Make a mailbox, shared as the one above it is unless another `acl` is given.
+
+    Raises StoreError MAILBOX_EXISTS, BAD_NAME, NO_USER, LIMIT.
+    """
+    if store.mailboxes.find(name) is not None:
+        raise StoreError(Problem.MAILBOX_EXISTS)
+    account = store.directory.find(name.owner) if name.owner else None
+    if name.owner and account is None:
+        raise StoreError(Problem.NO_USER)
+    if len(store.names(name.owner)) >= store.settings.mailbox_limit:
+        raise StoreError(Problem.LIMIT, "There are too many mailboxes")
+    place = account.partition if account else for_new_mail(store)
+    return insert_mailbox(store, name, place, special_use, acl=acl)
+
+
+def insert_mailbox(store: Store, name: MailboxName, partition: str, special_use: str | None, *,
+                   replace: bool = False, acl: dict[str, str] | None = None) -> MailboxEntry:
+    """Make a mailbox on that partition; `replace`: also where there is one of that name.
+
+    The figures come first, then the row in the list: what a crash leaves in between is seen by nobody. Nobody writes
+    to the mailbox before its row is on disk, or a crash could leave mail where nobody finds it."""
+    place = store.partition(partition)
+    mailbox, validity = transact(store.mailboxes.env, store.mailboxes.next_identity)
+    store.mailboxes.env.flush()              # an id or UIDVALIDITY that was used must never come again
+    new = MailboxState.new(validity, place.epoch, roots.root_for(place, name), UNLISTED)
+    created = int(time.time())
+
+    def insert(txn: Txn) -> MailboxEntry:
+        old = store.mailboxes.find(name, txn)
+        if old is not None:
+            if not replace:
+                raise StoreError(Problem.MAILBOX_EXISTS)
+            store.mailboxes.annotations.forget(old.id, txn)
+        like = old or authorization.parent(store, name, txn)        # a mailbox is shared as the one above it is
+        held = acl if acl is not None else like.acl if like else {}
+        entry = MailboxEntry(mailbox, name, partition, validity, created, special_use, dict(held))
+        store.mailboxes.write(entry, txn)
+        return entry
+
+    try:
+        place.transact(lambda txn: txn.set_state(mailbox, None, new))
+        place.flush()
+        entry = transact(store.mailboxes.env, insert)
+    except (StoreError, OSError, Failure):
+        with suppress(StoreError):          # then housekeeping does it
+            deletion.destroy(place, mailbox, created)
+        raise
+    store.mailboxes.env.flush()
+    place.transact(lambda txn: txn.make_writable(mailbox, store.mailboxes, new))
+    if new.quota_root != roots.root_for(place, name):      # changed while the mailbox was not in the list yet
+        roots.settle(store, name.owner)
+    return entry
+
+
+@problems()
+def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
+    """Rename a mailbox and all below it. INBOX stays, and gives its messages to the new one (RFC 3501 §6.3.5).
+
+    Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, BAD_NAME, NO_PERMISSION, LIMIT, OVER_QUOTA.
+    """
+    if old.owner != new.owner:
+        raise StoreError(Problem.NO_PERMISSION, "A mailbox cannot be given to another user")
+    if old.is_inbox():
+        inbox = store.entry(old)
+        target = create_mailbox(store, new, acl=inbox.acl)
+        try:
+            crosspartition.copy(store, inbox, target, store.open_mailbox(inbox).rows["uid"], remove=True)
+        except StoreError:
+            if not store.status(target).messages:
+                deletion.delete_mailbox(store, new)
+            raise
+        store.partition_of(inbox).flush()
+        return
+    if new.is_below(old) or new.is_inbox():
+        raise StoreError(Problem.BAD_NAME, "A mailbox cannot be renamed to that")
+
+    def work(txn: Txn) -> None:
+        top = store.mailboxes.find(old, txn)
+        tree = [*([top] if top else []), *store.mailboxes.below(old.owner, old.path, txn)]
+        if not tree:
+            raise StoreError(Problem.NO_MAILBOX)
+        if store.mailboxes.find(new, txn) is not None:
+            raise StoreError(Problem.MAILBOX_EXISTS)
+        for entry in tree:
+            store.mailboxes.remove(entry.name, txn)
+        for entry in tree:
+            name = _moved(entry.name, old, new)
+            if store.mailboxes.find(name, txn) is not None:
+                raise StoreError(Problem.MAILBOX_EXISTS)
+            store.mailboxes.write(_renamed(entry, name), txn)
+
+    roots.check_rename(store, old, new)
+    transact(store.mailboxes.env, work)
+    store.mailboxes.env.flush()
+    roots.settle_renamed(store, new.owner)
+
+
+def _moved(name: MailboxName, old: MailboxName, new: MailboxName) -> MailboxName:
+    try:
+        return MailboxName(new.owner, legal_path(new.path + name.path[len(old.path):]))
+    except NameProblem as error:
+        raise StoreError(Problem.BAD_NAME, str(error)) from error
+
+
+def _renamed(entry: MailboxEntry, name: MailboxName) -> MailboxEntry:
+    return evolve(entry, name=name)

@@ -1,0 +1,220 @@
+"""How a store is opened: write freeze, recovery, the list and the partitions, reconciliation, in this order.
+
+The first process to open a store recovers every environment, whether the last end was a clean one or not. The others
+join what it has opened.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.freezegate import WriteFreeze
+from mboxlist.engine.kv import NeedsRecovery
+from mboxlist.table import MailboxList
+from store import hosting
+from store.accounts.builtin import BuiltinDirectory
+from store.changes import News
+from store.errors import Problem, StoreError
+from store.filelock import exclusive
+from store.partition.inuse import listed, write_list
+from store.partition.marks import RESTORING, SCRATCH, is_half_made, read_epoch
+from store.partition.partition import Partition
+from store.partition.processes import ProcessRegistry
+from store.partitions.volumes import NAME, PARTS, REBUILD
+from store.problems import disk_problem
+from store.recovery.environments import Recovery
+from store.recovery.reconciliation import agree
+from store.settings import Settings
+from store.store import Store
+from store.userarea import writing
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+PRIMARY = "primary"
+LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mailboxes
+
+class Opener(Protocol):
+    """Opens an environment of the store, mended first where it is damaged."""
+
+    def opened(self, environment: str, open: Callable[[], T]) -> T:
+        """What `open` gives."""
+
+
+class _AsItIs:
+    """For a process that is not the first: the environments are open in others, and need no look."""
+
+    def opened(self, environment: str, open: Callable[[], T]) -> T:
+        """What `open` gives."""
+        return open()
+
+
+def is_there(root: Path) -> bool:
+    """Whether there is a store in that folder, or what is left of one."""
+    return (root / "mboxlist").is_dir() or any(read_epoch(place) for place in (root / "partitions").glob("*"))
+
+
+def open_store(root: Path, settings: Settings | None = None, *, who: str = "", broken: Callable[[],
+                                                                                                None] = lambda: None,
+               directory: Callable[[MailboxList, str],
+                                   BuiltinDirectory] = BuiltinDirectory, anew: bool = False) -> Store:
+    """The store at `root`, open; `who` is told to others that find this process dead in it. `broken` is called when
+    a database needs recovery: then all must leave the store, and the next to open it recovers it. `directory` is
+    made of the list with its users, and the default domain. `anew`: its databases are to be empty.
+
+    Raises StoreError NO_STORE, UNAVAILABLE, DISK_FULL.
+    """
+    settings = settings or Settings()
+    _require_whole(root, anew=anew)
+    processes = ProcessRegistry(root / "run", who)
+    opening = _Opening(root, settings, processes, broken, anew=anew)
+    try:
+        return opening.run(directory)
+    except NeedsRecovery as error:
+        opening.give_up()
+        raise StoreError(Problem.UNAVAILABLE, "The store needs recovery: stop every process that uses it",
+                         str(error)) from error
+    except OSError as error:
+        opening.give_up()
+        raise disk_problem(error) from error
+    except BaseException:
+        opening.give_up()
+        raise
+
+
+def _require_whole(root: Path, *, anew: bool) -> None:
+    if (root / RESTORING).exists():
+        raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: onecopy snapshot restore finishes it")
+    if is_half_made(root) and not anew:
+        raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: onecopy reconstruct --all finishes it")
+    if not is_there(root):
+        raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
+
+
+class _Opening:
+    """A store on its way to being open."""
+
+    def __init__(self, root: Path, settings: Settings, processes: ProcessRegistry, broken: Callable[[], None], *,
+                 anew: bool) -> None:
+        self.root = root
+        self.settings = settings
+        self.processes = processes
+        self.broken = broken
+        self.recover = processes.alone
+        self.anew = anew
+        self.news = News()
+        self.freeze: WriteFreeze | None = None
+        self.opener: Opener = _AsItIs()
+
+    def run(self, directory: Callable[[MailboxList, str], BuiltinDirectory]) -> Store:
+        """Open it; each step needs those before it."""
+        if self.recover and not self.anew:
+            shutil.rmtree(self.root / SCRATCH, ignore_errors=True)      # left by one who was killed at the very end
+        freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
+        recovery = self._recovery() if self.recover and not self.anew else None
+        mailboxes = self.opener.opened("mboxlist", lambda: MailboxList(
+            self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze))
+        partitions = self._partitions(freeze)
+        users = directory(mailboxes, self.settings.default_domain)
+        store = Store(self.root, self.settings, self.news, mailboxes, partitions, users, freeze,
+                      self.processes,
+                      lambda folder, recover: self._partition(folder, freeze, recover=recover),
+                      writing.write_what_is_left)
+        for partition in partitions.values():
+            partition.domains = store.domains
+        mailboxes.noticed = lambda entry: writing.note(store, entry)
+        if self.settings.host:
+            mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
+        if self.recover:
+            self._reconcile(store, users, recovery)
+        self.processes.settled()
+        return store
+
+    def _recovery(self) -> Recovery:
+        from store.recovery.environments import Recovery  # here: a process that is not alone in the store needs none
+        recovery = self.opener = Recovery(self.root, self.settings)
+        return recovery
+
+    def _partitions(self, freeze: WriteFreeze) -> dict[str, Partition]:
+        """All that are there. One whose volume is missing is left out, and reported."""
+        folder = self.root / "partitions"
+        names = listed(self.root)
+        if self.recover or names is None:
+            names = sorted(path.name for path in folder.iterdir() if NAME.fullmatch(path.name))
+        missing = [name for name in names if (folder / name / REBUILD).is_dir() or not any(
+            (folder / name / part).is_dir() for part in PARTS)]
+        for name in missing:
+            _report_missing(folder / name)
+        found = {name: self._partition(folder / name, freeze, recover=self.recover)
+                 for name in names if name not in missing}
+        if self.recover:
+            write_list(self.root, list(found))
+        return found
+
+    def _partition(self, folder: Path, freeze: WriteFreeze, *, recover: bool) -> Partition:
+        return self.opener.opened(f"partitions/{folder.name}/index", lambda: Partition(
+            folder, self.settings, self.news, recover=recover, broken=self.broken, write_freeze=freeze))
+
+    def _reconcile(self, store: Store, users: BuiltinDirectory, recovery: Recovery | None) -> None:
+        """Rebuild what the environments lack that have not come back, and make the partitions agree with the list."""
+        rebuilt = False
+        if recovery is not None:
+            store.owned.put(type(recovery), recovery)
+            if recovery.events:
+                from store.recovery.startrebuild import remake  # here: it is rarely needed
+                rebuilt = remake(store, recovery)
+        if agree(store, wholly=rebuilt):
+            users.settle_aliases()
+        for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):
+            env.opened()
+        if recovery is not None:
+            if recovery.is_needed():
+                log.warning("what was done is in %s", recovery.report())
+            recovery.ended()
+
+    def give_up(self) -> None:
+        """Leave: it could not be opened."""
+        self.processes.leave()
+        if self.freeze is not None:
+            self.freeze.close()
+
+
+def _report_missing(folder: Path) -> None:
+    name = folder.name
+    if _is_in_hand(folder):
+        log.info("partition %s is being rebuilt", name)
+        return
+    log.error("partition %s is not there (%s), or has no databases: its mailboxes cannot be used until the store is "
+              "opened anew, or onecopy reconstruct --partition %s has made them", name, os.path.realpath(folder), name)
+
+
+def _is_in_hand(folder: Path) -> bool:
+    """Whether somebody makes the partition's databases anew just now (`livepartition`)."""
+    try:
+        with exclusive(folder, Problem.STORE_IN_USE, "It is made anew", folder=True):
+            return False
+    except StoreError:
+        return True
+    except OSError:
+        return False
+
+
+def make_empty_store(root: Path) -> None:
+    """Make an empty store with one partition; or go on where that was cut off, as long as there are only folders.
+    Raises StoreError STORE_IN_USE when there is one already."""
+    if (root / "mboxlist").exists() or (root / RESTORING).exists():
+        raise StoreError(Problem.STORE_IN_USE, f"There is a store in {root} already")
+    if any(path.is_file() for path in (root / "partitions").rglob("*")):
+        raise StoreError(Problem.STORE_IN_USE, f"There is mail in {root / 'partitions'}, and no list of mailboxes: "
+                                               "onecopy reconstruct --all makes one")
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "run").mkdir(mode=0o700, exist_ok=True)
+    Partition.make(root / "partitions" / PRIMARY)
+    (root / "mboxlist").mkdir(mode=0o700)
+    sync_folder(root)
+

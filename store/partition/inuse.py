@@ -1,0 +1,26 @@
+"""`run/partitions`: the names of the partitions that are in use since the first process opened the store."""
+
+from pathlib import Path
+
+
+def listed(root: Path) -> list[str] | None:
+    """The names in `run/partitions`; None when no process has opened the store yet."""
+    try:
+        return (root / "run" / "partitions").read_text().split()
+    except FileNotFoundError:
+        return None
+
+
+def write_list(root: Path, names: list[str]) -> None:
+    """Have these partitions in use."""
+    path = root / "run" / "partitions"
+    new = path.with_name("partitions.new")
+    new.write_text("".join(f"{name}\n" for name in sorted(names)))
+    new.replace(path)
+
+
+def unlist(root: Path, name: str) -> None:
+    """No process opens the partition any more. For a process that is alone in the store."""
+    names = listed(root)
+    if names is not None and name in names:
+        write_list(root, [other for other in names if other != name])
