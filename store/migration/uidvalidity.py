@@ -4,13 +4,12 @@ INBOX is there from a user's first login on, before the mail is brought. As long
 that a client knows can come to mean another message (RFC 3501 §2.3.1.1), be the new UIDVALIDITY the lower one.
 """
 
-
 from attrs import evolve
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from store.migration.publish import HIGHEST
+from store.migration.liveloader import HIGHEST_UIDVALIDITY
 from store.partition.transactions import WriteTxn, state_key
 from store.problems import problems
 from store.store import Store
@@ -21,7 +20,7 @@ from store.tables.state import before_skip
 def adopt(store: Store, entry: MailboxEntry, validity: int) -> MailboxEntry:
     """The mailbox with that UIDVALIDITY, on disk; as it is, where it has given out UIDs, or an earlier one of the name
     may have given out some under it. Raises StoreError NO_MAILBOX, BUSY."""
-    if not store.mailboxes.former.find(str(entry.name)) < validity <= HIGHEST:
+    if not store.mailboxes.former.find(str(entry.name)) < validity <= HIGHEST_UIDVALIDITY:
         return entry
 
     def figures(txn: WriteTxn) -> bool:

@@ -42,10 +42,10 @@ STEPS = ((Partition, "transact"), (Env, "flush"), (MessageFiles, "place"), (Stag
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many steps, in this thread."""
-    monkeypatch.setattr("store.backup.restore.Contents", lambda place: Contents(place, one_by_one))
-    monkeypatch.setattr("store.backup.restore.TOGETHER", 2)
-    monkeypatch.setattr("store.migration.messageimport.TOGETHER", 5)
-    monkeypatch.setattr("store.migration.publish.PIECE", 10)
+    monkeypatch.setattr("store.migration.liveloader.Contents", lambda place: Contents(place, one_by_one))
+    monkeypatch.setattr("store.backup.restore.MAILBOXES_TOGETHER", 2)
+    monkeypatch.setattr("store.migration.messageimport.FILES_AT_A_TIME", 5)
+    monkeypatch.setattr("store.migration.liveloader.ROWS_AT_A_TIME", 10)
     monkeypatch.setattr("store.backup.compression.FRAME", 20_000)
 
 
@@ -140,7 +140,7 @@ def test_a_restore_that_is_killed_is_finished_by_the_next(source: Store, tmp_pat
         assert messages(store) == messages(source)      # UIDs and UIDVALIDITYs, too
         partition = store.partitions["primary"]
         assert sum(1 for _ in partition.files.folder.glob("?/??/*")) == 40
-        assert roots.quota(store, "user1") == source.quota("user1")
+        assert roots.quota(store, "user1") == roots.quota(source, "user1")
         assert check(store) == []
         store.close()
 

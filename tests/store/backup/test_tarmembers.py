@@ -13,7 +13,7 @@ from store.backup.integrity import verify
 from store.backup.restore import Restoring
 from store.backup.tarmembers import Cut, Lost, Member, MemberReader, heading
 from store.check.wholecheck import check
-from store.store import Store
+from store.opening import make_empty_store, open_store
 
 ARCHIVES = Path(__file__).parent / "archives"       # written by the version of November 2026, before `tarfile` was used
 LONG = "Ä long name " * 9 + "/end"
@@ -23,8 +23,8 @@ def test_archives_of_an_earlier_version(tmp_path: Path) -> None:
     archives = [Archive(ARCHIVES / name) for name in ("full.tar.gz", "later.tar.zst")]
     found = verify(archives)
     assert (found.messages, found.mailboxes, found.records, found.findings) == (9, 5, 21, [])
-    Store.make(tmp_path / "other")
-    store = Store(tmp_path / "other")
+    make_empty_store(tmp_path / "other")
+    store = open_store(tmp_path / "other")
     done = Restoring(store, archives).run()
     assert (done.messages, done.findings) == (15, [])
     assert store.status(store.entry(MailboxName("alice", LONG))).messages == 9
