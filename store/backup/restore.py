@@ -7,6 +7,7 @@ since the backup. All of it can be cut off and done again.
 What is damaged costs what is in it: of a mailbox whose newest copy cannot be read an older one is taken.
 """
 
+import contextlib
 import tempfile
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from store.message.cacherecord import CachedMessage, fits
 from store.migration.liveloader import LiveLoader
 from store.migration.mailboximage import MailboxImage, Own
 from store.migration.messageimport import add, lacking
+from store.opening import make_empty_store, open_store
 from store.partition.partition import Partition
 from store.problems import problems
 from store.quota import roots
@@ -90,6 +92,18 @@ class Restored:
 
 
 Told = Callable[[Restored], None]
+
+
+@contextlib.contextmanager
+def passing_store() -> Iterator[Store]:
+    """An empty store that goes again, to see what would be restored where there is none yet."""
+    with tempfile.TemporaryDirectory(prefix="onecopy-") as folder:
+        make_empty_store(Path(folder) / "store")
+        store = open_store(Path(folder) / "store")
+        try:
+            yield store
+        finally:
+            store.close()
 
 
 @define(eq=False)

@@ -31,7 +31,7 @@ from store.values import FlagAction, Flags
 from tools.transfer.alreadyhere import Here
 from tools.transfer.sourcevalues import Box, Mail, Source, Told, Unreadable
 
-MESSAGES, OCTETS = 500, 64 << 20        # messages that come in one go, and what they may have together
+SLICE_MESSAGES, SLICE_OCTETS = 500, 64 << 20    # messages that come in one go, and what they may have together
 
 
 @frozen
@@ -383,7 +383,7 @@ def _same_flags(flags: Flags, system: int, keywords: Iterable[str]) -> bool:
 def _slices(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
     some, octets = list[Mail](), 0
     for mail in mails:
-        if some and (len(some) >= MESSAGES or octets + max(mail.size, 0) > OCTETS):
+        if some and (len(some) >= SLICE_MESSAGES or octets + max(mail.size, 0) > SLICE_OCTETS):
             yield some
             some, octets = [], 0
         some.append(mail)

@@ -46,7 +46,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("store.backup.restore.MAILBOXES_TOGETHER", 2)
     monkeypatch.setattr("store.migration.messageimport.FILES_AT_A_TIME", 5)
     monkeypatch.setattr("store.migration.liveloader.ROWS_AT_A_TIME", 10)
-    monkeypatch.setattr("store.backup.compression.FRAME", 20_000)
+    monkeypatch.setattr("store.backup.compression.FRAME_OCTETS", 20_000)
 
 
 @pytest.fixture(scope="module")

@@ -104,10 +104,10 @@ def test_what_is_wrong_is_made_anew(archive, tmp_path, monkeypatch, wrong):
 def test_only_sound_records_are_carried_and_none_that_is_large(monkeypatch):
     good = CachedMessage(b"\x01" * 32, 5, b"e", b"s", b"b", b"table")
     bad = good._replace(digest=b"\x02" * 32)
-    large = good._replace(digest=b"\x03" * 32, fields=bytes(cachemembers.LARGEST))
+    large = good._replace(digest=b"\x03" * 32, fields=bytes(cachemembers.LARGEST_RECORD_OCTETS))
     values = [good.to_bytes(), bad.to_bytes(), large.to_bytes(), None]
     packed = cachemembers.pack(values, [b"\x01" * 32, b"\x04" * 32, b"\x03" * 32, b"\x05" * 32], np.array([5, 5, 5, 5]))
     assert packed == struct.pack("<I", len(values[0])) + values[0]
-    monkeypatch.setattr(cachemembers, "MOST", 10)
+    monkeypatch.setattr(cachemembers, "MEMBER_OCTETS", 10)
     assert cachemembers.pack(values[:1], [b"\x01" * 32], np.array([5])) == b""
     assert not fits(good._replace(table=b""), good.digest, 5, 5)
