@@ -1,4 +1,4 @@
-"""What a mailbox of a live store is to be, whoever brings it: a backup, another server, a folder of files."""
+"""What a mailbox of a live store is to be, wherever it comes from: a backup, another server, a folder of files."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,6 +1,6 @@
 """A mailbox that nothing has ever been in takes on the UIDVALIDITY that its like had on another server.
 
-INBOX is there from a user's first login on, before the mail is brought. As long as it has given out no UID, nothing
+INBOX is there from a user's first login on, before the mail is imported. As long as it has given out no UID, nothing
 that a client knows can come to mean another message (RFC 3501 §2.3.1.1), be the new UIDVALIDITY the lower one.
 """
 
@@ -54,7 +54,7 @@ def adopt(store: Store, entry: MailboxEntry, validity: int) -> MailboxEntry:
 @problems()
 def rewind(store: Store, entry: MailboxEntry, uid: int) -> None:
     """Have the mailbox take that UID, which comes from where its UIDVALIDITY comes from, though an unclean end has made
-    it skip ahead (`state.UID_SKIP`) while it was being brought.
+    it skip ahead (`state.UID_SKIP`) while it was being imported.
 
     Not when it has, or had, a message of that UID or a higher one, nor when a client has been told of a higher UIDNEXT,
     be it by STATUS (`uidskip`). Raises StoreError NO_MAILBOX, BUSY.

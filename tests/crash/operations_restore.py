@@ -58,7 +58,7 @@ def prepare_empty(store: Store) -> None:
         namespace.create_mailbox(other, WORK)
         _fill(other)
         roots.set_quota(other, "alice", LIMIT)
-        other.subscribe("alice", "Work")
+        subscribing.subscribe(other, "alice", "Work")
         authorization.set_acl(other, WORK, "bob", "lrs")
         change_flags(other, other.entry(WORK), [1], FlagAction.ADD, Flags(Flag.SEEN), "bob")
         _back_up(other, store.root)

@@ -1,4 +1,4 @@
-"""What mailboxes and messages are to whoever brings them here, wherever they are."""
+"""What mailboxes and messages are to an import, wherever they are."""
 
 import fnmatch
 import re
