@@ -1,6 +1,6 @@
 """Mailboxes of a source are imported into the store: what is missing comes, flags follow, and both sides are compared.
 
-What is there already is found out again each time: by UID where the mailbox has its UIDVALIDITY from there, else by size,
+What is there already is looked up each time: by UID where the mailbox has its UIDVALIDITY from there, else by size,
 date and Message-ID, or by content. So nothing is written down in between, and whatever is cut off can be done again.
 """
 
