@@ -29,10 +29,10 @@ from store.errors import Problem, StoreError
 FORMAT = 1
 MANIFEST, CATALOGUE, TOTALS = "manifest.json", "catalogue.jsonl", "totals.json"
 ACCOUNTS, LIMITS, CACHED, PARTITIONS = "accounts/", "limits/", "cache/", "partitions/"
-LINES = 1000                # rows in one member
-SMALL = 64 << 20            # octets of what is read as a whole: a manifest, some accounts
-LARGE = 4 << 30             # octets of a catalogue
-TAIL = 1 << 20              # octets in which the totals are
+ROWS_IN_MEMBER = 1000                # rows in one member
+SMALL_OCTETS = 64 << 20            # octets of what is read as a whole: a manifest, some accounts
+CATALOGUE_OCTETS = 4 << 30             # octets of a catalogue
+TOTALS_WITHIN_OCTETS = 1 << 20              # octets in which the totals are
 _BLOCK = 4096               # serials in a row of a set of them
 
 
@@ -234,12 +234,12 @@ class Archive:
         for member in reader.all():
             if isinstance(member, Member) and member.name == MANIFEST:
                 try:
-                    self.manifest = Manifest.from_bytes(member.octets(SMALL))
+                    self.manifest = Manifest.from_bytes(member.octets(SMALL_OCTETS))
                 except Cut:
                     yield Lost(member.offset, member.size)
             elif isinstance(member, Member) and member.name == TOTALS:
                 try:
-                    self.totals = Totals.from_bytes(member.octets(SMALL))
+                    self.totals = Totals.from_bytes(member.octets(SMALL_OCTETS))
                 except (Cut, ValueError, TypeError):
                     yield Lost(member.offset, member.size)
                 else:
@@ -256,7 +256,7 @@ class Archive:
             with open(self.path, "rb", buffering=0) as file:
                 size = file.seek(0, 2)
                 manifest = self.manifest or _first(file, 0, MANIFEST, Manifest.from_bytes)
-                file.seek(max(0, size - TAIL) // 512 * 512)
+                file.seek(max(0, size - TOTALS_WITHIN_OCTETS) // 512 * 512)
                 totals = _first(file, file.tell(), TOTALS, Totals.from_bytes)
                 if manifest is None or totals is None:
                     return None
@@ -288,7 +288,7 @@ def _first(file: IO[bytes], at: int, name: str, form: Callable[[bytes], Any]) ->
     for member in MemberReader(pieces(_reading(file))).all():
         if isinstance(member, Member) and member.name == name:
             try:
-                return form(member.octets(LARGE))
+                return form(member.octets(CATALOGUE_OCTETS))
             except (Cut, ValueError, TypeError):
                 return None
         if name == MANIFEST and isinstance(member, Member):

@@ -2,7 +2,7 @@
 
 A member `cache/P/<number>` has those of some of the message files that come behind it, up to the next such member:
 the octets of each (four octets, little-endian), and the record as a store keeps it. They are a help and no more: what
-is damaged, of another version, or not that of its message is made anew from the message.
+is damaged, of another version, or not that of its message is rebuilt from the message.
 """
 
 import struct
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from store.backup.tarmembers import Cut, Member
 from store.message.cacherecord import CachedMessage, are_sound
 
-MOST = 8 << 20              # octets of records in a member
-LARGEST = 64 << 10          # of a record that is carried
+MEMBER_OCTETS = 8 << 20              # octets of records in a member
+LARGEST_RECORD_OCTETS = 64 << 10          # of a record that comes along
 _LENGTH = struct.Struct("<I")
 
 
@@ -27,7 +27,8 @@ def pack(values: Sequence[bytes | None], digests: Sequence[bytes], traces: NDArr
     octets = 0
     sound = are_sound(values, np.frombuffer(b"".join(digests), "V32"), traces)
     for value, is_sound in zip(values, sound.tolist(), strict=True):
-        if value is not None and is_sound and len(value) <= LARGEST and octets + len(value) <= MOST:
+        if (value is not None and is_sound and len(value) <= LARGEST_RECORD_OCTETS
+                and octets + len(value) <= MEMBER_OCTETS):
             held += _LENGTH.pack(len(value)), value
             octets += len(value)
     return b"".join(held)
@@ -36,7 +37,7 @@ def pack(values: Sequence[bytes | None], digests: Sequence[bytes], traces: NDArr
 def read(member: Member) -> Mapping[bytes, CachedMessage]:
     """The records in a member, by the digests of their messages; none when it is damaged."""
     try:
-        data = member.octets(2 * MOST)
+        data = member.octets(2 * MEMBER_OCTETS)
     except Cut:
         return {}
     found, at = {}, 0

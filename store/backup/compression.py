@@ -29,10 +29,10 @@ from attrs import define, field, frozen
 
 NONE, GZIP, ZSTD = "none", "gzip", "zstd"
 KINDS = (ZSTD, GZIP, NONE)
-FRAME = 4 << 20             # octets of a frame, about: it ends with the member that fills it,
-LARGEST = 16 << 20          # or within a large one
-BLOCK = 1 << 20             # octets that are read at a time
-SEARCHED = 4 * LARGEST      # octets in which there must be a label
+FRAME_OCTETS = 4 << 20             # octets of a frame, about: it ends with the member that fills it,
+LARGEST_FRAME_OCTETS = 16 << 20          # or within a large one
+READ_OCTETS = 1 << 20             # octets that are read at a time
+LABEL_WITHIN_OCTETS = 4 * LARGEST_FRAME_OCTETS      # octets in which there must be a label
 MAGIC = b"onecopy frame 1\n"
 _LABEL = struct.Struct("<16sQIII16sI")
 _NOWHERE = (1 << 32) - 1
@@ -69,22 +69,22 @@ class FrameWriter:
 
     def begin(self, *, fresh: bool = False) -> None:
         """A member begins here; with `fresh`, in a frame of its own."""
-        if self._octets >= FRAME or fresh and self._octets:
+        if self._octets >= FRAME_OCTETS or fresh and self._octets:
             self.flush()
         if self._first == _NOWHERE:
             self._first = self._octets
 
     def write(self, data: bytes) -> None:
         """More of the tar."""
-        if self._octets + len(data) < LARGEST:
+        if self._octets + len(data) < LARGEST_FRAME_OCTETS:
             self._held.append(data)
             self._octets += len(data)
             return
         while data:
-            some, data = data[:LARGEST - self._octets], data[LARGEST - self._octets:]
+            some, data = data[:LARGEST_FRAME_OCTETS - self._octets], data[LARGEST_FRAME_OCTETS - self._octets:]
             self._held.append(some)
             self._octets += len(some)
-            if self._octets >= LARGEST:
+            if self._octets >= LARGEST_FRAME_OCTETS:
                 self.flush()
 
     def flush(self) -> None:
@@ -136,9 +136,9 @@ def pieces(read: Read) -> Iterator[Piece]:
     held = bytearray()
     while True:
         found = held.find(MAGIC)
-        if found >= 0 or len(held) > SEARCHED:
+        if found >= 0 or len(held) > LABEL_WITHIN_OCTETS:
             break
-        more = read(BLOCK)
+        more = read(READ_OCTETS)
         held += more
         if not more:
             break
@@ -174,14 +174,14 @@ class _Rest(io.RawIOBase):
             data = bytes(self._held[:size])
             del self._held[:size]
             return data
-        return self._read(size if size > 0 else BLOCK)
+        return self._read(size if size > 0 else READ_OCTETS)
 
 
 def _plain(read: Read) -> Iterator[Piece]:
     offset = 0
     while True:
         try:
-            data = read(BLOCK)
+            data = read(READ_OCTETS)
         except (OSError, EOFError, zlib.error, zstandard.ZstdError):
             return
         if not data:
@@ -197,12 +197,12 @@ def _labelled(held: bytearray, read: Read) -> Iterator[Piece]:
         found = held.find(MAGIC, looked)
         if found < 0 or len(held) < found + _LABEL.size + len(_EMPTY):
             looked = max(looked, found if found >= 0 else len(held) - len(MAGIC))
-            data = read(BLOCK)
+            data = read(READ_OCTETS)
             more = bool(data)
             held += data
             if more or found < 0:
-                if len(held) > SEARCHED and found < 0:      # lost: what comes next is found by its own label
-                    del held[:-LARGEST]
+                if len(held) > LABEL_WITHIN_OCTETS and found < 0:      # lost: what comes next is found by its own label
+                    del held[:-LARGEST_FRAME_OCTETS]
                     looked = 0
                 continue
         said = _parse(held, found)
@@ -229,7 +229,7 @@ def _parse(held: bytearray, at: int) -> tuple[str, Piece] | None:
     if len(held) < at + _LABEL.size:
         return None
     _, offset, length, packed, first, digest, check = _LABEL.unpack_from(held, at)
-    if zlib.crc32(held[at:at + _LABEL.size - 4]) != check or length > LARGEST:
+    if zlib.crc32(held[at:at + _LABEL.size - 4]) != check or length > LARGEST_FRAME_OCTETS:
         return None
     kind = ZSTD if held[at - len(_SKIPPABLE):at - 4] == _SKIPPABLE[:4] else GZIP
     end = at - len(_WRAPPED[kind][0])
@@ -243,11 +243,11 @@ def _beginning(frame: bytes) -> bytes:
     data = bytearray()
     try:
         if frame[:2] == b"\x1f\x8b":
-            return zlib.decompressobj(31).decompress(frame, LARGEST)
+            return zlib.decompressobj(31).decompress(frame, LARGEST_FRAME_OCTETS)
         taking = zstandard.ZstdDecompressor().decompressobj()
         for at in range(0, len(frame), 4096):
             data += taking.decompress(frame[at:at + 4096])
-            if len(data) > LARGEST:
+            if len(data) > LARGEST_FRAME_OCTETS:
                 break
     except (zlib.error, zstandard.ZstdError):
         pass

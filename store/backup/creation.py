@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
+from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
 from store.accounts.builtin import BuiltinDirectory
 from store.backup import cachemembers
@@ -26,9 +28,9 @@ from store.backup.archive import (
     CACHED,
     CATALOGUE,
     LIMITS,
-    LINES,
     MANIFEST,
     PARTITIONS,
+    ROWS_IN_MEMBER,
     TOTALS,
     Catalogue,
     Listed,
@@ -53,9 +55,10 @@ from store.tables.state import MailboxState
 from store.userarea import idxfile, writing
 from store.userarea.idxfile import Contents, Head
 
-TRIES = 5                   # to read a mailbox whose messages are purged at that moment
-PIECE = 1 << 20
-LOOK = 1000                 # messages of which what is known is read at a time
+READ_TRIES = 5              # to read a mailbox whose messages are purged at that moment
+READ_OCTETS = 1 << 20       # of a message file at a time
+PART = ".part"              # ends the name of a file that is not whole yet
+MESSAGES_AT_A_TIME = 1000   # of which what is known is read
 
 
 @frozen
@@ -137,6 +140,19 @@ class Making:
         tar.add_octets(TOTALS, self.totals.to_bytes(), mtime=self.manifest.time)
         tar.end()
 
+    def write_file(self, path: Path, form: Form = Form()) -> int:
+        """Write the archive to a file, which has its name when it is whole and on disk; its octets. Raises StoreError,
+        OSError."""
+        temporary = path.with_name(path.name + PART)
+        with open(temporary, "wb") as file:
+            self.write(file.write, form)
+            file.flush()
+            os.fsync(file.fileno())
+            octets = file.tell()
+        temporary.replace(path)
+        sync_folder(path.parent)
+        return octets
+
     def entries(self) -> list[MailboxEntry]:
         """The mailboxes in the scope."""
         scope, store = self.scope, self.store
@@ -163,7 +179,7 @@ class Making:
         number = 1
         for line in lines:
             held.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-            if len(held) == LINES:
+            if len(held) == ROWS_IN_MEMBER:
                 tar.add_octets(f"{folder}{number:04}.jsonl", b"".join(held), mtime=self.manifest.time)
                 held, number = [], number + 1
         if held:
@@ -226,7 +242,7 @@ class Making:
             if now is not None and old.is_same(now):
                 self.catalogue.mailboxes[old.name] = old
                 return
-        for left in reversed(range(TRIES)):
+        for left in reversed(range(READ_TRIES)):
             try:
                 entry, partition = self.store.whereabouts(entry)
                 found = writing.view(self.store, partition, entry.id)
@@ -263,8 +279,8 @@ class Making:
                if serial not in serials]
         messages = octets = 0
         try:
-            for at in range(0, len(due), LOOK):
-                some = due[at:at + LOOK]
+            for at in range(0, len(due), MESSAGES_AT_A_TIME):
+                some = due[at:at + MESSAGES_AT_A_TIME]
                 known = partition.refs.figures(np.frombuffer(b"".join([digest for _, digest in some]), "V32"))
                 self._cached(tar, partition, some, known["trace"])
                 for (serial, digest), size, trace, now in zip(some, known["size"].tolist(), known["trace"].tolist(),
@@ -297,14 +313,14 @@ class Making:
 
     def _message(self, tar: MemberWriter, partition: Partition, digest: bytes, record: MessageRecord) -> None:
         size, trace = record.size, record.trace
-        if size <= PIECE:
+        if size <= READ_OCTETS:
             self._small(tar, partition, digest, record)
             return
         with partition.files.open(digest, record.serial, 0, size) as file:
             modified = int(os.fstat(file.fileno).st_mtime)
             whole, content = blake2b(digest_size=32), blake2b(digest_size=32)
-            for at in range(0, size, PIECE):
-                data = file.read(at, PIECE)
+            for at in range(0, size, READ_OCTETS):
+                data = file.read(at, READ_OCTETS)
                 content.update(data[max(0, trace - at):])
                 if trace:
                     whole.update(data)
@@ -317,7 +333,7 @@ class Making:
             raise StoreError(Problem.CORRUPT, detail="it cannot be read any more")
 
     def _small(self, tar: MemberWriter, partition: Partition, digest: bytes, record: MessageRecord) -> None:
-        """The same for a message file that is read at once, as nearly all are."""
+        """Write a message file that is read at once, as nearly all are."""
         with partition.files.open(digest, record.serial, 0, record.size) as file:
             modified = int(os.fstat(file.fileno).st_mtime)
             data = file.read(0, record.size)
@@ -339,12 +355,12 @@ class _Reading:
 
     def all(self) -> Iterator[bytes]:
         """Its octets."""
-        for at in range(0, self.file.size, PIECE):
+        for at in range(0, self.file.size, READ_OCTETS):
             try:
-                yield self.file.read(at, PIECE)
+                yield self.file.read(at, READ_OCTETS)
             except StoreError:
                 self.failed = True
-                yield bytes(min(PIECE, self.file.size - at))
+                yield bytes(min(READ_OCTETS, self.file.size - at))
 
 
 def _without(contents: Contents, lost: set[bytes]) -> Contents:

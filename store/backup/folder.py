@@ -19,11 +19,10 @@ from attrs import asdict, define, evolve, field, fields, frozen
 from mboxlist.engine.disk import sync_folder
 from store.backup.archive import Archive, Catalogue
 from store.backup.compression import GZIP, NONE, ZSTD
-from store.backup.creation import Form, Making
+from store.backup.creation import PART, Form, Making
 from store.errors import Problem, StoreError, disk_problem
 
 NAME = "catalogue.json"
-PART = ".part"              # ends the name of a file that is not whole yet
 SUFFIXES = {ZSTD: ".tar.zst", GZIP: ".tar.gz", NONE: ".tar"}
 
 
@@ -118,13 +117,7 @@ class Folder:
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(manifest.time))
         name = f"{stamp}-{len(manifest.since) + 1:04}{SUFFIXES[form.kind]}"
         try:
-            with open(self.path / (name + PART), "xb") as file:
-                making.write(file.write, form)
-                file.flush()
-                os.fsync(file.fileno())
-                octets = file.tell()
-            (self.path / (name + PART)).replace(self.path / name)
-            sync_folder(self.path)
+            octets = making.write_file(self.path / name, form)
             totals = making.totals
             self.entries.append(Entry(name, manifest.id, (*manifest.since, manifest.id)[0], manifest.time, octets,
                                       totals.messages, totals.mailboxes, totals.records, totals.complete))
@@ -140,6 +133,11 @@ class Folder:
             os.fsync(file.fileno())
         temporary.replace(self.path / NAME)
         sync_folder(self.path)
+
+
+def archives_at(path: Path) -> list[Archive]:
+    """The archive in a file, or those of the newest backup in a folder. Raises StoreError UNAVAILABLE."""
+    return Folder.of(path).chain() if path.is_dir() else [Archive(path)]
 
 
 def _found(path: Path) -> list[Entry]:

@@ -23,7 +23,7 @@ from store.errors import StoreError
 from store.userarea import idxfile
 from store.userarea.idxfile import Remains
 
-BUFFER = 1 << 16
+DIGESTS_UNSORTED = 1 << 16
 
 
 @define
@@ -51,7 +51,7 @@ class Seen:
     def add(self, digest: bytes) -> None:
         """One more."""
         self._new.append(int.from_bytes(digest[:8], "little"))
-        if len(self._new) >= BUFFER:
+        if len(self._new) >= DIGESTS_UNSORTED:
             self._settle()
 
     def lacks(self, digests: NDArray[np.void]) -> NDArray[np.bool_]:

@@ -1,12 +1,13 @@
-"""A store gets back what archives have: all of it, or what is chosen, beside servers that go on.
+"""What archives have is restored to a store: all of it, or what is chosen, beside servers that go on.
 
-Message files come first, each once; mailboxes that are not there are made as they were (`publish`), others
+Message files come first, each once; mailboxes that are not there are made as they were (`liveloader`), others
 get what they lack (`messageimport.add`), if that is wanted. UIDNEXT and MODSEQs skip ahead of what may have been shown
 since the backup. All of it can be cut off and done again.
 
 What is damaged costs what is in it: of a mailbox whose newest copy cannot be read an older one is taken.
 """
 
+import contextlib
 import tempfile
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,8 +28,10 @@ from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
 from store.mailboxes import placement
 from store.message.cacherecord import CachedMessage, fits
-from store.migration.messageimport import Contents, add, lacking
-from store.migration.publish import Filling, Nursery, Wanted
+from store.migration.liveloader import LiveLoader
+from store.migration.mailboximage import MailboxImage, Own
+from store.migration.messageimport import add, lacking
+from store.opening import make_empty_store, open_store
 from store.partition.partition import Partition
 from store.problems import problems
 from store.quota import roots
@@ -40,9 +43,9 @@ from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile
 from store.userarea.idxfile import Remains
 
-TOGETHER = 256              # mailboxes that are made, and published, at a time,
-OCTETS = 32 << 20           # or fewer, when their records have so much
-SHOWN = 20                  # UIDs of lost messages that one line names
+MAILBOXES_TOGETHER = 256    # that are made, and published, at a time,
+RECORD_OCTETS = 32 << 20    # or fewer, when their records have so much
+UIDS_SHOWN = 20             # of lost messages, in one line
 
 
 @frozen
@@ -92,6 +95,18 @@ class Restored:
 Told = Callable[[Restored], None]
 
 
+@contextlib.contextmanager
+def passing_store() -> Iterator[Store]:
+    """An empty store that goes again, to see what would be restored where there is none yet."""
+    with tempfile.TemporaryDirectory(prefix="onecopy-") as folder:
+        make_empty_store(Path(folder) / "store")
+        store = open_store(Path(folder) / "store")
+        try:
+            yield store
+        finally:
+            store.close()
+
+
 @define(eq=False)
 class Restoring:
     """Restores archives (a full one and those that continue it, in any order) to a store."""
@@ -102,9 +117,7 @@ class Restoring:
     told: Told = lambda so_far: None
     done: Restored = field(factory=Restored)
     chain: Chain = field(init=False)
-    _contents: dict[str, Contents] = field(factory=dict, init=False)
-    _nurseries: dict[str, Nursery] = field(factory=dict, init=False)
-    _waiting: dict[str, list[Filling]] = field(factory=dict, init=False)
+    _loaders: dict[str, LiveLoader] = field(factory=dict, init=False)       # by partition
     _ready: list[tuple[str, Remains]] = field(factory=list, init=False)
     _octets: int = field(default=0, init=False)                     # of the records in them
     _names: set[str] = field(factory=set, init=False)               # mailboxes that have been dealt with
@@ -132,17 +145,15 @@ class Restoring:
             self._publish(0)
             self._missing()
         finally:
-            for contents in self._contents.values():
-                contents.drop()
-            for filling in [filling for waiting in self._waiting.values() for filling in waiting]:
-                filling.abandon()
+            for loader in self._loaders.values():
+                loader.close()
         for owner in sorted(self._owners):
             roots.settle(self.store, owner)
         return self._counted()
 
     def _counted(self) -> Restored:
-        self.done.files = sum(contents.files for contents in self._contents.values())
-        self.done.octets = sum(contents.octets for contents in self._contents.values())
+        self.done.files = sum(loader.contents.files for loader in self._loaders.values())
+        self.done.octets = sum(loader.contents.octets for loader in self._loaders.values())
         return self.done
 
     # Reading
@@ -172,7 +183,7 @@ class Restoring:
                 elif self.archives[at].path is None:
                     self._beside(member)
             elif place[1] == "messages":
-                self._land(place[0], place[2], member)
+                self._store(place[0], place[2], member)
             else:
                 with in_memory() as path:
                     left = self._index(member, path)
@@ -203,7 +214,7 @@ class Restoring:
                     if member.name.startswith(CACHED):
                         self._cached = cachemembers.read(member)
                     elif place is not None and place[1] == "messages" and place[2] in needed:
-                        self._land(place[0], place[2], member)
+                        self._store(place[0], place[2], member)
                     self.told(self._counted())
             for partition, where, octets in found:
                 kept.seek(where)
@@ -255,20 +266,20 @@ class Restoring:
         names = self.store.partitions
         return self.store.partition(partition if partition in names else placement.for_new_mail(self.store))
 
-    def _brought(self, partition: str) -> Contents:
+    def _loader(self, partition: str) -> LiveLoader:
         place = self._place(partition)
-        if place.name not in self._contents:
-            self._contents[place.name] = Contents(place)
-        return self._contents[place.name]
+        if place.name not in self._loaders:
+            self._loaders[place.name] = LiveLoader(self.store, place)
+        return self._loaders[place.name]
 
-    def _land(self, partition: str, digest: bytes, member: Member) -> None:
+    def _store(self, partition: str, digest: bytes, member: Member) -> None:
         if self.choice.dry_run:
             return
         try:
             trace, record = int(member.said.get("trace", "0")), self._cached.get(digest)
             if record is not None and not fits(record, digest, trace, member.size):
                 record = None
-            self._brought(partition).land(member.data(), digest=digest, trace=trace, cached=record)
+            self._loader(partition).contents.store(member.data(), digest=digest, trace=trace, cached=record)
         except Cut:
             self._damaged.add(digest.hex())
         except (StoreError, ValueError) as error:
@@ -282,7 +293,7 @@ class Restoring:
         """A mailbox that waits for others, whose message files are put on disk together."""
         self._ready.append((partition, left))
         self._octets += left.rows.nbytes
-        if len(self._ready) >= TOGETHER or self._octets > OCTETS:
+        if len(self._ready) >= MAILBOXES_TOGETHER or self._octets > RECORD_OCTETS:
             self._now()
 
     def _now(self) -> None:
@@ -324,18 +335,20 @@ class Restoring:
             self._look(rows, target, entry)
             return
         self._own_account(name.owner, partition)
-        contents = self._brought(partition)
-        if contents.waiting:
-            contents.keep()
-        left = evolve(left, rows=rows)
-        new, had = contents.translated(rows, left.private_headers)
+        loader = self._loader(partition)
+        if loader.contents.waiting:
+            loader.contents.keep()
+        new, had = loader.contents.translated(rows, left.private_headers)
         if not had.all():
             lost = rows["uid"][~had].tolist()
             self._tell(f"{name}: {len(lost)} messages are damaged or missing in the archive: UID {_few(lost)}")
+        image = self._image(target, left, new)
+        if entry is None and self.choice.into:
+            image = evolve(image, own=())
         if entry is not None:
-            self._add(contents, entry, new, left)
+            self._add(loader, entry, image)
         else:
-            self._make(contents.partition, target, new, left)
+            self._make(loader, image)
 
     def _look(self, rows: Rows, target: MailboxName, entry: MailboxEntry | None) -> None:
         if entry is None:
@@ -359,58 +372,52 @@ class Restoring:
                            "--into restores it beside)")
         return missing
 
-    def _add(self, contents: Contents, entry: MailboxEntry, rows: Rows, left: Remains) -> None:
-        assert left.head is not None
+    def _image(self, name: MailboxName, left: Remains, rows: Rows) -> MailboxImage:
+        """What the mailbox is to be; beside what is there it is nobody's but the owner's, and has new figures."""
+        head = left.head
+        assert head is not None
+        image = MailboxImage(name, keywords=head.keywords, rows=rows, own=_own(left), uidls=left.uidls)
+        if self.choice.into:
+            return image
+        notes = [(note, user, _octets(value)) for note, users in head.annotations.items()
+                 for user, value in users.items()]
+        return evolve(
+            image, uidvalidity=head.uidvalidity, uidnext=min(head.uidnext + UID_SKIP, MAX_UID), recent=head.recent,
+            highestmodseq=head.highestmodseq + MODSEQ_SKIP, created=head.created, special_use=head.special_use,
+            acl=acl_of(head), annotations=notes, subscriptions=head.subscriptions if name.is_inbox() else ())
+
+    def _add(self, loader: LiveLoader, entry: MailboxEntry, image: MailboxImage) -> None:
         entry, partition = self.store.whereabouts(entry)
-        if partition is not contents.partition:
-            rows, = copy_rows(FileCopier(contents.partition, partition, contents.side_by_side), [rows])
+        if partition is not loader.partition:
+            rows, = copy_rows(FileCopier(loader.partition, partition, loader.contents.side_by_side), [image.rows])
+            image = evolve(image, rows=rows)
         if not (self.choice.over or self.choice.into):
-            self._lacks(entry.name, self.store.open_mailbox(entry).rows, rows)
+            self._lacks(entry.name, self.store.open_mailbox(entry).rows, image.rows)
             return
-        added = add(partition, entry, rows, left.head.keywords, own=_own(left), uidls=left.uidls)
+        added = add(partition, entry, image)
         self.store.news.tell([entry.id])
         self.done.messages += len(added.uids)
         self.done.there += added.there
 
-    def _make(self, partition: Partition, name: MailboxName, rows: Rows, left: Remains) -> None:
-        head = left.head
-        assert head is not None
-        nursery = self._nurseries.setdefault(partition.name, Nursery(self.store, partition))
-        wanted = Wanted(name, keywords=head.keywords)
-        if not self.choice.into:
-            notes = [(note, user, _octets(value)) for note, users in head.annotations.items()
-                     for user, value in users.items()]
-            wanted = evolve(
-                wanted, uidvalidity=head.uidvalidity, uidnext=min(head.uidnext + UID_SKIP, MAX_UID), recent=head.recent,
-                highestmodseq=head.highestmodseq + MODSEQ_SKIP, created=head.created, special_use=head.special_use,
-                acl=acl_of(head), annotations=notes, subscriptions=head.subscriptions if name.is_inbox() else ())
+    def _make(self, loader: LiveLoader, image: MailboxImage) -> None:
         try:
-            filling = nursery.begin(wanted)
+            loader.load(image)
         except StoreError as refused:
             if refused.problem is not Problem.MAILBOX_EXISTS:
                 raise
-            self._tell(f"{name}: it was made meanwhile: restore it again")
+            self._tell(f"{image.name}: it was made meanwhile: restore it again")
             return
-        try:
-            filling.add(rows)
-            filling.finish(_own(left) if not self.choice.into else (), left.uidls)
-        except BaseException:
-            filling.abandon()
-            raise
-        waiting = self._waiting.setdefault(partition.name, [])
-        waiting.append(filling)
         self.done.mailboxes += 1
-        self.done.messages += len(rows)
-        self._publish(TOGETHER)
+        self.done.messages += len(image.rows)
+        self._publish(MAILBOXES_TOGETHER)
 
     def _publish(self, most: int) -> None:
-        for name, waiting in self._waiting.items():
-            if len(waiting) > most or waiting and not most:
-                for refused in self._nurseries[name].publish(waiting):
+        for loader in self._loaders.values():
+            if len(loader.waiting) > most or not most:
+                for refused in loader.publish():
                     self.done.mailboxes -= 1
-                    self._tell(f"{refused.wanted.name}: it was made meanwhile, or the user is on another back end: "
+                    self._tell(f"{refused.name}: it was made meanwhile, or the user is on another back end: "
                                "restore it again")
-                waiting.clear()
 
     # Users and limits
 
@@ -468,11 +475,12 @@ def _octets(text: str) -> bytes:
         return b""
 
 
-def _own(left: Remains) -> list[tuple[int, str, "np.ndarray"]]:
+def _own(left: Remains) -> list[Own]:
     readers: Sequence[str] = left.head.readers if left.head is not None else ()
     return [(int(item["chunk"]), readers[int(item["reader"])], item["own"]) for item in left.own
             if int(item["reader"]) < len(readers)]
 
 
 def _few(uids: Sequence[int]) -> str:
-    return ", ".join(map(str, uids[:SHOWN])) + (f" and {len(uids) - SHOWN} more" if len(uids) > SHOWN else "")
+    more = f" and {len(uids) - UIDS_SHOWN} more" if len(uids) > UIDS_SHOWN else ""
+    return ", ".join(map(str, uids[:UIDS_SHOWN])) + more

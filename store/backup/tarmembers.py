@@ -13,11 +13,11 @@ from hashlib import blake2b
 
 from attrs import define, field, frozen
 
-from store.backup.compression import BLOCK, FrameWriter, Piece
+from store.backup.compression import READ_OCTETS, FrameWriter, Piece
 
-RECORD = 512
+BLOCK_OCTETS = 512
 PAX_OCTETS = 1 << 20        # of a pax header, at most
-_ZEROS = bytes(RECORD)
+_ZEROS = bytes(BLOCK_OCTETS)
 
 
 class Cut(Exception):
@@ -58,7 +58,7 @@ class MemberWriter:
             left -= len(piece)
         if left:
             raise ValueError(f"{name} has {size - left} octets, and should have {size}")
-        self.frames.write(_ZEROS[:-size % RECORD])
+        self.frames.write(_ZEROS[:-size % BLOCK_OCTETS])
         self.count += 1
         self.all.update(_line(name, size, said))
 
@@ -109,7 +109,7 @@ class Member:
     def data(self) -> Iterator[bytes]:
         """Its octets. Raises Cut."""
         while self.left:
-            yield self.take(min(self.left, BLOCK))
+            yield self.take(min(self.left, READ_OCTETS))
 
     def octets(self, most: int) -> bytes:
         """All of it, if that is no more than `most` and what its digest says. Raises Cut."""
@@ -135,7 +135,7 @@ class MemberReader:
         headers, start = b"", self.offset
         while True:
             try:
-                block = self._take(RECORD)
+                block = self._take(BLOCK_OCTETS)
                 if block == _ZEROS:
                     self.ended = True
                     return
@@ -143,7 +143,7 @@ class MemberReader:
                     size = int(block[124:135], 8)
                     if not 0 <= size <= PAX_OCTETS:
                         raise ValueError("no header of a size that can be")
-                    headers = block + self._take(size + -size % RECORD)
+                    headers = block + self._take(size + -size % BLOCK_OCTETS)
                     continue
                 found = _parsed(headers + block)
                 yield from self._member(found.name, found.size, _words(found.pax_headers.get("comment", "")), start)
@@ -164,9 +164,9 @@ class MemberReader:
         self._all.update(_line(name, size, said))
         yield member
         while member.left:
-            taken = self._take(min(member.left, BLOCK))
+            taken = self._take(min(member.left, READ_OCTETS))
             member.left -= len(taken)
-        self._take(-size % RECORD)
+        self._take(-size % BLOCK_OCTETS)
 
     def _part(self, member: Member, count: int) -> bytes:
         try:
@@ -230,13 +230,13 @@ class MemberReader:
 
     def _find(self) -> bool:
         """Whether there is a header among the blocks of this piece, which begins there then."""
-        at = self._at + -(self._piece.offset + self._at) % RECORD
-        while at + RECORD <= len(self._piece.data):
-            block = self._piece.data[at:at + RECORD]
+        at = self._at + -(self._piece.offset + self._at) % BLOCK_OCTETS
+        while at + BLOCK_OCTETS <= len(self._piece.data):
+            block = self._piece.data[at:at + BLOCK_OCTETS]
             if block == _ZEROS or _is_pax_header(block):
                 self._at = at
                 return True
-            at += RECORD
+            at += BLOCK_OCTETS
         self._at = len(self._piece.data)
         return False
 

@@ -10,7 +10,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.names import NameProblem, legal_owner
 from store.accounts.builtin import BuiltinDirectory, User
-from store.backup.archive import SMALL
+from store.backup.archive import SMALL_OCTETS
 from store.backup.tarmembers import Member
 from store.errors import StoreError
 from store.partition.partition import Partition
@@ -23,7 +23,7 @@ Place = Callable[[str], Partition]
 
 def lines(member: Member) -> list[dict[str, Any]]:
     """The rows of a member. Raises Cut, ValueError."""
-    found = [json.loads(line) for line in member.octets(SMALL).splitlines()]
+    found = [json.loads(line) for line in member.octets(SMALL_OCTETS).splitlines()]
     if not all(isinstance(line, dict) for line in found):
         raise ValueError("a row is no object")
     return found

@@ -1,14 +1,15 @@
 """Mail that comes from elsewhere (a backup, another server, a folder of files) and is to be here what it was there.
 
-`Contents` brings message octets to a partition, one file for each content. `new_rows` makes index records of what is
-known of messages. `add` puts records into a mailbox that is there, those that it lacks; `publish.Filling` makes a
-mailbox that is not there yet. Whatever is cut off can be done again with the same input and then adds only what is
-missing; nothing of it is enforced against limits of quota, though all is charged.
+`Contents` puts message octets on a partition, one file for each content. `new_rows` makes index records of what is
+known of messages. `add` puts records into a mailbox that is there, those that it lacks; `liveloader` makes a mailbox
+that is not there yet. Whatever is cut off can be done again with the same input and then adds only what is missing;
+nothing of it is enforced against limits of quota, though all is charged.
 """
 
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -20,6 +21,7 @@ from store.delivery.batch import BatchStore, CopiedFile, NotCopied, SideBySide, 
 from store.delivery.replacement import fits
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage
+from store.migration.mailboximage import MailboxImage, Own
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
@@ -29,9 +31,9 @@ from store.tables.state import MAX_KEYWORDS, MailboxState, gained, keyword_bits
 from store.tables.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
 
-PIECE = 2000                # records that one transaction adds
-TOGETHER = 1000             # message files that are put on disk at a time
-KNOWN = 50_000              # contents that are remembered
+ROWS_AT_A_TIME = 2000       # records that one transaction adds
+FILES_AT_A_TIME = 1000      # message files that are put on disk together
+CONTENTS_REMEMBERED = 50_000
 FLAGS = sum(flag.value for flag in Flag)
 
 Key = tuple[bytes, int, int, int]       # what makes two records the same message: digest, date, zone, own header fields
@@ -43,27 +45,27 @@ class Contents:
 
     partition: Partition
     side_by_side: SideBySide = in_threads
-    _landing: BatchStore = field(init=False)
+    _batch: BatchStore = field(init=False)
     _whole: dict[bytes, bytes] = field(factory=dict, init=False)    # of contents that are here behind another header
     _known: dict[bytes, MessageRecord] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._landing = BatchStore(self.partition, self.side_by_side, most=TOGETHER, at_once=True,
-                                overtaken=self._bring_whole)
+        self._batch = BatchStore(self.partition, self.side_by_side, most=FILES_AT_A_TIME, at_once=True,
+                                overtaken=self._store_whole)
 
     @property
     def files(self) -> int:
         """How many message files have been made."""
-        return self._landing.files
+        return self._batch.files
 
     @property
     def octets(self) -> int:
         """What they have."""
-        return self._landing.octets
+        return self._batch.octets
 
-    def land(self, data: Iterable[bytes], *, digest: bytes = b"", trace: int = 0, limit: int = 1 << 40,
+    def store(self, data: Iterable[bytes], *, digest: bytes = b"", trace: int = 0, limit: int = 1 << 40,
              cached: CachedMessage | None = None) -> bytes:
-        """Have the message on the partition, its first `trace` octets being its trace header; its digest. `cached` may
+        """Put the message on the partition, its first `trace` octets being its trace header; its digest. `cached` may
         be its cache record, which came with it.
 
         With a `digest` that the partition has already the rest of `data` is not read. It is on disk after `keep`.
@@ -72,7 +74,7 @@ class Contents:
         """
         self.partition.check_room()
         head, rest = _divided(iter(data), trace)
-        if digest in self._landing.batch:
+        if digest in self._batch.batch:
             self.keep()
         known = usable(self.partition, digest) if digest else None
         if known is not None and (not trace or known.trace == trace and head_of(self.partition, digest, known) == head):
@@ -85,7 +87,7 @@ class Contents:
 
     def _stage(self, data: Iterable[bytes], head: bytes, limit: int, digest: bytes,
                cached: CachedMessage | None = None) -> Staged:
-        self._landing.begin()
+        self._batch.begin()
         staged = Staged(self.partition.files, self.partition.next_serial(), head, limit, cached=cached)
         try:
             for piece in data:
@@ -95,23 +97,23 @@ class Contents:
             staged.finish()
             if digest and staged.digest != digest:
                 raise StoreError(Problem.CORRUPT, f"What came for message {digest.hex()} is not what its digest says")
-            if staged.digest in self._landing.batch or usable(self.partition, staged.digest) is not None:
+            if staged.digest in self._batch.batch or usable(self.partition, staged.digest) is not None:
                 staged.abort()
             else:
-                self._landing.add(staged)
+                self._batch.add(staged)
         except BaseException:
             staged.abort()
             raise
-        self._landing.keep_if_full()
+        self._batch.keep_if_full()
         return staged
 
     def keep(self) -> None:
         """Have on disk, and on record, what has come. Raises StoreError DISK_FULL, UNAVAILABLE."""
         while self.waiting:
-            self._landing.keep()
+            self._batch.keep()
 
-    def _bring_whole(self, staged: Staged) -> None:
-        """Somebody else has brought the content meanwhile: if that is behind another trace header, this one becomes a
+    def _store_whole(self, staged: Staged) -> None:
+        """Somebody else has stored the content meanwhile: if that is behind another trace header, this one becomes a
         file of its own, header and all."""
         try:
             with staged.opened() as file:
@@ -124,11 +126,11 @@ class Contents:
     @property
     def waiting(self) -> bool:
         """Whether `keep` is due."""
-        return bool(self._landing.batch)
+        return bool(self._batch.batch)
 
     def drop(self) -> None:
         """Forget what has come since."""
-        self._landing.drop()
+        self._batch.drop()
 
     def find(self, digest: bytes, size: int, *, bare: bool = False) -> CopiedFile | None:
         """What a message of that content and size is here; None when it is not, or is not so long.
@@ -149,7 +151,7 @@ class Contents:
         if record is None:
             record = usable(self.partition, digest)
             if record is not None:
-                if len(self._known) >= KNOWN:
+                if len(self._known) >= CONTENTS_REMEMBERED:
                     self._known.clear()
                 self._known[digest] = record
         return record
@@ -161,7 +163,7 @@ class Contents:
             sorted(private_headers.values()), txn.handle)) if private_headers else {}
         there = {number: (numbers[octets], len(octets)) for number, octets in private_headers.items()} | {0: (0, 0)}
         found: dict[tuple[bytes, int, bool], CopiedFile | None] = {}
-        carried, own = [], []
+        copied, own = [], []
         for digest, size, header_length, head in zip(*(rows[name].tolist() for name in ("digest", "size",
                                                                                         "header_length", "head")),
                                          strict=True):
@@ -169,15 +171,15 @@ class Contents:
             key = digest, size - octets, header_length > 0
             if key not in found:
                 found[key] = self.find(digest, size - octets, bare=header_length > 0) if octets >= 0 else None
-            carried.append(found[key])
+            copied.append(found[key])
             own.append(number)
-        had = np.array([each is not None for each in carried], np.bool_)
+        had = np.array([each is not None for each in copied], np.bool_)
         new = take(rows, had)
         if len(new):
             new["head"] = np.array(own, np.uint32)[had]
-            new["digest"] = np.frombuffer(b"".join([each.digest for each in carried if each]), ROW["digest"])
-            new["serial"] = [each.serial for each in carried if each]
-            new["header_length"] = [each.header_length for each in carried if each]
+            new["digest"] = np.frombuffer(b"".join([each.digest for each in copied if each]), ROW["digest"])
+            new["serial"] = [each.serial for each in copied if each]
+            new["header_length"] = [each.header_length for each in copied if each]
             new["spare"] = 0
         return new, had
 
@@ -258,38 +260,32 @@ class Added:
     there: int
 
 
-def add(partition: Partition, entry: MailboxEntry, rows: Rows, keywords: Sequence[str] = (), *,
-        own: Iterable[tuple[int, str, "np.ndarray"]] = (), uidls: Mapping[int, bytes] | None = None,
-        all_of_them: bool = False) -> Added:
-    """Add those of the records that the mailbox lacks (`lacking`), in order of UID, and have them on disk; or
+def add(partition: Partition, entry: MailboxEntry, image: MailboxImage, *, all_of_them: bool = False) -> Added:
+    """Add those of the image's records that the mailbox lacks (`lacking`), in order of UID, and have them on disk; or
     `all_of_them`, by a caller who knows that it lacks them.
 
     A record keeps its UID where the mailbox has not come so far yet; else it gets the next one, and a new MODSEQ in any
-    case. `keywords` are those that the bits of `rows` stand for, `own` the flags that readers have for themselves by
-    the UIDs of `rows`, likewise `uidls` the unique-ids of POP3. `rows` are of `Contents.translated` or `new_rows`.
-    Raises StoreError NO_MAILBOX, BUSY, DISK_FULL, UNAVAILABLE; what has been added by then stays.
+    case. Raises StoreError NO_MAILBOX, BUSY, DISK_FULL, UNAVAILABLE; what has been added by then stays.
     """
+    rows = image.rows
     order = np.argsort(rows["uid"], kind="stable")
     wanted = take(rows, order)
     lacks = np.ones(len(wanted), np.bool_) if all_of_them else lacking(
         partition.transact(lambda txn: txn.load(entry.id)), wanted)
     places = np.flatnonzero(lacks)
     uids: dict[int, int] = {}
-    flags = list(own)
-    for at in range(0, len(places), PIECE):
-        some = places[at:at + PIECE]
+    for at in range(0, len(places), ROWS_AT_A_TIME):
+        some = places[at:at + ROWS_AT_A_TIME]
         try:
-            new = partition.transact(lambda txn, some=some: _append(    # type: ignore[misc]
-                txn, entry.id, take(wanted, some), keywords, flags, uidls or {}))
+            new = partition.transact(partial(_append, entry.id, take(wanted, some), image))
         except NotCopied:
-            raise StoreError(Problem.BUSY, detail="message files went while they were being brought") from None
+            raise StoreError(Problem.BUSY, detail="message files went while they were being imported") from None
         uids.update(zip(order[some].tolist(), new, strict=True))
     partition.flush()
     return Added(uids, len(rows) - len(places))
 
 
-def _append(txn: WriteTxn, mailbox: MailboxId, rows: Rows, keywords: Sequence[str],
-            own: Sequence[tuple[int, str, "np.ndarray"]], uidls: Mapping[int, bytes]) -> list[int]:
+def _append(mailbox: MailboxId, rows: Rows, image: MailboxImage, txn: WriteTxn) -> list[int]:
     """The UIDs that they get."""
     before = txn.state(mailbox)
     old = rows["uid"].tolist()
@@ -299,7 +295,7 @@ def _append(txn: WriteTxn, mailbox: MailboxId, rows: Rows, keywords: Sequence[st
         following = uids[-1] + 1
     if following > MAX_UID:
         raise StoreError(Problem.LIMIT, "The mailbox has no UIDs left")
-    words, bits = _keywords(before, rows, keywords)
+    words, bits = _keywords(before, rows, image.keywords)
     modseq = before.highestmodseq + 1
     rows["uid"], rows["modseq"], rows["keywords"] = uids, modseq, bits
     rows["flags"] &= np.uint16(FLAGS)
@@ -307,8 +303,9 @@ def _append(txn: WriteTxn, mailbox: MailboxId, rows: Rows, keywords: Sequence[st
     txn.charge(before, after.octets - before.octets, len(rows), enforce=False)
     txn.append(mailbox, rows)
     txn.set_state(mailbox, before, after)
-    _put_own(txn, mailbox, dict(zip(old, uids, strict=True)), own, modseq)
-    _put_uidls(txn, mailbox, {new: uidls[uid] for uid, new in zip(old, uids, strict=True) if uid in uidls})
+    _put_own(txn, mailbox, dict(zip(old, uids, strict=True)), image.own, modseq)
+    _put_uidls(txn, mailbox, {
+        new: image.uidls[uid] for uid, new in zip(old, uids, strict=True) if uid in image.uidls})
     refer(txn, mailbox, rows)
     return uids
 
@@ -329,7 +326,7 @@ def _keywords(state: MailboxState, rows: Rows, keywords: Sequence[str]) -> tuple
 
 
 def _put_own(txn: WriteTxn, mailbox: MailboxId, uids: Mapping[int, int],
-             own: Sequence[tuple[int, str, "np.ndarray"]], modseq: int) -> None:
+             own: Sequence[Own], modseq: int) -> None:
     for number, reader, flags in own:
         for place in np.flatnonzero(flags["flags"]).tolist():
             uid = uids.get(number * CHUNK + place + 1)

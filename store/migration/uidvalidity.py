@@ -1,16 +1,15 @@
 """A mailbox that nothing has ever been in takes on the UIDVALIDITY that its like had on another server.
 
-INBOX is there from a user's first login on, before the mail is brought. As long as it has given out no UID, nothing
+INBOX is there from a user's first login on, before the mail is imported. As long as it has given out no UID, nothing
 that a client knows can come to mean another message (RFC 3501 §2.3.1.1), be the new UIDVALIDITY the lower one.
 """
-
 
 from attrs import evolve
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from store.migration.publish import HIGHEST
+from store.migration.liveloader import HIGHEST_UIDVALIDITY
 from store.partition.transactions import WriteTxn, state_key
 from store.problems import problems
 from store.store import Store
@@ -21,7 +20,7 @@ from store.tables.state import before_skip
 def adopt(store: Store, entry: MailboxEntry, validity: int) -> MailboxEntry:
     """The mailbox with that UIDVALIDITY, on disk; as it is, where it has given out UIDs, or an earlier one of the name
     may have given out some under it. Raises StoreError NO_MAILBOX, BUSY."""
-    if not store.mailboxes.former.find(str(entry.name)) < validity <= HIGHEST:
+    if not store.mailboxes.former.find(str(entry.name)) < validity <= HIGHEST_UIDVALIDITY:
         return entry
 
     def figures(txn: WriteTxn) -> bool:
@@ -55,7 +54,7 @@ def adopt(store: Store, entry: MailboxEntry, validity: int) -> MailboxEntry:
 @problems()
 def rewind(store: Store, entry: MailboxEntry, uid: int) -> None:
     """Have the mailbox take that UID, which comes from where its UIDVALIDITY comes from, though an unclean end has made
-    it skip ahead (`state.UID_SKIP`) while it was being brought.
+    it skip ahead (`state.UID_SKIP`) while it was being imported.
 
     Not when it has, or had, a message of that UID or a higher one, nor when a client has been told of a higher UIDNEXT,
     be it by STATUS (`uidskip`). Raises StoreError NO_MAILBOX, BUSY.

@@ -25,7 +25,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import authorization, firstuse, namespace, subscribing
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
-from store.migration import messageimport, publish
+from store.migration import liveloader, messageimport
 from store.opening import make_empty_store, open_store
 from store.quota import roots
 from store.store import Store
@@ -109,9 +109,9 @@ def prepare_lost(store: Store) -> None:
 def _few_together() -> Iterator[None]:
     """Message files, records and mailboxes are put on disk a few at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(messageimport, "TOGETHER", 2)
-        patch.setattr(restore, "TOGETHER", 1)
-        patch.setattr(publish, "PIECE", 2)
+        patch.setattr(messageimport, "FILES_AT_A_TIME", 2)
+        patch.setattr(restore, "MAILBOXES_TOGETHER", 1)
+        patch.setattr(liveloader, "ROWS_AT_A_TIME", 2)
         yield
 
 

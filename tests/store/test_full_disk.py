@@ -19,7 +19,8 @@ from store.housekeeping import interrupted
 from store.mailboxes import authorization, deletion, firstuse, namespace, subscribing
 from store.mailboxes.expunge import remove
 from store.migration import uidvalidity
-from store.migration.publish import Nursery, Wanted
+from store.migration.liveloader import LiveLoader
+from store.migration.mailboximage import MailboxImage
 from store.partitions import partitionmove, volumes
 from store.quota import roots
 from store.store import Store
@@ -76,7 +77,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "flush the directory": lambda store: _directory(store).domains.next_epoch(),
     "the directory's secret": lambda store: _directory(store).domains.secret(),
     "adopt": lambda store: uidvalidity.adopt(store, store.entry(NEW), 4_000_000_000),
-    "import": lambda store: Nursery(store, store.partitions["primary"]).begin(Wanted(NEW)),
+    "import": lambda store: LiveLoader(store, store.partitions["primary"]).load(MailboxImage(NEW)),
     "move": lambda store: partitionmove.move_owner(store, "alice", "second"),
 }
 #: These are not on disk when they are answered, nor need they be.

@@ -1,9 +1,7 @@
 """onecopy backup, onecopy restore"""
 
 import contextlib
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,15 +11,13 @@ import attrs
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from mboxlist.engine.disk import sync_folder
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR
 from store.backup.archive import Archive, Catalogue, Scope
 from store.backup.compression import KINDS, ZSTD
 from store.backup.creation import Form, Making, SoFar
-from store.backup.folder import Folder
+from store.backup.folder import Folder, archives_at
 from store.backup.integrity import Verified, verify
-from store.backup.restore import Choice, Restored, Restoring
-from store.opening import make_empty_store, open_store
+from store.backup.restore import Choice, Restored, Restoring, passing_store
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox_name, owner
@@ -32,7 +28,7 @@ from tools.exits import Failure
 
 ACTIONS = ("create", "verify", "list")
 STANDARD = "-"
-SHOWN = 50                  # findings that are printed; --json has all of them
+FINDINGS_SHOWN = 50         # that are printed; --json has all of them
 PART_SIZE = 4 << 30
 
 
@@ -111,7 +107,11 @@ def backup(invocation: Invocation) -> int:
             if arguments.full:
                 raise Failure("without --since every file is a full backup: --full is for folders")
             making = Making(store, scope, _earlier(arguments.since) if arguments.since else None, told)
-            _to_file(making, form, None if arguments.to == STANDARD else into)
+            if arguments.to == STANDARD:
+                making.write(sys.stdout.buffer.write, form)
+                sys.stdout.buffer.flush()
+            else:
+                making.write_file(into, form)
             made = [making]
     return _report(invocation, made, time.monotonic() - begun)
 
@@ -130,26 +130,11 @@ def _scope(store: Store, arguments: Any) -> Scope:
 
 
 def _earlier(name: str) -> Catalogue:
-    path = Path(name)
-    archives = Folder.of(path).chain() if path.is_dir() else [Archive(path)]
+    archives = archives_at(Path(name))
     found = archives[-1].catalogue() if archives else None
     if found is None:
         raise Failure(f"{name}: there is no backup, or its catalogue is damaged: make a full one", 1)
     return found
-
-
-def _to_file(making: Making, form: Form, path: Path | None) -> None:
-    if path is None:
-        making.write(sys.stdout.buffer.write, form)
-        sys.stdout.buffer.flush()
-        return
-    temporary = path.with_name(path.name + ".part")
-    with open(temporary, "wb") as file:
-        making.write(file.write, form)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
 
 
 def _report(invocation: Invocation, made: list[Making], seconds: float) -> int:
@@ -171,10 +156,10 @@ def _print(invocation: Invocation, facts: dict[str, object], findings: list[str]
         print_json({**facts, "findings": findings})
         return
     print_facts(facts)
-    for finding in findings[:SHOWN]:
+    for finding in findings[:FINDINGS_SHOWN]:
         print(finding)
-    if len(findings) > SHOWN:
-        print(f"and {len(findings) - SHOWN} more (--json has all)")
+    if len(findings) > FINDINGS_SHOWN:
+        print(f"and {len(findings) - FINDINGS_SHOWN} more (--json has all)")
 
 
 # Looking
@@ -188,15 +173,12 @@ def _archives(names: list[str]) -> list[Archive]:
             if len(names) > 1:
                 raise Failure("standard input is one archive for itself")
             found.append(Archive(None, sys.stdin.buffer.read))
-        elif path.is_dir():
-            chain = Folder.of(path).chain()
-            if not chain:
-                raise Failure(f"there is no backup in {path}", 1)
-            found += chain
-        elif path.is_file():
-            found.append(Archive(path))
-        else:
+        elif not (path.is_dir() or path.is_file()):
             raise Failure(f"there is no file {path}")
+        elif not (archives := archives_at(path)):
+            raise Failure(f"there is no backup in {path}", 1)
+        else:
+            found += archives
     return found
 
 
@@ -259,10 +241,7 @@ def restore(invocation: Invocation) -> int:
         if is_store(root):
             store = stack.enter_context(invocation.store())
         elif arguments.dry_run:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onecopy-"))) / "store"
-            make_empty_store(folder)
-            store = open_store(folder)
-            stack.callback(store.close)
+            store = stack.enter_context(passing_store())
         else:
             init(root)
             store = stack.enter_context(invocation.store())

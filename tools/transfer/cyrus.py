@@ -16,10 +16,8 @@ from store.values import InternalDate
 from tools.transfer.mbox import is_keyword
 from tools.transfer.sourcevalues import Box, Content, Mail, Told, Unreadable, chosen, flags_of, with_crlf
 
-LIMIT = 3600                # seconds that a tool of theirs may take
 SYSTEM = {"FLAG_SEEN": "\\Seen", "FLAG_ANSWERED": "\\Answered", "FLAG_FLAGGED": "\\Flagged",
           "FLAG_DELETED": "\\Deleted", "FLAG_DRAFT": "\\Draft"}
-WORD = 32                   # keywords that a word of their bits has
 
 _UID = re.compile(r"UID:0*([0-9]+)\s+INT_DATE:([0-9]+).*?SIZE:([0-9]+)")
 _USER_FLAGS = re.compile(r"USERFLAGS:((?: [0-9a-fA-F]{8})+)")

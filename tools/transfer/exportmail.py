@@ -26,7 +26,7 @@ from store.tables.state import Mailbox
 from store.values import Flag, Flags, InternalDate
 from tools.transfer.maildir import FORWARDED, INFO, KEYWORDS, LETTERS
 from tools.transfer.mbox import SUFFIX, own_fields, quoted, separator
-from tools.transfer.sourcevalues import CHUNK, Told
+from tools.transfer.sourcevalues import READ_OCTETS, Told
 
 MAILDIR, MBOX = "maildir", "mbox"
 FORMATS = (MAILDIR, MBOX)
@@ -122,7 +122,7 @@ class Leaving:
         """A message of the store, in pieces that do not end between CR and LF. Raises StoreError."""
         with self.store.open_message(view.entry, row) as file:
             at, held = 0, b""
-            while data := file.read(at, min(CHUNK, file.size - at)) if at < file.size else b"":
+            while data := file.read(at, min(READ_OCTETS, file.size - at)) if at < file.size else b"":
                 at += len(data)
                 data, held = held + data, b""
                 if data.endswith(b"\r"):
@@ -284,7 +284,7 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
     for piece in pieces:
         *lines, held = (held + piece).split(b"\n")
         yield from (line + b"\n" for line in lines)
-        if len(held) > CHUNK:
+        if len(held) > READ_OCTETS:
             yield held
             held = b""
     if held:

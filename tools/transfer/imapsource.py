@@ -19,7 +19,7 @@ from imap.wire.scanner import Scanner
 from store.settings import SPECIAL_USES
 from store.values import InternalDate
 from tools.transfer.imapconnection import Connection, Gone, Literal, Refused, octets_of, quoted
-from tools.transfer.sourcevalues import CHUNK, Box, Content, Mail, Told, Unreadable, chosen, flags_of
+from tools.transfer.sourcevalues import READ_OCTETS, Box, Content, Mail, Told, Unreadable, chosen, flags_of
 
 T = TypeVar("T")
 
@@ -330,7 +330,7 @@ def _chunks(content: Literal | bytes) -> Iterator[bytes]:
         yield content
         return
     with content.file as file:
-        while data := file.read(CHUNK):
+        while data := file.read(READ_OCTETS):
             yield data
 
 

@@ -1,6 +1,6 @@
-"""Mailboxes of a source brought into the store: what is missing comes, flags follow, and both sides are compared.
+"""Mailboxes of a source are imported into the store: what is missing comes, flags follow, and both sides are compared.
 
-What is there already is found anew each time: by UID where the mailbox has its UIDVALIDITY from there, else by size,
+What is there already is looked up each time: by UID where the mailbox has its UIDVALIDITY from there, else by size,
 date and Message-ID, or by content. So nothing is written down in between, and whatever is cut off can be done again.
 """
 
@@ -18,7 +18,8 @@ from store.errors import Problem, StoreError
 from store.mailboxes import authorization, giveuidls, subscribing
 from store.mailboxes.flagchanges import update_flags
 from store.migration import messageimport
-from store.migration.publish import Nursery, Wanted
+from store.migration.liveloader import LiveLoader
+from store.migration.mailboximage import MailboxImage
 from store.migration.uidvalidity import adopt, rewind
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.transactions import WriteTxn
@@ -30,7 +31,7 @@ from store.values import FlagAction, Flags
 from tools.transfer.alreadyhere import Here
 from tools.transfer.sourcevalues import Box, Mail, Source, Told, Unreadable
 
-MESSAGES, OCTETS = 500, 64 << 20        # messages that come in one go, and what they may have together
+SLICE_MESSAGES, SLICE_OCTETS = 500, 64 << 20    # messages that come in one go, and what they may have together
 
 
 @frozen
@@ -145,14 +146,12 @@ class Taking:
         use = box.special_use if box.special_use not in used else None
         if len(self.store.names(self.owner)) >= self.store.settings.mailbox_limit:
             raise StoreError(Problem.LIMIT, "There are too many mailboxes")
-        nursery = Nursery(self.store, self.store.partition(self.partition))
-        filling = nursery.begin(Wanted(name, box.uidvalidity, special_use=use))
+        loader = LiveLoader(self.store, self.store.partition(self.partition))
         try:
-            filling.finish()
-        except BaseException:
-            filling.abandon()
-            raise
-        nursery.publish([filling])
+            loader.load(MailboxImage(name, box.uidvalidity, special_use=use))
+            loader.publish()
+        finally:
+            loader.close()
         return self.store.entry(name)
 
     def _share(self, entry: MailboxEntry, acl: Mapping[str, str]) -> None:
@@ -241,7 +240,7 @@ class _One:
             for some in _slices(left):
                 known: dict[Mail, messageimport.Known] = {}
                 for mail, data in self._contents(some):
-                    found = self._land(contents, mail, data)
+                    found = self._store(contents, mail, data)
                     if found is None:
                         continue
                     uid = here.by_content(mail, found.digest, found.size)
@@ -256,7 +255,7 @@ class _One:
         finally:
             contents.drop()
 
-    def _land(self, contents: messageimport.Contents, mail: Mail, data: Iterable[bytes]) -> messageimport.Known | None:
+    def _store(self, contents: messageimport.Contents, mail: Mail, data: Iterable[bytes]) -> messageimport.Known | None:
         """The message on disk, or soon; None when it cannot be taken. Raises StoreError."""
         size = 0
 
@@ -267,7 +266,7 @@ class _One:
                 yield piece
 
         try:
-            digest = contents.land(counted(), limit=self.store.settings.message_limit)
+            digest = contents.store(counted(), limit=self.store.settings.message_limit)
         except StoreError as error:
             if error.problem is Problem.CORRUPT:
                 self.taking.told(f"{mail.where}: {error}")
@@ -290,7 +289,8 @@ class _One:
             return
         if self.keeps and int(rows["uid"][0]) < self.store.status(self.entry).uidnext:
             rewind(self.store, self.entry, int(rows["uid"].min()))
-        added = messageimport.add(contents.partition, self.entry, rows, keywords, all_of_them=True)
+        added = messageimport.add(contents.partition, self.entry, MailboxImage(
+            self.entry.name, keywords=keywords, rows=rows), all_of_them=True)
         mails = [mail for mail, there in zip(known, had, strict=True) if there]
         self.pairs.update((mails[at], uid) for at, uid in added.uids.items())
         self.taken.brought += len(added.uids)
@@ -383,7 +383,7 @@ def _same_flags(flags: Flags, system: int, keywords: Iterable[str]) -> bool:
 def _slices(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
     some, octets = list[Mail](), 0
     for mail in mails:
-        if some and (len(some) >= MESSAGES or octets + max(mail.size, 0) > OCTETS):
+        if some and (len(some) >= SLICE_MESSAGES or octets + max(mail.size, 0) > SLICE_OCTETS):
             yield some
             some, octets = [], 0
         some.append(mail)

@@ -19,12 +19,12 @@ from attrs import define, evolve, field, frozen
 from imap.wire.grammar import SyntaxProblem
 from store.values import Flag, Flags, InternalDate
 from tools.transfer import subscriptionfiles as subscriptions
-from tools.transfer.sourcevalues import CHUNK, Box, Content, Mail, Told, Unreadable, crlf
+from tools.transfer.sourcevalues import READ_OCTETS, Box, Content, Mail, Told, Unreadable, crlf
 
 QUOTINGS = ("auto", "mboxrd", "mboxo", "mboxcl", "mboxcl2")
 SUFFIX = ".mbox"
-HEADER = 4 << 20            # octets of a header that are looked at for the fields
-LINE = 64 << 10             # octets of a line that are looked at
+HEADER_OCTETS = 4 << 20            # octets of a header that are looked at for the fields
+LINE_OCTETS = 64 << 10             # octets of a line that are looked at
 
 OWN = frozenset((b"status", b"x-status", b"x-keywords", b"x-uid", b"x-imap", b"x-imapbase", b"content-length"))
 _DATE = re.compile(rb"(?:[A-Z][a-z]{2},? +)?([A-Z][a-z]{2}) +([0-9]{1,2}) +([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?"
@@ -170,7 +170,8 @@ def _looks_right(path: Path) -> bool:
     """Whether it is a file of messages, perhaps none."""
     try:
         with path.open("rb") as file:
-            return path.is_file() and (not os.fstat(file.fileno()).st_size or file.readline(LINE).startswith(b"From "))
+            return path.is_file() and (not os.fstat(file.fileno()).st_size
+                                       or file.readline(LINE_OCTETS).startswith(b"From "))
     except OSError:
         return True         # `opened` says what is wrong with it
 
@@ -208,9 +209,9 @@ def scan(file: BinaryIO, *, lengths: bool = False) -> Iterator[Piece]:
 
 def _line(file: BinaryIO) -> bytes:
     """The next line, or as much as is looked at; the whole of it is read."""
-    line = part = file.readline(LINE)
+    line = part = file.readline(LINE_OCTETS)
     while part and not part.endswith(b"\n"):
-        part = file.readline(LINE)
+        part = file.readline(LINE_OCTETS)
     return line
 
 
@@ -246,21 +247,21 @@ def _next(file: BinaryIO, body: int) -> tuple[bytes, int]:
     empty_at, empty = body, True
     while True:
         at = file.tell()
-        line = file.readline(LINE)
+        line = file.readline(LINE_OCTETS)
         if not line:
             return b"", empty_at if empty and at > body else at
         if empty and is_separator(line):
-            while not line.endswith(b"\n") and (more := file.readline(LINE)):
+            while not line.endswith(b"\n") and (more := file.readline(LINE_OCTETS)):
                 line += more[-1:]
             return line, empty_at
         empty_at, empty = at, line in (b"\n", b"\r\n")
         while line and not line.endswith(b"\n"):
-            line = file.readline(LINE)
+            line = file.readline(LINE_OCTETS)
 
 
 def _line_before(file: BinaryIO, piece: Piece) -> bytes:
-    file.seek(max(piece.start - LINE, 0))
-    return file.read(piece.start - max(piece.start - LINE, 0)).rstrip(b"\r\n").rpartition(b"\n")[2]
+    file.seek(max(piece.start - LINE_OCTETS, 0))
+    return file.read(piece.start - max(piece.start - LINE_OCTETS, 0)).rstrip(b"\r\n").rpartition(b"\n")[2]
 
 
 def fields(header: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -287,7 +288,7 @@ def _lines(octets: bytes) -> list[bytes]:
 def _header(file: BinaryIO, piece: Piece) -> _Header:
     file.seek(piece.start)
     system, keywords, uid, base, pseudo = Flag(0), list[str](), 0, (0, 0), False
-    for name, octets in fields(file.read(min(piece.body - piece.start, HEADER))):
+    for name, octets in fields(file.read(min(piece.body - piece.start, HEADER_OCTETS))):
         if name not in OWN:
             continue
         value = octets.partition(b":")[2].strip()
@@ -334,7 +335,7 @@ def content(file: BinaryIO, piece: Piece, quoting: str) -> Iterator[bytes]:
         at = piece.body
         while at < piece.end:
             file.seek(at)
-            data = file.read(min(CHUNK, piece.end - at))
+            data = file.read(min(READ_OCTETS, piece.end - at))
             if not data:
                 return
             at += len(data)
@@ -348,7 +349,7 @@ def _unquoted(file: BinaryIO, piece: Piece, quoting: str) -> Iterator[bytes]:
     at, some, size, begins, before = piece.body, list[bytes](), 0, True, b""
     while at < piece.end:
         file.seek(at)
-        line = file.readline(min(LINE, piece.end - at))
+        line = file.readline(min(LINE_OCTETS, piece.end - at))
         if not line:
             break
         at += len(line)
@@ -358,7 +359,7 @@ def _unquoted(file: BinaryIO, piece: Piece, quoting: str) -> Iterator[bytes]:
         begins = line.endswith(b"\n")
         some.append(line)
         size += len(line)
-        if size > CHUNK:
+        if size > READ_OCTETS:
             yield crlf(b"".join(some), before)
             some, size, before = [], 0, line[-1:]
     yield crlf(b"".join(some), before)

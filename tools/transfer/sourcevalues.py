@@ -1,4 +1,4 @@
-"""What mailboxes and messages are to whoever brings them here, wherever they are."""
+"""What mailboxes and messages are to an import, wherever they are."""
 
 import fnmatch
 import re
@@ -9,7 +9,7 @@ from attrs import field, frozen
 
 from store.values import Flag, Flags, InternalDate
 
-CHUNK = 128 * 1024
+READ_OCTETS = 128 * 1024
 SYSTEM = {"\\seen": Flag.SEEN, "\\answered": Flag.ANSWERED, "\\flagged": Flag.FLAGGED, "\\deleted": Flag.DELETED,
           "\\draft": Flag.DRAFT}
 NAMES = {Flag.SEEN: "\\Seen", Flag.ANSWERED: "\\Answered", Flag.FLAGGED: "\\Flagged", Flag.DELETED: "\\Deleted",
@@ -104,7 +104,7 @@ def flags_of(names: Iterable[str]) -> Flags:
 def with_crlf(file: BinaryIO, size: int = -1) -> Iterator[bytes]:
     """The octets of a file from here on, every LF with its CR before it; `size` is how many are read, -1: all."""
     last, left = b"", size
-    while left and (data := file.read(CHUNK if left < 0 else min(CHUNK, left))):
+    while left and (data := file.read(READ_OCTETS if left < 0 else min(READ_OCTETS, left))):
         left -= len(data) if left > 0 else 0
         yield crlf(data, last)
         last = data[-1:]

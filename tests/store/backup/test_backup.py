@@ -42,7 +42,7 @@ TRACE = b"Return-Path: <sender@example.org>\r\nReceived: by mail.example.org\r\n
 
 @pytest.fixture(autouse=True)
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.backup.restore.Contents", lambda place: _contents(place))
+    monkeypatch.setattr("store.migration.liveloader.Contents", lambda place: _contents(place))
 
 
 def _contents(partition: Partition) -> Any:
@@ -247,7 +247,7 @@ def test_a_missing_link_of_the_chain_is_told(full: Store, empty: Store, tmp_path
 
 def test_a_folder_continues(full: Store, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     into = tmp_path / "backups"
-    monkeypatch.setattr("store.backup.compression.FRAME", 1000)
+    monkeypatch.setattr("store.backup.compression.FRAME_OCTETS", 1000)
 
     def backup(**more: Any) -> list[Making]:
         return Folder.of(into).backup(lambda previous: Making(full, Scope(), previous), Form(part=2000), **more)
@@ -266,7 +266,7 @@ def test_a_folder_continues(full: Store, empty: Store, tmp_path: Path, monkeypat
 def test_a_backup_to_a_folder_that_was_cut_off_goes_on(full: Store, tmp_path: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     into, parts = tmp_path / "backups", 0
-    monkeypatch.setattr("store.backup.compression.FRAME", 1000)
+    monkeypatch.setattr("store.backup.compression.FRAME_OCTETS", 1000)
 
     def making(previous: Any) -> Making:
         nonlocal parts
@@ -404,7 +404,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, byt
     for number in range(360):
         deliver(store, text(number, 5000), *{f"user/user{number * step % 6}/INBOX" for step in (1, 5, 7)})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("store.backup.compression.FRAME", 100_000)
+        patch.setattr("store.backup.compression.FRAME_OCTETS", 100_000)
         octets = io.BytesIO()
         Making(store, Scope()).write(octets.write)
     yield store, octets.getvalue()

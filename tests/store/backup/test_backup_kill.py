@@ -42,11 +42,11 @@ STEPS = ((Partition, "transact"), (Env, "flush"), (MessageFiles, "place"), (Stag
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many steps, in this thread."""
-    monkeypatch.setattr("store.backup.restore.Contents", lambda place: Contents(place, one_by_one))
-    monkeypatch.setattr("store.backup.restore.TOGETHER", 2)
-    monkeypatch.setattr("store.migration.messageimport.TOGETHER", 5)
-    monkeypatch.setattr("store.migration.publish.PIECE", 10)
-    monkeypatch.setattr("store.backup.compression.FRAME", 20_000)
+    monkeypatch.setattr("store.migration.liveloader.Contents", lambda place: Contents(place, one_by_one))
+    monkeypatch.setattr("store.backup.restore.MAILBOXES_TOGETHER", 2)
+    monkeypatch.setattr("store.migration.messageimport.FILES_AT_A_TIME", 5)
+    monkeypatch.setattr("store.migration.liveloader.ROWS_AT_A_TIME", 10)
+    monkeypatch.setattr("store.backup.compression.FRAME_OCTETS", 20_000)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ LONGER = struct.pack("<QQQHBBBBB", 0, 20, 999, 0, 0, 4, 5, 4, 8) + b"TEXTPLAIN7B
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
     """A function that writes an archive of a store, and gives its path; and the cache records that the store has."""
-    monkeypatch.setattr("store.backup.restore.Contents", lambda place: Contents(place, one_by_one))
+    monkeypatch.setattr("store.migration.liveloader.Contents", lambda place: Contents(place, one_by_one))
     store = make_store(tmp_path / "store")
     for number in range(COUNT):
         deliver(store, b"Subject: number %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX",
@@ -104,10 +104,10 @@ def test_what_is_wrong_is_made_anew(archive, tmp_path, monkeypatch, wrong):
 def test_only_sound_records_are_carried_and_none_that_is_large(monkeypatch):
     good = CachedMessage(b"\x01" * 32, 5, b"e", b"s", b"b", b"table")
     bad = good._replace(digest=b"\x02" * 32)
-    large = good._replace(digest=b"\x03" * 32, fields=bytes(cachemembers.LARGEST))
+    large = good._replace(digest=b"\x03" * 32, fields=bytes(cachemembers.LARGEST_RECORD_OCTETS))
     values = [good.to_bytes(), bad.to_bytes(), large.to_bytes(), None]
     packed = cachemembers.pack(values, [b"\x01" * 32, b"\x04" * 32, b"\x03" * 32, b"\x05" * 32], np.array([5, 5, 5, 5]))
     assert packed == struct.pack("<I", len(values[0])) + values[0]
-    monkeypatch.setattr(cachemembers, "MOST", 10)
+    monkeypatch.setattr(cachemembers, "MEMBER_OCTETS", 10)
     assert cachemembers.pack(values[:1], [b"\x01" * 32], np.array([5])) == b""
     assert not fits(good._replace(table=b""), good.digest, 5, 5)

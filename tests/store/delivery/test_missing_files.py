@@ -14,6 +14,7 @@ from store.mailboxes import firstuse, joining
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_messages
 from store.mailboxes.expunge import remove
+from store.migration.mailboximage import MailboxImage
 from store.migration.messageimport import Contents, Known, add, new_rows
 from store.net import offload
 from store.partitions import partitionmove, volumes
@@ -154,10 +155,11 @@ def test_a_backup_brings_the_file_back(store, trace, cut):
     deliver(store, BODY, "user/bob/INBOX", trace=TRACE)
     path, kept = harm(store.partitions["primary"], cut=cut)
     contents = Contents(store.partitions["primary"], one_by_one)
-    contents.land([trace + BODY], digest=MID, trace=len(trace))
+    contents.store([trace + BODY], digest=MID, trace=len(trace))
     contents.keep()
     rows, _, had = new_rows(contents, [Known(MID, len(shown), InternalDate(1, 0))])
-    assert had == [True] and add(store.partitions["primary"], store.entry(ALICE), rows).uids == {0: 1}
+    added = add(store.partitions["primary"], store.entry(ALICE), MailboxImage(ALICE, rows=rows))
+    assert had == [True] and added.uids == {0: 1}
     if trace != TRACE:
         path.write_bytes(kept)
     assert octets(store, ALICE) == [shown] and octets(store) == [TRACE + BODY]
@@ -167,8 +169,8 @@ def test_an_import_that_cannot_be_kept_is_refused(store):
     deliver(store, BODY, "user/bob/INBOX", trace=TRACE)
     path, kept = harm(store.partitions["primary"])
     contents = Contents(store.partitions["primary"], one_by_one)
-    refused(lambda: contents.land([BODY]))
-    contents.land([BODY + b"2"])            # and others come
+    refused(lambda: contents.store([BODY]))
+    contents.store([BODY + b"2"])            # and others come
     contents.keep()
     assert contents.files == 1
     path.write_bytes(kept)

@@ -9,6 +9,7 @@ import pytest
 from mboxlist.names import MailboxName
 from store.delivery.batch import BatchStore, one_by_one
 from store.mailboxes import firstuse
+from store.migration.mailboximage import MailboxImage
 from store.migration.messageimport import Contents, Known, add, new_rows
 from store.net import offload
 from store.partitions import partitionmove, volumes
@@ -83,10 +84,11 @@ def test_a_backup(store, overtake, step, trace, known, other):
     partition = store.partitions["primary"]
     contents = Contents(partition, one_by_one)
     done = overtake(step, store, "user/bob/INBOX", other)
-    digest = contents.land([trace + BODY], digest=known, trace=len(trace) if known else 0)
+    digest = contents.store([trace + BODY], digest=known, trace=len(trace) if known else 0)
     contents.keep()
     rows, _, had = new_rows(contents, [Known(digest, len(trace + BODY), InternalDate(1, 0))])
-    assert done and had == [True] and add(partition, store.entry(ALICE), rows).uids == {0: 1}
+    added = add(partition, store.entry(ALICE), MailboxImage(ALICE, rows=rows))
+    assert done and had == [True] and added.uids == {0: 1}
     assert octets(store, ALICE) == [trace + BODY] and octets(store, BOB) == [other + BODY]
     partition.files.settle()
     assert list(partition.files.staging.glob("*")) == []

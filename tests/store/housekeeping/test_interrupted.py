@@ -17,7 +17,8 @@ from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
 from store.mailboxes import crosspartition, deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
-from store.migration.publish import Nursery, Wanted
+from store.migration.liveloader import LiveLoader
+from store.migration.mailboximage import MailboxImage
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove, volumes
@@ -210,10 +211,9 @@ def _undelete(store: Store) -> None:
 
 
 def _import(store: Store) -> None:
-    nursery = Nursery(store, store.partitions["primary"])
-    filling = nursery.begin(Wanted(NEW))
-    filling.finish()
-    nursery.publish([filling])
+    loader = LiveLoader(store, store.partitions["primary"])
+    loader.load(MailboxImage(NEW))
+    loader.publish()
 
 
 def _delete(store: Store) -> None:

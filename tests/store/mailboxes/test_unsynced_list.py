@@ -16,7 +16,8 @@ from store.housekeeping import interrupted
 from store.mailboxes import crosspartition, deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
 from store.migration import uidvalidity
-from store.migration.publish import Nursery, Wanted
+from store.migration.liveloader import LiveLoader
+from store.migration.mailboximage import MailboxImage
 from store.partition.transactions import WriteTxn
 from store.store import Store
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
@@ -26,10 +27,9 @@ MAIL = b"Subject: 1\r\n\r\nText\r\n"
 
 
 def _fill(store: Store) -> None:
-    nursery = Nursery(store, store.partitions["primary"])
-    filling = nursery.begin(Wanted(ARCHIVE))
-    filling.finish()
-    nursery.publish([filling])
+    loader = LiveLoader(store, store.partitions["primary"])
+    loader.load(MailboxImage(ARCHIVE))
+    loader.publish()
 
 
 def _undelete(store: Store) -> None:

@@ -24,7 +24,7 @@ OLD = MailboxName("alice", "Old")
 @pytest.fixture
 def cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Store, Old]:
     """A store in which an import has brought the first of several pieces when the machine stopped."""
-    monkeypatch.setattr(importmail, "MESSAGES", 4)
+    monkeypatch.setattr(importmail, "SLICE_MESSAGES", 4)
     store, old = make_store(tmp_path / "store"), Old(dies=6)
     fill(old, 20)
     with pytest.raises(Killed):

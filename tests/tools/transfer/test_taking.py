@@ -153,7 +153,7 @@ def test_files_without_uids_come_once(store: Store) -> None:
 @pytest.mark.parametrize("validity", [VALIDITY, 0])
 def test_killed_anywhere_it_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, validity: int
                                          ) -> None:
-    monkeypatch.setattr(importmail, "MESSAGES", 4)
+    monkeypatch.setattr(importmail, "SLICE_MESSAGES", 4)
     store = make_store(tmp_path / "store")
     if name == "INBOX":
         deliver(store, b"Message-ID: <mine@example.org>\r\n\r\nmine\r\n", "user/alice/INBOX")

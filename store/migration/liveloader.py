@@ -1,30 +1,33 @@
-"""Mailboxes that come from elsewhere and are not here yet: each is filled where nobody sees it, and then published.
+"""The loader of a store that is in use: restore and import give it what mailboxes are to be.
+
+A mailbox that is not here yet is filled where nobody sees it, and then published.
 
 So it has from the first moment the UIDs that it had, whatever is delivered meanwhile. Its UIDVALIDITY stays as well,
 unless its name has had that or a higher one in this store (`mboxlist.former`).
 
 While it is filled it is on the partition alone, as one that is being destroyed: what a crash leaves of it the next
-start removes. To be published it goes through the list of deleted mailboxes, as one that is brought back: from then on
+start removes. To be published it goes through the list of deleted mailboxes, as one that is undeleted: from then on
 it is in one of the two lists, and a crash leaves it in either.
 """
 
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
-from attrs import define, evolve, field, frozen
+from attrs import define, evolve, field
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import Failure, transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.names import MailboxName
 from mboxlist.table import MailboxList
 from store.delivery.batch import NotCopied, refer
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
-from store.migration.messageimport import FLAGS
+from store.migration.mailboximage import MailboxImage
+from store.migration.messageimport import FLAGS, Contents
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.problems import problems
@@ -36,47 +39,47 @@ from store.tables.uidls import is_legal
 
 log = logging.getLogger(__name__)
 
-PIECE = 32 * CHUNK          # records that one transaction adds
-IDS = 64                    # mailbox ids that are taken at a time
-MODSEQS = 1 << 62
-HIGHEST = (1 << 32) - (1 << 20)         # of UIDVALIDITYs that are kept: above it there would soon be no new ones
-DAY = 86400
-
-
-@frozen
-class Wanted:
-    """What the mailbox is to be. `uidvalidity` 0: a new one; `uidnext` and `highestmodseq` are the least that it has.
-
-    `annotations` are entry name, user and value; `subscriptions` the owner's, to be added to those that there are.
-    """
-
-    name: MailboxName
-    uidvalidity: int = 0
-    uidnext: int = 1
-    highestmodseq: int = 1
-    recent: int = 1
-    created: int = 0
-    special_use: str | None = None
-    acl: Mapping[str, str] = field(factory=dict)
-    keywords: Sequence[str] = ()
-    annotations: Sequence[tuple[str, str, bytes]] = ()
-    subscriptions: Sequence[str] = ()
+ROWS_AT_A_TIME = 32 * CHUNK # records that one transaction adds
+IDS_AT_A_TIME = 64          # mailbox ids that are taken at a time
+LARGEST_MODSEQ = 1 << 62
+HIGHEST_UIDVALIDITY = (1 << 32) - (1 << 20)     # that is kept: above it there would soon be no new ones
+DAY_SECONDS = 86400
 
 
 @define(eq=False)
-class Nursery:
-    """Makes mailboxes in a store, on one partition."""
+class LiveLoader:
+    """Puts mailboxes on one partition of a store that is in use: `load` them, then `publish` them together; `close` in
+    any case. `contents` has their message files put there before."""
 
     store: Store
     partition: Partition
+    contents: Contents = field(init=False)
+    waiting: "list[NewMailbox]" = field(factory=list, init=False)       # to be published
     _ids: list[MailboxId] = field(factory=list, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        self.contents = Contents(self.partition)
+
     @problems()
-    def begin(self, wanted: Wanted) -> "Filling":
-        """A mailbox to be filled. Raises StoreError MAILBOX_EXISTS, DISK_FULL."""
-        if self.store.mailboxes.find(wanted.name) is not None:
+    def load(self, image: MailboxImage) -> None:
+        """Have the mailbox where nobody sees it. Raises StoreError MAILBOX_EXISTS, BUSY, LIMIT, DISK_FULL, UNAVAILABLE.
+        """
+        if self.store.mailboxes.find(image.name) is not None:
             raise StoreError(Problem.MAILBOX_EXISTS)
-        return Filling(self.partition, wanted, self._next_id())
+        made = NewMailbox(self.partition, image, self._next_id())
+        try:
+            made.fill()
+        except BaseException:
+            made.abandon()
+            raise
+        made.image = evolve(image, rows=image.rows[:0].copy(), own=(), uidls={})        # many may wait
+        self.waiting.append(made)
+
+    def close(self) -> None:
+        """What has not been published, or is not on record, goes."""
+        self.contents.drop()
+        for made in self.waiting:
+            made.abandon()
 
     def _next_id(self) -> MailboxId:
         if not self._ids:
@@ -85,16 +88,27 @@ class Nursery:
             mailboxes.env.flush()               # an id that was used must never come again
         return self._ids.pop(0)
 
-    def publish(self, every: Sequence["Filling"]) -> list["Filling"]:
+    def publish(self) -> list[MailboxImage]:
         """Put the mailboxes into the list, on disk; those that cannot be, since there is one of the name by now, or
         the owner is elsewhere: they go. Raises StoreError DISK_FULL, UNAVAILABLE: then all of them go, or are in the
         list, though perhaps not on disk."""
+        every, self.waiting = self.waiting, []
+        if not every:
+            return []
+        try:
+            return self._publish(every)
+        except BaseException:
+            for made in every:
+                made.abandon()
+            raise
+
+    def _publish(self, every: "list[NewMailbox]") -> list[MailboxImage]:
         store, now = self.store, int(time.time())
         self.partition.flush()
         with problems():
             entries = transact(store.mailboxes.env, lambda txn: _announce(store, every, self.partition.name, now, txn))
-            for filling in every:
-                filling.announced = True
+            for made in every:
+                made.announced = True
             try:
                 store.mailboxes.env.flush()
                 self.partition.transact(lambda txn: _revive(txn, every, entries))
@@ -105,11 +119,11 @@ class Nursery:
                 raise
             store.mailboxes.env.flush()
             self.partition.transact(lambda txn: _open(txn, store.mailboxes, entries))
-        self._withdraw([filling.mailbox for filling in refused])
-        for owner in {filling.wanted.name.owner for filling in every}:
+        self._withdraw([made.mailbox for made in refused])
+        for owner in {made.image.name.owner for made in every}:
             roots.settle_renamed(store, owner)     # roots may have been made or removed meanwhile
-        store.news.tell([filling.mailbox for filling in every])
-        return refused
+        store.news.tell([made.mailbox for made in every])
+        return [made.image for made in refused]
 
     def _withdraw_if_possible(self, entries: Sequence[MailboxEntry]) -> None:
         """What is left is on record as deleted, and is purged as any mailbox that is."""
@@ -141,37 +155,37 @@ class Nursery:
 
 
 @define(eq=False)
-class Filling:
-    """One mailbox: `add` its records in ascending order of UID, then `finish`; or `abandon` it."""
+class NewMailbox:
+    """One mailbox: `fill` it, and have it published; or `abandon` it."""
 
     partition: Partition
-    wanted: Wanted
+    image: MailboxImage
     mailbox: MailboxId
-    _last: int = field(default=0, init=False)
     _begun: bool = field(default=False, init=False)     # the partition has it
     announced: bool = field(default=False, init=False)  # and so has the list, or its list of deleted ones
 
-    def add(self, rows: Rows) -> None:
-        """More records, of `Contents.translated` or `messageimport.new_rows`: those without a UID, or with one that
-        does not ascend, get the next one. Raises StoreError BUSY, LIMIT, DISK_FULL, UNAVAILABLE."""
-        rows = rows.copy()
-        uids = rows["uid"].tolist()
+    def fill(self) -> None:
+        """Records without a UID, or with one that does not ascend, get the next one. Raises StoreError BUSY, LIMIT,
+        DISK_FULL, UNAVAILABLE."""
+        rows = self.image.rows.copy()
+        uids, last = rows["uid"].tolist(), 0
         for at, uid in enumerate(uids):
-            self._last = uids[at] = max(uid, self._last + 1)
-        if self._last >= MAX_UID:
+            last = uids[at] = max(uid, last + 1)
+        if last >= MAX_UID:
             raise StoreError(Problem.LIMIT, "The mailbox has no UIDs left")
         rows["uid"] = uids
-        rows["modseq"] = np.clip(rows["modseq"], 1, MODSEQS)
+        rows["modseq"] = np.clip(rows["modseq"], 1, LARGEST_MODSEQ)
         rows["flags"] &= np.uint16(FLAGS)
-        rows["keywords"] &= np.uint64((1 << len(self.wanted.keywords)) - 1)
-        for at in range(0, len(rows), PIECE):
+        rows["keywords"] &= np.uint64((1 << len(self.image.keywords)) - 1)
+        for at in range(0, len(rows), ROWS_AT_A_TIME):
             try:
-                self.partition.transact(lambda txn, some=rows[at:at + PIECE]: self._put(txn, some))   # type: ignore[misc]
+                self.partition.transact(partial(self._put, rows[at:at + ROWS_AT_A_TIME]))
             except NotCopied:
-                raise StoreError(Problem.BUSY, detail="message files went while they were being brought") from None
+                raise StoreError(Problem.BUSY, detail="message files went while they were being imported") from None
             self._begun = True
+        self._finish()
 
-    def _put(self, txn: WriteTxn, rows: Rows) -> None:
+    def _put(self, rows: Rows, txn: WriteTxn) -> None:
         before = self._state(txn)
         txn.append(self.mailbox, rows)
         after = gained(before, rows)
@@ -185,65 +199,61 @@ class Filling:
             raise StoreError(Problem.NO_MAILBOX)
         return state or evolve(MailboxState.new(1, txn.partition.epoch, ""), moving=True, removed=deletion.DOOMED)
 
-    def finish(self, own: Iterable[tuple[int, str, "np.ndarray"]] = (), uidls: Mapping[int, bytes] | None = None
-               ) -> None:
-        """All records are there; `own` are the flags that readers have for themselves (chunk, reader, flags), `uidls`
-        the unique-ids of POP3. Raises StoreError DISK_FULL, UNAVAILABLE."""
-        flags = list(own)
-
+    def _finish(self) -> None:
+        """All records are there."""
         def work(txn: WriteTxn) -> None:
             state = self._state(txn)
-            highest = min(max(state.highestmodseq, self.wanted.highestmodseq), MODSEQS)
-            uidnext = min(max(state.uidnext, self.wanted.uidnext), MAX_UID)
-            for number, reader, chunk in flags:
+            highest = min(max(state.highestmodseq, self.image.highestmodseq), LARGEST_MODSEQ)
+            uidnext = min(max(state.uidnext, self.image.uidnext), MAX_UID)
+            for number, reader, chunk in self.image.own:
                 if number * CHUNK + 1 < uidnext:
                     chunk = chunk.copy()
                     chunk["modseq"] = np.minimum(chunk["modseq"], highest)
                     chunk["flags"] &= np.uint8(FLAGS)
                     txn.partition.readers.put_chunk(self.mailbox, number, reader, chunk, txn.handle)
-            there = set(txn.load(self.mailbox)["uid"].tolist()) if uidls else set()
-            kept = {uidl: uid for uid, uidl in (uidls or {}).items() if uid in there and is_legal(uidl)}
+            there = set(txn.load(self.mailbox)["uid"].tolist()) if self.image.uidls else set()
+            kept = {uidl: uid for uid, uidl in self.image.uidls.items() if uid in there and is_legal(uidl)}
             txn.partition.uidls.put(self.mailbox, {uid: uidl for uidl, uid in kept.items()}, txn.handle)
             txn.set_state(self.mailbox, None, evolve(
                 state, uidnext=uidnext, highestmodseq=highest, changed=highest, log_since=highest,
-                recent=min(self.wanted.recent, uidnext), keywords=tuple(self.wanted.keywords)))
+                recent=min(self.image.recent, uidnext), keywords=tuple(self.image.keywords)))
 
         self.partition.transact(work)
 
     def abandon(self) -> None:
-        """It will not be published, unless that has begun: then `Nursery.publish` has seen to it."""
+        """It will not be published, unless that has begun: then `LiveLoader.publish` has seen to it."""
         if not self.announced:
             deletion.destroy_wholly(self.partition, [self.mailbox])
 
 
 def _take_ids(store: Store, txn: Txn) -> list[MailboxId]:
     last, validity = store.mailboxes.last_identity(txn)
-    store.mailboxes.skip_identities(MailboxId(last + IDS), validity, txn)
-    taken = [MailboxId(last + 1 + at) for at in range(IDS)]
-    store.mailboxes.pending.note(taken, txn, in_advance=DAY)
+    store.mailboxes.skip_identities(MailboxId(last + IDS_AT_A_TIME), validity, txn)
+    taken = [MailboxId(last + 1 + at) for at in range(IDS_AT_A_TIME)]
+    store.mailboxes.pending.note(taken, txn, in_advance=DAY_SECONDS)
     return taken
 
 
-def _announce(store: Store, every: Sequence[Filling], partition: str, now: int, txn: Txn) -> list[MailboxEntry]:
+def _announce(store: Store, every: Sequence[NewMailbox], partition: str, now: int, txn: Txn) -> list[MailboxEntry]:
     """Their rows, in the list of deleted mailboxes so far."""
     mailboxes, entries = store.mailboxes, []
-    for filling in every:
-        wanted = filling.wanted
-        validity = wanted.uidvalidity
-        if validity <= mailboxes.former.find(str(wanted.name), txn) or validity > HIGHEST:
+    for made in every:
+        image = made.image
+        validity = image.uidvalidity
+        if validity <= mailboxes.former.find(str(image.name), txn) or validity > HIGHEST_UIDVALIDITY:
             validity = max(now, mailboxes.last_identity(txn)[1] + 1)
         mailboxes.skip_identities(MailboxId(0), validity, txn)
-        entry = MailboxEntry(filling.mailbox, wanted.name, partition, validity, wanted.created or now,
-                             wanted.special_use, dict(wanted.acl))
-        mailboxes.deleted.add(entry, now + DAY, txn)        # no purge is due
-        for name, user, value in wanted.annotations:
+        entry = MailboxEntry(made.mailbox, image.name, partition, validity, image.created or now,
+                             image.special_use, dict(image.acl))
+        mailboxes.deleted.add(entry, now + DAY_SECONDS, txn)        # no purge is due
+        for name, user, value in image.annotations:
             with contextlib.suppress(ValueError):       # what nobody could have set
                 mailboxes.annotations.set(entry.id, name, value, txn, user)
         entries.append(entry)
     return entries
 
 
-def _revive(txn: WriteTxn, every: Sequence[Filling], entries: Sequence[MailboxEntry]) -> None:
+def _revive(txn: WriteTxn, every: Sequence[NewMailbox], entries: Sequence[MailboxEntry]) -> None:
     for entry in sorted(entries, key=lambda entry: entry.id):
         state = txn.any_state(entry.id)
         if state is None:
@@ -259,17 +269,17 @@ def _open(txn: WriteTxn, listed: MailboxList, entries: Sequence[MailboxEntry]) -
         txn.make_writable(mailbox, listed)
 
 
-def _enlist(store: Store, every: Sequence[Filling], entries: Sequence[MailboxEntry], txn: Txn) -> list[Filling]:
+def _enlist(store: Store, every: Sequence[NewMailbox], entries: Sequence[MailboxEntry], txn: Txn) -> list[NewMailbox]:
     mailboxes, refused = store.mailboxes, []
-    for filling, entry in zip(every, entries, strict=True):
+    for made, entry in zip(every, entries, strict=True):
         try:
             if mailboxes.find(entry.name, txn) is not None:
                 raise StoreError(Problem.MAILBOX_EXISTS)
             mailboxes.write(entry, txn)
         except StoreError:
-            refused.append(filling)
+            refused.append(made)
             continue
         mailboxes.deleted.remove(entry.id, txn)
-        for name in filling.wanted.subscriptions:
+        for name in made.image.subscriptions:
             mailboxes.subscriptions.add(entry.name.owner, name, txn)
     return refused
