@@ -148,11 +148,9 @@ class MessageReader(ElementReader):
         return name, read(self)
 
     def octets(self, *, binary=False):
-        """nstring; or literal8 (RFC 3516 §7). A message that has NULs goes out as it is."""
+        """nstring; or literal8 (RFC 3516 §7), which alone may have NULs"""
         if binary and self.takes(b"~"):
             return self.literal(nul=True)
-        if self.data[self.at:self.at + 1] == b"{":
-            return self.literal(nul=not binary)
         return self.nstring()
 
     def section(self, name):
