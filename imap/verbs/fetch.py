@@ -25,6 +25,7 @@ from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
 from imap.wire.fetch import Binary, Fetch, Item, Part, Section
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
+from imap.wire.structures import without_global
 from imap.wire.writer import without_nul
 from store import offload
 from store.delivery import durable
@@ -150,11 +151,14 @@ class _Fetching:
                 case Item.ENVELOPE:
                     columns.append([one.envelope for one in cached])
                 case Item.BODY:
-                    columns.append([one.body for one in cached])
+                    columns.append(self._structures([one.body for one in cached]))
                 case Item.BODYSTRUCTURE:
-                    columns.append([one.bodystructure for one in cached])
+                    columns.append(self._structures([one.bodystructure for one in cached]))
             forms.append(item.value + form)
         return forms, columns
+
+    def _structures(self, structures: list[bytes]) -> list[bytes]:
+        return structures if self.session.utf8 else [without_global(one) for one in structures]
 
     def _lines(self, positions: Positions, rows: Rows, cached: _Records | None) -> bytes:
         forms, columns = self._columns(rows, cached or (), self.items)
