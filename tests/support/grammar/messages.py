@@ -84,7 +84,8 @@ class MessageReader(ElementReader):
             self.string()
             self.space()
             octets = self.number()
-            if (kind, subtype) in ((b"MESSAGE", b"RFC822"), (b"MESSAGE", b"GLOBAL")):
+            is_global = (kind, subtype) == (b"MESSAGE", b"GLOBAL") and self.data[self.at:self.at + 2] == b" ("
+            if (kind, subtype) == (b"MESSAGE", b"RFC822") or is_global:
                 self.space()
                 envelope = self.envelope()
                 self.space()
