@@ -15,7 +15,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
 from store.accounts.builtin import BuiltinDirectory
-from store.accounts.settings import Settings as LoginSettings
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.sharedcache import Remembered
 from store.accounts.sharedcounts import Counts
 from store.net import authentication, offload
@@ -33,7 +33,7 @@ from tools.server.process.sockets import EXCHANGE
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
-from tools.settings import Tls, Workers
+from tools.serversettings import Tls, Workers
 
 log = logging.getLogger(__name__)
 reactor: Any = _reactor

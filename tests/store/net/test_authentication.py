@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from store.accounts.base import Status
-from store.accounts.settings import Settings
+from store.accounts.loginsettings import Settings
 from store.errors import Problem, StoreError
 from store.net import authentication as module
 from store.net import offload
