@@ -12,7 +12,8 @@ from store import hosting
 from store.accounts.base import Account
 from store.mailboxes import firstuse
 from store.net.authentication import Authenticator, Caller
-from store.net.stream import Clock, Stream
+from store.net.linestates import Clock
+from store.net.stream import Stream
 from store.store import Store
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,8 @@ from imap.settings import Settings
 from imap.verbs.append import receive
 from imap.verbs.dispatch import VERBS
 from store.net.admission import AdmissionControl
-from store.net.stream import Clock, StreamFactory
+from store.net.linestates import Clock
+from store.net.stream import StreamFactory
 from store.store import Store
 
 

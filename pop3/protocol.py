@@ -6,7 +6,8 @@ from pop3.maildropopening import Admission
 from pop3.session import Listener, Session
 from pop3.settings import Settings
 from store.net.admission import AdmissionControl
-from store.net.stream import Clock, StreamFactory
+from store.net.linestates import Clock
+from store.net.stream import StreamFactory
 from store.store import Store
 
 

@@ -19,9 +19,9 @@ from imap.wire.accesscontrol import (
 )
 from mboxlist import acl
 from mboxlist.entry import MailboxEntry
+from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
-from store.net import offload
 
 
 async def set_acl(session: Session, command: SetAcl) -> Reply:

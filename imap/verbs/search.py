@@ -16,7 +16,7 @@ from imap.wire.numbers import SAVED, NumberSet, set_pieces
 from imap.wire.responses import BAD, NO
 from imap.wire.search import CHARSETS, Result, Results, Search
 from imap.wire.sorting import Sort, Thread
-from store.net import offload
+from store import offload
 from store.progress import Progress
 from store.search.mailboxsearch import (
     Among,

@@ -9,8 +9,8 @@ import pytest
 from imap.verbs import listednames, listing, search, sorting
 from imap.wire import numbers, responses
 from imap.wire.numbers import format_numbers
+from store import offload
 from store.mailboxes import crosspartition
-from store.net import offload
 from store.net.stream import Stream
 from tests.imap.test_conversations import NAMES
 from tests.support.conversations.scripts import SCRIPTS, Player, content

@@ -18,7 +18,7 @@ from store.accounts.builtin import BuiltinDirectory
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.sharedcache import Remembered
 from store.accounts.sharedcounts import Counts
-from store.net import authentication, offload
+from store.net import authentication, sharedsyncs
 from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
 from store.store import Store
@@ -76,7 +76,7 @@ def _end_broken() -> None:
 
 def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
-    offload.attach(opened, threads)
+    sharedsyncs.attach(opened, threads)
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings))
     if isinstance(opened.directory, BuiltinDirectory):
         opened.directory.share(Remembered.at(worker_config.counts))

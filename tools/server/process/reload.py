@@ -11,7 +11,7 @@ from attrs import define, field
 import store.accounts.loginsettings
 import store.settings
 from store.net.authentication import Authenticator
-from store.net.threads import Threads
+from store.offload import Threads
 from store.store import Store
 from tools.cli.options import Config, table
 from tools.exits import Failure
