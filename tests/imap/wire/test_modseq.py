@@ -1,5 +1,7 @@
 """Mod-sequences in commands and responses: RFC 7162 §7."""
 
+from operator import gt
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from imap.wire.modseq import Resync, SequenceMatch
 from imap.wire.numbers import NumberSet
 from imap.wire.search import Search
 from imap.wire.selecting import Select
-from store.search.mailboxsearch import And, Larger, ModSeq, Not, Or
+from store.search.searchkeys import And, ModSeq, Not, Or, Size
 from store.values import Flag, FlagAction, Flags
 
 
@@ -48,8 +50,8 @@ COMMANDS = [
     (b"SEARCH MODSEQ 620162338", Search(ModSeq(620162338))),
     (b'SEARCH MODSEQ "/flags/\\\\draft" all 620162338', Search(ModSeq(620162338))),
     (b'SEARCH modseq "/flags/$MDNSent" Priv 0', Search(ModSeq(0))),
-    (b"SEARCH OR NOT MODSEQ 720162338 LARGER 50000", Search(Or(Not(ModSeq(720162338)), Larger(50000)))),
-    (b"SEARCH (MODSEQ 1 LARGER 2)", Search(And((ModSeq(1), Larger(2))))),
+    (b"SEARCH OR NOT MODSEQ 720162338 LARGER 50000", Search(Or(Not(ModSeq(720162338)), Size(gt, 50000)))),
+    (b"SEARCH (MODSEQ 1 LARGER 2)", Search(And((ModSeq(1), Size(gt, 2))))),
 ]
 
 WRONG = [

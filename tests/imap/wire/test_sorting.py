@@ -8,7 +8,7 @@ from imap.wire.commands import BadCommand, parse_command
 from imap.wire.framer import Frame
 from imap.wire.search import Result
 from imap.wire.sorting import Algorithm, Sort, Thread, thread_data
-from store.search.mailboxsearch import All, And, HasFlag, Since, Text
+from store.search.searchkeys import All, And, HasFlag, Received, Text
 from store.search.sort import Criterion, SortKey
 from store.values import Flag
 
@@ -44,7 +44,7 @@ def test_thread():
     assert parsed(b"a UID THREAD references us-ascii SEEN") == Thread(
         Algorithm.REFERENCES, HasFlag(Flag.SEEN), b"US-ASCII", by_uid=True)
     since = parsed(b"a THREAD REFERENCES UTF-8 SINCE 5-MAR-2000").key
-    assert isinstance(since, Since)
+    assert isinstance(since, Received)
 
 
 def test_texts_are_in_the_charset():
