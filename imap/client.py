@@ -3,7 +3,7 @@
 import logging
 
 from imap.capabilities import capabilities
-from imap.reading import Reading
+from imap.commandreader import Reading
 from imap.settings import Settings
 from imap.states import Farewell
 from imap.wire import responses

@@ -5,8 +5,8 @@ RCPT asks here, and so do relays that want to know before they take a message (`
 
 from attrs import define, field
 
-from lmtp.paths import Address
 from lmtp.settings import Settings
+from lmtp.smtppaths import Address
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
 from store import hosting, offload

@@ -14,8 +14,8 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
+from imap.commandreader import PIECE
 from imap.lines import DATE_FORM, Mask, Positions, dates, flag_lists, format_lines
-from imap.reading import PIECE
 from imap.refusals import CODES
 from imap.session import Session
 from imap.states import Refused, Reply

@@ -10,9 +10,9 @@ from imap.snapshotnames import PREFIX
 from imap.states import Reply
 from imap.verbs import snapshots
 from imap.verbs.figures import Figures
-from imap.verbs.names import children, for_levels, in_order, joined, matching, parents
+from imap.verbs.listednames import children, for_levels, in_order, joined, matching, parents
 from imap.wire import responses
-from imap.wire.acl import format_myrights
+from imap.wire.accesscontrol import format_myrights
 from imap.wire.grammar import MAX_NUMBER
 from imap.wire.listing import List, ListOption, Lsub, Status, StatusItem
 from mboxlist.entry import MailboxEntry

@@ -8,6 +8,7 @@ import re
 from attrs import define, field
 
 from imap.wire import utf7
+from imap.wire.commandlimits import Limits
 from imap.wire.framer import Announced, Frame, literal_at
 from imap.wire.grammar import (
     ASTRING_ATOM,
@@ -21,7 +22,6 @@ from imap.wire.grammar import (
     QUOTED,
     SyntaxProblem,
 )
-from imap.wire.limits import Limits
 
 _DEFAULT = Limits()
 _FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line
@@ -129,11 +129,11 @@ class Scanner:
             raise SyntaxProblem("The number is out of range")
         return number
 
-    def number64(self) -> int:
+    def number64(self, what: str = "number") -> int:
         """number64: 63 bits (RFC 9051 §9)."""
-        digits = self._matched(NUMBER, "A number is expected here")
+        digits = self._matched(NUMBER, f"A {what} is expected here")
         if len(digits) > 19 or int(digits) > MAX_NUMBER64:
-            raise SyntaxProblem("The number is out of range")
+            raise SyntaxProblem(f"The {what} is out of range")
         return int(digits)
 
     # Strings
@@ -166,6 +166,16 @@ class Scanner:
     def mailbox(self) -> str:
         """mailbox: an astring in modified UTF-7 (RFC 3501 §5.1.3), or in UTF-8 (RFC 9051 §5.1, RFC 6855 §3)"""
         return self._mailbox_name(self.astring())
+
+    def next_mailbox(self) -> str:
+        """SP mailbox"""
+        self.space()
+        return self.mailbox()
+
+    def next_astring(self) -> bytes:
+        """SP astring"""
+        self.space()
+        return self.astring()
 
     def list_mailbox(self) -> str:
         """list-mailbox: a mailbox that may have wildcards, without quotes too"""

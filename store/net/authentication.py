@@ -12,8 +12,9 @@ from twisted.internet.defer import Deferred
 
 from store import hosting, offload
 from store.accounts import mechanisms as sasl
-from store.accounts.access import BadRule, Rules
+from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Account
+from store.accounts.loginsettings import Settings
 from store.accounts.mechanisms import (
     MECHANISMS,
     Challenge,
@@ -29,7 +30,6 @@ from store.accounts.mechanisms import (
 from store.accounts.networks import Networks
 from store.accounts.rejectedlogins import RejectedLogins
 from store.accounts.sasl.scram import PLUS
-from store.accounts.settings import Settings
 from store.accounts.slowdown import SlowDown
 from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError

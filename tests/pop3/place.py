@@ -10,7 +10,7 @@ import numpy as np
 from attrs import evolve
 from twisted.internet.task import Clock
 
-from pop3 import admission, update
+from pop3 import maildropopening, update
 from pop3.protocol import factory
 from pop3.settings import Settings
 from store import offload
@@ -262,7 +262,7 @@ class Player:
 
     def on_days(self, text, which):
         later = time.time() + 86400 * int(text)
-        self.patch.setattr(admission, "time", SimpleNamespace(time=lambda: later))
+        self.patch.setattr(maildropopening, "time", SimpleNamespace(time=lambda: later))
 
     def on_flag(self, text, which):
         change_flags(self.place.store, self.place.inbox, [int(text)], FlagAction.ADD, Flags(Flag.SEEN))

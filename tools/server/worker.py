@@ -14,8 +14,7 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
-from store.accounts.builtin import BuiltinDirectory
-from store.accounts.settings import Settings as LoginSettings
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.sharedcache import Remembered
 from store.accounts.sharedcounts import Counts
 from store.net import authentication, sharedsyncs
@@ -33,7 +32,7 @@ from tools.server.process.sockets import EXCHANGE
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
-from tools.settings import Tls, Workers
+from tools.serversettings import Tls, Workers
 
 log = logging.getLogger(__name__)
 reactor: Any = _reactor
@@ -78,8 +77,7 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
     threads = ReactorThreads(reactor.callFromThread)
     sharedsyncs.attach(opened, threads)
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings))
-    if isinstance(opened.directory, BuiltinDirectory):
-        opened.directory.share(Remembered.at(worker_config.counts))
+    opened.directory.share(Remembered.at(worker_config.counts))
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     others, more = backendlink.of_worker(worker_config.config, opened, called) if worker_config.keeper else (None, [])

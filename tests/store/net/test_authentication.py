@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 
 from store import offload
 from store.accounts.base import Status
-from store.accounts.settings import Settings
+from store.accounts.loginsettings import Settings
 from store.errors import Problem, StoreError
 from store.net import authentication
 from store.net import authentication as module

@@ -40,7 +40,7 @@ from tests.support.conversations.scripts import SCRIPTS, Place, Player
 from tests.support.servers.certificates import showing
 from tests.support.stores.stores import HASH
 from tools.server.tls.contexts import Certificates
-from tools.settings import Tls
+from tools.serversettings import Tls
 
 MEMORY = Path("/dev/shm")
 PATIENCE = 30                       # seconds, far more than anything takes

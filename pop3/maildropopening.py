@@ -8,7 +8,7 @@ from collections.abc import Callable
 from attrs import define, field
 
 from mboxlist.entry import MailboxEntry
-from pop3 import uidl
+from pop3 import uniqueids
 from pop3.logins import Logins
 from pop3.maildrop import Maildrop, MaildropLocks
 from pop3.policy import DAY, PerUser, shortest
@@ -106,7 +106,7 @@ class Admission:
         if self._settings.order == DATE:
             rows = take(rows, rows["received"].argsort(kind="stable"))
         own = await self._brought(mailbox)
-        names = uidl.UniqueIds(uidl.parse(self._settings.uidl_format), mailbox.state.uidvalidity, own)
+        names = uniqueids.UniqueIds(uniqueids.parse(self._settings.uidl_format), mailbox.state.uidvalidity, own)
         return Maildrop(mailbox, rows, names, expired["uid"].tolist())
 
     async def _brought(self, mailbox: Mailbox) -> dict[int, bytes]:

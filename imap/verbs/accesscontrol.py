@@ -7,7 +7,7 @@ any identifier can be in a list, so that nobody finds out who has an account her
 from imap.session import Session
 from imap.states import Reply
 from imap.verbs import snapshots
-from imap.wire.acl import (
+from imap.wire.accesscontrol import (
     DeleteAcl,
     GetAcl,
     ListRights,
