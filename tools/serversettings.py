@@ -148,3 +148,8 @@ class Log:
     def _check_level(self, attribute: "Attribute[str]", value: str) -> None:
         if value not in LEVELS:
             raise ValueError("must be one of " + ", ".join(LEVELS))
+
+
+def tls_folder(root: Path) -> Path:
+    """Where the certificate is that init makes."""
+    return root / "tls"

@@ -43,7 +43,7 @@ def add(parser: Parsers) -> None:
 def check_store(invocation: Invocation) -> int:
     """onecopy check"""
     if check_spark.is_asked(invocation):
-        return check_spark.verify_store(invocation)
+        return int(check_spark.verify_store(invocation))
     with invocation.store() as store:
         findings = check(store)
     if invocation.arguments.json:
