@@ -1,14 +1,16 @@
 """The inner layer of an archive: members of a tar in the pax format (IEEE Std 1003.1, pax), written and read.
 
-Each member is a regular file. The pax keyword `comment`, which every tar reads over, says what there is to know of it:
-words of the form name=value; `digest` is the BLAKE2b-256 of its octets. Headers are written and read by `tarfile`; to
-go from one to the next is ours, since `tarfile` stops where something is damaged. Reading goes on behind damage: with
-frames at the next one in which a member begins, and without frames at the next block that is a header.
+Each member is a regular file. The pax keyword `comment`, which every tar reads over, has words of the form name=value;
+`digest` is the BLAKE2b-256 of its octets. Headers are those of `tarfile`. Going from one to the next is ours: `tarfile`
+stops where something is damaged, and this goes on, with frames at the next one in which a member begins, without
+frames at the next block that is a header.
 """
 
+import contextlib
 import io
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 
 from attrs import define, field, frozen
@@ -17,6 +19,7 @@ from store.backup.compression import READ_OCTETS, FrameWriter, Piece
 
 BLOCK_OCTETS = 512
 PAX_OCTETS = 1 << 20        # of a pax header, at most
+_COMMENT_WITHIN_OCTETS = 20     # of the records behind a pax header the comment begins
 _ZEROS = bytes(BLOCK_OCTETS)
 
 
@@ -78,10 +81,37 @@ def _line(name: str, size: int, said: Mapping[str, str]) -> bytes:
 
 def heading(name: str, size: int, said: Mapping[str, str], mtime: int) -> bytes:
     """The headers of a member."""
+    return _heading(name, size, " ".join([f"{key}={value}" for key, value in said.items()]), max(0, mtime))
+
+
+def _heading(name: str, size: int, comment: str, mtime: int) -> bytes:
+    """The octets that `tarfile` writes (`_written`). Only what differs is filled in, in an eighth of the time."""
+    if len(name) > tarfile.LENGTH_NAME or not (name + comment).isascii() or max(size, mtime) >= 1 << 33 or size < 0:
+        return _written(name, size, comment, mtime)
+    before, behind = _around_comment(len(comment))
+    named = name.encode()
+    figures = b"%011o\0%011o\0" % (size, mtime)
+    return b"".join((before, comment.encode(), behind, named.ljust(tarfile.LENGTH_NAME, b"\0"), _OWNER, figures,
+                     b"%06o\0 " % (_SUM + sum(named) + sum(figures)), _TAIL))
+
+
+def _written(name: str, size: int, comment: str, mtime: int) -> bytes:
     member = tarfile.TarInfo(name)
-    member.size, member.mode, member.mtime = size, 0o600, max(0, mtime)
-    member.pax_headers = {"comment": " ".join(f"{key}={value}" for key, value in said.items())}
+    member.size, member.mode, member.mtime, member.pax_headers = size, 0o600, mtime, {"comment": comment}
     return member.tobuf(tarfile.PAX_FORMAT)
+
+
+@lru_cache
+def _around_comment(octets: int) -> tuple[bytes, bytes]:
+    """What is before and behind a comment of so many octets, up to the header of the file itself."""
+    filler = "x" * octets
+    before, _, behind = _written("", 0, filler, 0).partition(f"={filler}\n".encode())
+    return before + b"=", b"\n" + behind[:-BLOCK_OCTETS]
+
+
+_FILE = _written("", 0, "", 0)[-BLOCK_OCTETS:]          # of it the name, size, time and checksum differ
+_OWNER, _TAIL = _FILE[100:124], _FILE[156:]
+_SUM = sum(_OWNER) + sum(_TAIL) + sum(b" " * 8)         # the checksum is one with spaces in its own place
 
 
 # Reading
@@ -145,8 +175,8 @@ class MemberReader:
                         raise ValueError("no header of a size that can be")
                     headers = block + self._take(size + -size % BLOCK_OCTETS)
                     continue
-                found = _parsed(headers + block)
-                yield from self._member(found.name, found.size, _words(found.pax_headers.get("comment", "")), start)
+                name, size, comment = _parsed(headers + block)
+                yield from self._member(name, size, _words(comment), start)
             except _End:
                 return
             except (_Gap, ValueError):
@@ -241,15 +271,25 @@ class MemberReader:
         return False
 
 
-def _parsed(headers: bytes) -> tarfile.TarInfo:
-    """A member by its headers. Raises ValueError."""
+def _parsed(headers: bytes) -> tuple[str, int, str]:
+    """Name, size and comment of a member by its headers. Raises ValueError.
+
+    Headers that we have written are known by writing them again, which takes a sixth of the time of `tarfile`.
+    """
+    start = headers.find(b" comment=", BLOCK_OCTETS, BLOCK_OCTETS + _COMMENT_WITHIN_OCTETS) + len(b" comment=")
+    file = headers[-BLOCK_OCTETS:]
+    with contextlib.suppress(ValueError):
+        comment = headers[start:headers.find(b"\n", start)].decode("ascii")
+        name, size = file[:tarfile.LENGTH_NAME].rstrip(b"\0").decode("ascii"), int(file[124:135], 8)
+        if _heading(name, size, comment, int(file[136:147], 8)) == headers:
+            return name, size, comment
     try:
         found = tarfile.TarFile(fileobj=io.BytesIO(headers)).next()
     except (tarfile.TarError, ArithmeticError, LookupError) as error:
         raise ValueError("no header") from error
     if found is None or found.size < 0:
         raise ValueError("no header")
-    return found
+    return found.name, found.size, found.pax_headers.get("comment", "")
 
 
 def _is_pax_header(block: bytes) -> bool:
