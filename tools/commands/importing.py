@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from mboxlist.names import PUBLIC
-from pop3 import uidl
+from pop3 import uniqueids
 from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
@@ -125,7 +125,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _uidl_format(text: str) -> str:
     try:
-        uidl.parse(text)
+        uniqueids.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
-from store.accounts.access import BadRule, Rules
+from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Status
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.passwords import hash_password
-from store.accounts.settings import Settings as LoginSettings
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.store import Store

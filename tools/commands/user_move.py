@@ -12,7 +12,7 @@ from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import account
 from tools.commands.partitions import move_owners, progress
 from tools.exits import Failure
-from tools.settings import Exchange
+from tools.serversettings import Exchange
 
 if TYPE_CHECKING:
     from tools.server.control.backendlink import Place

@@ -26,7 +26,7 @@ from tools.cli.storeaccess import is_store, tls_folder
 from tools.exits import Failure
 from tools.server.process import sockets
 from tools.server.tls.contexts import Certificates, ends
-from tools.settings import Tls, Workers
+from tools.serversettings import Tls, Workers
 
 DAY = 86400.0
 SOON = 21 * DAY         # before the end of a certificate
