@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 from attrs import define, field, frozen
 
-from store.backup.compression import READ_OCTETS, FrameWriter, Piece
+from store.backup.compression import READ_OCTETS, Chunk, FrameWriter
 
 BLOCK_OCTETS = 512
 PAX_OCTETS = 1 << 20        # of a pax header, at most
@@ -56,9 +56,9 @@ class MemberWriter:
         self.frames.begin(fresh=fresh)
         self.frames.write(heading(name, size, said, mtime))
         left = size
-        for piece in data:
-            self.frames.write(piece)
-            left -= len(piece)
+        for octets in data:
+            self.frames.write(octets)
+            left -= len(octets)
         if left:
             raise ValueError(f"{name} has {size - left} octets, and should have {size}")
         self.frames.write(_ZEROS[:-size % BLOCK_OCTETS])
@@ -117,11 +117,11 @@ _SUM = sum(_OWNER) + sum(_TAIL) + sum(b" " * 8)         # the checksum is one wi
 # Reading
 
 class _Gap(Exception):
-    pass
+    """The next octets are missing."""
 
 
 class _End(Exception):
-    pass
+    """No more octets come."""
 
 
 @define(eq=False)
@@ -153,11 +153,11 @@ class Member:
 class MemberReader:
     """Reads a tar. `ended`: its end has been seen."""
 
-    source: Iterator[Piece]
+    source: Iterator[Chunk]
     ended: bool = False
-    _piece: Piece = field(factory=lambda: Piece(0, b""))
-    _next: Piece | None = None
-    _at: int = 0                    # in the piece
+    _chunk: Chunk = field(factory=lambda: Chunk(0, b""))
+    _next: Chunk | None = None
+    _at: int = 0                    # in the chunk
     _all: "blake2b" = field(factory=lambda: blake2b(digest_size=32))
 
     def all(self) -> Iterator[Member | Lost]:
@@ -186,7 +186,7 @@ class MemberReader:
     @property
     def offset(self) -> int:
         """Where in the tar it is."""
-        return self._piece.offset + self._at
+        return self._chunk.offset + self._at
 
     def _member(self, name: str, size: int, said: Mapping[str, str], start: int) -> Iterator[Member]:
         before = self._all.copy()
@@ -208,29 +208,28 @@ class MemberReader:
 
     def _take(self, count: int) -> bytes:
         """So many octets. Raises _Gap, _End when they are not all there; what is there stays."""
-        found = self._piece.data[self._at:self._at + count]
+        found = self._chunk.data[self._at:self._at + count]
         if len(found) < count:
-            parts, have, pieces = [found], len(found), []
-            last = self._piece
-            while have < count:
-                piece = self._coming()
-                if piece is None:
-                    raise _End
-                if piece.offset != last.offset + len(last.data):
-                    raise _Gap
-                self._next = None
-                pieces.append(piece)
-                last = piece
-                parts.append(piece.data[:count - have])
-                have += len(parts[-1])
-                self._piece, self._at = piece, 0
-            self._at = len(parts[-1])
-            found = b"".join(parts)
-        else:
-            self._at += count
+            return self._joined(found, count)
+        self._at += count
         return found
 
-    def _coming(self) -> Piece | None:
+    def _joined(self, found: bytes, count: int) -> bytes:
+        """What is left of this chunk, with as much of those that follow."""
+        parts, have = [found], len(found)
+        while have < count:
+            chunk = self._coming()
+            if chunk is None:
+                raise _End
+            if chunk.offset != self._chunk.offset + len(self._chunk.data):
+                raise _Gap
+            self._next, self._chunk, self._at = None, chunk, 0
+            parts.append(chunk.data[:count - have])
+            have += len(parts[-1])
+        self._at = len(parts[-1])
+        return b"".join(parts)
+
+    def _coming(self) -> Chunk | None:
         if self._next is None:
             self._next = next(self.source, None)
         return self._next
@@ -239,35 +238,33 @@ class MemberReader:
         """Go on where the next member begins."""
         start = self.offset
         while True:
-            if self._piece.labelled:
-                first = self._piece.first
+            if self._chunk.labelled:
+                first = self._chunk.first
                 if first is not None and first >= self._at and self.offset > start:
                     self._at = first
                     break
             elif self._find():
                 break
-            piece = self._coming()
-            if piece is None:
-                self._at = len(self._piece.data)
+            chunk = self._coming()
+            if chunk is None:
+                self._at = len(self._chunk.data)
                 break
-            self._next = None
-            self._piece, self._at = piece, 0
-            if piece.first is not None:
-                self._at = piece.first
+            self._next, self._chunk, self._at = None, chunk, chunk.first or 0
+            if chunk.first is not None:
                 break
         if self.offset > start:
             yield Lost(start, self.offset - start)
 
     def _find(self) -> bool:
-        """Whether there is a header among the blocks of this piece, which begins there then."""
-        at = self._at + -(self._piece.offset + self._at) % BLOCK_OCTETS
-        while at + BLOCK_OCTETS <= len(self._piece.data):
-            block = self._piece.data[at:at + BLOCK_OCTETS]
+        """Whether there is a header among the blocks of this chunk, which begins there then."""
+        at = self._at + -(self._chunk.offset + self._at) % BLOCK_OCTETS
+        while at + BLOCK_OCTETS <= len(self._chunk.data):
+            block = self._chunk.data[at:at + BLOCK_OCTETS]
             if block == _ZEROS or _is_pax_header(block):
                 self._at = at
                 return True
             at += BLOCK_OCTETS
-        self._at = len(self._piece.data)
+        self._at = len(self._chunk.data)
         return False
 
 

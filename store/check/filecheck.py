@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
+from store.partition.messagefiles import digest_in
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
 from store.store import Store
@@ -150,21 +151,13 @@ def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspect
             continue
         for name in names:
             path = f"{folder}/{name}"
-            if _digest(name) not in messages.records and (suspects is None or path in suspects):
+            if digest_in(name) not in messages.records and (suspects is None or path in suspects):
                 yield from _look_at_stranger(partition, path, txn)
 
 
 def _look_at_stranger(partition: Partition, path: str, txn: Txn) -> Iterator[Finding]:
-    if partition.refs.find(_digest(os.path.basename(path)), txn) is None and os.path.exists(path):
+    if partition.refs.find(digest_in(os.path.basename(path)), txn) is None and os.path.exists(path):
         yield Finding("nothing is known of this file", path, "scrub --sweep")
-
-
-def _digest(name: str) -> bytes:
-    try:
-        digest = bytes.fromhex(name)
-    except ValueError:
-        return b""
-    return digest if digest.hex() == name else b""
 
 
 def _look_at_staging(store: Store, partition: Partition) -> Iterator[Finding]:

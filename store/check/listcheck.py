@@ -8,10 +8,8 @@ from mboxlist.names import SEPARATOR
 from mboxlist.usermoves import Phase
 from store.accounts.builtin import BuiltinDirectory
 from store.partition.partition import Partition
-from store.partition.transactions import state_key
 from store.quota.roots import root_of
 from store.store import Store
-from store.tables.state import MailboxState
 from store.values import RECONSTRUCT, RESTART, Finding
 
 
@@ -35,7 +33,7 @@ def look(store: Store) -> Iterator[Finding]:
             yield Finding("annotations of a mailbox that is not in the list", f"mailbox {mailbox}", RECONSTRUCT)
     for when, entry in deleted.values():
         partition = store.partitions.get(entry.partition)
-        state = _state(partition, entry) if partition is not None else None
+        state = partition.any_state(entry.id) if partition is not None else None
         if state is not None and not state.removed:
             yield Finding(f"was deleted at {when}, but its figures do not say so", f"{entry.name} (deleted)", RESTART)
     for partition in store.partitions.values():
@@ -84,7 +82,7 @@ def _look_at_aliases(store: Store) -> Iterator[Finding]:
 
 
 def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str]) -> Iterator[Finding]:
-    where, state = str(entry.name), _state(partition, entry)
+    where, state = str(entry.name), partition.any_state(entry.id)
     if state is None:
         yield Finding("has no figures", where, RESTART)
         return
@@ -96,8 +94,3 @@ def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str]) -
     wanted = root_of(entry.name, roots)
     if state.quota_root != wanted and not state.moving:
         yield Finding(f"is charged to quota root {state.quota_root}, its name says {wanted}", where, RESTART)
-
-
-def _state(partition: Partition, entry: MailboxEntry) -> MailboxState | None:
-    data = partition.states.get(state_key(entry.id))
-    return MailboxState.from_bytes(data, partition.epoch) if data is not None else None

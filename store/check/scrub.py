@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from store.errors import Problem, StoreError
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagefiles import MID_OCTETS, digest_in
 from store.partition.partition import Partition
 from store.partition.verified import is_intact
 from store.tables.references import MessageRecord
@@ -100,7 +100,7 @@ def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -
     place, strange = partition.files.folder / name[0] / name[1:], []
     try:
         with os.scandir(place) as entries:
-            strange = sorted(entry.path for entry in entries if _digest(entry.name) not in records)
+            strange = sorted(entry.path for entry in entries if digest_in(entry.name) not in records)
     except FileNotFoundError:
         findings.append(Finding("the folder is missing", str(place), RECONSTRUCT))
     except OSError as error:
@@ -111,7 +111,7 @@ def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -
 
 def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
     """A file that was not known. Another look, and, to `sweep`, its removal, while its row is locked."""
-    digest = _digest(os.path.basename(path))
+    digest = digest_in(os.path.basename(path))
 
     def work(txn: Txn) -> Finding | None:
         if partition.refs.find_to_change(digest, txn) is not None:
@@ -123,15 +123,6 @@ def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
         return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, "scrub --sweep")
 
     return transact(partition.env, work)
-
-
-def _digest(name: str) -> bytes:
-    """The digest that is the name of a message file; what no digest is for any other name."""
-    try:
-        digest = bytes.fromhex(name)
-    except ValueError:
-        return b""
-    return digest if len(digest) == MID_OCTETS and digest.hex() == name else b""
 
 
 @frozen

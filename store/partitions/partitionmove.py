@@ -198,7 +198,7 @@ class _Move:
 
     def _announce(self, txn: WriteTxn, mailbox: MailboxId) -> None:
         """It is not charged to anybody, and nobody looks at it, until it has arrived."""
-        state = _state(self.source, mailbox)
+        state = self.source.any_state(mailbox)
         if state is not None:
             txn.set_state(mailbox, None, evolve(state, epoch=self.target.epoch, moving=True,
                                                 removed=state.removed or int(time.time())))
@@ -258,7 +258,7 @@ class _Move:
     def _finish(self) -> None:
         """Bring what is known of the mailboxes beside their records."""
         states = {mailbox: state for mailbox in sorted(self._held)
-                  if (state := _state(self.source, mailbox)) is not None}
+                  if (state := self.source.any_state(mailbox)) is not None}
         inbox = self.store.mailboxes.find(MailboxName(self.owner, INBOX)) if self.owner else None
         leads = inbox is None or inbox.id in states
         roots = self._roots(states)
@@ -354,11 +354,6 @@ class _Move:
 
 
 _NONE: Rows = np.empty(0, ROW)
-
-
-def _state(partition: Partition, mailbox: MailboxId) -> MailboxState | None:
-    data = partition.states.get(state_key(mailbox))
-    return None if data is None else MailboxState.from_bytes(data, partition.epoch)
 
 
 def alone(store: Store) -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.backup.archive import Archive
-from store.backup.compression import Piece
+from store.backup.compression import Chunk
 from store.backup.integrity import verify
 from store.backup.restore import Restoring
 from store.backup.tarmembers import Cut, Lost, Member, MemberReader, heading
@@ -34,7 +34,7 @@ def test_archives_of_an_earlier_version(tmp_path: Path) -> None:
 
 def read(*blocks: bytes) -> list[tuple[str, int] | int]:
     """Name and size of each member, or how many octets are lost."""
-    reader = MemberReader(iter([Piece(0, b"".join(blocks))]))
+    reader = MemberReader(iter([Chunk(0, b"".join(blocks))]))
     found: list[tuple[str, int] | int] = []
     for each in reader.all():
         found.append(each.octets if isinstance(each, Lost) else (each.name, each.size))
