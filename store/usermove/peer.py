@@ -62,11 +62,11 @@ class Peer:
         self._tell({"op": "file", "digest": digest.hex(), "trace": trace, "octets": octets, "whole": whole})
         at = 0
         while at < octets:
-            piece = read(at, min(SEND_OCTETS, octets - at))
-            if not piece:
+            data = read(at, min(SEND_OCTETS, octets - at))
+            if not data:
                 raise StoreError(Problem.CORRUPT, "A message cannot be read", f"{digest.hex()} is shorter than it was")
-            self._tell({"op": "data"}, piece)
-            at += len(piece)
+            self._tell({"op": "data"}, data)
+            at += len(data)
 
     def name_head(self, partition: str, number: int, octets: bytes) -> None:
         """Header fields that records on that partition have under that number."""
@@ -80,13 +80,13 @@ class Peer:
 
     def put_expunged(self, mailbox: int, partition: str, when: int, modseq: int, keywords: Sequence[str], rows: bytes,
                      *, first: bool) -> bool:
-        """Likewise what can be brought back."""
+        """Likewise what can be undeleted."""
         said = self._ask({"op": "expunged", "mailbox": mailbox, "partition": partition, "when": when, "modseq": modseq,
                           "keywords": list(keywords), "first": first}, rows)
         return self._is(said, "done")
 
     def forget_expunged(self, mailbox: int, when: int, modseq: int) -> None:
-        """It cannot be brought back any more."""
+        """It cannot be undeleted any more."""
         self._ask({"op": "purged", "mailbox": mailbox, "when": when, "modseq": modseq})
 
     def describe_user(self, row: bytes, limits: Mapping[str, QuotaUse]) -> None:
@@ -99,7 +99,7 @@ class Peer:
         self._ask({"op": "subscriptions", "names": list(names)})
 
     def describe(self, mailbox: int, head: Head, figures: Figures, digest: str) -> None:
-        """All that is known of a mailbox beside its records, of which this is the digest."""
+        """A mailbox without its records, of which this is the digest."""
         text = head.to_bytes()
         self._tell({"op": "mailbox", "mailbox": mailbox, "figures": dict(figures), "digest": digest,
                     "octets": len(text)})
@@ -109,10 +109,8 @@ class Peer:
 
     def put_vanished(self, mailbox: int, items: Sequence[tuple[int, bytes]]) -> None:
         """A part of the log of expunged UIDs."""
-        for at in range(0, len(items), 500):
-            some = items[at:at + 500]
-            self._ask({"op": "vanished", "mailbox": mailbox, "modseqs": [modseq for modseq, _ in some],
-                       "lengths": [len(ranges) for _, ranges in some]}, b"".join([ranges for _, ranges in some]))
+        self._ask({"op": "vanished", "mailbox": mailbox, "modseqs": [modseq for modseq, _ in items],
+                   "lengths": [len(ranges) for _, ranges in items]}, b"".join([ranges for _, ranges in items]))
 
     def put_own(self, mailbox: int, items: Sequence[tuple[int, str, NDArray[Any]]]) -> None:
         """Flags that readers have for themselves."""
@@ -120,7 +118,7 @@ class Peer:
                    "readers": [reader for _, reader, _ in items]}, b"".join([own.tobytes() for _, _, own in items]))
 
     def put_uidls(self, mailbox: int, uidls: Mapping[int, bytes]) -> None:
-        """Unique-ids of POP3 that messages brought along."""
+        """Unique-ids of POP3 from an earlier server."""
         self._ask({"op": "uidls", "mailbox": mailbox, "uids": list(uidls),
                    "uidls": [uidl.decode("ascii") for uidl in uidls.values()]})
 
