@@ -117,7 +117,6 @@ class Serials:
         return bool(self.blocks.get(serial // _ROW_SERIALS, 0) >> serial % _ROW_SERIALS & 1)
 
     def add(self, serial: int) -> None:
-        """One more."""
         self.blocks[serial // _ROW_SERIALS] = self.blocks.get(serial // _ROW_SERIALS, 0) | 1 << serial % _ROW_SERIALS
 
     def to_json(self) -> dict[str, str]:
@@ -163,7 +162,6 @@ class Catalogue:
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """The archives."""
         return (*self.manifest.since, self.manifest.id)
 
     def lines(self) -> Iterator[bytes]:
@@ -205,7 +203,6 @@ class Archive:
 
     @property
     def name(self) -> str:
-        """What to call it."""
         return str(self.path) if self.path is not None else "standard input"
 
     def members(self) -> Iterator[Member | Lost]:
@@ -289,7 +286,6 @@ def _first(file: IO[bytes], at: int, name: str, form: Callable[[bytes], Any]) ->
 
 
 def message_name(partition: str, digest: bytes) -> str:
-    """The name of a message file in an archive."""
     name = digest.hex()
     return f"{PARTITIONS}{partition}/messages/{name[0]}/{name[1:3]}/{name}"
 

@@ -75,7 +75,6 @@ class FrameWriter:
             self._first = self._octets
 
     def write(self, data: bytes) -> None:
-        """More of the tar."""
         if self._octets + len(data) < LARGEST_FRAME_OCTETS:
             self._held.append(data)
             self._octets += len(data)
@@ -88,7 +87,6 @@ class FrameWriter:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is held."""
         data, start = b"".join(self._held), self.offset
         self._held, self._octets, self.offset = [], 0, self.offset + len(data)
         first, self._first = self._first, _NOWHERE

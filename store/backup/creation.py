@@ -151,7 +151,6 @@ class Making:
         return octets
 
     def entries(self) -> list[MailboxEntry]:
-        """The mailboxes in the scope."""
         scope, store = self.scope, self.store
         if scope.users is not None:
             return [entry for user in scope.users for entry in store.names(user)]
@@ -346,7 +345,6 @@ class _Reading:
     failed: bool = False
 
     def all(self) -> Iterator[bytes]:
-        """Its octets."""
         for at in range(0, self.file.size, READ_OCTETS):
             try:
                 yield self.file.read(at, READ_OCTETS)

@@ -50,7 +50,6 @@ class Seen:
     _new: list[int] = field(factory=list)
 
     def add(self, digest: bytes) -> None:
-        """One more."""
         self._new.append(int.from_bytes(digest[:8], "little"))
         if len(self._new) >= DIGESTS_UNSORTED:
             self._sort()
@@ -107,7 +106,6 @@ class _Verifying:
     _counts: list[int] = field(factory=lambda: [0, 0, 0, 0, 0], init=False)     # as in Totals
 
     def run(self) -> None:
-        """Look at all of it."""
         for member in self.archive.members():
             if isinstance(member, Lost):
                 self._tell(f"{member.octets} octets from {member.offset} on cannot be read")

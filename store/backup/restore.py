@@ -61,11 +61,9 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Nothing is named."""
         return self.users is None and not self.mailbox
 
     def wants(self, name: MailboxName) -> bool:
-        """Whether the mailbox is among what is named."""
         return (self.users is None or name.owner in self.users) and self.mailbox in ("", name.path)
 
     def target(self, name: MailboxName) -> MailboxName:

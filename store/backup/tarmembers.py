@@ -44,8 +44,6 @@ def digest_of(data: bytes) -> str:
 
 @define(eq=False)
 class MemberWriter:
-    """Writes a tar."""
-
     frames: FrameWriter
     count: int = 0
     all: "blake2b" = field(factory=lambda: blake2b(digest_size=32))     # of names, sizes and digests so far
@@ -66,11 +64,9 @@ class MemberWriter:
         self.all.update(_line(name, size, said))
 
     def add_octets(self, name: str, data: bytes, *, mtime: int = 0, fresh: bool = False, **said: str) -> None:
-        """A member that is in memory."""
         self.add(name, len(data), (data,), {"digest": digest_of(data), **said}, mtime=mtime, fresh=fresh)
 
     def end(self) -> None:
-        """No more comes."""
         self.frames.write(_ZEROS * 2)
         self.frames.flush()
 
@@ -80,7 +76,6 @@ def _line(name: str, size: int, said: Mapping[str, str]) -> bytes:
 
 
 def heading(name: str, size: int, said: Mapping[str, str], mtime: int) -> bytes:
-    """The headers of a member."""
     return _heading(name, size, " ".join([f"{key}={value}" for key, value in said.items()]), max(0, mtime))
 
 
@@ -185,7 +180,6 @@ class MemberReader:
 
     @property
     def offset(self) -> int:
-        """Where in the tar it is."""
         return self._chunk.offset + self._at
 
     def _member(self, name: str, size: int, said: Mapping[str, str], start: int) -> Iterator[Member]:

@@ -237,7 +237,6 @@ class Arrival:
         return True
 
     def forget_expunged(self, mailbox: int, when: int, modseq: int) -> None:
-        """It cannot be undeleted any more."""
         key = key_of(when, self._id(mailbox), modseq)
         self.partition.transact(lambda txn: self.partition.removed.forget([key], txn.handle))
 
@@ -327,7 +326,6 @@ class Arrival:
         self._planned[target] = Planned(entry, head.removed)
 
     def put_vanished(self, mailbox: int, items: Sequence[tuple[int, bytes]]) -> None:
-        """A part of the log of expunged UIDs."""
         target = self._id(mailbox)
 
         def work(txn: WriteTxn) -> None:
@@ -366,7 +364,6 @@ class Arrival:
         self.partition.transact(work)
 
     def subscribe(self, names: Sequence[str]) -> None:
-        """Some of the user's subscriptions."""
         self._subscriptions += names
 
     def ready(self) -> None:

@@ -38,7 +38,6 @@ def table(octets: bytes, of: "np.dtype[Any]", most: int) -> NDArray[Any]:
 
 
 def head_digest(head: bytes) -> bytes:
-    """That of a trace header."""
     return hashlib.blake2b(head, digest_size=DIGEST_OCTETS).digest()
 
 

@@ -118,7 +118,6 @@ class MailExport:
         return self.folder.joinpath(*levels, last + SUFFIX)
 
     def lines(self, octets: bytes) -> bytes:
-        """As the files have lines."""
         return octets if self.crlf else octets.replace(b"\r\n", b"\n")
 
     def octets(self, view: Mailbox, row: Any) -> Iterator[bytes]:
@@ -155,7 +154,6 @@ class _Export:
             self.job.progress(self.left.mailbox, done, len(self.view.rows))
 
     def warn(self, row: Any, what: str) -> None:
-        """Say what is wrong with a message."""
         self.job.warn(f"{self.left.mailbox}: UID {int(row['uid'])}: {what}")
 
     def changes_lines(self, octets: bytes) -> bool:

@@ -60,7 +60,6 @@ class ImapServer(Source):
     _separator: str = field(default="/", init=False)
 
     def close(self) -> None:
-        """Leave the server."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
