@@ -5,9 +5,8 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 from attrs import asdict, define, evolve, field, frozen
@@ -17,14 +16,15 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Move, Phase
 from store import hosting
-from store.delivery.batch import head_of, usable
+from store.delivery.batch import head_of
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
+from store.partitions.changedrows import changed_chunks, chunks_from, unpurged
 from store.partitions.holding import hold, moves_no_more
 from store.partitions.partitionmove import LITTLE, OVERLAP, PASSES, Moved
 from store.store import Store
 from store.tables.expunged import Expunged
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, decode, take
+from store.tables.index import CHUNK, Rows, decode
 from store.tables.quotatable import QuotaUse
 from store.userarea import writing
 from store.usermove.peer import Peer
@@ -37,7 +37,6 @@ Progress = Callable[[Moved], None]
 PATIENCE = 20.0             # seconds that one answer may take while the mailboxes are held
 TRIES = 10                  # of records whose messages come and go at the other side,
 ROUNDS = 5                  # of sending what the list says while others change it
-_NONE: Rows = np.empty(0, ROW)
 _FIGURES = ("uidnext", "highestmodseq", "changed", "recent", "messages", "unseen", "deleted", "octets", "log_since",
             "logged", "removed", "quota_root")
 _BATCH = 500                # subscriptions, unique-ids, chunks of readers' flags that go in one message
@@ -131,14 +130,12 @@ class Departure:
     def _pieces(self, entries: list[tuple[Partition, MailboxId]]) -> Iterator[tuple[Partition, Rows, bool]]:
         """All records, and whether they are in mailboxes, or were expunged and can be undeleted."""
         for partition, mailbox in entries:
-            number = 0
-            while found := _chunks(partition, mailbox, number):
-                number = max(found) + 1
+            for found in chunks_from(partition, mailbox):
                 yield partition, np.concatenate([decode(value) for value in found.values()]), True
         ids = {mailbox for _, mailbox in entries}
         for partition in {partition.name: partition for partition, _ in entries}.values():
             for item in [item for item in partition.removed.all() if item.mailbox in ids]:
-                rows = _left(partition, item)
+                rows = unpurged(partition, item)
                 for at in range(0, len(rows), SEND_CHUNKS * CHUNK):
                     yield partition, rows[at:at + SEND_CHUNKS * CHUNK], False
 
@@ -164,22 +161,8 @@ class Departure:
         return count
 
     def _send_mailbox(self, partition: Partition, mailbox: MailboxId) -> int:
-        sent = self._sent[mailbox]
-        there: set[int] = set()
-        number = count = 0
-        while found := _chunks(partition, mailbox, number):
-            there |= found.keys()
-            number = max(found) + 1
-            new = {number: value for number, value in found.items() if sent.get(number) != hash(value)}
-            if new:
-                count += self._put(partition, mailbox, {number: decode(value) for number, value in new.items()})
-                sent.update((number, hash(value)) for number, value in new.items())
-        gone = sorted(sent.keys() - there)
-        for at in range(0, len(gone), SEND_CHUNKS):
-            count += self._put(partition, mailbox, {number: _NONE for number in gone[at:at + SEND_CHUNKS]})
-        for number in gone:
-            del sent[number]
-        return count
+        return sum(self._put(partition, mailbox, chunks)
+                   for chunks in changed_chunks(partition, mailbox, self._sent[mailbox]))
 
     def _put(self, partition: Partition, mailbox: MailboxId, chunks: dict[int, Rows]) -> int:
         rows = np.concatenate(list(chunks.values()))
@@ -262,7 +245,7 @@ class Departure:
                 self._expunged[partition.name, item.key] = item.mailbox, print_
 
     def _put_expunged(self, partition: Partition, item: Expunged) -> None:
-        rows = _left(partition, item)
+        rows = unpurged(partition, item)
         when, modseq = _parted(item.key)
         for at in range(0, len(rows), SEND_CHUNKS * CHUNK):
             some = rows[at:at + SEND_CHUNKS * CHUNK]
@@ -367,20 +350,6 @@ def _batches(items: Iterable[T]) -> Iterator[list[T]]:
         yield some
 
 
-def _left(partition: Partition, item: Expunged) -> Rows:
-    """The records whose messages have not been purged."""
-    known = [(record := usable(partition, bytes(row["digest"]))) is not None and record.serial == row["serial"]
-             for row in item.rows]
-    return take(item.rows, np.array(known, np.bool_))
-
-
 def _parted(key: bytes) -> tuple[int, int]:
     """When it was expunged, and at which MODSEQ."""
     return int.from_bytes(key[:4], "big"), int.from_bytes(key[8:], "big")
-
-
-def _chunks(partition: Partition, mailbox: MailboxId, first: int) -> dict[int, bytes]:
-    """The next chunks, by their numbers."""
-    scan = partition.index.scan(chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0))
-    with closing(cast("Any", scan)):
-        return {chunk_of_key(key)[1]: value for key, value in islice(scan, SEND_CHUNKS)}
