@@ -5,7 +5,7 @@ Cache records have those of RFC 9051 §9, where MESSAGE/GLOBAL (RFC 6532 §3.7) 
 
 import re
 
-_TOKEN = re.compile(rb'\{([0-9]++)\}\r\n|"(?:[^"\\]++|\\.)*+"|[()]|[^ ()"{]++')
+_TOKEN = re.compile(rb'\{([0-9]++)\}\r\n|"[^"\\]*+(?:\\.[^"\\]*+)*"|[()]|[^ ()"{]++')
 # A literal, or what a part begins with: after it there are its parameters, which no string and no address has there.
 _STOP = re.compile(rb'\{([0-9]++)\}\r\n|\("MESSAGE" "GLOBAL"(?= [(N])')
 _OCTETS = re.compile(rb" [0-9]++(?= \()")       # of a part, when an envelope follows
