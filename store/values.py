@@ -84,4 +84,4 @@ class Finding:
 
     what: str
     where: str
-    repair: str
+    repair: str = RECONSTRUCT
