@@ -9,9 +9,9 @@ from attrs import evolve
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from store.migration.liveloader import HIGHEST_UIDVALIDITY
 from store.partition.transactions import WriteTxn, state_key
 from store.problems import problems
+from store.rebuild.liveloader import HIGHEST_UIDVALIDITY
 from store.store import Store
 from store.tables.state import before_skip
 

@@ -19,7 +19,7 @@ from store.partition.marks import read_epoch
 from store.partition.partition import SERIALS, Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import MODSEQS, DesiredMailbox, annotations_of, own_of, state_of
-from store.rebuild.loader import Loader, load_references
+from store.rebuild.loader import EmptyLoader, load_references
 from store.rebuild.outcome import Outcome
 from store.rebuild.referencepass import Gathered
 from store.rebuild.userareascan import Source
@@ -42,7 +42,7 @@ def fill(partition: Partition, wanted: Sequence[tuple[Source, MailboxEntry]], li
     could not be had is in the outcome's findings. Flushed. Raises StoreError DISK_FULL, UNAVAILABLE, OSError."""
     epoch = max([read_epoch(partition.folder), *(source.head.epoch for source, _ in wanted)])
     gathered = Gathered(partition)
-    loader = Loader(partition, listed, bulk=True, gathered=gathered)
+    loader = EmptyLoader(partition, listed, bulk=True, gathered=gathered)
     loader.prepare(epoch + 1, max((_last_serial(source) for source, _ in wanted), default=0) + SERIALS, limits)
     scan = MessageScan(partition, outcome)
     outcome.mailboxes += loader.load((scan.desired(source, entry) for source, entry in wanted),

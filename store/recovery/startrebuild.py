@@ -21,12 +21,12 @@ from store.accounts.builtin import User
 from store.errors import StoreError
 from store.partition.marks import mark_behind
 from store.rebuild.desired import acl_of, annotations_of
-from store.rebuild.knownfiles import SHOWN
 from store.rebuild.outcome import Event
-from store.rebuild.partitionfill import Refill
 from store.rebuild.recount import rebuild_rights
 from store.rebuild.salvagedusers import add_users, salvage_users
 from store.rebuild.userareascan import Source, choose, read_source
+from store.recovery.knownfiles import SHOWN
+from store.recovery.partitionfill import Refill
 from store.snapshots.taking import folder as snapshots_folder
 from store.snapshots.taking import listed as snapshots_listed
 from store.store import Store

@@ -30,10 +30,9 @@ from store.mailboxes.expunge import expunge, purge
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partitions import partitionmove, volumes
-from store.rebuild import knownfiles
-from store.rebuild.partitionfill import Refill
-from store.recovery import environments
+from store.recovery import environments, knownfiles
 from store.recovery.environments import Recovery, recovery_of
+from store.recovery.partitionfill import Refill
 from store.snapshots import taking
 from store.tables.references import FOREVER, UNSEEN_TRACE
 from store.userarea import writing

@@ -27,8 +27,9 @@ from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition import filecontent
 from store.partition.marks import behind_marker
-from store.rebuild import knownfiles, loader, recount, referencepass
+from store.rebuild import loader, recount, referencepass
 from store.rebuild.referencepass import Gathered
+from store.recovery import knownfiles
 from store.recovery.environments import recovery_of
 from store.recovery.userareacheck import reconcile
 from store.tables.index import ROW

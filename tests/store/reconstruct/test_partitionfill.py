@@ -12,9 +12,9 @@ from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.opening import open_store
-from store.rebuild import knownfiles
-from store.rebuild.partitionfill import Refill
+from store.recovery import knownfiles
 from store.recovery.environments import recovery_of
+from store.recovery.partitionfill import Refill
 from store.snapshots import taking
 from store.snapshots.snapshotreader import readers_of
 from store.tables.references import UNSEEN_TRACE

@@ -27,7 +27,7 @@ from store.partition.messagefiles import sync_file_system
 from store.partition.partition import SERIALS, Partition
 from store.rebuild.desired import DesiredMailbox, annotations_of, entry_of, limits_of, own_of, state_of
 from store.rebuild.emptying import adopt, discard, finished, make_folders, nobody_else, refuse_databases
-from store.rebuild.loader import KnownFile, Loader, load_messages, never_again
+from store.rebuild.loader import EmptyLoader, KnownFile, load_messages, never_again
 from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source
@@ -155,7 +155,7 @@ class _Loading:
             epoch = max([self.manifest.partitions[partition.name].epoch, read_epoch(partition.folder),
                          *(source.head.epoch for _, source in here)])
             messages = Messages.of(self.plan, partition.name)
-            loader = Loader(partition, store.mailboxes)
+            loader = EmptyLoader(partition, store.mailboxes)
             loader.prepare(epoch + 1, messages.last_serial + SERIALS, limits_of(self.sources, partition.name))
             self._load_messages(partition, messages)
             by_path = {row["path"]: source for row, source in here}

@@ -20,15 +20,15 @@ from store.partition.partition import Partition
 from store.partition.records import every_record, sound
 from store.partition.transactions import WriteTxn, state_key
 from store.rebuild.desired import MODSEQS, DesiredMailbox, figures_of, limits_of, own_of, state_of
-from store.rebuild.knownfiles import SHOWN, UNCACHED, KnownFiles
-from store.rebuild.loader import Loader, set_limits, split
+from store.rebuild.loader import EmptyLoader, set_limits
 from store.rebuild.outcome import Event
 from store.rebuild.recount import recount_purge
 from store.rebuild.referencepass import Claims, Gathered, Known, places_among
 from store.rebuild.salvage import Possible, solve
 from store.rebuild.userareascan import Source
+from store.recovery.knownfiles import SHOWN, UNCACHED, KnownFiles
 from store.store import Store
-from store.tables.index import ROW, Rows, chunk_key, encode
+from store.tables.index import ROW, Rows, chunk_key, encode, split
 from store.tables.privateheaders import renumbered
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState, counted
@@ -72,7 +72,7 @@ class Refill:
     def run(self) -> None:
         """Do all of it. Raises StoreError."""
         partition, event = self.partition, self.event
-        loader = Loader(partition, bulk=self.fresh, gathered=self.gathered)
+        loader = EmptyLoader(partition, bulk=self.fresh, gathered=self.gathered)
         here = [source for source in self.found if source.partition == partition.name]
         if self.bare or event.logs_lost or self.lost & {"heads.db", "seen.db", "uidls.db", "vanished.db"}:
             first = partition.first_free_serial()
