@@ -90,8 +90,8 @@ class Contents:
         self._batch.begin()
         staged = Staged(self.partition.files, self.partition.next_serial(), head, limit, cached=cached)
         try:
-            for piece in data:
-                staged.write(piece)
+            for octets in data:
+                staged.write(octets)
                 if staged.full:
                     staged.spill()
             staged.finish()
@@ -146,7 +146,7 @@ class Contents:
         return None
 
     def _record(self, digest: bytes) -> MessageRecord | None:
-        """What is known of a content; some are remembered. Whoever refers to it sees whether it is so still."""
+        """The record of a content; some are remembered. Whoever refers to it sees whether it is so still."""
         record = self._known.get(digest)
         if record is None:
             record = usable(self.partition, digest)
@@ -188,10 +188,10 @@ def _divided(data: Iterator[bytes], count: int) -> tuple[bytes, Iterator[bytes]]
     """The first octets, and the rest. Raises StoreError CORRUPT when there are fewer."""
     head = b""
     while len(head) < count:
-        piece = next(data, b"")
-        if not piece:
+        octets = next(data, b"")
+        if not octets:
             raise StoreError(Problem.CORRUPT, "A message is shorter than its trace header")
-        head += piece
+        head += octets
     return head[:count], chain((head[count:],), data)
 
 
@@ -199,7 +199,7 @@ def _divided(data: Iterator[bytes], count: int) -> tuple[bytes, Iterator[bytes]]
 
 @frozen
 class Known:
-    """What is known of one message beside its octets: `uid` where it comes from, or 0; `uidl` see `uidls`."""
+    """What is to be recorded of one message beside its octets: `uid` where it comes from, or 0; `uidl` see `uidls`."""
 
     digest: bytes
     size: int
@@ -210,8 +210,8 @@ class Known:
 
 
 def new_rows(contents: Contents, messages: Sequence[Known]) -> tuple[Rows, tuple[str, ...], list[bool]]:
-    r"""Records, their keywords, and which of all the messages could be had. `keep` comes first. Of \Recent and the like
-    nothing is known; keywords past what a mailbox can have are left out."""
+    r"""Records, their keywords, and which of all the messages could be had. `keep` comes first.
+    Keywords past what a mailbox can have are left out."""
     rows, words = np.zeros(len(messages), ROW), dict[str, tuple[int, str]]()
     for at, known in enumerate(messages):
         bits = 0

@@ -38,7 +38,7 @@ from store.tables.index import ROW, Rows, chunk_key, chunk_of_key, decode, take
 from store.tables.state import MOVING, MailboxState
 from store.userarea import writing
 
-PIECE = 32                  # chunks of records that are brought in one transaction
+CHUNKS_AT_A_TIME = 32       # chunks of records that are copied in one transaction
 PASSES = 10                 # over a user's mailboxes before they are held, at most;
 LITTLE = 200                # fewer records than that in one pass are few enough
 OVERLAP = 60                # seconds between the time that an expunge says and its end, at most
@@ -58,13 +58,13 @@ class Moved:
                      self.octets + other.octets)
 
 
-Told = Callable[[Moved], None]
+Progress = Callable[[Moved], None]
 
 
 @problems()
 def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = one_by_one,
-               told: Told = lambda so_far: None) -> Moved:
-    """Move all mailboxes of a user ("": the public ones) to the partition, those too that can still be brought back.
+               progress: Progress = lambda so_far: None) -> Moved:
+    """Move all mailboxes of a user ("": the public ones) to the partition, deleted ones too.
 
     New ones will be made there. For a thread. Raises StoreError UNAVAILABLE, DISK_FULL, BUSY, and CORRUPT when
     something cannot be read: then what has not been moved is where it was.
@@ -76,7 +76,7 @@ def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = 
         while sources := {entry.partition for entry in _entries(store, owner)} - {to}:
             for name in sorted(sources):
                 move = _Move(store, owner, store.partition(name), target,
-                             FileCopier(store.partition(name), target, side_by_side), told, done)
+                             FileCopier(store.partition(name), target, side_by_side), progress, done)
                 done += move.run()
         if owner and isinstance(store.directory, BuiltinDirectory):
             directory = store.directory
@@ -108,7 +108,7 @@ def complete(store: Store, owner: str) -> None:
 
 
 def _complete(store: Store, owner: str) -> None:
-    """The same, for who is alone and has the list on disk."""
+    """See `complete`; the caller is alone and has the list on disk."""
     entries = _entries(store, owner)
     for partition in store.partitions.values():
         there = {entry.id: data for entry in entries if (data := partition.states.get(state_key(entry.id))) is not None}
@@ -129,7 +129,7 @@ class _Move:
     source: Partition
     target: Partition
     carrier: FileCopier
-    told: Told
+    progress: Progress
     before: Moved
     _sent: dict[MailboxId, dict[int, int]] = field(factory=dict, init=False)    # by chunk: a hash of what it had
     _expunged: dict[bytes, int] = field(factory=dict, init=False)               # likewise of what `undelete` needs
@@ -207,7 +207,7 @@ class _Move:
         """The next chunks, by their numbers."""
         scan = self.source.index.scan(chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0))
         with closing(cast("Any", scan)):
-            return {chunk_of_key(key)[1]: value for key, value in islice(scan, PIECE)}
+            return {chunk_of_key(key)[1]: value for key, value in islice(scan, CHUNKS_AT_A_TIME)}
 
     def _put(self, mailbox: MailboxId, chunks: dict[int, Rows]) -> int:
         """Make these chunks what they are at the source; how many records that are."""
@@ -219,12 +219,12 @@ class _Move:
             except NotCopied:
                 continue
             self._messages += sum(map(len, carried))
-            self.told(self.before + self._so_far())
+            self.progress(self.before + self._so_far())
             return max(1, sum(map(len, carried)))
         raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 
     def _bring_expunged(self) -> None:
-        """What was expunged and can be brought back."""
+        """What was expunged and can be undeleted."""
         mailboxes = set(self._sent)
         for key in self._expunged:
             if self.source.removed.find(key) is None:
@@ -256,7 +256,7 @@ class _Move:
             self.source.transact(work)
 
     def _finish(self) -> None:
-        """Bring what is known of the mailboxes beside their records."""
+        """Copy what the mailboxes have beside their records."""
         states = {mailbox: state for mailbox in sorted(self._held)
                   if (state := _state(self.source, mailbox)) is not None}
         inbox = self.store.mailboxes.find(MailboxName(self.owner, INBOX)) if self.owner else None

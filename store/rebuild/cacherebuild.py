@@ -1,4 +1,4 @@
-"""Cache records made anew from message files, and message files looked at: for the messages of some mailboxes."""
+"""Cache records rebuilt from message files, and message files looked at: for the messages of some mailboxes."""
 
 import hashlib
 import os
@@ -47,7 +47,7 @@ def look_at(partition: Partition, said: NDArray[Any], *, deep: bool = False, cha
             tell: Tell = lambda count: None) -> Iterator[Correction | Finding]:
     """What is wrong with the messages of which messages.db says this (`known`, `recount_some`). A file must be there,
     and as long as it was when it came; with `deep` it is read, and its content must agree with the digest. A cache
-    record that is missing, cannot be read or is another message's is made anew from the file, with `change`.
+    record that is missing, cannot be read or is another message's is rebuilt from the file, with `change`.
 
     A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.
     """
@@ -142,7 +142,7 @@ def _read(partition: Partition, own_digest: bytes, serial: int, trace: int) -> I
 
 def recache(partition: Partition, digests: Collection[bytes], *, change: bool = True, verify: bool = False,
             tell: Tell = lambda count: None) -> Iterator[Correction | Finding]:
-    """Make the cache records of these messages anew from their files, also those that are there; what was wrong with
+    """Rebuild the cache records of these messages from their files, also those that are there; what was wrong with
     any. With `verify` the octets of each file are compared with its digest.
 
     A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.

@@ -151,7 +151,7 @@ def figures_of(source: Source, partition: Partition, rows: Rows | None = None) -
 def state_of(partition: Partition, entry: MailboxEntry, rows: Rows, source: Source | None, *,
              left: MailboxState | None = None, removed: int = 0) -> MailboxState:
     """The state of a mailbox with these records: neither behind what its `store.idx` says, nor behind what is `left` of
-    the databases. Its log of expunged UIDs begins anew."""
+    the databases. Its log of expunged UIDs is empty."""
     epoch = partition.epoch
     base = left or MailboxState.new(entry.uidvalidity, epoch, root_for(partition, entry.name))
     uidnext, highest, recent, keywords = base.uidnext, base.highestmodseq, base.recent, base.keywords

@@ -1,7 +1,7 @@
 """The loader: puts mailboxes, as they are to be (`desired`), and message files into a partition.
 
 Its callers are the start of a store that has lost databases, `onecopy reconstruct`, the plan of a rebuild, restore and
-import, and whoever makes a store of which everything is known beforehand.
+import, and the generator of test stores.
 """
 
 import struct
@@ -209,7 +209,7 @@ def load_messages(partition: Partition, messages: Sequence[KnownFile]) -> int:
 
     Raises StoreError DISK_FULL, UNAVAILABLE.
     """
-    for some in _pieces(sorted(messages, key=lambda known: known[1].serial)):
+    for some in _some(sorted(messages, key=lambda message: message[1].serial)):
         partition.transact(lambda txn, some=some: _write_cached(txn, some))     # type: ignore[misc]
         tidy(partition)
     load_records(partition, sorted((digest, record) for digest, record, _ in messages))
@@ -222,7 +222,7 @@ def load_records(partition: Partition, records: Sequence[tuple[bytes, MessageRec
         for digest, record in some:
             (txn.refs.park if record.released else txn.refs.write)(digest, record, txn.handle)
 
-    for some in _pieces(records):
+    for some in _some(records):
         partition.transact(lambda txn, some=some: write(txn, some))     # type: ignore[misc]
         tidy(partition)
 
@@ -239,7 +239,7 @@ def _write_cached(txn: WriteTxn, some: Sequence[KnownFile]) -> None:
         txn.partition.write_cached(record.serial, CachedMessage.from_bytes(cached), txn.handle)
 
 
-def _pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def _some(items: Sequence[T]) -> Iterator[Sequence[T]]:
     return (items[at:at + MESSAGES] for at in range(0, len(items), MESSAGES))
 
 

@@ -93,15 +93,15 @@ class MessageScan:
         return renumbered(left.rows, {number: new[octets] for number, octets in left.private_headers.items()})
 
     def _usable(self, source: Source, rows: Rows) -> Rows:
-        """The records whose message files are there, whole; the files are known to the partition then."""
+        """The records whose message files are there, whole; the partition has records of the files then."""
         partition, kept = self.partition, np.ones(len(rows), np.bool_)
         digests = [bytes(digest) for digest in rows["digest"]]
         private_headers = partition.private_headers.sizes(rows).tolist()
         for at in range(0, len(rows), FILES):
-            piece = range(at, min(at + FILES, len(rows)))
-            self._read({digests[place]: (rows[place], private_headers[place]) for place in piece
+            places = range(at, min(at + FILES, len(rows)))
+            self._read({digests[place]: (rows[place], private_headers[place]) for place in places
                         if partition.refs.find(digests[place]) is None and digests[place] not in self._damaged})
-            for place in piece:
+            for place in places:
                 row, record = rows[place], partition.refs.find(digests[place])
                 if record is not None and _fits(row, private_headers[place], record):
                     row["serial"] = record.serial

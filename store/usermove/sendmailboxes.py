@@ -22,7 +22,7 @@ from store.errors import Problem, StoreError
 from store.partition.partition import Partition
 from store.partition.transactions import state_key
 from store.partitions.holding import hold, moves_no_more
-from store.partitions.partitionmove import LITTLE, OVERLAP, PASSES, Moved, Told
+from store.partitions.partitionmove import LITTLE, OVERLAP, PASSES, Moved, Progress
 from store.store import Store
 from store.tables.expunged import Expunged
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, decode, take
@@ -80,7 +80,7 @@ class Departure:
     user: str
     host: str
     peer: Peer
-    told: Told = lambda so_far: None
+    told: Progress = lambda so_far: None
     moved: Moved = field(factory=Moved, init=False)
     held: float = field(default=0.0, init=False)
     _id: str = field(factory=lambda: secrets.token_hex(16), init=False)

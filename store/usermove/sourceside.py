@@ -41,7 +41,7 @@ from store import hosting
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
 from store.partition.transactions import WriteTxn
-from store.partitions.partitionmove import Moved, Told, alone
+from store.partitions.partitionmove import Moved, Progress, alone
 from store.problems import problems
 from store.search.columns import columns_of
 from store.store import Store
@@ -63,7 +63,7 @@ class Gone:
 
 
 @problems()
-def send(store: Store, user: str, host: str, connect: Callable[[], Peer], told: Told = lambda so_far: None) -> Gone:
+def send(store: Store, user: str, host: str, connect: Callable[[], Peer], told: Progress = lambda so_far: None) -> Gone:
     """Move a user to the back end of that name, or finish a move that was cut off.
 
     Raises StoreError: what kept it from being done. If it was UNAVAILABLE the same call may finish it later.

@@ -32,7 +32,7 @@ from store.opening import open_store
 from store.partitions import partitionmove, volumes
 from store.recovery import environments, knownfiles
 from store.recovery.environments import Recovery, recovery_of
-from store.recovery.partitionfill import Refill
+from store.recovery.partitionfill import PartitionFill
 from store.snapshots import taking
 from store.tables.references import FOREVER, UNSEEN_TRACE
 from store.userarea import writing
@@ -162,7 +162,7 @@ def test_a_start_that_is_cut_off_while_it_mends_begins_that_anew(
     root = tmp_path / "store"
     shutil.copytree(whole, root, copy_function=harm.copy)
     said = WAYS[f"{harm.INDEX}/index.db is deleted"](root, Random(1))
-    place, name = {"mending": (damage, "mend"), "remaking": (Refill, "_messages"),
+    place, name = {"mending": (damage, "mend"), "remaking": (PartitionFill, "_messages"),
                    "reporting": (Recovery, "report")}[where]
 
     def cut(*_: object, **__: object) -> None:

@@ -68,7 +68,7 @@ def _mailboxes(store: Store, plan: Plan, partition: str, only: Collection[int] |
 def _mailbox(row: dict[str, Any], pieces: Sequence[dict[str, Any]]) -> DesiredMailbox:
     source = source_of(row, Path())
     head, first = source.head, pieces[0]
-    rows = np.frombuffer(b"".join([piece["rows"] for piece in pieces]), ROW)
+    rows = np.frombuffer(b"".join([part["rows"] for part in pieces]), ROW)
     return DesiredMailbox(entry_of(source, 0), written_state(head), rows, head.removed,
                           own_of(head, np.frombuffer(first["own"] or b"", OWN)),
                           unused=np.frombuffer(first["unused"] or b"", ROW), complete=not row["damaged"])

@@ -2,7 +2,7 @@
 
 The databases are made beside their places, in `<root>/reconstruct`: a store that is not complete cannot be opened. What
 was cut off goes on where it was: a message or mailbox that is there is not loaded again. At the end the list of
-mailboxes gets its place, with one rename, and then each `store.idx` is written anew. As after every rebuild, UIDs and
+mailboxes gets its place, with one rename, and then each `store.idx` is written. As after every rebuild, UIDs and
 MODSEQs skip ahead of what may have been shown since the `store.idx` were written.
 """
 
@@ -55,7 +55,7 @@ def is_down(root: Path) -> bool:
 
 def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[User] = (),
                progress: Progress = lambda what, done, total: None) -> Outcome:
-    """Make the databases of the store in `root` from a plan of it; what could not be made anew is in the findings.
+    """Make the databases of the store in `root` from a plan of it; what could not be rebuilt is in the findings.
 
     Raises BadPlan when it is no plan of this store as it is, StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE, OSError.
     """
