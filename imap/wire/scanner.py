@@ -20,7 +20,6 @@ from imap.wire.grammar import (
     MAX_NUMBER64,
     NUMBER,
     QUOTED,
-    QUOTED_UTF8,
     SyntaxProblem,
 )
 
@@ -33,7 +32,7 @@ _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
 class Scanner:
     """A place in a frame. `limits` are for the parsers of nested and repeated things.
 
-    `utf8`: the client has enabled IMAP4rev2 or UTF8=ACCEPT, so mailbox names and quoted strings are UTF-8.
+    `utf8`: the client has enabled IMAP4rev2 or UTF8=ACCEPT, so mailbox names are UTF-8.
     """
 
     frame: Frame
@@ -130,11 +129,11 @@ class Scanner:
             raise SyntaxProblem("The number is out of range")
         return number
 
-    def number64(self) -> int:
+    def number64(self, what: str = "number") -> int:
         """number64: 63 bits (RFC 9051 §9)."""
-        digits = self._matched(NUMBER, "A number is expected here")
+        digits = self._matched(NUMBER, f"A {what} is expected here")
         if len(digits) > 19 or int(digits) > MAX_NUMBER64:
-            raise SyntaxProblem("The number is out of range")
+            raise SyntaxProblem(f"The {what} is out of range")
         return int(digits)
 
     # Strings
@@ -167,6 +166,16 @@ class Scanner:
     def mailbox(self) -> str:
         """mailbox: an astring in modified UTF-7 (RFC 3501 §5.1.3), or in UTF-8 (RFC 9051 §5.1, RFC 6855 §3)"""
         return self._mailbox_name(self.astring())
+
+    def next_mailbox(self) -> str:
+        """SP mailbox"""
+        self.space()
+        return self.mailbox()
+
+    def next_astring(self) -> bytes:
+        """SP astring"""
+        self.space()
+        return self.astring()
 
     def list_mailbox(self) -> str:
         """list-mailbox: a mailbox that may have wildcards, without quotes too"""
@@ -202,11 +211,8 @@ class Scanner:
         return found[0]
 
     def _quoted(self) -> bytes:
-        found = (QUOTED_UTF8 if self.utf8 else QUOTED).match(self.text, self.at)
-        if found is not None and self.utf8:
-            self.as_utf8(found[1])
+        found = QUOTED.match(self.text, self.at)
         if found is None:
-            # Eight-bit octets in quotes are refused as RFC 3501 §9 has it: to guess their charset would be worse.
             raise SyntaxProblem("The quoted string is not closed, or has a character that needs a literal")
         self.at = found.end()
         inside = found[1]

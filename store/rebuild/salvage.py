@@ -152,8 +152,8 @@ class Possible:
 
 
 def gather(partition: Partition) -> Salvaged:
-    """All that can be found out of the partition's damaged chunks. What changes meanwhile stays open, at worst: a sum of
-    marks that is not of one moment is that of no reference."""
+    """All that can be found out of the partition's damaged chunks. What changes meanwhile stays open, at worst: a
+    sum of marks that is not of one moment is that of no reference."""
     broken: list[Chunk] = []
 
     def usable(mailbox: MailboxId, number: int, value: bytes) -> bool:

@@ -19,7 +19,7 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_owner
 from store.accounts.base import Status
-from store.accounts.builtin import BuiltinDirectory, User
+from store.accounts.builtin import User
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, subscribing
 from store.mailboxes.authorization import rename_identifier
@@ -28,13 +28,6 @@ from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.quota import roots
 from store.store import Store
-
-
-def _directory(store: Store) -> BuiltinDirectory:
-    if not isinstance(store.directory, BuiltinDirectory):
-        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
-    return store.directory
-
 
 # Remove and restore
 
@@ -48,7 +41,7 @@ def remove_user(store: Store, user: str, *, now: float | None = None) -> None:
         return evolve(old, before=old.account.status, account=evolve(
             old.account, status=Status.REMOVED, removed=when))
 
-    _directory(store).alter(user, change)
+    store.directory.alter(user, change)
 
 
 @problems()
@@ -75,42 +68,19 @@ def restore_user(store: Store, user: str) -> None:
         return evolve(old, before=None, account=evolve(
             old.account, status=old.before or Status.ACTIVE, removed=0))
 
-    _directory(store).alter(user, change)
+    store.directory.alter(user, change)
 
 
 def due(store: Store, now: float | None = None) -> Iterator[str]:
     """The users that were removed longer ago than the delay."""
     until = (time.time() if now is None else now) - store.settings.user_delay
-    if isinstance(store.directory, BuiltinDirectory) and not store.directory.remote:
+    if not store.directory.remote:
         for account in list(store.directory.all()):
             if account.status is Status.REMOVED and account.removed <= until:
                 yield account.user
 
 
 @problems()
-def forget_user(store: Store, user: str) -> None:
-    """Delete the user's mailboxes, and forget the user, who can be had back while the mailboxes can (`restorable`).
-
-    Raises StoreError NO_USER.
-
-    Cut off in the middle it leaves a removed user, of whom it takes the rest when it is done again.
-    """
-    remove_user(store, user)
-    from store.users.restorable import remember  # here: it has users restored
-    remember(store, user)
-    remove_mail(store, user)
-
-    def work(txn: Txn) -> None:
-        rename_identifier(store, user, None, txn)
-        store.mailboxes.annotations.rename_user(user, None, txn)
-
-    transact(store.mailboxes.env, work)
-    for partition in store.partitions.values():
-        partition.transact(lambda txn: txn.partition.readers.rename(user, None, txn.handle))
-        partition.flush()
-    _directory(store).remove(user)
-
-
 # Rename
 
 @problems()
@@ -123,7 +93,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
         legal_owner(new)
     except NameProblem as error:
         raise StoreError(Problem.BAD_NAME, str(error)) from error
-    directory = _directory(store)
+    directory = store.directory
     there = directory.user(new)
     if directory.user(old) is not None or there is None or there.renamed_from != old:
         transact(store.mailboxes.env, lambda txn: _rename_in_list(store, old, new, txn))
@@ -139,7 +109,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
 
 
 def _rename_in_list(store: Store, old: str, new: str, txn: Txn) -> None:
-    directory, mailboxes = _directory(store), store.mailboxes
+    directory, mailboxes = store.directory, store.mailboxes
     row = directory.user(old, txn)
     if row is None:
         raise StoreError(Problem.NO_USER)

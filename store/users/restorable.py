@@ -22,12 +22,13 @@ from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
 from store.mailboxes import subscribing
+from store.mailboxes.authorization import rename_identifier
 from store.mailboxes.deletion import undelete_mailbox
 from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.store import Store
 from store.tables.quotatable import DEFAULT
-from store.users.lifecycle import restore_user
+from store.users.lifecycle import remove_mail, remove_user, restore_user
 
 
 @frozen
@@ -75,7 +76,6 @@ class Back:
 def remember(store: Store, user: str, now: float | None = None) -> None:
     """Put on record what is to be taken from a removed user; what a removal that was cut off has put there stays."""
     directory = store.directory
-    assert isinstance(directory, BuiltinDirectory)
     row, known = directory.user(user), find(store, user)
     if row is None or (known is not None and known.removed == row.account.removed):
         return
@@ -138,8 +138,6 @@ def undelete_user(store: Store, user: str, *, change: bool = True) -> Back:
     Raises StoreError NO_USER, USER_EXISTS, NO_PERMISSION.
     """
     directory = store.directory
-    if not isinstance(directory, BuiltinDirectory):
-        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
     row, record = directory.user(user), find(store, user)
     if row is not None and row.account.status is not Status.REMOVED:
         raise StoreError(Problem.USER_EXISTS, f"{user} has not been removed")
@@ -226,3 +224,25 @@ def _have_again(store: Store, record: Forgotten) -> None:
                 store.mailboxes.annotations.set(MailboxId(mailbox), name, base64.b64decode(value), txn, record.user)
 
     transact(store.mailboxes.env, work)
+
+
+def forget_user(store: Store, user: str) -> None:
+    """Delete the user's mailboxes, and forget the user, who can be had back while the mailboxes can.
+
+    Raises StoreError NO_USER.
+
+    Cut off in the middle it leaves a removed user, of whom it takes the rest when it is done again.
+    """
+    remove_user(store, user)
+    remember(store, user)
+    remove_mail(store, user)
+
+    def work(txn: Txn) -> None:
+        rename_identifier(store, user, None, txn)
+        store.mailboxes.annotations.rename_user(user, None, txn)
+
+    transact(store.mailboxes.env, work)
+    for partition in store.partitions.values():
+        partition.transact(lambda txn: txn.partition.readers.rename(user, None, txn.handle))
+        partition.flush()
+    store.directory.remove(user)

@@ -11,8 +11,8 @@ from pop3 import uniqueids
 from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
-from tools.cli.mailboxbar import mailbox_bar
 from tools.cli.output import print_json, print_table
+from tools.cli.progressbar import mailbox_bar
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
 from tools.transfer import cyrus, imapconnection, importjobs, maildir, mbox

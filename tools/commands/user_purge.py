@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from store.accounts.builtin import BuiltinDirectory
 from store.errors import StoreError
 from store.quota import roots
 from store.store import Store
 from store.users.directoryremovals import Consult, Seen, Standing, look_at_all, note, note_back, remove, too_many
-from store.users.lifecycle import due, forget_user
+from store.users.lifecycle import due
 from store.users.origins import is_outside
+from store.users.restorable import forget_user
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
@@ -92,7 +92,6 @@ def _purge_outside(invocation: Invocation, store: Store, consult: Consult) -> in
 
 def _look(store: Store, consult: Consult) -> list[Seen]:
     """Raises Failure when the directory cannot be asked."""
-    assert isinstance(store.directory, BuiltinDirectory)
     seen = []
     with _progress(sum(1 for _ in store.directory.all())) as tell:
         try:

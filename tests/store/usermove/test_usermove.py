@@ -26,7 +26,7 @@ from store.store import Store
 from store.usermove import sourceside
 from store.usermove.sendmailboxes import Departure
 from store.usermove.sourceside import send
-from store.users.lifecycle import forget_user
+from store.users.restorable import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.movepair import ONE, TWO, Line
 from tests.support.stores.stores import deliver
