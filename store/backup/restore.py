@@ -61,11 +61,9 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Nothing is named."""
         return self.users is None and not self.mailbox
 
     def wants(self, name: MailboxName) -> bool:
-        """Whether the mailbox is among what is named."""
         return (self.users is None or name.owner in self.users) and self.mailbox in ("", name.path)
 
     def target(self, name: MailboxName) -> MailboxName:
@@ -91,9 +89,6 @@ class Restored:
     findings: list[str] = field(factory=list)
 
 
-Told = Callable[[Restored], None]
-
-
 @contextlib.contextmanager
 def passing_store() -> Iterator[Store]:
     """An empty store that goes again, to see what would be restored where there is none yet."""
@@ -113,7 +108,7 @@ class Restoring:
     store: Store
     archives: list[Archive]
     choice: Choice = Choice()
-    told: Told = lambda so_far: None
+    progress: Callable[[Restored], None] = lambda so_far: None
     done: Restored = field(factory=Restored)
     chain: Chain = field(init=False)
     _contents: dict[str, Contents] = field(factory=dict, init=False)        # by partition, and
@@ -126,12 +121,9 @@ class Restoring:
     _cached: Mapping[bytes, CachedMessage] = field(factory=dict, init=False)    # of the messages that come next
     _owners: set[str] = field(factory=set, init=False)
 
+    @problems()
     def run(self) -> Restored:
         """Do it. Raises StoreError DISK_FULL, UNAVAILABLE, BUSY, NO_MAILBOX."""
-        with problems():
-            return self._run()
-
-    def _run(self) -> Restored:
         self.chain = Chain.of(self.archives, self.done.findings)
         self.archives = self.chain.archives
         try:
@@ -149,7 +141,7 @@ class Restoring:
             for contents in self._contents.values():
                 contents.drop()
         for owner in sorted(self._owners):
-            roots.settle(self.store, owner)
+            roots.recharge(self.store, owner)
         return self._counted()
 
     def _counted(self) -> Restored:
@@ -160,7 +152,7 @@ class Restoring:
     # Reading
 
     def _members(self, at: int) -> Iterator[Member]:
-        """Those of an archive; what cannot be read is told."""
+        """Those of an archive; what cannot be read is a finding."""
         archive = self.archives[at]
         for member in archive.members():
             if isinstance(member, Lost):
@@ -191,7 +183,7 @@ class Restoring:
                 head = left.head if left is not None else None
                 if left is not None and head is not None and self.chain.has_newest(at, member.name, head.name):
                     self._soon(place[0], left)
-            self.told(self._counted())
+            self.progress(self._counted())
         self._now()
 
     def _chosen(self) -> None:
@@ -216,7 +208,7 @@ class Restoring:
                         self._cached = cachemembers.read(member)
                     elif place is not None and place[1] == "messages" and place[2] in needed:
                         self._store(place[0], place[2], member)
-                    self.told(self._counted())
+                    self.progress(self._counted())
             for partition, where, octets in found:
                 kept.seek(where)
                 self._mailbox(partition, idxfile.decode(kept.read(octets)))

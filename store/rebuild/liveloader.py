@@ -124,7 +124,7 @@ class LiveLoader(Loader):
         self.partition.transact(lambda txn: _open(txn, store.mailboxes, entries))
         self._withdraw([made.mailbox for made in refused])
         for owner in {entry.name.owner for entry in entries}:
-            roots.settle_renamed(store, owner)     # roots may have been made or removed meanwhile
+            roots.recharge_renamed(store, owner)     # roots may have been made or removed meanwhile
         store.news.tell([made.mailbox for made in every])
         return [made.desired for made in refused]
 

@@ -57,7 +57,7 @@ def parsed(monkeypatch, tmp_path, path):
             made.append(self)
             super().__init__()
 
-    monkeypatch.setattr(mime, "Scanner", Scanner)
+    monkeypatch.setattr("store.partition.staged.Scanner", Scanner)
     store = make_store(tmp_path / "second", users=())
     done = Restoring(store, [Archive(path)]).run()
     assert (done.messages, done.findings) == (COUNT, [])
