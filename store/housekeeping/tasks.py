@@ -20,9 +20,8 @@ from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.partitions import volumes
 from store.quota import accounting
-from store.rebuild import knownfiles
 from store.rebuild.recount import repair_damaged
-from store.recovery import userareacheck
+from store.recovery import knownfiles, userareacheck
 from store.snapshots import retention
 from store.snapshots.taking import environments
 from store.store import Store
