@@ -26,7 +26,7 @@ moment: so never while a response is half written. LIST and LSUB of a user with 
 thread, and long lines of numbers are written in pieces. One LIST command looks at all names once: mailboxes that may be
 looked up, levels above them, subscriptions. What is selected comes first, then what matches.
 
-Rights. SETACL, GETACL and the like (`verbs.acl`) are for whoever has `a`; `c` and `d` exist on the wire only.
+Rights. SETACL, GETACL and the like (`verbs.accesscontrol`) need the right `a`; `c` and `d` exist on the wire only.
 
 Snapshots (`snapshotnames`). `Session.source` is what a selected mailbox is read from: the store, or a snapshot.
 """

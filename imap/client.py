@@ -3,7 +3,7 @@
 import logging
 
 from imap.capabilities import capabilities
-from imap.reading import Reading
+from imap.commandreader import Reading
 from imap.settings import Settings
 from imap.states import Farewell
 from imap.wire import responses
@@ -12,7 +12,8 @@ from store import hosting
 from store.accounts.base import Account
 from store.mailboxes import firstuse
 from store.net.authentication import Authenticator, Caller
-from store.net.stream import Clock, Stream
+from store.net.linestates import Clock
+from store.net.stream import Stream
 from store.store import Store
 
 log = logging.getLogger(__name__)

@@ -3,9 +3,10 @@
 from imap.session import Listener, Session
 from imap.settings import Settings
 from imap.verbs.append import receive
-from imap.verbs.table import VERBS
+from imap.verbs.dispatch import VERBS
 from store.net.admission import AdmissionControl
-from store.net.stream import Clock, StreamFactory
+from store.net.linestates import Clock
+from store.net.stream import StreamFactory
 from store.store import Store
 
 

@@ -10,7 +10,6 @@ from mboxlist.names import MailboxName
 from store import hosting
 from store.accounts.base import Account
 from store.errors import StoreError
-from store.net import offload
 from store.store import Store
 
 NOT_HERE = (b"NONEXISTENT", TRYCREATE)      # the codes in whose place a referral may come
@@ -27,7 +26,7 @@ async def to_mailbox(store: Store, reader: str, name: MailboxName) -> bytes:
     if name.owner in ("", reader):
         return b""
     try:
-        owner = await offload.find(store, name.owner)
+        owner = await hosting.find(store, name.owner)
     except StoreError:
         return b""
     if owner is None or not owner.status.may_log_in or hosting.is_here(store, owner):

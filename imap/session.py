@@ -27,11 +27,11 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.responses import BAD, NO, OK
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
+from store import offload
 from store.errors import Problem, StoreError, WritesFrozen
 from store.mailboxes import authorization as rights
-from store.net import offload
-from store.net.linestates import ConnectionLost, LimitReached, Stopping, TimedOut
-from store.net.stream import Clock, Stream
+from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
+from store.net.stream import Stream
 from store.partition.views import MANY
 from store.progress import Abandoned, Progress
 from store.readable import Readable
@@ -291,7 +291,7 @@ class Session(Client):
         mailbox = self.store.open_at_once(entry, self.user)
         if mailbox is None:
             mailbox = await self.patiently(offload.run(
-                self.store, "pictures", self.store.open_mailbox, entry, self.user))
+                self.store, "views", self.store.open_mailbox, entry, self.user))
         held = rights.rights(self.store, self.user, entry)
         view = View(mailbox, read_only or not set(held) & CHANGING, *rights.changeable(self.store, self.user, entry))
         self.view = view
@@ -392,7 +392,7 @@ class Session(Client):
             new = self.store.refresh_at_once(view.mailbox)
             if new is None:
                 much = True
-                new = await offload.run(self.store, "pictures", self.store.refresh, view.mailbox)
+                new = await offload.run(self.store, "views", self.store.refresh, view.mailbox)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:
                 self.require_here()
@@ -402,7 +402,7 @@ class Session(Client):
         if new is view.mailbox and always is None and belief is None and not (expunges and view.has_vanished):
             return
         merge = partial(view.merge, new, expunges=expunges, always=always, belief=belief)
-        told = await offload.run(self.store, "pictures", merge) if much else merge()
+        told = await offload.run(self.store, "views", merge) if much else merge()
         if told.more:
             self._claim_recent(view, new.state.recent)
         self._expunged |= len(told.expunged) > 0

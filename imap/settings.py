@@ -3,7 +3,7 @@
 from attrs import evolve, field, frozen
 from attrs.validators import ge
 
-from imap.wire.limits import STRICT, Limits
+from imap.wire.commandlimits import STRICT, Limits
 from store.net.admission import LoginAdmissionSettings
 
 

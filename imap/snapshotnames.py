@@ -21,10 +21,11 @@ from imap.view import View
 from mboxlist import acl
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, SEPARATOR, MailboxName, NameProblem
+from store import offload
+from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
-from store.net import offload
-from store.net.stream import Clock
+from store.net.linestates import Clock
 from store.partition.partition import snapshot_time
 from store.progress import Progress
 from store.snapshots.snapshotcopy import bring_back
@@ -184,7 +185,7 @@ class Travel:
         """The result of work that may have to make a snapshot readable first, and ends its use of it."""
         session = self._session
         try:
-            return await session.patiently(offload.run(session.store, "past", work), progress)
+            return await session.patiently(offload.run(session.store, "snapshots", work), progress)
         finally:
             _tidy_later(session.store, session.clock)
 
@@ -226,7 +227,7 @@ class Travel:
         assert snapshot is not None
         new = await offload.run(store, "changes", lambda: bring_back(
             snapshot, source, target, uids, reader=user, progress=progress))
-        await offload.flushed(store, target)
+        await durable.flushed(store, target)
         return new
 
     def _inbox(self) -> MailboxEntry | None:
@@ -236,7 +237,7 @@ class Travel:
 def _tidy_later(store: Store, clock: Clock) -> None:
     """Have snapshots that nobody looks into any more closed a while from now."""
     def tidy() -> None:
-        offload.start(store, "past", readers_of(store).tidy)
+        offload.start(store, "snapshots", readers_of(store).tidy)
         _tidy_later(store, clock)           # in which nothing is left to do, unless one has been given back meanwhile
 
     if readers_of(store).claim_tidying():

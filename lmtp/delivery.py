@@ -22,9 +22,10 @@ from lmtp.replies import Reply
 from lmtp.settings import Settings
 from lmtp.wire import Mail, Rcpt
 from mboxlist.entry import MailboxEntry, MailboxId
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Delivered, Outcome, Target
 from store.errors import Problem, StoreError
-from store.net import offload
 from store.quota import roots
 from store.store import Store
 
@@ -114,7 +115,7 @@ class Delivery:
             return self._all_refused(refused, "it could not be received")
         staged = incoming.staged
         try:
-            outcomes = await offload.deliver(self.store, staged, tuple(self._targets.values()))
+            outcomes = await durable.deliver(self.store, staged, tuple(self._targets.values()))
         except Exception as error:
             return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
         if log.isEnabledFor(logging.INFO):

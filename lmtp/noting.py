@@ -6,8 +6,8 @@ from typing import Any
 
 from attrs import frozen
 
-from lmtp.paths import Address
 from lmtp.replies import Reply
+from lmtp.smtppaths import Address
 from mboxlist.entry import MailboxId
 from store.delivery.commit import Delivered, Duplicate, Outcome
 from store.deliverylog import DeliveryLog, short

@@ -8,7 +8,8 @@ from lmtp.session import Listener, Session
 from lmtp.settings import Settings
 from lmtp.verification import Verification
 from store.net.admission import AdmissionControl
-from store.net.stream import Clock, StreamFactory
+from store.net.linestates import Clock
+from store.net.stream import StreamFactory
 from store.store import Store
 
 

@@ -12,8 +12,8 @@ from lmtp import replies
 from lmtp.refusals import refusal
 from lmtp.replies import Farewell, Reply
 from lmtp.settings import Settings
+from store.delivery import durable
 from store.errors import StoreError
-from store.net import offload
 from store.net.dots import DotReader
 from store.net.linestates import TimedOut
 from store.net.stream import Stream
@@ -82,7 +82,7 @@ class Incoming:
         try:
             staged.write(octets)
             if staged.full:
-                await offload.spill(self.store, staged)
+                await durable.spill(self.store, staged)
         except Exception as error:
             self.refused = failure("a message could not be received", error)
             self.abort()

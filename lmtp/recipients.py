@@ -5,16 +5,15 @@ RCPT asks here, and so do relays that want to know before they take a message (`
 
 from attrs import define, field
 
-from lmtp.paths import Address
 from lmtp.settings import Settings
+from lmtp.smtppaths import Address
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import INBOX, MailboxName, NameProblem, legal_path
-from store import hosting
+from store import hosting, offload
 from store.accounts.base import Account, delivery_problem
 from store.addresses import canonical
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, firstuse, namespace, subscribing
-from store.net import offload
 from store.partition.partition import Partition
 from store.quota import roots
 from store.store import Store
@@ -38,13 +37,13 @@ class Recipients:
         The one that its sub-address names, if it takes mail of the sender, else INBOX. Raises StoreError NO_USER,
         NO_PERMISSION, ELSEWHERE, and what its account's status says.
         """
-        account = await offload.look_up(self.store, address.plain)
+        account = await hosting.look_up(self.store, address.plain)
         if account is not None:
             return await self._inbox(account) if self._is_here(_open(account, ignore_quota)) else None
         divided = address.divided(self.settings.separator)
         if divided is not None:
             user, mailbox = divided
-            account = await offload.look_up(self.store, user.plain)
+            account = await hosting.look_up(self.store, user.plain)
             if account is not None:
                 if not self._is_here(_open(account, ignore_quota)):
                     return None
@@ -149,7 +148,7 @@ class Recipients:
     async def _sending_user(self) -> str:
         """The user id of the sender; "" for a stranger, whom only `anyone` speaks of. Raises StoreError UNAVAILABLE."""
         if self._sender is None:
-            account = None if self.sender is None else await offload.look_up(self.store, self.sender.plain)
+            account = None if self.sender is None else await hosting.look_up(self.store, self.sender.plain)
             self._sender = account.user if account is not None else ""
         return self._sender
 

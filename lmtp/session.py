@@ -8,8 +8,8 @@ from attrs import frozen
 
 from lmtp import noting, replies
 from lmtp.access import Access, Standing
-from lmtp.authentication import log_in, mechanisms
 from lmtp.delivery import Delivery
+from lmtp.login import log_in, mechanisms
 from lmtp.receiving import Incoming, failure
 from lmtp.refusals import refusal
 from lmtp.replies import Farewell, Reply, SyntaxProblem

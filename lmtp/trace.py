@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from functools import lru_cache
 
-from lmtp.paths import Address, literal
+from lmtp.smtppaths import Address, literal
 from store.partition.verified import summed
 
 

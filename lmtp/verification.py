@@ -17,11 +17,11 @@ from attrs import frozen
 
 from lmtp import replies
 from lmtp.access import Standing
-from lmtp.paths import Address, PathProblem, path
 from lmtp.recipients import Recipients
 from lmtp.refusals import refusal
 from lmtp.replies import Reply
 from lmtp.session import Listener
+from lmtp.smtppaths import Address, PathProblem, path
 from store.errors import StoreError
 from store.net.linestates import LineTooLong, Stopping
 from store.net.stream import Stream

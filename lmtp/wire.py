@@ -9,8 +9,8 @@ from collections.abc import Callable
 from attrs import frozen
 
 from lmtp import replies
-from lmtp.paths import Address, PathProblem, is_host, is_ip, path
 from lmtp.replies import Farewell, SyntaxProblem
+from lmtp.smtppaths import Address, PathProblem, is_host, is_ip, path
 from store.values import Secret
 
 XCLIENT_IGNORED = frozenset({"PORT", "PROTO", "DESTADDR", "DESTPORT"})

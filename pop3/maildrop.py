@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mboxlist.entry import MailboxId
-from pop3.uidl import UniqueIds
+from pop3.uniqueids import UniqueIds
 from store.errors import Problem, StoreError
 from store.tables.index import Rows
 from store.tables.state import Mailbox

@@ -1,12 +1,13 @@
 """POP3's rim: what the reactor listens with, in the clear and under TLS alike."""
 
-from pop3.admission import Admission
 from pop3.logins import Logins
 from pop3.maildrop import MaildropLocks
+from pop3.maildropopening import Admission
 from pop3.session import Listener, Session
 from pop3.settings import Settings
 from store.net.admission import AdmissionControl
-from store.net.stream import Clock, StreamFactory
+from store.net.linestates import Clock
+from store.net.stream import StreamFactory
 from store.store import Store
 
 

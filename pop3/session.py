@@ -7,12 +7,12 @@ from typing import Any
 from attrs import frozen
 
 from pop3 import languages, replies
-from pop3.admission import Admission, NotNow
 from pop3.login import Login
 from pop3.maildrop import Maildrop, NoMessage
-from pop3.output import PIECE, Output
+from pop3.maildropopening import Admission, NotNow
 from pop3.refusals import refusal
 from pop3.replies import ok, refused
+from pop3.replyqueue import PIECE, Output
 from pop3.settings import OFF, REFUSE, Settings
 from pop3.states import COMMANDS, Farewell, State
 from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of

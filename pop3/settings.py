@@ -3,7 +3,7 @@
 from attrs import Attribute, field, frozen
 from attrs.validators import ge, in_
 
-from pop3 import uidl
+from pop3 import uniqueids
 from pop3.policy import DAY, PerUser
 from store.net.admission import LoginAdmissionSettings
 
@@ -13,7 +13,7 @@ SURROGATE, REFUSE, OFF = "surrogate", "refuse", "off"
 
 
 def _a_format(settings: object, attribute: "Attribute[str]", value: str) -> None:
-    uidl.parse(value)
+    uniqueids.parse(value)
 
 
 def _delays(settings: object, attribute: "Attribute[str]", value: str) -> None:
@@ -57,7 +57,7 @@ class Settings(LoginAdmissionSettings):
     order: str = field(default=ARRIVAL, validator=in_((ARRIVAL, DATE)), metadata={
         "help": "how messages are numbered: in the order of their arrival in INBOX, or by their internal date (for "
                 "mail that was copied from another server in another order)"})
-    uidl_format: str = field(default=uidl.DEFAULT, validator=_a_format, metadata={
+    uidl_format: str = field(default=uniqueids.DEFAULT, validator=_a_format, metadata={
         "help": "template of unique-ids, so that clients know those of an earlier server again: %u is the UID, %v "
                 "UIDVALIDITY, %08Xu the UID as eight hexadecimal digits. What messages have brought along goes first"})
     last: bool = field(default=False, metadata={

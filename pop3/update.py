@@ -4,11 +4,12 @@ import logging
 
 from pop3.maildrop import Maildrop, counted
 from pop3.settings import Settings
+from store import offload
+from store.delivery import durable
 from store.errors import StoreError
 from store.mailboxes import authorization
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 
@@ -38,7 +39,7 @@ async def update(store: Store, settings: Settings, drop: Maildrop, who: str) -> 
             await offload.run(store, "files", remove, store, drop.mailbox.entry, uids)
         else:
             await offload.change(store, lambda: remove(store, drop.mailbox.entry, uids))
-        await offload.flushed(store, drop.mailbox.entry)
+        await durable.flushed(store, drop.mailbox.entry)
     except StoreError as error:
         log.warning("%s: QUIT: %s", who, error)
         return False

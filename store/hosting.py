@@ -13,6 +13,7 @@ from mboxlist.engine.btree import Txn
 from store.accounts.base import Account
 from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
+from store.offload import run
 
 if TYPE_CHECKING:           # who only asks for quota loads no store
     from store.store import Store
@@ -63,3 +64,16 @@ def require_here(store: "Store", user: str, txn: Txn) -> None:
     """Raises StoreError ELSEWHERE when the user's row names another back end: then nothing is changed here."""
     if is_elsewhere(store, user, txn):
         raise StoreError(Problem.ELSEWHERE, detail=f"{user} is on another back end")
+
+
+async def look_up(store: "Store", address: str) -> Account | None:
+    """The account that mail to the address is for (the built-in directory answers at once). Raises StoreError
+    UNAVAILABLE."""
+    known = store.directory.at_once(address)
+    return known.account if known is not None else await run(store, "remote", store.directory.fetch, address)
+
+
+async def find(store: "Store", user: str) -> Account | None:
+    """The account of that user id, of which nothing is an alias. Raises StoreError UNAVAILABLE."""
+    found = await look_up(store, user)
+    return found if found is not None and found.user == user else None

@@ -36,6 +36,7 @@ store/accounts
 store/accounts/ldap
 store/readable
 store/store
+store/offload
 store/hosting
 store/userarea
 store/delivery
@@ -189,7 +190,7 @@ def test_a_fault_is_found(path: str, source: str, fault: str) -> None:
 @pytest.mark.parametrize(("path", "source"), [
     ("store/store.py", "import struct, mboxlist.table\nfrom . import errors"),
     ("store/accounts/ldap/ldapwire.py", "import ldap3\nfrom ..errors import StoreError"),
-    ("store/net/offload.py", "from twisted.internet import threads"),
+    ("store/net/threads.py", "from twisted.internet import threads"),
     ("imap/protocol.py", "from twisted.internet.protocol import Factory\nimport numpy"),
     ("tools/server/start.py", "import imap.protocol, pop3.protocol, lmtp.protocol, store, mboxlist"),
 ])

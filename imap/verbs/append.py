@@ -15,11 +15,12 @@ from imap.wire.commands import BadCommand, parse_head
 from imap.wire.framer import CONTINUE, Message, Step
 from imap.wire.grammar import SyntaxProblem
 from mboxlist.entry import MailboxEntry
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
 from store.mailboxes.authorization import changeable
-from store.net import offload
 from store.partition.staged import Staged
 from store.quota import roots
 from store.values import Flags
@@ -116,7 +117,7 @@ async def _make_room(session: Session, arriving: Arriving) -> None:
     """Have the messages before the next one on disk if they are many: then they take neither memory nor open files."""
     if arriving.held > HELD:
         partition = session.store.partition_of(arriving.entry)
-        await offload.secure(session.store, partition, arriving.messages[arriving.secured:], known_too=True)
+        await durable.secure(session.store, partition, arriving.messages[arriving.secured:], known_too=True)
         arriving.secured, arriving.held = len(arriving.messages), 0
 
 
@@ -130,7 +131,7 @@ async def _take(session: Session, arriving: Arriving, staged: Staged, data: byte
             raise Refused("Such a header is taken only after ENABLE UTF8=ACCEPT", b"CANNOT")
         staged.write(data)
         if staged.full:
-            await offload.spill(session.store, staged)
+            await durable.spill(session.store, staged)
     except Exception as error:          # of whatever kind: `append` raises it when the command is complete
         arriving.failure = error
         arriving.abort()
@@ -178,14 +179,14 @@ async def append(session: Session, command: Append) -> Reply:
         entry = _as_shared_now(session, arriving.entry)
         targets = [_target(session, entry, one) for one in command.messages]
         if len(targets) == 1:
-            outcome, = await offload.deliver(session.store, arriving.messages[0], targets, command.messages[0].date)
+            outcome, = await durable.deliver(session.store, arriving.messages[0], targets, command.messages[0].date)
             if isinstance(outcome, StoreError):
                 raise outcome
             assert isinstance(outcome, Delivered)       # never a `Duplicate`: the target does not ask for that
             uids = [outcome.uid]
         else:
             dates = [one.date for one in command.messages]
-            uids = await session.patiently(offload.deliver_all(
+            uids = await session.patiently(durable.deliver_all(
                 session.store, [*zip(arriving.messages, targets, dates, strict=True)]))
     except StoreError as refusal:
         _note(session, arriving, refusal)

@@ -5,9 +5,9 @@ from imap.session import QUICK, Session
 from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.copying import Copy
+from store import offload
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization
-from store.net import offload
+from store.mailboxes import authorization, crosspartition
 
 
 async def copy(session: Session, command: Copy) -> Reply:
@@ -30,9 +30,12 @@ async def copy(session: Session, command: Copy) -> Reply:
 
     progress, snapshot = session.progress(), session.travel.snapshot is not None
     try:
-        copying = session.travel.copy(view.mailbox, target, uids, progress) if snapshot else offload.copy(
-            session.store, source, target, uids, remove=command.remove, reader=session.user,
-            at_once=len(uids) <= QUICK, progress=progress)
+        if snapshot:
+            copying = session.travel.copy(view.mailbox, target, uids, progress)
+        else:
+            copying = crosspartition.copy_durably(
+                session.store, source, target, uids, remove=command.remove, reader=session.user,
+                at_once=len(uids) <= QUICK, progress=progress)
         new = await session.patiently(copying, progress)
     except StoreError as error:
         if error.problem is Problem.NO_MAILBOX:

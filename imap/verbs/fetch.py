@@ -14,8 +14,8 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
+from imap.commandreader import PIECE
 from imap.lines import DATE_FORM, Mask, Positions, dates, flag_lists, format_lines
-from imap.reading import PIECE
 from imap.refusals import CODES
 from imap.session import Session
 from imap.states import Refused, Reply
@@ -25,12 +25,13 @@ from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
 from imap.wire.fetch import Binary, Fetch, Item, Part, Section
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
+from store import offload
+from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
 from store.message.cacherecord import CachedMessage
 from store.message.fields import Fields
 from store.message.sections import section
-from store.net import offload
 from store.net.linestates import ConnectionLost
 from store.partition.messagefiles import MessageFile
 from store.partition.verified import verified
@@ -70,7 +71,7 @@ async def fetch(session: Session, command: Fetch) -> Reply:
     for at in range(0, len(positions), work.batch):
         await work.send(positions[at:at + work.batch])
     if work.seen:
-        await offload.flushed(session.store, view.mailbox.entry)
+        await durable.flushed(session.store, view.mailbox.entry)
         await session.tell(expunges=command.by_uid, by_uid=command.by_uid, belief=work.belief())
     name = "UID FETCH" if command.by_uid else "FETCH"
     if work.unreadable:
@@ -183,7 +184,7 @@ class _Fetching:
         session = self.session
         if session.travel.snapshot is None:
             return self._cached(rows)
-        return await session.patiently(offload.run(session.store, "past", self._cached, rows))
+        return await session.patiently(offload.run(session.store, "snapshots", self._cached, rows))
 
     def _cached(self, rows: Rows) -> _Records:
         """The cache records; None for those that are lost."""

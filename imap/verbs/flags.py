@@ -13,9 +13,9 @@ from imap.view import Belief, View
 from imap.wire import responses
 from imap.wire.flags import StoreFlags
 from imap.wire.responses import NO
+from store.delivery import durable
 from store.errors import Problem
 from store.mailboxes.flagchanges import Known, update_flags
-from store.net import offload
 from store.tables.index import take
 from store.tables.state import keyword_bits
 from store.values import FlagAction
@@ -42,7 +42,7 @@ async def store_flags(session: Session, command: StoreFlags) -> Reply:
         known = Known(command.unchanged_since, take(view.rows, positions))
     update = await session.change(len(uids), lambda: update_flags(
         session.store, entry, uids, command.action, command.flags, session.user, known))
-    await offload.flushed(session.store, entry)
+    await durable.flushed(session.store, entry)
     failed = positions[np.isin(uids, update.modified)] if len(update.modified) else positions[:0]
     code = responses.modified(update.modified if command.by_uid else failed + 1) if len(failed) else b""
     if len(update.gone) or len(failed):

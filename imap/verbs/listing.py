@@ -10,17 +10,17 @@ from imap.snapshotnames import PREFIX
 from imap.states import Reply
 from imap.verbs import snapshots
 from imap.verbs.figures import Figures
-from imap.verbs.names import children, for_levels, in_order, joined, matching, parents
+from imap.verbs.listednames import children, for_levels, in_order, joined, matching, parents
 from imap.wire import responses
-from imap.wire.acl import format_myrights
+from imap.wire.accesscontrol import format_myrights
 from imap.wire.grammar import MAX_NUMBER
 from imap.wire.listing import List, ListOption, Lsub, Status, StatusItem
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import OTHERS, PUBLIC
+from store import offload
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization, subscribing
+from store.mailboxes import authorization, subscribing, uidskip
 from store.mailboxes.uidskip import unsettled
-from store.net import offload
 from store.tables.state import MailboxState
 
 FEW = 300                   # mailboxes, subscriptions, or letters of patterns, that are gone through without a thread
@@ -53,7 +53,7 @@ async def _settle_all(session: Session) -> None:
         found = await offload.run(session.store, "search", lambda: unsettled(session.store, _visible(session)))
     else:
         found = unsettled(session.store, _visible(session))
-    await offload.settled(session.store, found)
+    await uidskip.settled(session.store, found)
 
 
 async def _write(session: Session, lines: Callable[[], Iterator[bytes]], letters: int) -> None:
@@ -177,7 +177,7 @@ async def status(session: Session, command: Status) -> Reply:
         return await snapshots.status(session, command)
     entry = session.entry(command.mailbox, "r")
     if StatusItem.UIDNEXT in command.items:
-        await offload.settled(session.store, [entry])
+        await uidskip.settled(session.store, [entry])
     if StatusItem.HIGHESTMODSEQ in command.items:
         session.enable_condstore()
     session.stream.write(_status(session, entry, command.items))

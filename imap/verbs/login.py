@@ -13,7 +13,7 @@ from imap.wire.login import Authenticate, Login, challenge, sasl_response
 from imap.wire.responses import BAD
 from store.accounts.mechanisms import MECHANISMS, Malformed
 from store.errors import Problem, StoreError
-from store.net import offload
+from store.mailboxes import firstuse
 from store.net.authentication import Elsewhere, NotOffered
 from store.net.linestates import LineTooLong
 from store.values import Secret
@@ -27,7 +27,7 @@ async def login(session: Session, command: Login) -> Reply:
         raise _needs_privacy()
     try:
         admitted = await session.authenticator.password(session.caller, command.user, command.password)
-        await offload.inbox(session.store, admitted.account)
+        await firstuse.find_inbox(session.store, admitted.account)
     except StoreError as error:
         return _failed(session, error)
     session.log_in(admitted.account)
@@ -50,7 +50,7 @@ async def authenticate(session: Session, command: Authenticate) -> Reply:
 
     try:
         admitted = await session.authenticator.authenticate(session.caller, mechanism, command.initial, talk)
-        await offload.inbox(session.store, admitted.account)
+        await firstuse.find_inbox(session.store, admitted.account)
     except NotOffered:
         if mechanism in MECHANISMS and not session.caller.passwords:
             raise _needs_privacy() from None

@@ -9,10 +9,10 @@ from imap.states import Refused, Reply
 from imap.wire import responses
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
 from mboxlist.names import OTHERS, PUBLIC, SEPARATOR, MailboxName
+from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, deletion, subscribing
 from store.mailboxes import namespace as mailbox_namespace
-from store.net import offload
 from store.settings import SPECIAL_USES
 
 

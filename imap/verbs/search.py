@@ -16,9 +16,9 @@ from imap.wire.numbers import SAVED, NumberSet, set_pieces
 from imap.wire.responses import BAD, NO
 from imap.wire.search import CHARSETS, Result, Results, Search
 from imap.wire.sorting import Sort, Thread
-from store.net import offload
+from store import offload
 from store.progress import Progress
-from store.search.search import (
+from store.search.mailboxsearch import (
     Among,
     And,
     Body,
@@ -42,7 +42,7 @@ from store.search.search import (
     Within,
     Younger,
 )
-from store.search.search import search as find
+from store.search.mailboxsearch import search as find
 from store.tables.state import Mailbox
 from store.values import Flag
 

@@ -8,8 +8,9 @@ from imap.view import View
 from imap.wire import responses
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
 from mboxlist.entry import MailboxEntry
+from store.delivery import durable
+from store.mailboxes import uidskip
 from store.mailboxes.expunge import expunge as expunge_messages
-from store.net import offload
 from store.quota import roots
 from store.values import Flag
 
@@ -26,7 +27,7 @@ async def select(session: Session, command: Select) -> Reply:
         session.stream.write(_figures(session, view, command.mailbox))
     else:
         entry = session.entry(command.mailbox, "r")
-        await session.patiently(offload.settled(session.store, [entry]))        # it waits while the store is held still
+        await session.patiently(uidskip.settled(session.store, [entry]))        # it waits while the store is held still
         view = await session.select(entry, read_only=command.read_only)
         session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, entry))
     if command.resync is not None:
@@ -94,7 +95,7 @@ async def close(session: Session, command: Close) -> Reply:
         deleted = session.store.status(entry).deleted
         gone = await session.change(deleted, lambda: expunge_messages(session.store, entry)) if deleted else []
         if gone:
-            await offload.flushed(session.store, entry)
+            await durable.flushed(session.store, entry)
     session.leave()
     return Reply("CLOSE completed")
 
@@ -113,5 +114,5 @@ async def expunge(session: Session, command: Expunge) -> Reply:
     deleted = session.store.status(entry).deleted
     gone = await session.change(deleted, lambda: expunge_messages(session.store, entry, uids)) if deleted else []
     if gone:
-        await offload.flushed(session.store, entry)
+        await durable.flushed(session.store, entry)
     return Reply("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")

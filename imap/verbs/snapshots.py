@@ -14,11 +14,11 @@ from imap.session import Session
 from imap.snapshotnames import PREFIX, RIGHTS, ROOT, Seen, Visit, is_there, shown
 from imap.states import Reply
 from imap.verbs.figures import Figures
-from imap.verbs.names import children, for_levels, joined, matching, parents
+from imap.verbs.listednames import children, for_levels, joined, matching, parents
 from imap.wire import responses
-from imap.wire.acl import MyRights, format_myrights
+from imap.wire.accesscontrol import MyRights, format_myrights
 from imap.wire.listing import List, ListOption, Status, StatusItem
-from imap.wire.quota import GetQuotaRoot, format_quotaroot
+from imap.wire.quotaroots import GetQuotaRoot, format_quotaroot
 from mboxlist.names import SEPARATOR
 from store.errors import Problem, StoreError
 from store.progress import Progress

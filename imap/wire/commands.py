@@ -11,8 +11,9 @@ from typing import Any
 
 from attrs import define, frozen
 
-from imap.wire.acl import parse_deleteacl, parse_getacl, parse_listrights, parse_myrights, parse_setacl
+from imap.wire.accesscontrol import parse_deleteacl, parse_getacl, parse_listrights, parse_myrights, parse_setacl
 from imap.wire.append import parse_append
+from imap.wire.commandlimits import Limits
 from imap.wire.connection import (
     parse_capability,
     parse_enable,
@@ -28,7 +29,6 @@ from imap.wire.fetch import parse_fetch
 from imap.wire.flags import parse_store
 from imap.wire.framer import Frame
 from imap.wire.grammar import TAG, SyntaxProblem
-from imap.wire.limits import Limits
 from imap.wire.listing import parse_list, parse_lsub, parse_status
 from imap.wire.login import parse_authenticate, parse_login
 from imap.wire.mailboxes import (
@@ -39,7 +39,7 @@ from imap.wire.mailboxes import (
     parse_subscribe,
     parse_unsubscribe,
 )
-from imap.wire.quota import parse_getquota, parse_getquotaroot, parse_setquota
+from imap.wire.quotaroots import parse_getquota, parse_getquotaroot, parse_setquota
 from imap.wire.scanner import Scanner
 from imap.wire.search import parse_search
 from imap.wire.selecting import parse_check, parse_close, parse_expunge, parse_select, parse_uid_expunge, parse_unselect

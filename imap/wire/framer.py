@@ -25,8 +25,8 @@ from collections.abc import Callable
 
 from attrs import define, field, frozen
 
+from imap.wire.commandlimits import Limits
 from imap.wire.grammar import LITERAL, MAX_NUMBER64, TAG, SyntaxProblem
-from imap.wire.limits import Limits
 
 CONTINUE = b"+ Go ahead\r\n"
 _DIGITS = len(str(MAX_NUMBER64))

@@ -8,6 +8,7 @@ import re
 from attrs import define, field
 
 from imap.wire import utf7
+from imap.wire.commandlimits import Limits
 from imap.wire.framer import Announced, Frame, literal_at
 from imap.wire.grammar import (
     ASTRING_ATOM,
@@ -22,7 +23,6 @@ from imap.wire.grammar import (
     QUOTED_UTF8,
     SyntaxProblem,
 )
-from imap.wire.limits import Limits
 
 _DEFAULT = Limits()
 _FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line

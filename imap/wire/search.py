@@ -15,7 +15,7 @@ from imap.wire.modseq import mod_sequence
 from imap.wire.numbers import number_set
 from imap.wire.scanner import Scanner
 from store.message.text import codec
-from store.search.search import (
+from store.search.mailboxsearch import (
     All,
     And,
     Before,

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from berkeleydb import db
 
@@ -41,9 +41,7 @@ from mboxlist.engine.damagemarks import (
 )
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
-
-if TYPE_CHECKING:
-    from mboxlist.engine.statistics import Statistics
+from mboxlist.engine.statistics import Statistics
 
 Deadlock = (db.DBLockDeadlockError, db.DBLockNotGrantedError)
 Failure = db.DBError
@@ -286,9 +284,8 @@ class Env:
         found = self._env.log_stat()
         return int((found["cur_file"] - 1) * LOG_FILE + found["cur_offset"])
 
-    def statistics(self) -> "Statistics":
+    def statistics(self) -> Statistics:
         """What has been counted. Waits for no lock of a table."""
-        from mboxlist.engine.statistics import Statistics  # here: few ask
         with self._watched():
             return Statistics.of(self._env)
 

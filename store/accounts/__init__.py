@@ -21,8 +21,8 @@ time. It is forgotten when the user's row changes; a changed password is another
 
 Failed logins slow down by address and by user (`slowdown`), but not a user where the user has logged in before. The
 delay comes before the password is looked at, so that it tells nothing. Two logins of an address are looked at at a
-time; the others wait in line without a thread. Rules of access (`access`, Sun's form) are asked last, once it is known
-who it is.
+time; the others wait in line without a thread. Rules of access (`accessrules`, Sun's form) are checked last, after
+authentication.
 
 Each process writes its own part of a shared memory (`sharedcounts`, a count-min sketch under a secret key) and adds up
 the others' without a lock, so two that look at the same moment may both let the last one in.

@@ -79,7 +79,7 @@ class Directory(Protocol):
     """Says who the users are.
 
     One that is `remote` answers `find` and `look_up` from what it has been told so far, at once, to all that walk the
-    users. Who acts on the answer asks `at_once`, and when that is None, in a thread, `fetch` (net/offload.py).
+    users. Who acts on the answer asks `at_once`, and when that is None, in a thread, `fetch` (`store/offload.py`).
     """
 
     remote: bool

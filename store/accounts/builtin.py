@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
 
@@ -16,14 +15,12 @@ from store.accounts.base import NO_USER_ID, Account, Known, Status
 from store.accounts.domainrows import DomainRules
 from store.accounts.passwordcache import VerifiedPasswords
 from store.accounts.passwords import NOBODY, scram_keys, verify_password
+from store.accounts.sasl.scram import Keys
 from store.accounts.sharedcache import Remembered
 from store.addresses import canonical, canonical_domain
 from store.errors import Problem, StoreError
 from store.problems import problems
 from store.values import Secret
-
-if TYPE_CHECKING:
-    from store.accounts.sasl.scram import Keys
 
 
 @frozen
@@ -149,7 +146,6 @@ class BuiltinDirectory:
 
     def find_keys(self, login: str, mechanism: str) -> "tuple[Keys, Account | None]":
         """The user's keys of SCRAM; see Directory."""
-        from store.accounts.sasl.scram import Keys  # here: who checks no password does without
         name = self.user_id(login)
         found, nobody = self.user(name), Keys.of_nobody(mechanism, name, self.domains.secret())
         keys = scram_keys(mechanism, found.password) if found is not None else None

@@ -7,12 +7,9 @@ import base64
 import hashlib
 import hmac
 import os
-from typing import TYPE_CHECKING
 
+from store.accounts.sasl.scram import Keys, all_keys
 from store.values import Secret
-
-if TYPE_CHECKING:
-    from store.accounts.sasl.scram import Keys
 
 _LOG_N, _R, _P = 14, 8, 1           # 16 MiB of memory and some 40 ms
 _MEMORY = 64 << 20
@@ -21,7 +18,6 @@ _MEMORY = 64 << 20
 def hash_password(password: Secret, *, scram: bool = True) -> str:
     """A hash with a salt of its own. Takes tens of milliseconds, on purpose. `scram`: with the keys of SCRAM, which are
     not as hard to guess the password from."""
-    from store.accounts.sasl.scram import all_keys  # here, as below: who only looks up users does without
     salt = os.urandom(16)
     digest = _scrypt(password.reveal(), salt, _LOG_N, _R, _P)
     hashed = "$".join(["scrypt", str(_LOG_N), str(_R), str(_P), _text(salt), _text(digest)])
@@ -40,9 +36,8 @@ def verify_password(password: Secret, stored: str) -> bool:
         return False
 
 
-def scram_keys(mechanism: str, stored: str) -> "Keys | None":
+def scram_keys(mechanism: str, stored: str) -> Keys | None:
     """The keys of SCRAM that a hash has with it."""
-    from store.accounts.sasl.scram import Keys
     for word in stored.split(" ")[1:]:
         if word.startswith(mechanism + "$"):
             return Keys.from_text(word)

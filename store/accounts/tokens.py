@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import define, field
 
-from store.accounts.settings import Settings
+from store.accounts.loginsettings import Settings
 from store.errors import Problem, StoreError
 from store.values import Secret
 

@@ -1,6 +1,6 @@
 """The way of every message, from staged octets to durable: files synced, one transaction, one flush of the log.
 
-Front door: `commit.commit`, the transaction. `deliver` of `store/net/offload.py` is the whole way; LMTP, APPEND and
+Front door: `durable.deliver`, the whole way; `commit.commit` is its transaction. LMTP, APPEND and
 `onecopy deliver` come this way.
 
 1. `Staged.finish`: the digest is known and so is the cache record.
@@ -17,7 +17,7 @@ Front door: `commit.commit`, the transaction. `deliver` of `store/net/offload.py
    thread that flushed does it when it has given its answer.
 
 `Staged.abort` leaves a message alone that has been committed. `onecopy deliver` takes this way with everything done at
-once instead of in threads (`threads.Inline`).
+once instead of in threads (`store.offload.Threads`).
 
 Step 4 alone comes before every OK to STORE, COPY, EXPUNGE and their like. `store.sync` says how much is waited for. At
 every level a crash leaves a store that is whole: what is lost is lost from the end, transaction by transaction.

@@ -288,7 +288,7 @@ def _join(store: Store, partition: str) -> int:
 
 
 def _forget_user(store: Store, user: str) -> int:
-    lifecycle.forget_user(store, user)
+    restorable.forget_user(store, user)
     log.info("%s, who was removed, is forgotten", user)
     return 1
 

@@ -15,6 +15,7 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
+from store.delivery import durable
 from store.delivery.batch import NotCopied, SideBySide, one_by_one, refer
 from store.delivery.filecopy import TRIES, FileCopier, copy_rows
 from store.errors import Problem, StoreError
@@ -23,6 +24,7 @@ from store.mailboxes.copymessages import copies_of, copy_messages, with_rows
 from store.mailboxes.expunge import remove as remove_messages
 from store.mailboxes.expunge import take_out
 from store.mailboxes.flagchanges import change_flags
+from store.offload import change, run, threads_of
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn, places, set_own, sorted_uids
 from store.progress import Progress
@@ -33,10 +35,6 @@ from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags
 
 T = TypeVar("T")
-
-PATIENCE = 5.0              # seconds that a change waits for a mailbox that is on its way to another partition
-PAUSE = 0.05
-
 
 def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32], *,
          remove: bool = False, reader: str = "", side_by_side: SideBySide = one_by_one,
@@ -59,16 +57,41 @@ def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: Iterabl
     return patiently(work)
 
 
+async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], *,
+               remove: bool = False, reader: str = "", at_once: bool = False,
+               progress: Progress | None = None) -> list[int]:
+    """COPY (with `remove`, MOVE) of all of `uids` or none, to wherever the target is; the new UIDs. It is on disk when
+    this returns (see `flushed`). `at_once`: without a thread, if it can be done without.
+
+    Raises StoreError GONE, NO_MAILBOX, OVER_QUOTA, LIMIT, BUSY, DISK_FULL, CORRUPT; Abandoned.
+    """
+    new = None
+    if at_once and store.partition_of(source) is store.partition_of(target):
+        try:
+            new = await change(store, lambda: copy_messages(store, source, target, uids, remove=remove, reader=reader))
+        except StoreError as error:
+            if error.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
+                raise
+    if new is None:
+        side_by_side = threads_of(store).side_by_side
+        new = await run(store, "changes", lambda: copy(
+            store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side, progress=progress))
+    written = (target, source) if remove else (target,)
+    for entry in {store.partition_of(entry).name: entry for entry in written}.values():
+        await durable.flushed(store, entry)
+    return new
+
+
 def patiently(work: Callable[[], T]) -> T:
-    """The result of `work`; it is done again while a mailbox is being moved, up to PATIENCE. For a thread."""
-    deadline = time.monotonic() + PATIENCE
+    """The result of `work`; it is done again while a mailbox is being moved, up to `durable.PATIENCE`. For a thread."""
+    deadline = time.monotonic() + durable.PATIENCE
     while True:
         try:
             return work()
         except StoreError as error:
             if error.problem is not Problem.BUSY or time.monotonic() > deadline:
                 raise
-        time.sleep(PAUSE)
+        time.sleep(durable.PAUSE)
 
 
 def _copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], remove: bool,

@@ -12,6 +12,7 @@ from mboxlist.names import INBOX, MailboxName
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
 from store.mailboxes import namespace
+from store.offload import run
 from store.problems import NOT_NOW, problems
 from store.store import Store
 from store.userarea import writing
@@ -38,6 +39,15 @@ def inbox(store: Store, account: Account) -> MailboxEntry:
         if refusal.problem is not Problem.MAILBOX_EXISTS:
             raise
         return store.entry(name)
+
+
+async def find_inbox(store: Store, account: Account) -> MailboxEntry:
+    """The account's INBOX; at its first use it is made in a thread, with what else a new user gets.
+
+    Raises StoreError NO_USER, LIMIT, DISK_FULL.
+    """
+    entry = store.mailboxes.find(MailboxName(account.user, INBOX))
+    return entry if entry is not None else await run(store, "names", inbox, store, account)
 
 
 def _make_special(store: Store, user: str, wanted: dict[str, str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
+from store.offload import run
 from store.partition.transactions import WriteTxn, state_key
 from store.store import Store
 from store.tables.state import before_skip
@@ -42,3 +43,10 @@ def settle(store: Store, entries: Iterable[MailboxEntry]) -> None:
                 raise
     for name in sorted(partitions):
         store.partition(name).flush()
+
+
+async def settled(store: Store, entries: Iterable[MailboxEntry]) -> None:
+    """`settle` those that need it, in a thread: before UIDNEXT of these mailboxes is shown."""
+    found = unsettled(store, entries)
+    if found:
+        await run(store, "changes", settle, store, found)

@@ -1,6 +1,6 @@
 """What the three servers share at the edge of the network: connections, lines, limits, logins, threads, news.
 
-The top floor of `store`: no other room imports it. Front doors: `stream.Stream`, `offload.run`,
+The top floor of `store`: no other room imports it. Front doors: `stream.Stream`, `sharedsyncs.attach`,
 `authentication.Authenticator`.
 
 Connections. `Stream.dataReceived` keeps what arrives, up to 256 KiB; then the socket is no longer read. The session is
@@ -25,7 +25,7 @@ Logins. Every login of any protocol goes through `authentication`. `Authenticato
 `hosting.is_here`: who is elsewhere gets `Elsewhere`, after the proof, and `imap.referrals` says where.
 
 Threads. Short store functions, microseconds on cached pages, run in the event loop: a hop to a thread would cost more.
-What waits for the disk or takes long goes to a thread of its kind (`offload.run`, `threads.POOLS`): syncs, spilling,
+What waits for the disk or takes long goes to a thread of its kind (`store.offload`, `threads.POOLS`): syncs, spilling,
 password hashes, SEARCH through bodies, changes of more than 1,000 messages, making mailboxes. Syncs asked for while one
 is under way share the next (`durability`): the busier the server, the more deliveries each sync serves.
 

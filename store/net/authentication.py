@@ -10,10 +10,11 @@ from typing import Any
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 
-from store import hosting
+from store import hosting, offload
 from store.accounts import mechanisms as sasl
-from store.accounts.access import BadRule, Rules
+from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Account
+from store.accounts.loginsettings import Settings
 from store.accounts.mechanisms import (
     MECHANISMS,
     Challenge,
@@ -29,11 +30,9 @@ from store.accounts.mechanisms import (
 from store.accounts.networks import Networks
 from store.accounts.rejectedlogins import RejectedLogins
 from store.accounts.sasl.scram import PLUS
-from store.accounts.settings import Settings
 from store.accounts.slowdown import SlowDown
 from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError
-from store.net import offload
 from store.net.limits import is_this_host
 from store.net.linestates import ConnectionLost
 from store.net.stream import Stream
@@ -248,7 +247,7 @@ class Authenticator:
         raise StoreError(Problem.BAD_LOGIN, detail="nobody has the name of the certificate")
 
     async def _login_account(self, name: str) -> Account:
-        found = await offload.find(self._store, self._store.directory.user_id(name))
+        found = await hosting.find(self._store, self._store.directory.user_id(name))
         if found is None or not found.status.may_log_in:
             raise StoreError(Problem.BAD_LOGIN)
         return found
@@ -265,7 +264,7 @@ class Authenticator:
             proxy = own in self.settings.proxies and (stream.proxy or stream.peer) in self._proxies
             if not proxy and own not in self.settings.administrators:
                 raise StoreError(Problem.NOT_AUTHORIZED, "You may not act as another user", f"{own} as {wanted!r}")
-            found = await offload.find(self._store, wanted)
+            found = await hosting.find(self._store, wanted)
             if found is None or not found.status.may_log_in:
                 raise StoreError(Problem.NOT_AUTHORIZED, "Nobody can act as that user", f"{own} as {wanted!r}")
             account = found
@@ -412,7 +411,7 @@ class _Attempt:
         if isinstance(question, CheckToken):
             return await self._entrance.check_token(question.token)
         kind = "doubtful" if self._entrance.slow.doubtful(self._address, self._user) else "directory"
-        return await offload.authenticate(store, question.user, question.password, kind)
+        return await account_that_logs_in(store, question.user, question.password, kind)
 
     async def _wait(self, name: str) -> None:
         """For a turn, and for as long as earlier failures want."""
@@ -430,3 +429,13 @@ class _Attempt:
             await stream.pause(delay)
         if stream.lost:
             raise ConnectionLost
+
+
+async def account_that_logs_in(store: Store, login: str, password: Secret, kind: str = "directory") -> Account:
+    """The account that logs in. Raises StoreError BAD_LOGIN, UNAVAILABLE. `kind`: of the threads that do it."""
+    account = store.directory.remembers(login, password)
+    if account is None:
+        if kind == "directory" and store.directory.remote:
+            kind = "remote"                     # there a login waits, and costs no time of a processor
+        account = await offload.run(store, kind, store.directory.authenticate, login, password)
+    return account

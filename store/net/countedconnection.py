@@ -3,16 +3,12 @@ sends."""
 
 import logging
 import os
-from typing import TYPE_CHECKING
 
 from twisted.internet.protocol import Protocol
 
 from store.net.admission import MINUTE, AdmissionControl
 from store.net.limits import TOO_MANY_OF_USER
-from store.net.linestates import LimitReached, Stopping
-
-if TYPE_CHECKING:
-    from store.net.stream import Clock
+from store.net.linestates import Clock, LimitReached, Stopping
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +20,7 @@ TOO_FAST = "Too many commands in a minute"
 class Counted(Protocol):
     """What a `Stream` is to the door; the rest of it reads and writes."""
 
-    def __init__(self, admission: AdmissionControl, clock: "Clock", number: int, *, stopping: bool) -> None:
+    def __init__(self, admission: AdmissionControl, clock: Clock, number: int, *, stopping: bool) -> None:
         self._door = admission
         self._clock = clock
         self._admitted = False                          # counted at the door, under its address

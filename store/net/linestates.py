@@ -1,5 +1,7 @@
-"""What a connection can do instead of giving the octets that were asked for."""
+"""What a connection can do instead of giving the octets that were asked for; the clock that it goes by."""
 
+from collections.abc import Callable
+from typing import Any, Protocol
 
 KEPT = 64
 
@@ -36,3 +38,13 @@ class LimitReached(Exception):
         super().__init__(public)
         self.public = public
         self.user = user
+
+
+class Clock(Protocol):
+    """The reactor's clock, or a test's."""
+
+    def seconds(self) -> float:
+        """Now, in seconds since some moment."""
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:
+        """Call something after `delay` seconds; an IDelayedCall."""

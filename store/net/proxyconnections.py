@@ -21,8 +21,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from store.accounts.networks import Networks
+from store.net.linestates import Clock
 from store.net.proxy import Header, parse
-from store.net.stream import Clock, host
+from store.net.stream import host
 
 log = logging.getLogger(__name__)
 

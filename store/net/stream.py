@@ -21,7 +21,7 @@ from zope.interface import implementer
 
 from store.net.admission import AdmissionControl
 from store.net.countedconnection import TOO_MUCH_BEFORE_LOGIN
-from store.net.linestates import KEPT, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
+from store.net.linestates import KEPT, Clock, ConnectionLost, LimitReached, LineTooLong, Stopping, TimedOut
 from store.net.running import INPUT, Running
 from store.net.waits import TURN, Waits
 
@@ -31,16 +31,6 @@ READ_AHEAD = 256 * 1024     # octets kept for the session before the socket is n
 LINGER = 30.0               # seconds that a closed connection may take to send what was written,
 HANDSHAKE = 5.0             # or, if that is not over, to bring the TLS handshake to its end first
 _numbers = itertools.count(1)   # of connections, over all servers of this process
-
-
-class Clock(Protocol):
-    """The reactor's clock, or a test's."""
-
-    def seconds(self) -> float:
-        """Now, in seconds since some moment."""
-
-    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Any:
-        """Call something after `delay` seconds; an IDelayedCall."""
 
 
 class Session(Protocol):

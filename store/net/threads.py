@@ -1,72 +1,32 @@
 """The threads of a server: a few for each kind of work, so that one kind cannot hold up another."""
 
 import contextlib
-import time
+import logging
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, Timer
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
+
+from store.delivery import lockedmailboxes
+from store.offload import Threads
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: How many threads there are for each kind of work. Every batch of synced files (`durability.SYNCS`) needs one, and so
+#: How many threads there are for each kind of work. Every batch of synced files (`sharedsyncs.SYNCS`) needs one, and so
 #: does the flush of a log.
 POOLS = {"sync": 10, "search": 2, "directory": 2, "remote": 8, "doubtful": 1, "tokens": 4, "hosts": 4, "files": 4,
-         "changes": 2, "pictures": 2, "past": 2, "names": 1, "held": 1, "locked": 16, "housekeeping": 4}
+         "changes": 2, "views": 2, "snapshots": 2, "names": 1, "held": 1, "locked": lockedmailboxes.THREADS,
+         "housekeeping": 4}
 #: Those whose work only answers a client: at a stop, what has not been begun is left undone.
 ANSWERING = frozenset({"directory", "remote", "doubtful", "tokens", "hosts"})
 SIDE_BY_SIDE = 8            # files synced at the same time within a batch: the journal merges what comes together
 
 
-class Threads(Protocol):
-    """Where work is done that must not hold up the event loop."""
-
-    real: bool      # whether there are threads
-
-    def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None) -> "Deferred[T]":
-        """The result of `work`, which runs in a thread of that kind (`POOLS`).
-
-        `then` is called there when the result is on its way, unless `work` raised; it must not raise.
-        """
-
-    def pause(self, seconds: float) -> "Deferred[None]":
-        """Fires so many seconds from now."""
-
-    def side_by_side(self, work: list[Callable[[], None]]) -> None:
-        """Run all of `work` at the same time and wait for it; raises what one of them raised. For a thread."""
-
-
-class Inline:
-    """No threads: the work is done at once. For tests and the command line."""
-
-    real = False
-
-    def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None) -> "Deferred[T]":
-        """The result of `work`."""
-        try:
-            result = work()
-        except Exception:
-            failed: Deferred[T] = Deferred()
-            failed.errback()
-            return failed
-        if then is not None:
-            then()
-        return succeed(result)
-
-    def pause(self, seconds: float) -> "Deferred[None]":
-        """Wait here."""
-        time.sleep(seconds)
-        return succeed(None)
-
-    def side_by_side(self, work: list[Callable[[], None]]) -> None:
-        """One after the other."""
-        for one in work:
-            one()
-
-
-class ReactorThreads:
+class ReactorThreads(Threads):
     """Threads for each kind of work, made when they are first needed; results come back in the reactor's thread."""
 
     real = True
@@ -92,6 +52,10 @@ class ReactorThreads:
 
         self._pools[kind].put(task)
         return done
+
+    def start(self, kind: str, work: Callable[[], object]) -> None:
+        """Have `work` done; what it raises goes to the log."""
+        self.run(kind, work).addErrback(lambda failure: log.error("work in a thread failed: %s", failure.value))
 
     def pause(self, seconds: float) -> "Deferred[None]":
         """Fires so many seconds from now, in the reactor's thread."""

@@ -1,16 +1,13 @@
 """What a connection's session waits for: input, room to write, an event, time that passes. Every wait has an end."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.defer import Deferred
 
 from store.net.admission import AdmissionControl
 from store.net.countedconnection import Counted
-from store.net.linestates import ConnectionLost, Stopping, TimedOut
+from store.net.linestates import Clock, ConnectionLost, Stopping, TimedOut
 from store.net.running import Running
-
-if TYPE_CHECKING:
-    from store.net.stream import Clock
 
 TURN = 0.01                 # seconds of work after which a busy session lets others in (`breathe`)
 
@@ -18,7 +15,7 @@ TURN = 0.01                 # seconds of work after which a busy session lets ot
 class Waits(Counted):
     """The waits of a `Stream`; the rest of it reads and writes."""
 
-    def __init__(self, admission: AdmissionControl, clock: "Clock", number: int, *, stopping: bool) -> None:
+    def __init__(self, admission: AdmissionControl, clock: Clock, number: int, *, stopping: bool) -> None:
         super().__init__(admission, clock, number, stopping=stopping)
         self._running: Running                          # from `connectionMade` on
         self._waiting = False                           # the session waits for input

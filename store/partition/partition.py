@@ -30,6 +30,8 @@ from mboxlist.entry import MailboxId
 from store.changes import News
 from store.errors import Problem, StoreError, WritesFrozen, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
+from store.message.mime import parse
+from store.partition.filecontent import seen, trace_of
 from store.partition.marks import mark_behind, read_epoch, write_epoch
 from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
@@ -422,7 +424,6 @@ class Partition:
 
     def _seen(self, digest: bytes, record: MessageRecord) -> MessageRecord:
         """What is known of a message file, with what it says itself."""
-        from store.partition.filecontent import seen  # here, as below: who only reads whole tables does without
         return seen(self.files, digest, record)
 
     def settle_file(self, digest: bytes) -> MessageRecord | None:
@@ -433,7 +434,6 @@ class Partition:
         record = self.refs.find(digest, raw=True)
         if record is None or record.trace != UNSEEN_TRACE:
             return record
-        from store.partition.filecontent import trace_of
         path = self.files.locate(digest, record.serial)
         found = None if path is None else trace_of(path, digest, ())
         if found is None:
@@ -465,7 +465,6 @@ class Partition:
 
     def cached_anew(self, digest: bytes, record: MessageRecord) -> CachedMessage:
         """The cache record of a message file, made from it. Raises StoreError CORRUPT."""
-        from store.message.mime import parse  # here: as above
         with self.files.open(digest, record.serial, record.trace, record.size - record.trace) as file:
             return render(parse(file.read, file.size), digest, record.trace)
 

@@ -6,6 +6,7 @@ import os
 
 from store.errors import Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, render
+from store.message.mime import Scanner
 from store.partition.messagefiles import MID_OCTETS, SPILL, MessageFile, MessageFiles, remove_name
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,6 @@ class Staged:
         self.on_disk = False
         self.written = False            # some of it, or all
         self.committed = False          # index records refer to this file
-        from store.message.mime import Scanner  # here: who receives nothing does without
         self._limit = limit + len(trace)
         self._digest = hashlib.blake2b(digest_size=MID_OCTETS)
         self._undigested: list[bytes] = []

@@ -3,22 +3,20 @@
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from attrs import evolve
 
-from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
+from mboxlist.engine.btree import Table, Txn
+from mboxlist.engine.kv import Env, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import StoreError
 from store.partition.recordbuffers import LARGE, Copy, Pieces, Records, Shelf
+from store.settings import Settings
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_number, chunk_of_key, join, octets_of, spans
-from store.tables.readerflags import overlay
+from store.tables.readerflags import ReaderFlags, overlay
 from store.tables.state import Mailbox, MailboxState, Since
-
-if TYPE_CHECKING:
-    from store.partition.partition import Partition
 
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000
@@ -26,10 +24,28 @@ MANY = 10_000               # records that are read in a thread,
 AT_ONCE = 200               # unless so many chunks of them are to be read, or fewer
 
 
+class Source(Protocol):
+    """What views are read from: a partition."""
+
+    env: Env
+    index: Table
+    readers: ReaderFlags
+    settings: Settings
+
+    def state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState:
+        """The figures of a mailbox. Raises StoreError NO_MAILBOX."""
+
+    def whole(self, mailbox: MailboxId, values: list[bytes]) -> list[bytes]:
+        """The values, of which none is damaged. Raises StoreError CORRUPT."""
+
+    def found_damage(self, mailbox: MailboxId) -> None:
+        """Something of the mailbox is not what was written."""
+
+
 class MailboxViews:
     """Reads mailboxes. Changes that this process makes to a mailbox that it has read are remembered (`remember`)."""
 
-    def __init__(self, partition: "Partition") -> None:
+    def __init__(self, partition: Source) -> None:
         self._partition = partition
         self._shelf = Shelf()
         self._history: OrderedDict[int, deque[tuple[int, int, frozenset[int] | None]]] = OrderedDict()

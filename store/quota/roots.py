@@ -10,6 +10,7 @@ crash in between leaves it charged to the root of its old name, with sums that a
 
 import logging
 from collections.abc import Callable, Collection, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
@@ -120,7 +121,7 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
                 owner, _explicit(octets), _explicit(messages), txn.handle))
             partition.flush()
         store.domains.refresh()
-        _note_limits(store, owner)
+        _writing().note_limits(store, owner)
         return
     if path:
         root = (owner or PUBLIC[:-1]) + SEPARATOR + path
@@ -131,7 +132,7 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
             return _arrange(store, owner, place.quotas.roots_below(owner, txn.handle), txn) if path else ()
 
         _until_settled(store, partition, work)
-    _note_limits(store, root)
+    _writing().note_limits(store, root)
 
 
 def _explicit(limit: int | None) -> int | None:
@@ -152,7 +153,7 @@ def remove_quota_root(store: "Store", root: str) -> None:
             partition.transact(lambda txn, place=partition: place.quotas.forget(owner, txn.handle))  # type: ignore[misc]
             partition.flush()
         store.domains.refresh()
-        _note_limits(store, owner)
+        _writing().note_limits(store, owner)
         return
     root = (owner or PUBLIC[:-1]) + SEPARATOR + path
     if not path or not (owner or SEPARATOR in path) or not any(
@@ -169,12 +170,12 @@ def remove_quota_root(store: "Store", root: str) -> None:
             return moved
 
         _until_settled(store, partition, work)
-    _note_limits(store, root)
+    _writing().note_limits(store, root)
 
 
-def _note_limits(store: "Store", root: str) -> None:
+def _writing() -> ModuleType:
     from store.userarea import writing  # here: see above
-    writing.note_limits(store, root)
+    return writing
 
 
 # Names that change
@@ -199,10 +200,9 @@ def _has_more_roots(store: "Store", owner: str) -> bool:
 def _until_settled(store: "Store", partition: "Partition", work: "Callable[[WriteTxn], Sequence[MailboxEntry]]"
                    ) -> None:
     """Repeat the transaction until it moves nothing: another process may have renamed a mailbox since it looked."""
-    from store.userarea import writing  # here: see above
     while moved := partition.transact(work):
         for entry in moved:
-            writing.note(store, entry)
+            _writing().note(store, entry)
     partition.flush()
 
 

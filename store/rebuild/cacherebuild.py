@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage
+from store.partition.filecontent import content
 from store.partition.filelooks import PIECE, read_through, sizes
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
@@ -173,7 +174,6 @@ def recache(partition: Partition, digests: Collection[bytes], *, change: bool = 
 def _made(partition: Partition, digest: bytes, record: MessageRecord, *, verify: bool) -> CachedMessage:
     """Raises StoreError CORRUPT, OSError."""
     if verify:
-        from store.partition.filecontent import content  # here: it loads what takes messages apart
         path = partition.files.locate(digest, record.serial)
         found = content(path, digest, [record.trace]) if path is not None else None
         if path is not None and found is None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from mboxlist.engine.disk import sync_folder
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
+from store.partition.filecontent import likely_digests
 from store.partition.marks import IN_PLACE, SCRATCH, is_half_made
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import Partition
@@ -113,7 +114,6 @@ def _link(path: Path, copy: Path) -> bool:
 def adopt(staging: Path, messages: Path) -> list[list[Path]]:
     """Give the files in `staging/` names in `messages/`, since a store that opens sweeps what it does not know: what
     was committed may not have got there yet. For each the names that it got: the right one is known later."""
-    from store.partition.filecontent import likely_digests  # here: it takes messages apart
     adopted = []
     for path in sorted(staging.iterdir()) if staging.is_dir() else []:
         if path.is_file() and path.stat().st_size:      # empty ones wait for messages

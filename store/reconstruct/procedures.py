@@ -1,7 +1,6 @@
 """Which procedure a reconstruct is: the front door of this room."""
 
 from collections.abc import Callable
-from functools import partial
 
 from store.errors import Problem, StoreError
 from store.partition.marks import is_down
@@ -39,36 +38,9 @@ def _require_sense(request: Request, down: bool) -> None:
 
 
 def _procedure(request: Request, down: bool) -> Callable[[Request], Outcome]:
-    """What does it. Modules are loaded here as they are needed, and nowhere else in this room: what takes messages
-    apart, or puts back snapshots, takes longer to load than a mailbox that is sound takes to look at."""
-    if request.plan or request.apply:
-        from store.reconstruct import planned
-        return planned.make if request.plan else planned.apply
-    if request.mboxlist or down and request.all:
-        from store.reconstruct import mailboxlist
-        if request.mboxlist or mailboxlist.only_list_is_lost(request.root):
-            return mailboxlist.reconstruct_list
-    if request.engine == "spark" or down and request.check:
-        from store.reconstruct import planned
-        return planned.make_and_apply
-    if down:
-        from store.reconstruct import wholestore
-        return wholestore.reconstruct_store
-    if request.cache or request.quota or request.rights:
-        if request.quota and not (request.cache or request.rights or request.what):
-            if are_right(request.root, request.program, request.partition):     # two tables tell, and no store is open
-                return lambda _: Outcome()
-        from store.reconstruct import parts
-        return parts.rebuild_parts
-    from store.reconstruct import lostpartitions
-    if names := lostpartitions.wanted(request):
-        from store.reconstruct import livepartition
-        return partial(livepartition.reconstruct_partitions, names=names)
-    if request.check:
-        from store.reconstruct import faults
-        return faults.tell
-    if request.what:
-        from store.reconstruct import mailboxcorrections
-        return mailboxcorrections.correct
-    from store.reconstruct import partitioncorrections
-    return partitioncorrections.correct
+    """What does it. Whose quota use is right is told by two tables, and no store is open."""
+    others = down or request.plan or request.mboxlist or request.cache or request.rights or request.what
+    if request.quota and not others and are_right(request.root, request.program, request.partition):
+        return lambda _: Outcome()
+    from store.reconstruct import corrections
+    return corrections.procedure(request, down)

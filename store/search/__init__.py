@@ -1,6 +1,6 @@
 """SEARCH, SORT and THREAD over one mailbox (RFC 3501 §6.4.4, RFC 5256).
 
-Front doors: `search.search`, `sort.sort`, `thread.thread`. A new key of SEARCH is a value in `searchkeys`, its
+Front doors: `mailboxsearch.search`, `sort.sort`, `thread.thread`. A new key of SEARCH is a value in `searchkeys`, its
 evaluation in `search` (by the index or a column) or `matching` (by the octets of messages), and its parser in
 `imap.wire.search`.
 

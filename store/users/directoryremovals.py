@@ -15,7 +15,7 @@ from store.accounts.builtin import BuiltinDirectory, User
 from store.accounts.ldap.ldapentry import Found
 from store.errors import Problem, StoreError
 from store.store import Store
-from store.users.lifecycle import forget_user
+from store.users.restorable import forget_user
 
 Consult = Callable[[str], Found | None]
 

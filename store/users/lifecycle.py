@@ -18,6 +18,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_owner
+from store import hosting
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
@@ -28,13 +29,6 @@ from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.quota import roots
 from store.store import Store
-
-
-def _directory(store: Store) -> BuiltinDirectory:
-    if not isinstance(store.directory, BuiltinDirectory):
-        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
-    return store.directory
-
 
 # Remove and restore
 
@@ -48,7 +42,7 @@ def remove_user(store: Store, user: str, *, now: float | None = None) -> None:
         return evolve(old, before=old.account.status, account=evolve(
             old.account, status=Status.REMOVED, removed=when))
 
-    _directory(store).alter(user, change)
+    hosting.rows(store).alter(user, change)
 
 
 @problems()
@@ -75,7 +69,7 @@ def restore_user(store: Store, user: str) -> None:
         return evolve(old, before=None, account=evolve(
             old.account, status=old.before or Status.ACTIVE, removed=0))
 
-    _directory(store).alter(user, change)
+    hosting.rows(store).alter(user, change)
 
 
 def due(store: Store, now: float | None = None) -> Iterator[str]:
@@ -88,29 +82,6 @@ def due(store: Store, now: float | None = None) -> Iterator[str]:
 
 
 @problems()
-def forget_user(store: Store, user: str) -> None:
-    """Delete the user's mailboxes, and forget the user, who can be had back while the mailboxes can (`restorable`).
-
-    Raises StoreError NO_USER.
-
-    Cut off in the middle it leaves a removed user, of whom it takes the rest when it is done again.
-    """
-    remove_user(store, user)
-    from store.users.restorable import remember  # here: it has users restored
-    remember(store, user)
-    remove_mail(store, user)
-
-    def work(txn: Txn) -> None:
-        rename_identifier(store, user, None, txn)
-        store.mailboxes.annotations.rename_user(user, None, txn)
-
-    transact(store.mailboxes.env, work)
-    for partition in store.partitions.values():
-        partition.transact(lambda txn: txn.partition.readers.rename(user, None, txn.handle))
-        partition.flush()
-    _directory(store).remove(user)
-
-
 # Rename
 
 @problems()
@@ -123,7 +94,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
         legal_owner(new)
     except NameProblem as error:
         raise StoreError(Problem.BAD_NAME, str(error)) from error
-    directory = _directory(store)
+    directory = hosting.rows(store)
     there = directory.user(new)
     if directory.user(old) is not None or there is None or there.renamed_from != old:
         transact(store.mailboxes.env, lambda txn: _rename_in_list(store, old, new, txn))
@@ -139,7 +110,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
 
 
 def _rename_in_list(store: Store, old: str, new: str, txn: Txn) -> None:
-    directory, mailboxes = _directory(store), store.mailboxes
+    directory, mailboxes = hosting.rows(store), store.mailboxes
     row = directory.user(old, txn)
     if row is None:
         raise StoreError(Problem.NO_USER)

@@ -4,9 +4,9 @@
 from attrs import frozen
 
 from store import hosting
-from store.accounts.access import BadRule, Rules
+from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Account
-from store.accounts.settings import Settings
+from store.accounts.loginsettings import Settings
 from store.store import Store
 
 SERVICES = ("imap", "pop", "lmtp")

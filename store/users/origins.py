@@ -11,7 +11,7 @@ from store.tables.quotatable import DEFAULT, QuotaUse
 if TYPE_CHECKING:           # ldap3 is loaded only where there is an outside directory
     from store.accounts.ldap.ldapdirectory import LdapDirectory
     from store.accounts.ldap.ldapentry import Found
-    from store.accounts.settings import Settings as LoginSettings
+    from store.accounts.loginsettings import Settings as LoginSettings
     from store.quota.overview import Overview
 
 BUILT_IN = "built-in directory"

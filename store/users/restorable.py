@@ -18,16 +18,18 @@ from mboxlist.acl import NEGATIVE
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
+from store import hosting
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
 from store.mailboxes import subscribing
+from store.mailboxes.authorization import rename_identifier
 from store.mailboxes.deletion import undelete_mailbox
 from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.store import Store
 from store.tables.quotatable import DEFAULT
-from store.users.lifecycle import restore_user
+from store.users.lifecycle import remove_mail, remove_user, restore_user
 
 
 @frozen
@@ -226,3 +228,25 @@ def _have_again(store: Store, record: Forgotten) -> None:
                 store.mailboxes.annotations.set(MailboxId(mailbox), name, base64.b64decode(value), txn, record.user)
 
     transact(store.mailboxes.env, work)
+
+
+def forget_user(store: Store, user: str) -> None:
+    """Delete the user's mailboxes, and forget the user, who can be had back while the mailboxes can.
+
+    Raises StoreError NO_USER.
+
+    Cut off in the middle it leaves a removed user, of whom it takes the rest when it is done again.
+    """
+    remove_user(store, user)
+    remember(store, user)
+    remove_mail(store, user)
+
+    def work(txn: Txn) -> None:
+        rename_identifier(store, user, None, txn)
+        store.mailboxes.annotations.rename_user(user, None, txn)
+
+    transact(store.mailboxes.env, work)
+    for partition in store.partitions.values():
+        partition.transact(lambda txn: txn.partition.readers.rename(user, None, txn.handle))
+        partition.flush()
+    hosting.rows(store).remove(user)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from attrs import define, evolve, frozen
 
+from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
-from store.mailboxes import crosspartition
 from store.opening import open_store
 from store.problems import NOT_NOW
 from store.store import Store
@@ -204,7 +204,7 @@ def _goes_on_here(place: SeenPlace, operation: Operation, recording: Recording, 
             if str(name) in found and not outcome.probes:
                 try:
                     with pytest.MonkeyPatch.context() as patch:
-                        patch.setattr(crosspartition, "PATIENCE", 0.0)
+                        patch.setattr(durable, "PATIENCE", 0.0)
                         deliver(place.store, PROBE, name, ignore_quota=True)
                     outcome.probes += 1
                 except StoreError as refusal:

@@ -7,13 +7,14 @@ from attrs import evolve
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Target
 from store.errors import StoreError
 from store.mailboxes import firstuse, namespace
 from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.opening import open_store
 from store.settings import Settings
 from store.store import Store
@@ -75,7 +76,7 @@ class Place:
 
     def flushed(self, name: MailboxName) -> None:
         """What a server waits for before it says that a change was made."""
-        offload.now(offload.flushed(self.store, self.entry(name)))
+        offload.now(durable.flushed(self.store, self.entry(name)))
 
     def uids(self, name: MailboxName) -> list[int]:
         """The UIDs in a mailbox."""
@@ -96,13 +97,13 @@ def deliver(store: Store, body: bytes, *names: MailboxName, trace: bytes = b"", 
         for at in range(0, len(body), 40_000):
             staged.write(body[at:at + 40_000])
             if staged.full:
-                offload.now(offload.spill(store, staged))
+                offload.now(durable.spill(store, staged))
     except BaseException:
         staged.abort()
         raise
     targets = [Target(entry, flags, ignore_quota, header=header.replace(b"{}", str(entry.name).encode()))
                for entry in entries]
-    for outcome in offload.now(offload.deliver(store, staged, targets, WHEN)):
+    for outcome in offload.now(durable.deliver(store, staged, targets, WHEN)):
         if isinstance(outcome, StoreError):
             raise outcome
 

@@ -6,11 +6,11 @@ import re
 import numpy as np
 import pytest
 
-from imap.verbs import listing, names, search, sorting
+from imap.verbs import listednames, listing, search, sorting
 from imap.wire import numbers, responses
 from imap.wire.numbers import format_numbers
+from store import offload
 from store.mailboxes import crosspartition
-from store.net import offload
 from store.net.stream import Stream
 from tests.imap.test_conversations import NAMES
 from tests.support.conversations.scripts import SCRIPTS, Player, content
@@ -27,7 +27,7 @@ def test_many_mailboxes_are_listed_as_few_are(place, monkeypatch, name):
 
     monkeypatch.setattr(offload, "run", watched)
     monkeypatch.setattr(listing, "FEW", 0)
-    monkeypatch.setattr(names, "PIECE", 2)
+    monkeypatch.setattr(listednames, "PIECE", 2)
     Player(place).play((SCRIPTS / f"{name}.txt").read_text())
     assert "search" in kinds
 

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target
-from store.net import offload
 from store.values import InternalDate
 from tests.support.conversations.scripts import Player, content
 
@@ -18,7 +19,7 @@ def deliver(place, trace, header, text=ONE):
     inbox, other = place.entry("INBOX"), place.entry("user/bob/INBOX")
     staged = place.store.stage(inbox, trace)
     staged.write(text)
-    outcomes = offload.now(offload.deliver(place.store, staged, [
+    outcomes = offload.now(durable.deliver(place.store, staged, [
         Target(inbox, header=header), Target(other, header=b"Delivered-To: bob@example.org\r\n")],
         InternalDate(1_000_000_000, 60)))
     assert [type(outcome) for outcome in outcomes] == [Delivered] * 2

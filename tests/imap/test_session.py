@@ -6,7 +6,7 @@ import re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from imap.verbs.table import VERBS
+from imap.verbs.dispatch import VERBS
 from imap.wire.commands import COMMANDS
 from store.mailboxes import deletion, firstuse
 from tests.support.conversations.scripts import content

@@ -17,7 +17,7 @@ from tests.support.processes import wait
 from tests.support.servers.server import PROGRAM, Server
 from tools.exits import Failure
 from tools.server.process import privileges
-from tools.settings import Workers
+from tools.serversettings import Workers
 
 USER = "nobody"
 TIME = 60

@@ -30,12 +30,14 @@ from twisted.internet.task import Clock
 from lmtp.protocol import factory
 from lmtp.settings import Settings
 from mboxlist.names import MailboxName
+from store import hosting
 from store.accounts.base import Status
 from store.accounts.passwords import hash_password
+from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import set_acl
-from store.net import offload
+from store.net import authentication
 from store.quota import roots
 from store.users import lifecycle
 from store.values import Secret
@@ -193,8 +195,10 @@ class Place:
                 second.abort()
             raise error
 
-        if what in ("deliver", "look_up", "authenticate"):
-            self.monkeypatch.setattr(offload, what, fail_later)
+        places = {"deliver": (durable, "deliver"), "look_up": (hosting, "look_up"),
+                  "authenticate": (authentication, "account_that_logs_in")}
+        if what in places:
+            self.monkeypatch.setattr(*places[what], fail_later)
         elif what == "stage":
             self.monkeypatch.setattr(self.store, "stage", fail)
         else:

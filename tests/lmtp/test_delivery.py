@@ -22,7 +22,7 @@ def test_fifty_recipients_make_one_message_file(place):
     place.prepare([Step(1, "have", "; ".join(people))])
     files = place.store.partitions["primary"].files
     before = message_files(files)
-    replies = deliver(place, people)
+    replies = deliver(place, people, MESSAGE + b"for fifty")
     assert [reply[:10] for reply in replies] == [b"250 2.0.0 "] * 50
     contents = {place.messages(f"{person}/INBOX")[0] for person in people}
     assert len(contents) == 1

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lmtp.paths import path
+from lmtp.smtppaths import path
 from tests.lmtp.fuzz.answers import Client
 from tests.lmtp.fuzz.parsers import EXAMINED, PLACES, WORDS, examine
 from tests.lmtp.fuzz.sessions import Played

@@ -4,16 +4,14 @@ import pytest
 from attrs import evolve
 from twisted.internet.defer import Deferred
 
-from store.net import offload
-from store.net.lockedmailboxes import LockedMailboxes
-from store.net.threads import Inline
+from store.offload import Threads
 from store.partition.transactions import state_key
 from tests.lmtp.conversation import Step, named
 
 PAGE = 60           # mailboxes between two whose figures are not to be on one page of the database
 
 
-class Later(Inline):
+class Later(Threads):
     """Does at once what does not wait for a lock; the rest when the test says."""
 
     def __init__(self):
@@ -39,7 +37,7 @@ def threads(place, monkeypatch):
     """A store with alice, and carol on another page; two deliveries may wait for a mailbox."""
     monkeypatch.setattr(place.store, "settings", evolve(place.store.settings, mailbox_waiters=2, mailbox_wait=0))
     later = Later()
-    offload.attach(place.store, later)
+    place.store.owned.put(Threads, later)
     place.prepare([Step(1, "have", "; ".join([
         "alice; bob; carol", *(f"bob/before {number}" for number in range(PAGE)), "alice/INBOX",
         *(f"bob/between {number}" for number in range(PAGE)), "carol/INBOX"]))])
@@ -101,7 +99,7 @@ def test_a_mailbox_that_stays_locked_is_refused_alone(place, threads, lock):
 
 
 def test_only_as_many_wait_as_there_are_threads(place, threads, lock, monkeypatch):
-    monkeypatch.setitem(LockedMailboxes.commit.__globals__["POOLS"], "locked", 1)
+    monkeypatch.setattr("store.delivery.lockedmailboxes.THREADS", 1)
     first = send(place, 7, b"alice")
     assert answers(send(place, 8, b"alice")) == [b"451 4.2.0"]
     lock()

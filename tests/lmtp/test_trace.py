@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtp.paths import Address
+from lmtp.smtppaths import Address
 from lmtp.trace import trace
 from store.partition.verified import is_intact
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from lmtp.protocol import verification_factory
 from lmtp.verification import Malformed, Question, parse_netstring, parse_policy
+from store import hosting
 from store.accounts.base import Status
 from store.errors import Problem, StoreError
 from store.mailboxes import firstuse
-from store.net import offload
 from store.quota import roots
 from tests.lmtp.conversation import Step
 from tests.support.conversations.wire import Wire
@@ -250,7 +250,7 @@ def test_what_cannot_be_found_out_is_not_called_missing(people, monkeypatch, cap
     async def fail(store, address):
         raise RuntimeError("secret") if problem is None else StoreError(problem, detail="secret")
 
-    monkeypatch.setattr(offload, "look_up", fail)
+    monkeypatch.setattr(hosting, "look_up", fail)
     caplog.set_level(logging.INFO)
     for address in ("alice@example.org", "nobody@example.org", "public+news@example.org"):
         assert people.action(recipient=address) == action

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmtp import replies
-from lmtp.paths import Address
 from lmtp.replies import Farewell, SyntaxProblem
+from lmtp.smtppaths import Address
 from lmtp.states import COMMANDS
 from lmtp.wire import Auth, Bdat, Data, Help, Lhlo, Mail, Noop, Quit, Rcpt, Rset, Starttls, Vrfy, Xclient, verb
 

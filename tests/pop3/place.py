@@ -10,10 +10,12 @@ import numpy as np
 from attrs import evolve
 from twisted.internet.task import Clock
 
-from pop3 import admission, update
+from pop3 import maildropopening, update
 from pop3.protocol import factory
 from pop3.settings import Settings
+from store import offload
 from store.accounts import passwords
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
 from store.mailboxes import firstuse
@@ -21,7 +23,7 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.giveuidls import give
-from store.net import offload
+from store.net import authentication
 from store.opening import make_empty_store, open_store
 from store.partition.messagefiles import MessageFile
 from store.settings import Settings as StoreSettings
@@ -65,7 +67,7 @@ class Place:
     def deliver(self, octets, date=0):
         staged = self.store.stage(self.inbox)
         staged.write(octets)
-        delivered, = offload.now(offload.deliver(self.store, staged, [Target(self.inbox)], InternalDate(date)))
+        delivered, = offload.now(durable.deliver(self.store, staged, [Target(self.inbox)], InternalDate(date)))
         assert isinstance(delivered, Delivered)
         return delivered.uid
 
@@ -260,7 +262,7 @@ class Player:
 
     def on_days(self, text, which):
         later = time.time() + 86400 * int(text)
-        self.patch.setattr(admission, "time", SimpleNamespace(time=lambda: later))
+        self.patch.setattr(maildropopening, "time", SimpleNamespace(time=lambda: later))
 
     def on_flag(self, text, which):
         change_flags(self.place.store, self.place.inbox, [int(text)], FlagAction.ADD, Flags(Flag.SEEN))
@@ -296,8 +298,9 @@ class Player:
             return read(file, offset, count) if offset == 0 else fail()
 
         owner, name, failure = {
-            "authenticate": (offload, "authenticate", fail_later), "flush": (offload, "flushed", fail_later),
-            "inbox": (offload, "inbox", fail), "open": (self.place.store, "open_mailbox", fail),
+            "authenticate": (authentication, "account_that_logs_in", fail_later),
+            "flush": (durable, "flushed", fail_later),
+            "inbox": (firstuse, "find_inbox", fail), "open": (self.place.store, "open_mailbox", fail),
             "message": (self.place.store, "open_message", fail), "read": (MessageFile, "read", fail),
             "later": (MessageFile, "read", fail_further_on),
             "remove": (update, "remove", fail), "mark": (update, "change_flags", fail),

@@ -1,7 +1,8 @@
 """A message with header fields of its own beside the message file: RETR and TOP show them first (RFC 1939 §5, §7)."""
 
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target
-from store.net import offload
 from store.values import InternalDate
 from tests.pop3.place import Player
 
@@ -10,7 +11,7 @@ def test_list_retr_and_top(place, monkeypatch):
     """33 octets before the 25 of the message."""
     staged = place.store.stage(place.inbox)
     staged.write(b"Subject: x\r\n\r\n.one\r\ntwo\r\n")
-    outcome, = offload.now(offload.deliver(place.store, staged, [
+    outcome, = offload.now(durable.deliver(place.store, staged, [
         Target(place.inbox, header=b"Delivered-To: mrose@example.org\r\n")], InternalDate(0)))
     assert isinstance(outcome, Delivered)
     Player(place, monkeypatch).play("""

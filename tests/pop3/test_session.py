@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pop3.maildrop import LINES
-from pop3.output import HELD_BACK, PIECE
+from pop3.replyqueue import HELD_BACK, PIECE
 from pop3.settings import Settings
 from pop3.states import COMMANDS, State
 from tests.pop3.place import PASSWORD, SCRIPTS, Player

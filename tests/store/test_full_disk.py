@@ -66,7 +66,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "annotate": lambda store: authorization.annotate(store, store.entry(ALICE), "/shared/comment", b"one"),
     "remove a user": lambda store: lifecycle.remove_user(store, "alice"),
     "restore a user": lambda store: lifecycle.restore_user(store, "dave"),
-    "forget a user": lambda store: lifecycle.forget_user(store, "bob"),
+    "forget a user": lambda store: restorable.forget_user(store, "bob"),
     "rename a user": lambda store: lifecycle.rename_user(store, "alice", "alicia"),
     "undelete a user": lambda store: restorable.undelete_user(store, "erin"),
     "drop a user": lambda store: restorable.drop(store, "erin"),
@@ -90,7 +90,7 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
     volumes.add(store, "second")
     _directory(store).add("carol", HASH)
     lifecycle.remove_user(store, "dave")
-    lifecycle.forget_user(store, "erin")
+    restorable.forget_user(store, "erin")
     for name in (ARCHIVE, OLD):
         namespace.create_mailbox(store, name)
     deletion.delete_mailbox(store, OLD)

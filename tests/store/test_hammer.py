@@ -20,14 +20,15 @@ from attrs import frozen
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge, purge
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.opening import open_store
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
@@ -135,7 +136,7 @@ class Writer:
         def work() -> list[int]:
             staged = self.store.stage(self.entries[name])
             staged.write(body)
-            outcomes = offload.now(offload.deliver(self.store, staged, [
+            outcomes = offload.now(durable.deliver(self.store, staged, [
                 Target(self.entries[each], flags) for each in NAMES]))
             for outcome in outcomes:
                 if isinstance(outcome, StoreError):

@@ -41,8 +41,9 @@ from typing import Any
 from attrs import define, field, frozen
 
 from mboxlist.names import INBOX, MailboxName
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Target
-from store.net import offload
 from store.opening import open_store
 from store.settings import Settings
 from store.values import InternalDate
@@ -277,7 +278,7 @@ def fill(root: Path, plan: Plan) -> None:
         for number, (user, body) in enumerate(plan.mail()):
             staged = store.stage(entries[user])
             staged.write(body)
-            offload.now(offload.deliver(store, staged, [Target(entries[user])], InternalDate(1_704_067_200 + number)))
+            offload.now(durable.deliver(store, staged, [Target(entries[user])], InternalDate(1_704_067_200 + number)))
     finally:
         store.close()
 

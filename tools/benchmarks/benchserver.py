@@ -21,6 +21,7 @@ from store.opening import PRIMARY, open_store
 from store.settings import Settings
 from store.users.newuser import add_user
 from store.values import Secret
+from tools.benchmarks import sizing as bench_sizing
 from tools.cli import program
 from tools.cli.storeaccess import init
 from tools.exits import Failure
@@ -214,7 +215,6 @@ def run(words: list[str]) -> int:
         storecost.run(arguments.dir, arguments.messages, as_json=arguments.json)
         return 0
     if arguments.command == "sizing":
-        from tools.benchmarks import sizing as bench_sizing
         load = bench_sizing.Load(arguments.users, arguments.kept, sharing=arguments.sharing,
                                  arriving=arguments.arriving)
         bench_sizing.run(arguments.dir, load, as_json=arguments.json)

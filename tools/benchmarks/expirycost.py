@@ -11,12 +11,13 @@ from pathlib import Path
 
 from attrs import evolve
 
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Target
 from store.expiry.rounds import after
 from store.expiry.rulebook import Rulebook, set_mailbox
 from store.expiry.work import Plan, expire
 from store.mailboxes import firstuse
-from store.net import offload
 from store.opening import make_empty_store, open_store
 from store.settings import Settings
 from store.store import Store
@@ -45,7 +46,7 @@ def fill(root: Path, messages: int, mailboxes: int) -> Store:
         for start in range(0, mailboxes, 10):
             staged = store.stage(entries[start])
             staged.write(b"From: a@example.org\r\nSubject: %d\r\n\r\n%d\r\n" % (number, start) + b"text " * 200)
-            offload.now(offload.deliver(store, staged, [Target(entry, Flags()) for entry in entries[start:start + 10]],
+            offload.now(durable.deliver(store, staged, [Target(entry, Flags()) for entry in entries[start:start + 10]],
                                         InternalDate(now - DAYS * 86400 * (each - number) // each)))
     return store
 

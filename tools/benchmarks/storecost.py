@@ -24,12 +24,13 @@ from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
 from store.accounts.base import Account
+from store.delivery import durable
 from store.delivery.commit import Target, commit
 from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
+from store.net import sharedsyncs
 from store.net.threads import ReactorThreads
 from store.opening import make_empty_store, open_store
 from store.settings import Settings
@@ -86,7 +87,7 @@ class Bench:
         """One message."""
         staged = self.store.stage(entries[0])
         staged.write(self.message())
-        await offload.deliver(self.store, staged, [Target(entry) for entry in entries])
+        await durable.deliver(self.store, staged, [Target(entry) for entry in entries])
 
     def fill(self, entry: MailboxEntry, messages: int) -> None:
         """Messages that are all different, without syncing, up to `piece`; then copies of them."""
@@ -252,7 +253,7 @@ async def into_large(bench: Bench, count: int) -> None:
 
 async def _measure(bench: Bench) -> None:
     threads = ReactorThreads(reactor.callFromThread)
-    offload.attach(bench.store, threads)
+    sharedsyncs.attach(bench.store, threads)
     few = max(FLIGHT, bench.messages // 100)
     try:
         await deliveries(bench, few)

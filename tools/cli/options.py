@@ -26,16 +26,16 @@ T = TypeVar("T")
 # The classes of each section by module and name: one is loaded when somebody asks for its section.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "store": ("store.settings:Settings",),
-    "imap": ("tools.settings:ImapListen", "imap.settings:Settings"),
-    "pop3": ("tools.settings:Pop3Listen", "pop3.settings:Settings"),
-    "lmtp": ("tools.settings:LmtpListen", "lmtp.settings:Settings"),
-    "exchange": ("tools.settings:Exchange",),
-    "front": ("tools.settings:FrontListen", "tools.front.settings:Settings"),
+    "imap": ("tools.serversettings:ImapListen", "imap.settings:Settings"),
+    "pop3": ("tools.serversettings:Pop3Listen", "pop3.settings:Settings"),
+    "lmtp": ("tools.serversettings:LmtpListen", "lmtp.settings:Settings"),
+    "exchange": ("tools.serversettings:Exchange",),
+    "front": ("tools.serversettings:FrontListen", "tools.front.settings:Settings"),
     "directory": ("store.accounts.ldap.ldapsettings:Settings", "store.accounts.ldap.ldapprofiles:MapSettings"),
-    "login": ("store.accounts.settings:Settings",),
-    "tls": ("tools.settings:Tls",),
-    "workers": ("tools.settings:Workers",),
-    "log": ("tools.settings:Log",),
+    "login": ("store.accounts.loginsettings:Settings",),
+    "tls": ("tools.serversettings:Tls",),
+    "workers": ("tools.serversettings:Workers",),
+    "log": ("tools.serversettings:Log",),
 }
 
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

@@ -47,3 +47,18 @@ def bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=total)
         yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
+def mailbox_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A function that takes what is worked on, a mailbox mostly, how much of it is done, and out of how much."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def tell(what: str, done: int, total: int) -> None:
+            if progress.tasks[0].description != what:
+                progress.reset(task, total=total, description=what)
+            progress.update(task, completed=done, total=total)
+
+        yield tell

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from store import offload
 from store.accounts.base import Account, delivery_problem
+from store.delivery import durable
 from store.delivery.commit import Delivered, Outcome, Target
 from store.errors import Problem, StoreError
-from store.net import offload
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account, mailbox
@@ -88,7 +89,7 @@ def _deliver(opened: Store, targets: list[Target], raw: bool) -> list[Outcome]:
     except BaseException:
         staged.abort()
         raise
-    return offload.now(offload.deliver(opened, staged, targets))
+    return offload.now(durable.deliver(opened, staged, targets))
 
 
 def _octets(source: BinaryIO) -> Iterator[bytes]:

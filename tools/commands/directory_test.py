@@ -7,11 +7,11 @@ from attrs import define, field
 
 from lmtp.refusals import REPLIES
 from store import hosting
-from store.accounts.access import BadRule, Rules
+from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Account, delivery_problem
 from store.accounts.ldap.ldapdirectory import LdapDirectory
 from store.accounts.ldap.ldapentry import Entry, Found, Search
-from store.accounts.settings import Settings as LoginSettings
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.errors import Problem, StoreError
 from store.quota import roots
 from store.store import Store

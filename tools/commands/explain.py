@@ -10,8 +10,8 @@ import attrs
 
 from store import deliverylog
 from store.accounts import rejectedlogins
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.networks import LOCAL
-from store.accounts.settings import Settings as LoginSettings
 from store.errors import Problem, StoreError
 from store.quota import roots
 from store.store import Store

@@ -7,8 +7,8 @@ from attrs import asdict
 
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox, owner
-from tools.cli.mailboxbar import mailbox_bar
 from tools.cli.output import print_json, print_table
+from tools.cli.progressbar import mailbox_bar
 from tools.commands.mailbox import OWNER_HELP
 from tools.transfer.exportmail import FORMATS, Leaving
 

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from mboxlist.names import PUBLIC
-from pop3 import uidl
+from pop3 import uniqueids
 from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
-from tools.cli.mailboxbar import mailbox_bar
 from tools.cli.output import print_json, print_table
+from tools.cli.progressbar import mailbox_bar
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
 from tools.transfer import cyrus, imapconnection, importjobs, maildir, mbox
@@ -125,7 +125,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _uidl_format(text: str) -> str:
     try:
-        uidl.parse(text)
+        uniqueids.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text

@@ -1,9 +1,8 @@
 """onecopy reconstruct"""
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,14 +10,15 @@ from attrs import asdict
 
 from store.reconstruct.procedures import reconstruct as reconstruct_store
 from store.reconstruct.request import Planner, Progress, Refused, Request
+from store.settings import Settings
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
 from tools.cli.output import print_json
+from tools.cli.progressbar import mailbox_bar
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # what a small reconstruct does without
     from store.rebuild.outcome import Outcome
-    from store.settings import Settings
     from store.store import Store
     from store.values import Finding
 
@@ -73,13 +73,12 @@ def add(parser: Parsers) -> None:
 
 def uid_set(text: str) -> Callable[[int], bool]:
     """Whether a UID is in a set as IMAP has them (RFC 3501 §9, sequence-set)."""
-    from imap.wire.grammar import SyntaxProblem  # here: it is needed for this option alone
-    from imap.wire.numbers import parse_number_set
+    from imap.wire import grammar, numbers  # here: they are needed for this option alone
     try:
-        numbers = parse_number_set(text.encode("ascii"), RANGES)
-    except (SyntaxProblem, UnicodeError):
+        found = numbers.parse_number_set(text.encode("ascii"), RANGES)
+    except (grammar.SyntaxProblem, UnicodeError):
         raise argparse.ArgumentTypeError(f"{text!r} is no set of UIDs, such as 1:9,12") from None
-    ranges = numbers.resolve((1 << 32) - 1)
+    ranges = found.resolve((1 << 32) - 1)
     return lambda uid: any(first <= uid <= last for first, last in ranges)
 
 
@@ -101,8 +100,7 @@ def reconstruct(invocation: Invocation) -> int:
 
 # Loaded where it is needed: most of it takes longer to load than a small reconstruct takes.
 
-def _settings(invocation: Invocation) -> "Settings":
-    from store.settings import Settings
+def _settings(invocation: Invocation) -> Settings:
     return invocation.config.settings("store", Settings)
 
 
@@ -120,18 +118,11 @@ def _planner(invocation: Invocation) -> Planner:
     return ParquetPlanner(invocation.arguments.master, invocation.arguments.spark)
 
 
-@contextlib.contextmanager
-def _bar(invocation: Invocation) -> Iterator[Progress]:
+def _bar(invocation: Invocation) -> AbstractContextManager[Progress]:
     """A bar on standard error while a person watches; Spark has its own."""
-    if not sys.stderr.isatty() or invocation.arguments.engine == "spark":
-        yield lambda what, done, total: None
-        return
-    from rich.console import Console  # here: it takes as long to load as the rest of a small command
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("")
-        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
+    if invocation.arguments.engine == "spark":
+        return nullcontext(lambda what, done, total: None)
+    return mailbox_bar()
 
 
 def _print(outcome: "Outcome", invocation: Invocation) -> None:

@@ -8,7 +8,7 @@ from store.partition import processes
 from tools.cli.invocation import Invocation, Later, Parsers
 from tools.cli.storeaccess import init
 from tools.exits import Failure
-from tools.settings import Workers
+from tools.serversettings import Workers
 
 LONGER = 60             # seconds that a server may take to end after the last session
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pop3.settings
-from pop3 import uidl
+from pop3 import uniqueids
 from store.mailboxes.giveuidls import give
 from store.store import Store
 from store.tables.index import Rows
@@ -80,7 +80,7 @@ def _parsed(lines: Iterable[bytes]) -> Wanted:
         if not words or words == [b"."] or words[0][:1] in (b"#", b"+"):
             continue
         if len(line) > LINE or len(words) > 3 or len(words) < 2 or not words[0].isdigit() or len(words[0]) > 10 \
-                or not uidl.is_legal(words[1]) or len(words) > 2 and not words[2].isdigit():
+                or not uniqueids.is_legal(words[1]) or len(words) > 2 and not words[2].isdigit():
             raise Failure(f"line {at}: not a number, a unique-id and perhaps a size")
         number = int(words[0])
         if number in wanted:
@@ -120,6 +120,6 @@ def _listed(store: Store, config: Config, user: str) -> list[dict[str, object]]:
     view = store.open_mailbox(mailbox(store, user, "INBOX"))
     own = store.uidls(view.entry)
     settings = config.settings("pop3", pop3.settings.Settings)
-    names = uidl.UniqueIds(uidl.parse(settings.uidl_format), view.state.uidvalidity, own)
+    names = uniqueids.UniqueIds(uniqueids.parse(settings.uidl_format), view.state.uidvalidity, own)
     return [{"uid": uid, "uidl": names.of(uid).decode("ascii"), "octets": size, "imported": uid in own}
             for uid, size in zip(view.rows["uid"].tolist(), view.rows["size"].tolist(), strict=True)]

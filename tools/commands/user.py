@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
-from store.accounts.access import BadRule, Rules
+from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Status
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.passwords import hash_password
-from store.accounts.settings import Settings as LoginSettings
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.store import Store
-from store.users import lifecycle
+from store.users import lifecycle, restorable
 from store.users.newuser import add_user
 from store.users.origins import is_outside
 from store.values import Secret
@@ -222,7 +222,7 @@ def remove_users(invocation: Invocation) -> int:
             for user in users:
                 _require_ours(store, user)
         invocation.confirm(f"Remove {', '.join(users)} and all their mail?", final=invocation.arguments.now)
-        work = lifecycle.forget_user if invocation.arguments.now else lifecycle.remove_user
+        work = restorable.forget_user if invocation.arguments.now else lifecycle.remove_user
         return each(users, lambda user: work(store, _own_name(store, user)))
 
 

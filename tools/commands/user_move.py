@@ -1,21 +1,20 @@
 """onecopy user move"""
 
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
 from store import hosting
 from store.partitions import volumes
 from store.store import Store
+from store.usermove.sendmailboxes import Departure
+from store.usermove.sourceside import require_movable, send
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import account
 from tools.commands.partitions import move_owners, progress
 from tools.exits import Failure
-from tools.settings import Exchange
-
-if TYPE_CHECKING:
-    from tools.server.control.backendlink import Place
+from tools.server.control.backendlink import Place
+from tools.serversettings import Exchange
 
 
 def add(parser: Parsers) -> None:
@@ -44,9 +43,8 @@ def move_users(invocation: Invocation) -> int:
         return max(status, work(store, owners, to.lower(), place))
 
 
-def _place(invocation: Invocation, store: Store, to: str) -> "Place | None":
+def _place(invocation: Invocation, store: Store, to: str) -> Place | None:
     """How to reach the back end of that name; None for a partition. Raises Failure, StoreError UNAVAILABLE."""
-    from tools.server.control.backendlink import Place  # here: it loads TLS, which no other command needs
     names = [peer.partition("=")[0].strip().lower()
              for peer in invocation.config.settings("exchange", Exchange).peers]
     if to in store.partitions:
@@ -59,8 +57,7 @@ def _place(invocation: Invocation, store: Store, to: str) -> "Place | None":
     return Place.of(invocation.config, store.settings.host)
 
 
-def _move(store: Store, users: list[str], to: str, place: "Place") -> int:
-    from store.usermove.sourceside import send  # here: as above
+def _move(store: Store, users: list[str], to: str, place: Place) -> int:
     with progress(len(users)) as tell:
         def work(user: str) -> None:
             row = hosting.rows(store).user(user)
@@ -75,10 +72,7 @@ def _move(store: Store, users: list[str], to: str, place: "Place") -> int:
         return each(users, work)
 
 
-def _count(store: Store, users: list[str], to: str, place: "Place") -> int:
-    from store.usermove.sendmailboxes import Departure  # here: as above
-    from store.usermove.sourceside import require_movable
-
+def _count(store: Store, users: list[str], to: str, place: Place) -> int:
     def work(user: str) -> None:
         require_movable(store, user, to)
         with closing(place.connect(to)) as peer:

@@ -15,8 +15,9 @@ from store.errors import StoreError
 from store.quota import roots
 from store.store import Store
 from store.users.directoryremovals import Consult, Seen, Standing, look_at_all, note, note_back, remove, too_many
-from store.users.lifecycle import due, forget_user
+from store.users.lifecycle import due
 from store.users.origins import is_outside
+from store.users.restorable import forget_user
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure

@@ -1,6 +1,6 @@
 """onecopy user show"""
 
-from store.accounts.settings import Settings as LoginSettings
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.quota import roots
 from store.users.origins import know, origins
 from tools.cli.invocation import Invocation, Parsers

@@ -1,11 +1,12 @@
 """The front's rim: what the reactor listens with."""
 
+from store import offload
 from store.accounts.networks import Networks
 from store.accounts.sharedcounts import Counts
-from store.net import offload
 from store.net.admission import AdmissionControl
 from store.net.limits import ConnectionLimits
-from store.net.stream import Clock, StreamFactory
+from store.net.linestates import Clock
+from store.net.stream import StreamFactory
 from store.store import Store
 from tools.exits import Failure
 from tools.front.hosts import Hosts, parse_hosts, resolve

@@ -24,9 +24,11 @@ from store.settings import Settings as StoreSettings
 from tools.cli.options import Config
 from tools.cli.storeaccess import is_store, tls_folder
 from tools.exits import Failure
+from tools.server.control.backendlink import Place
 from tools.server.process import sockets
+from tools.server.tls.backendtls import BackEndTls
 from tools.server.tls.contexts import Certificates, ends
-from tools.settings import Tls, Workers
+from tools.serversettings import Tls, Workers
 
 DAY = 86400.0
 SOON = 21 * DAY         # before the end of a certificate
@@ -183,7 +185,6 @@ def _back_end_certificates(config: Config) -> Iterator[Finding]:
     values = config.values
     if not (values["exchange.port"] or values["exchange.peers"]) or not values["store.host"]:
         return                                  # see `_combinations`
-    from tools.server.tls.backendtls import BackEndTls  # here: as above
     try:
         tls = BackEndTls.of(config, str(values["store.host"]))
         if values["exchange.certificate"] is None and not tls.certificate.exists():
@@ -325,8 +326,6 @@ def _back_ends(config: Config) -> Iterator[Finding]:
     host, peers = str(config.values["store.host"]), _words(config, "exchange.peers")
     if not peers or not host or not config.values["exchange.authorities"]:
         return                                  # see `_combinations`
-    from tools.server.control.backendlink import Place  # here: as above
-    from tools.server.tls.backendtls import BackEndTls
     try:
         if not BackEndTls.of(config, host).certificate.exists():
             return                              # see `_back_end_certificates`

@@ -11,7 +11,7 @@ from tools.cli.storeaccess import init, is_store
 from tools.server.process import logs, privileges, sockets
 from tools.server.process.sockets import Listening
 from tools.server.supervisor import Supervisor
-from tools.settings import Log, Workers
+from tools.serversettings import Log, Workers
 
 USUAL = 700, 10, 10     # as Python has them: how often cycles are looked for, which `cli` has changed for commands
 

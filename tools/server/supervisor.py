@@ -28,7 +28,7 @@ from tools.server.process import clearing, logs, reloadable, sockets
 from tools.server.process.sockets import BESIDE, EXCHANGE, SERVERS, Listening
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, READY, WorkerConfig
 from tools.server.tls.tickets import TicketKeys
-from tools.settings import Log, Tls, Workers
+from tools.serversettings import Log, Tls, Workers
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
 from store.accounts.builtin import BuiltinDirectory
-from store.accounts.settings import Settings as LoginSettings
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.sharedcache import Remembered
 from store.accounts.sharedcounts import Counts
-from store.net import authentication, offload
+from store.net import authentication, sharedsyncs
 from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
 from store.store import Store
@@ -34,7 +34,7 @@ from tools.server.process.sockets import EXCHANGE
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
-from tools.settings import Tls, Workers
+from tools.serversettings import Tls, Workers
 
 log = logging.getLogger(__name__)
 reactor: Any = _reactor
@@ -78,7 +78,7 @@ def _end_broken() -> None:
 
 def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
-    offload.attach(opened, threads)
+    sharedsyncs.attach(opened, threads)
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings))
     if isinstance(opened.directory, BuiltinDirectory):
         opened.directory.share(Remembered.at(worker_config.counts))

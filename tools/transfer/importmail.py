@@ -13,7 +13,7 @@ from attrs import asdict, define, evolve, frozen
 from mboxlist.acl import RIGHTS
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
-from pop3 import uidl
+from pop3 import uniqueids
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, giveuidls, subscribing
 from store.mailboxes.flagchanges import update_flags
@@ -321,7 +321,7 @@ class _One:
         wanted = {uid: mail.uidl for mail, uid in self.pairs.items() if mail.uidl}
         form = self.taking.choices.uidl_format
         if form and self.entry.name.is_inbox() and self.box.uidvalidity:
-            names = uidl.UniqueIds(uidl.parse(form), self.box.uidvalidity)
+            names = uniqueids.UniqueIds(uniqueids.parse(form), self.box.uidvalidity)
             wanted = {uid: names.of(mail.uid) for mail, uid in self.pairs.items() if mail.uid} | wanted
         known = self.store.uidls(self.entry) if wanted else {}
         taken, new = set(known.values()), dict[int, bytes]()

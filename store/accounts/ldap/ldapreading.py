@@ -12,7 +12,7 @@ from attrs import define, field
 
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
 from mboxlist.names import NameProblem, legal_owner
-from store.accounts.access import BadRule, Rules
+from store.accounts.accessrules import BadRule, Rules
 from store.accounts.aliases import MOST, legal_aliases
 from store.accounts.base import Account, Status
 from store.accounts.ldap import ldapnames

@@ -8,7 +8,7 @@ import re
 from attrs import define, field
 from twisted.internet.task import Clock
 
-from imap.reading import Reading
+from imap.commandreader import Reading
 from imap.settings import Settings
 from imap.wire.framer import Frame
 from store.net.linestates import KEPT

@@ -2,10 +2,10 @@
 
 from imap.wire import utf7
 from imap.wire.append import is_message
+from imap.wire.commandlimits import Limits
 from imap.wire.commands import BadCommand, parse_command
 from imap.wire.framer import Frame
 from imap.wire.grammar import SyntaxProblem
-from imap.wire.limits import Limits
 from mboxlist.patterns import compile_pattern
 from tests.imap.fuzz.framing import heard
 from tests.support.fuzz.growth import Pattern, show

@@ -9,19 +9,19 @@ import attrs
 import numpy as np
 
 from imap.wire import responses, utf7
-from imap.wire.acl import format_acl, format_listrights
+from imap.wire.accesscontrol import format_acl, format_listrights
 from imap.wire.append import is_message, parse_next_message
+from imap.wire.commandlimits import STRICT, Limits
 from imap.wire.commands import COMMANDS, BadCommand, parse_command
 from imap.wire.dates import MONTHS, date, date_time, format_date, format_date_time
 from imap.wire.fetch import Binary, Fetch, Section
 from imap.wire.flags import flag_list, format_flags
 from imap.wire.framer import Frame
 from imap.wire.grammar import MAX_NUMBER, MAX_NUMBER64, SyntaxProblem
-from imap.wire.limits import STRICT, Limits
 from imap.wire.listing import StatusItem
 from imap.wire.login import sasl_response
 from imap.wire.numbers import NumberSet, format_numbers, number_set, parse_number_set
-from imap.wire.quota import format_quotaroot
+from imap.wire.quotaroots import format_quotaroot
 from imap.wire.scanner import Scanner
 from imap.wire.writer import Writer
 from store.values import Secret

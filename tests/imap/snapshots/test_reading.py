@@ -2,9 +2,9 @@
 
 from collections import Counter
 
+from store import offload
 from store.errors import Problem, StoreError
 from store.message import mime
-from store.net import offload
 from store.quota import roots
 from store.snapshots import snapshotreader
 from store.snapshots.snapshotreader import SnapshotReader
@@ -126,7 +126,7 @@ S: This is three.
 S: )
 S: a2 OK ...
 """)
-    assert parsed == ["past"] * 3
+    assert parsed == ["snapshots"] * 3
 
 
 def test_reading(place):

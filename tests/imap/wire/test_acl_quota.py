@@ -2,7 +2,7 @@
 
 import pytest
 
-from imap.wire.acl import (
+from imap.wire.accesscontrol import (
     DeleteAcl,
     GetAcl,
     ListRights,
@@ -14,7 +14,7 @@ from imap.wire.acl import (
 )
 from imap.wire.commands import BadCommand, parse_command
 from imap.wire.framer import Frame
-from imap.wire.quota import GetQuota, GetQuotaRoot, SetQuota, format_quota, format_quotaroot
+from imap.wire.quotaroots import GetQuota, GetQuotaRoot, SetQuota, format_quota, format_quotaroot
 
 
 @pytest.mark.parametrize("parts, value", [

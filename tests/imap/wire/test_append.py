@@ -3,10 +3,10 @@
 import pytest
 
 from imap.wire.append import Append, Appended, is_message, parse_next_message
+from imap.wire.commandlimits import Limits
 from imap.wire.commands import BadCommand, parse_command
 from imap.wire.framer import Frame, Framer, Message, Rejected
 from imap.wire.grammar import SyntaxProblem
-from imap.wire.limits import Limits
 from store.values import Flag, Flags, InternalDate
 from tests.imap.wire.test_framer import Conversation
 

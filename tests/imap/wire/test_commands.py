@@ -3,6 +3,7 @@
 import pytest
 
 from imap.wire.append import Append, Appended, is_message
+from imap.wire.commandlimits import Limits
 from imap.wire.commands import COMMANDS, SELECTED, BadCommand, parse_command, parse_head
 from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, is_done
 from imap.wire.copying import Copy
@@ -10,7 +11,6 @@ from imap.wire.fetch import Fetch, Item, Part, Section
 from imap.wire.flags import StoreFlags
 from imap.wire.framer import Frame
 from imap.wire.grammar import SyntaxProblem
-from imap.wire.limits import Limits
 from imap.wire.listing import Lsub, Status, StatusItem
 from imap.wire.login import Authenticate, Login, challenge, sasl_response
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe

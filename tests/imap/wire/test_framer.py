@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imap.wire.append import is_message
+from imap.wire.commandlimits import Limits
 from imap.wire.framer import Announced, Frame, Framer, Literal, Message, Rejected, Swallow, literal_at_end
 from imap.wire.grammar import MAX_NUMBER64, SyntaxProblem
-from imap.wire.limits import Limits
 
 SMALL = Limits(line=40, literal=10, literals=3, memory=15, swallow=100)
 

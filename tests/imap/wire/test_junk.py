@@ -5,12 +5,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from imap.wire.append import is_message
+from imap.wire.commandlimits import STRICT
 from imap.wire.commands import COMMANDS, BadCommand, parse_command
 from imap.wire.dates import date, date_time
 from imap.wire.flags import flag_list
 from imap.wire.framer import Frame
 from imap.wire.grammar import SyntaxProblem
-from imap.wire.limits import STRICT
 from imap.wire.numbers import number_set
 from imap.wire.scanner import Scanner
 

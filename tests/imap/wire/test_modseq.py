@@ -12,7 +12,7 @@ from imap.wire.modseq import Resync, SequenceMatch
 from imap.wire.numbers import NumberSet
 from imap.wire.search import Search
 from imap.wire.selecting import Select
-from store.search.search import And, Larger, ModSeq, Not, Or
+from store.search.mailboxsearch import And, Larger, ModSeq, Not, Or
 from store.values import Flag, FlagAction, Flags
 
 ONE = NumberSet(((1, 1),))

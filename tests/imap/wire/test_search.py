@@ -4,11 +4,11 @@ from datetime import date
 
 import pytest
 
+from imap.wire.commandlimits import Limits
 from imap.wire.commands import BadCommand, parse_command
 from imap.wire.framer import Frame
-from imap.wire.limits import Limits
 from imap.wire.search import CHARSETS, Result, Search
-from store.search.search import (
+from store.search.mailboxsearch import (
     All,
     And,
     Before,

@@ -7,7 +7,7 @@ from imap.wire.commands import BadCommand, parse_command
 from imap.wire.framer import Frame
 from imap.wire.search import Result
 from imap.wire.sorting import Algorithm, Sort, Thread, thread_data
-from store.search.search import All, And, HasFlag, Since, Text
+from store.search.mailboxsearch import All, And, HasFlag, Since, Text
 from store.search.sort import Criterion, SortKey
 from store.values import Flag
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from imap.wire.commandlimits import Limits
 from imap.wire.flags import format_flags
 from imap.wire.framer import Frame, Framer, Literal
-from imap.wire.limits import Limits
 from imap.wire.scanner import Scanner
 from imap.wire.writer import Writer, literal_head
 from store.values import Flag

@@ -7,7 +7,7 @@ from pop3.prepared import prepared
 from pop3.replies import ok, refused
 from pop3.states import COMMANDS
 from pop3.surrogate import NeedsUtf8, Surrogate, changes_of, conventional, is_international
-from pop3.uidl import UniqueIds, is_legal, parse
+from pop3.uniqueids import UniqueIds, is_legal, parse
 from pop3.wire import Auth, Lang, Pass, SyntaxProblem, Top, TopLines, User, keyword, response
 from store.message.cacherecord import render
 from store.message.mime import parse as parse_message

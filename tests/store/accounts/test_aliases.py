@@ -17,7 +17,7 @@ from store.opening import open_store
 from store.rebuild import recount
 from store.rebuild.salvagedusers import salvage_users
 from store.reconstruct.wholestore import rebuild
-from store.users import lifecycle
+from store.users import lifecycle, restorable
 from store.values import Secret
 from tests.support.stores.stores import HASH, PASSWORD, SMALL, make_store, reopen_after_crash
 
@@ -131,7 +131,7 @@ def test_they_are_kept_until_a_removed_user_is_forgotten(store, directory):
     lifecycle.restore_user(store, "alice")
     assert directory.look_up(INFO).aliases == (INFO, SALES)
     lifecycle.remove_user(store, "alice")
-    lifecycle.forget_user(store, "alice")
+    restorable.forget_user(store, "alice")
     assert table(store) == [] and directory.look_up(INFO) is None
     directory.change("bob", aliases=[INFO])
     assert directory.look_up(INFO).user == "bob"

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from store.accounts.base import Status
+from store.accounts.loginsettings import Settings
 from store.accounts.rejectedlogins import MOST, RejectedLogins
-from store.accounts.settings import Settings
 from store.deliverylog import FileDeliveryLog, read
 from store.errors import Problem, StoreError
 from store.users.loginfacts import login

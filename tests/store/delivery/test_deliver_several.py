@@ -5,16 +5,17 @@ import os
 import pytest
 
 from mboxlist.names import MailboxName
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
-from store.net import offload
 from store.quota import roots
 from store.values import Flag, Flags, InternalDate
 from tests.support.stores.stores import deliver, reopen_after_crash
 
 BODY = b"From: a@example.org\r\nSubject: %d\r\n\r\nhello\r\n"
-MANY = offload.FEW + 10
+MANY = durable.FEW + 10
 DATE = InternalDate(1_000_000_000, 60)
 
 
@@ -34,7 +35,7 @@ def stage(store, body):
 
 def deliver_all(store, bodies, flags=Flags()):
     messages = [(stage(store, body), Target(inbox(store), flags, appended=True), DATE) for body in bodies]
-    return offload.now(offload.deliver_all(store, messages))
+    return offload.now(durable.deliver_all(store, messages))
 
 
 def contents(store):
@@ -83,7 +84,7 @@ def test_the_mailbox_has_gone_meanwhile(store):
     messages = [(stage(store, BODY % 1), Target(entry, appended=True), None) for _ in range(2)]
     deletion.delete_mailbox(store, entry.name)
     with pytest.raises(StoreError) as refused:
-        offload.now(offload.deliver_all(store, messages))
+        offload.now(durable.deliver_all(store, messages))
     assert refused.value.problem is Problem.NO_MAILBOX
     assert staged_names(store) == []
 
@@ -91,10 +92,10 @@ def test_the_mailbox_has_gone_meanwhile(store):
 def test_what_is_secured_before_takes_no_file_and_no_memory(store):
     files = [stage(store, BODY % number) for number in range(MANY)]
     partition = store.partitions["primary"]
-    offload.now(offload.secure(store, partition, files, known_too=True))
+    offload.now(durable.secure(store, partition, files, known_too=True))
     assert all(one.on_disk and one._file < 0 and not one._held for one in files)
     messages = [(one, Target(inbox(store), appended=True), None) for one in files]
-    offload.now(offload.deliver_all(store, messages))
+    offload.now(durable.deliver_all(store, messages))
     assert contents(store) == [BODY % number for number in range(MANY)]
 
 
@@ -130,6 +131,6 @@ def test_they_outlive_a_crash_as_soon_as_they_are_acknowledged(tmp_path):
 
 def test_to_give_up_a_message_that_was_delivered_leaves_the_name_that_is_on_disk(store):
     staged = stage(store, BODY % 1)
-    offload.now(offload.deliver(store, staged, [Target(inbox(store))], None))
+    offload.now(durable.deliver(store, staged, [Target(inbox(store))], None))
     staged.abort()
     assert len(staged_names(store)) == 1

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from mboxlist.names import MailboxName
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target, commit
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, firstuse, namespace
-from store.net import offload
 from store.opening import open_store
 from store.partition.partition import Partition
 from store.quota import roots
@@ -112,7 +113,7 @@ def test_quota_can_be_ignored(store):
     roots.set_quota(store, "alice", 10)
     staged = store.stage(inbox(store))
     staged.write(BODY)
-    outcomes = offload.now(offload.deliver(store, staged, [Target(inbox(store), ignore_quota=True)]))
+    outcomes = offload.now(durable.deliver(store, staged, [Target(inbox(store), ignore_quota=True)]))
     assert isinstance(outcomes[0], Delivered)
 
 
@@ -127,7 +128,7 @@ def test_a_mailbox_deleted_meanwhile_is_refused_alone(store):
     staged = store.stage(archive)
     staged.write(BODY)
     deletion.delete_mailbox(store, archive.name)
-    gone, delivered = offload.now(offload.deliver(store, staged, [Target(archive), Target(inbox(store))]))
+    gone, delivered = offload.now(durable.deliver(store, staged, [Target(archive), Target(inbox(store))]))
     assert gone.problem is Problem.NO_MAILBOX and delivered.uid == 1
 
 
@@ -280,7 +281,7 @@ def test_a_store_has_one_file_system_of_its_own_names(store):
 def test_a_committed_message_keeps_the_name_that_is_on_disk_whoever_lets_go_of_it(store):
     staged = store.stage(inbox(store))
     staged.write(b"Subject: kept\r\n\r\n")
-    offload.now(offload.deliver(store, staged, [Target(inbox(store))]))
+    offload.now(durable.deliver(store, staged, [Target(inbox(store))]))
     path = Path(staged.files.staged_path(staged.serial))
     staged.abort()                      # as APPEND does at its end, whatever came of it
     assert path.exists()

@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
-from store import hosting
+from store import hosting, offload
 from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
-from store.mailboxes import firstuse, joining
+from store.mailboxes import crosspartition, firstuse, joining
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_messages
 from store.mailboxes.expunge import remove
 from store.migration.mailboximage import MailboxImage
 from store.migration.messageimport import Contents, Known, add, new_rows
-from store.net import offload
 from store.partitions import partitionmove, volumes
 from store.snapshots import taking
 from store.snapshots.snapshotcopy import bring_back
@@ -61,7 +60,8 @@ def octets(store, name=BOB):
 
 
 def copy(store, **options):
-    return offload.now(offload.copy(store, store.entry(ALICE), store.entry(BOB), np.array([1], np.uint32), **options))
+    return offload.now(crosspartition.copy_durably(
+        store, store.entry(ALICE), store.entry(BOB), np.array([1], np.uint32), **options))
 
 
 def refused(work):

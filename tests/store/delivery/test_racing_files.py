@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from mboxlist.names import MailboxName
+from store import offload
 from store.delivery.batch import BatchStore, one_by_one
-from store.mailboxes import firstuse
+from store.mailboxes import crosspartition, firstuse
 from store.migration.mailboximage import MailboxImage
 from store.migration.messageimport import Contents, Known, add, new_rows
-from store.net import offload
 from store.partitions import partitionmove, volumes
 from store.values import InternalDate
 from tests.store.usermove.test_usermove import move
@@ -71,7 +71,8 @@ def test_a_copy_to_another_partition(store, overtake, step, other):
     partitionmove.move_owner(store, "bob", "second")
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     done = overtake(step, store, "user/bob/INBOX", other)
-    assert offload.now(offload.copy(store, store.entry(ALICE), store.entry(BOB), np.array([1], np.uint32))) == [2]
+    assert offload.now(crosspartition.copy_durably(
+        store, store.entry(ALICE), store.entry(BOB), np.array([1], np.uint32))) == [2]
     assert done and octets(store, BOB) == [other + BODY, TRACE + BODY]
 
 

@@ -12,10 +12,11 @@ from attrs import evolve
 from mboxlist.engine.kv import Env, transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
-from store.mailboxes import crosspartition, deletion, namespace
+from store.mailboxes import deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
 from store.migration.liveloader import LiveLoader
 from store.migration.mailboximage import MailboxImage
@@ -33,7 +34,7 @@ MAIL = b"Subject: 1\r\n\r\nText\r\n"
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
+    monkeypatch.setattr(durable, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
     namespace.create_mailbox(store, ARCHIVE)
     deliver(store, MAIL, str(ARCHIVE))
@@ -248,7 +249,7 @@ def test_a_round_at_every_moment(store: Store, monkeypatch: pytest.MonkeyPatch, 
     around(Partition, "transact")
     do(store)
     monkeypatch.undo()
-    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
+    monkeypatch.setattr(durable, "PATIENCE", 0.0)
     assert len(keeping) >= 4
     assert check(store) == []
     outcome, = deliver(store, MAIL, str(NEW))

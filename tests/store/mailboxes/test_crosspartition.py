@@ -5,13 +5,13 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
+from store import offload
 from store.delivery.batch import BatchStore, NotCopied
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, deletion, namespace, placement
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.partition.staged import Staged
 from store.partitions import partitionmove, volumes
 from store.quota import roots
@@ -45,7 +45,7 @@ def contents(store: Store, name: MailboxName) -> dict[int, tuple]:
 
 def copy(store: Store, uids: list[int], **options) -> list[int]:
     source, target = store.entry(INBOX), store.entry(THERE)
-    return offload.now(offload.copy(store, source, target, np.array(uids, np.uint32), **options))
+    return offload.now(crosspartition.copy_durably(store, source, target, np.array(uids, np.uint32), **options))
 
 
 def known(store: Store, partition: str) -> list[int]:

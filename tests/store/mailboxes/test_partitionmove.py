@@ -10,7 +10,9 @@ from attrs import evolve
 
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Target
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
@@ -19,7 +21,6 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.partition.marks import behind_marker
 from store.partitions import partitionmove, volumes
 from store.partitions.holding import moves_no_more
@@ -206,10 +207,10 @@ def test_a_message_on_its_way_is_delivered_where_the_mailbox_is_now(two):
     staged = two.stage(stale["alice"], TRACE)
     staged.write(BODIES[3])
     partitionmove.move_owner(two, "alice", "second")
-    outcomes = offload.now(offload.deliver(two, staged, [Target(entry) for entry in stale.values()]))
+    outcomes = offload.now(durable.deliver(two, staged, [Target(entry) for entry in stale.values()]))
     assert [outcome.uid for outcome in outcomes] == [1, 1]
     assert contents(two)[1][0] == contents(two, user="bob")[1][0] == TRACE + BODIES[3]
-    assert offload.now(offload.copy(two, stale["alice"], stale["bob"], np.array([1], np.uint32))) == [2]
+    assert offload.now(crosspartition.copy_durably(two, stale["alice"], stale["bob"], np.array([1], np.uint32))) == [2]
 
 
 def hold(store: Store, entry) -> None:
@@ -237,7 +238,7 @@ def test_who_writes_to_a_mailbox_that_is_held_waits(two, monkeypatch):
     assert (alice.uid, bob.uid, len(waited)) == (2, 1, 1)
     hold(two, inbox)
     assert crosspartition.copy(two, inbox, two.entry(name(user="bob")), [1, 2], remove=True) == [2, 3]
-    monkeypatch.setattr("store.mailboxes.crosspartition.PATIENCE", 0)
+    monkeypatch.setattr("store.delivery.durable.PATIENCE", 0)
     monkeypatch.setattr("time.sleep", waited.append)
     hold(two, inbox)
     alice, bob = deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
@@ -268,13 +269,13 @@ def test_many_messages_wait_for_a_mailbox_that_is_held(two, monkeypatch):
             two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
 
     monkeypatch.setattr("time.sleep", let_go)
-    assert offload.now(offload.deliver_all(two, messages)) == [1, 2, 3]
+    assert offload.now(durable.deliver_all(two, messages)) == [1, 2, 3]
     assert len(waited) == 2
     assert [found[0] for found in contents(two).values()] == [BODIES[1], BODIES[2], BODIES[1]]
-    monkeypatch.setattr("store.mailboxes.crosspartition.PATIENCE", 0)
+    monkeypatch.setattr("store.delivery.durable.PATIENCE", 0)
     hold(two, inbox)
     with pytest.raises(StoreError) as refused:
-        offload.now(offload.deliver_all(two, arrived(two, inbox, [3, 4])))
+        offload.now(durable.deliver_all(two, arrived(two, inbox, [3, 4])))
     assert refused.value.problem is Problem.BUSY
     two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
     assert len(contents(two)) == 3
@@ -290,7 +291,7 @@ def test_many_messages_on_their_way_go_where_the_mailbox_is_now(two, known):
         deliver(two, BODIES[2], "user/bob/INBOX")
     messages = arrived(two, stale, [3, 2, 3])
     partitionmove.move_owner(two, "alice", "second")
-    assert offload.now(offload.deliver_all(two, messages)) == [1, 2, 3]
+    assert offload.now(durable.deliver_all(two, messages)) == [1, 2, 3]
     assert [found[0] for found in contents(two).values()] == [BODIES[3], BODIES[2], BODIES[3]]
     for partition in two.partitions.values():
         partition.files.settle()
@@ -299,7 +300,7 @@ def test_many_messages_on_their_way_go_where_the_mailbox_is_now(two, known):
     gone = arrived(two, stale, [1, 2])
     lifecycle.remove_mail(two, "alice")
     with pytest.raises(StoreError) as refused:
-        offload.now(offload.deliver_all(two, gone))
+        offload.now(durable.deliver_all(two, gone))
     assert refused.value.problem is Problem.NO_MAILBOX
 
 

@@ -15,13 +15,14 @@ import pytest
 
 from mboxlist.engine.kv import Deadlock
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, namespace
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.opening import open_store
 from store.partitions import partitionmove, volumes
 from store.store import Store
@@ -58,7 +59,7 @@ def mail(store: Store, pipe: Connection) -> dict[str, dict[int, bytes]]:
         trace = TRACE if number % 2 else b""
         staged = store.stage(entries[random.choice(list(entries))], trace)
         staged.write(body(number))
-        outcomes = offload.now(offload.deliver(store, staged, [Target(entry) for entry in entries.values()]))
+        outcomes = offload.now(durable.deliver(store, staged, [Target(entry) for entry in entries.values()]))
         for name, outcome in zip(entries, outcomes, strict=True):
             assert isinstance(outcome, Delivered), outcome
             assert outcome.uid > max(arrived[name], default=0)
@@ -140,7 +141,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(tmp_path):
     for number in range(OLD):
         staged = store.stage(inbox)
         staged.write(b"Subject: old %d\r\n\r\n" % number)
-        offload.now(offload.deliver(store, staged, [Target(inbox)]))
+        offload.now(durable.deliver(store, staged, [Target(inbox)]))
     store.close()                                   # none is open where processes fork
     pipes = [_context.Pipe() for _ in range(3)]
     processes = [_context.Process(target=run, args=(root, work, pipe), daemon=True)

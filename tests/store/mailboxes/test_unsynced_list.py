@@ -10,10 +10,11 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
-from store.mailboxes import crosspartition, deletion, namespace
+from store.mailboxes import deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
 from store.migration import uidvalidity
 from store.migration.liveloader import LiveLoader
@@ -45,7 +46,7 @@ WAYS = [_create, _undelete, _fill]
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
+    monkeypatch.setattr(durable, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
     namespace.create_mailbox(store, ARCHIVE)
     deletion.delete_mailbox(store, ARCHIVE)
@@ -113,7 +114,7 @@ def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None
 
 @pytest.mark.parametrize("make", WAYS)
 def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Store], None]) -> None:
-    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
+    monkeypatch.setattr(durable, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
     namespace.create_mailbox(store, ARCHIVE)
     deletion.delete_mailbox(store, ARCHIVE)
@@ -134,7 +135,7 @@ def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Cal
 def test_killed_when_the_row_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Store], None]
                                         ) -> None:
     """An import that made it and goes on can still give it the UIDs of the other server, though twice killed."""
-    monkeypatch.setattr(crosspartition, "PATIENCE", 0.0)
+    monkeypatch.setattr(durable, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
     namespace.create_mailbox(store, ARCHIVE)
     deletion.delete_mailbox(store, ARCHIVE)

@@ -12,14 +12,15 @@ from attrs import define, evolve, field
 
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Delivered, Duplicate, Target
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge, purge, remove
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.opening import open_store
 from store.quota import roots
 from store.store import Store
@@ -96,7 +97,7 @@ class Seat:
         entries = [self.entry(each) for each in targets]
         staged = self.store.stage(entries[0], trace)
         staged.write(body)
-        outcomes = offload.now(offload.deliver(self.store, staged, [
+        outcomes = offload.now(durable.deliver(self.store, staged, [
             Target(entry, Flags(flags, words), appended=bool(reader), reader=reader,
                    own=self.store.private_bits(entry, reader), suppress=window,
                    header=headers[at % len(headers)] if headers else b"") for at, entry in enumerate(entries)]))

@@ -10,11 +10,12 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from store import offload
 from store.accounts.base import Status
-from store.accounts.settings import Settings
+from store.accounts.loginsettings import Settings
 from store.errors import Problem, StoreError
+from store.net import authentication
 from store.net import authentication as module
-from store.net import offload
 from store.net.authentication import AT_ONCE, PATIENCE, Admitted, Authenticator, Caller, NotOffered
 from store.net.linestates import ConnectionLost, Stopping
 from store.net.stream import StreamFactory
@@ -54,7 +55,7 @@ class Place:
         self.looking = []                   # those whose passwords are being looked at: user, kind, and what ends it
         self.slowly = False
         self.configure()
-        monkeypatch.setattr(offload, "authenticate", self.authenticate)
+        monkeypatch.setattr(authentication, "account_that_logs_in", self.authenticate)
 
     def configure(self, **settings):
         self.authenticator = Authenticator(self.store, evolve(Settings(slow_exclude=()), **settings))

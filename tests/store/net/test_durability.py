@@ -8,11 +8,12 @@ from attrs import evolve
 
 from mboxlist.engine.kv import Env
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.opening import open_store
 from store.partition.messagefiles import MessageFiles
 from store.partition.staged import Staged
@@ -59,7 +60,7 @@ def test_levels(tmp_path: Path, calls: list[str], sync: str, delivery: list[str]
     calls.clear()
     entry = store.entry(INBOX)
     change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.SEEN))
-    offload.now(offload.flushed(store, entry))
+    offload.now(durable.flushed(store, entry))
     assert calls == flag
     assert check(store) == []
     store.close()
@@ -111,7 +112,7 @@ def test_no_room_to_make_files_ready(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(StoreError):
             partition.make_ready()
     assert partition.files.ready == 0 and not list(partition.files.staging.iterdir())
-    outcome, = offload.now(offload.deliver(store, _staged(store), [Target(store.entry(INBOX))]))
+    outcome, = offload.now(durable.deliver(store, _staged(store), [Target(store.entry(INBOX))]))
     assert not isinstance(outcome, StoreError)
     store.close()
 

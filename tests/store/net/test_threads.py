@@ -5,7 +5,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from store.net.threads import POOLS, Inline, ReactorThreads
+from store.net.threads import POOLS, ReactorThreads
+from store.offload import Threads, now
 
 
 class Loop:
@@ -61,11 +62,12 @@ def test_side_by_side_runs_all_and_raises_what_one_raised(loop):
     assert sorted(ran) == [1, 2]
 
 
-def test_inline_does_it_at_once():
+def test_without_threads_it_is_done_at_once():
     found = []
-    Inline().run("files", lambda: 5).addCallback(found.append)
-    Inline().run("files", lambda: 1 // 0).addErrback(lambda failure: found.append(failure.type))
-    assert found == [5, ZeroDivisionError]
+    found.append(now(Threads().run("files", lambda: 5)))
+    with pytest.raises(ZeroDivisionError):
+        now(Threads().run("files", lambda: 1 // 0))
+    assert found == [5]
 
 
 def test_a_stop_finishes_what_must_be_done_and_forgets_what_nobody_waits_for(monkeypatch):

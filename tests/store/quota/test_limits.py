@@ -7,12 +7,13 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
-from store.net import offload
 from store.quota import roots
 from store.tables.quotatable import DEFAULT, UNLIMITED, QuotaUse, readable, root_key
 from tests.store.quota.quotas import BODY, DAY, NOW, admit, body, fill, make, problem, refusal, set_clock, use
@@ -94,7 +95,7 @@ def test_quota_is_ignored_where_delivery_is_guaranteed(store):
     inbox = store.entry(MailboxName("alice", "INBOX"))
     staged = store.stage(inbox)
     staged.write(BODY)
-    outcome, = offload.now(offload.deliver(store, staged, [Target(inbox, ignore_quota=True)]))
+    outcome, = offload.now(durable.deliver(store, staged, [Target(inbox, ignore_quota=True)]))
     assert isinstance(outcome, Delivered)
 
 
@@ -199,7 +200,7 @@ def test_what_a_client_stores_begins_no_period(tmp_path):
     for size in (100, 251):
         staged = store.stage(inbox)
         staged.write(body(7, size))
-        outcome, = offload.now(offload.deliver(store, staged, [Target(inbox, appended=True)]))
+        outcome, = offload.now(durable.deliver(store, staged, [Target(inbox, appended=True)]))
         assert outcome.problem is Problem.OVER_QUOTA
     assert roots.quota(store, "alice").refused == 0
     store.close()

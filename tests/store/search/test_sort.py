@@ -20,7 +20,7 @@ from store.partition import partition
 from store.progress import Progress
 from store.search import columns
 from store.search.columns import Columns, columns_of
-from store.search.search import (
+from store.search.mailboxsearch import (
     And,
     Body,
     Envelope,

@@ -11,11 +11,11 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
+from store import offload
 from store.errors import Problem, StoreError
-from store.mailboxes import namespace
+from store.mailboxes import crosspartition, namespace
 from store.mailboxes.expunge import purge, remove
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.partitions import partitionmove, volumes
 from store.quota import roots
 from store.snapshots import opened, taking
@@ -182,7 +182,8 @@ def test_ids_of_the_past_are_none_of_the_store(store, made):
         entry = snapshot.mailbox(store.entry(name()), "INBOX")
         for work in (lambda: store.open_mailbox(entry), lambda: remove(store, entry, [1]),
                      lambda: change_flags(store, entry, [1], FlagAction.ADD, Flags(Flag.SEEN)),
-                     lambda: offload.now(offload.copy(store, entry, store.entry(name()), np.array([1], np.uint32)))):
+                     lambda: offload.now(crosspartition.copy_durably(
+                         store, entry, store.entry(name()), np.array([1], np.uint32)))):
             with pytest.raises((StoreError, OverflowError)):
                 work()
     assert now(store) == before

@@ -9,14 +9,15 @@ from berkeleydb import db
 
 from mboxlist.engine.kv import Deadlock
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Delivered, Duplicate, Locked, Target, commit
 from store.errors import Problem, StoreError
 from store.housekeeping import tasks
 from store.housekeeping.tasks import Round
 from store.mailboxes import deletion, namespace
 from store.mailboxes.expunge import remove
-from store.net import offload
 from store.opening import open_store
 from store.partition.transactions import state_key
 from store.partitions import partitionmove as moving
@@ -133,7 +134,7 @@ def test_some_targets_ask_for_it_and_some_do_not(clocked):
     for wanted in ([Delivered, Delivered], [Duplicate, Delivered]):
         staged = clocked.stage(inbox, trace())
         staged.write(message())
-        found = offload.now(offload.deliver(clocked, staged, [Target(inbox, suppress=9), Target(other)]))
+        found = offload.now(durable.deliver(clocked, staged, [Target(inbox, suppress=9), Target(other)]))
         assert [type(each) for each in found] == wanted
 
 
@@ -157,7 +158,7 @@ def test_a_mailbox_that_is_gone_has_nothing_again(clocked):
     deletion.delete_mailbox(clocked, archive.name)
     staged = clocked.stage(archive, trace())
     staged.write(message())
-    refused, = offload.now(offload.deliver(clocked, staged, [Target(archive, suppress=9)]))
+    refused, = offload.now(durable.deliver(clocked, staged, [Target(archive, suppress=9)]))
     assert refused.problem is Problem.NO_MAILBOX
 
 
@@ -203,7 +204,7 @@ def test_another_try_meets_what_the_first_one_left(store, monkeypatch):
         txn.set_state(bob.id, None, evolve(txn.any_state(bob.id), moving=moving))
 
     partition.transact(lambda txn: moves(txn, True))
-    monkeypatch.setattr("store.net.threads.Inline.pause", lambda self, seconds: resume())
+    monkeypatch.setattr("store.offload.Threads.pause", lambda self, seconds: resume())
 
     async def resume():
         partition.transact(lambda txn: moves(txn, False))

@@ -9,13 +9,14 @@ from berkeleydb import db
 
 from mboxlist.engine.kv import Deadlock
 from mboxlist.names import MailboxName
+from store import offload
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
-from store.mailboxes import deletion, firstuse, namespace
+from store.mailboxes import crosspartition, deletion, firstuse, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import purge, remove
-from store.net import offload
 from store.opening import open_store
 from store.partitions import partitionmove, volumes
 from store.quota import roots
@@ -44,7 +45,7 @@ def test_each_recipient_has_its_own_and_there_is_one_file(store):
 def test_with_and_without_in_one_delivery(store):
     staged = store.stage(box(store).entry)
     staged.write(BODY)
-    offload.now(offload.deliver(store, staged, [
+    offload.now(durable.deliver(store, staged, [
         Target(box(store).entry, header=b"A: 1\r\nB: 2\r\n"), Target(box(store, BOB).entry)]))
     assert texts(store) == [b"A: 1\r\nB: 2\r\n" + BODY]
     assert texts(store, BOB) == [BODY]
@@ -200,10 +201,10 @@ def test_copies_on_another_partition_have_them(two, move):
     deliver(two, BODY, ALICE)
     before = texts(two)
     carol = box(two, "user/carol/INBOX").entry
-    offload.now(offload.copy(two, box(two).entry, carol, np.array([1, 2], np.uint32), remove=move))
+    offload.now(crosspartition.copy_durably(two, box(two).entry, carol, np.array([1, 2], np.uint32), remove=move))
     assert texts(two, "user/carol/INBOX")[3:] == before
     assert texts(two) == [] if move else before
-    offload.now(offload.copy(two, box(two, BOB).entry, carol, np.array([1], np.uint32)))
+    offload.now(crosspartition.copy_durably(two, box(two, BOB).entry, carol, np.array([1], np.uint32)))
     assert texts(two, "user/carol/INBOX")[5:] == texts(two, BOB)
     deliver(two, BODY, "user/carol/INBOX", header=to(ALICE))
     assert box(two, "user/carol/INBOX").rows["head"][[3, 6]].tolist() == [4, 4]

@@ -17,7 +17,7 @@ from store.partition.partition import FORMAT
 from store.quota import roots
 from store.rebuild.recount import recount
 from store.rebuild.repair import repair_mailbox
-from store.search.search import search
+from store.search.mailboxsearch import search
 from store.search.searchkeys import Body, Header, Text
 from store.tables.index import ROW
 from store.tables.privateheaders import UNKNOWN

@@ -5,13 +5,14 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.net import offload
 from store.opening import open_store
 from store.tables.index import ROW
 from store.tables.readerflags import OWN, overlay
@@ -123,7 +124,7 @@ def test_a_copy_has_the_flags_that_the_reader_sees(store, inbox):
 def test_what_a_reader_appends_is_seen_by_it_alone(store, inbox):
     staged = store.stage(inbox)
     staged.write(b"Subject: mine\r\n\r\n")
-    offload.now(offload.deliver(store, staged, [Target(
+    offload.now(durable.deliver(store, staged, [Target(
         inbox, Flags(Flag.SEEN | Flag.DRAFT), reader="bob", own=store.private_bits(inbox, "bob"))]))
     assert seen(store, inbox, "bob") == [71] and seen(store, inbox, "alice") == []
     assert store.open_mailbox(inbox).row(71)["flags"] == Flag.DRAFT

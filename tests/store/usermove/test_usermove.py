@@ -5,9 +5,10 @@ from attrs import evolve
 
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
-from store import hosting
+from store import hosting, offload
 from store.accounts.builtin import BuiltinDirectory
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, firstuse, namespace, subscribing
@@ -17,7 +18,6 @@ from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelet
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.mailboxes.giveuidls import give
-from store.net import offload
 from store.partitions import volumes
 from store.partitions.holding import hold, moves_no_more
 from store.partitions.partitionmove import move_owner
@@ -26,7 +26,7 @@ from store.store import Store
 from store.usermove import sourceside
 from store.usermove.sendmailboxes import Departure
 from store.usermove.sourceside import send
-from store.users.lifecycle import forget_user
+from store.users.restorable import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support.stores.movepair import ONE, TWO, Line
 from tests.support.stores.stores import deliver
@@ -232,7 +232,7 @@ def test_nobody_writes_at_the_end_and_everybody_may_read(ends, monkeypatch):
     one, two = ends
     deliver(one, BODIES[1], "user/alice/INBOX")
     describe, said = Departure._describe, []
-    monkeypatch.setattr("store.mailboxes.crosspartition.PATIENCE", 0)
+    monkeypatch.setattr("store.delivery.durable.PATIENCE", 0)
 
     def write(self, snapshot):
         describe(self, snapshot)
@@ -264,10 +264,10 @@ def test_mail_on_its_way_to_who_has_gone_must_come_again(ends, held):
         one.partitions["primary"].transact(lambda txn: hold(txn, [entries[0].id]))
     else:
         move("alice", one, two)
-    found = offload.now(offload.deliver(one, staged[0], [Target(entry) for entry in entries]))
+    found = offload.now(durable.deliver(one, staged[0], [Target(entry) for entry in entries]))
     assert found[0].problem is Problem.ELSEWHERE and found[1].uid == 1
     with pytest.raises(StoreError) as refused:
-        offload.now(offload.deliver_all(one, [(staged[1], Target(entries[0]), None)]))
+        offload.now(durable.deliver_all(one, [(staged[1], Target(entries[0]), None)]))
     assert refused.value.problem is Problem.ELSEWHERE
     if held:
         transact(one.mailboxes.env, lambda txn: hosting.set_row_host(one, "alice", ONE, txn))

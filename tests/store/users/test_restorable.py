@@ -60,7 +60,7 @@ def look(store):
 def test_all_comes_back(store):
     furnish(store)
     before = look(store)
-    lifecycle.forget_user(store, "alice")
+    restorable.forget_user(store, "alice")
     assert store.names("alice") == [] and store.directory.find("alice") is None
     assert look(store)[3:5] == ([], {})
     assert [record.user for record in restorable.everyone(store)] == ["alice"]
@@ -88,7 +88,7 @@ def test_who_cannot_come_back(store):
         with pytest.raises(StoreError) as refused:
             restorable.undelete_user(store, user)
         assert refused.value.problem is problem
-    lifecycle.forget_user(store, "alice")
+    restorable.forget_user(store, "alice")
     store.directory.add("alice", hash_password(Secret(b"another")))         # somebody else
     with pytest.raises(StoreError) as refused:
         restorable.undelete_user(store, "alice")
@@ -97,7 +97,7 @@ def test_who_cannot_come_back(store):
 
 def test_an_alias_that_is_taken_stays_taken(store):
     furnish(store)
-    lifecycle.forget_user(store, "alice")
+    restorable.forget_user(store, "alice")
     store.directory.change("bob", aliases=["ally"])
     restorable.undelete_user(store, "alice")
     assert store.directory.look_up("ally").user == "bob" and store.directory.find("alice").aliases == ()
@@ -105,7 +105,7 @@ def test_an_alias_that_is_taken_stays_taken(store):
 
 def test_until_the_delay_has_passed(store):
     furnish(store)
-    lifecycle.forget_user(store, "alice")
+    restorable.forget_user(store, "alice")
     later = time.time() + store.settings.purge_delay + 5
     assert restorable.due(store) == [] and restorable.due(store, later) == ["alice"]
     purge_mailboxes(store, later)
@@ -131,7 +131,7 @@ def test_cut_off_and_done_again(tmp_path, monkeypatch, step, crash):
     store = make_store(tmp_path / "store")
     furnish(store)
     before = look(store)
-    lifecycle.forget_user(store, "alice")
+    restorable.forget_user(store, "alice")
     real, calls = getattr(restorable, step), []
 
     def cut(*words, **options):
@@ -157,11 +157,11 @@ def test_a_removal_that_was_cut_off(store, monkeypatch):
     """Half of it is gone: all comes back; and done again, it forgets what was kept when it began."""
     furnish(store)
     before = look(store)
-    monkeypatch.setattr(lifecycle, "rename_identifier", lambda *words: (_ for _ in ()).throw(Cut))
+    monkeypatch.setattr(restorable, "rename_identifier", lambda *words: (_ for _ in ()).throw(Cut))
     with pytest.raises(Cut):
-        lifecycle.forget_user(store, "alice")
+        restorable.forget_user(store, "alice")
     monkeypatch.undo()
     assert store.names("alice") == [] and store.directory.find("alice").status is Status.REMOVED
-    lifecycle.forget_user(store, "alice")
+    restorable.forget_user(store, "alice")
     restorable.undelete_user(store, "alice")
     assert look(store) == before

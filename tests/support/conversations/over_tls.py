@@ -26,10 +26,11 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 
 from imap.protocol import factory
 from store.check.wholecheck import check
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.mailboxes import deletion, firstuse
 from store.mailboxes.deletion import purge_mailboxes
-from store.net import offload
+from store.net import sharedsyncs
 from store.net.threads import ReactorThreads
 from store.opening import make_empty_store, open_store
 from store.settings import Settings
@@ -39,7 +40,7 @@ from tests.support.conversations.scripts import SCRIPTS, Place, Player
 from tests.support.servers.certificates import showing
 from tests.support.stores.stores import HASH
 from tools.server.tls.contexts import Certificates
-from tools.settings import Tls
+from tools.serversettings import Tls
 
 MEMORY = Path("/dev/shm")
 PATIENCE = 30                       # seconds, far more than anything takes
@@ -131,7 +132,7 @@ class RealPlace(Place):
             entry = self.entry(path)
             staged = self.store.stage(entry)
             staged.write(data)
-            return await offload.deliver(self.store, staged, [Target(entry, flags)], InternalDate(1_000_000_000, 60))
+            return await durable.deliver(self.store, staged, [Target(entry, flags)], InternalDate(1_000_000_000, 60))
 
         outcome, = blockingCallFromThread(reactor, lambda: ensureDeferred(work()))
         assert isinstance(outcome, Delivered), outcome
@@ -228,7 +229,7 @@ def main(names):
         certificates = Certificates.from_settings(Tls(), Path(folder) / "tls")
         store = open_store(root, Settings(message_limit=100_000, disk_reserve=0, cache=4 << 20, special_mailboxes=()))
         threads = ReactorThreads(reactor.callFromThread)
-        offload.attach(store, threads)
+        sharedsyncs.attach(store, threads)
 
         def begin():
             store.news.listen_in_this_thread(reactor.callFromThread)

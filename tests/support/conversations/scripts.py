@@ -40,11 +40,13 @@ from twisted.internet.task import Clock
 from imap.protocol import factory
 from imap.settings import Settings
 from mboxlist.names import MailboxName
+from store import offload
+from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
-from store.mailboxes import namespace
+from store.mailboxes import crosspartition, namespace
 from store.mailboxes.authorization import set_acl
-from store.net import offload
+from store.net import authentication
 from store.quota import roots
 from store.values import Flag, Flags, InternalDate
 from tests.support import ROOT
@@ -101,7 +103,7 @@ class Place:
         staged = self.store.stage(entry)
         staged.write(data)
         target, received = Target(entry, flags), InternalDate(1_000_000_000, 60)
-        outcome, = offload.now(offload.deliver(self.store, staged, [target], received))
+        outcome, = offload.now(durable.deliver(self.store, staged, [target], received))
         assert isinstance(outcome, Delivered), outcome
         return outcome.uid
 
@@ -397,12 +399,12 @@ class Player:
         target = FAILING[what]
         if isinstance(target, str):
             self.place.patch.setattr(target, fail)
-        elif what in ("authenticate", "flushed", "deliver"):
-            self.place.patch.setattr(offload, what, fail_later)
+        elif what in WAITING:
+            self.place.patch.setattr(*WAITING[what], fail_later)
 
     def on_slow(self, text, _):
         what, seconds = text.split()
-        real = getattr(offload, what)
+        real = getattr(*WAITING[what])
 
         async def slowly(*args, **options):
             done = Deferred()
@@ -410,9 +412,13 @@ class Player:
             await done
             return await real(*args, **options)
 
-        self.place.patch.setattr(offload, what, slowly)
+        self.place.patch.setattr(*WAITING[what], slowly)
 
 
+WAITING = {
+    "authenticate": (authentication, "account_that_logs_in"), "flushed": (durable, "flushed"),
+    "deliver": (durable, "deliver"), "run": (offload, "run"), "copy": (crosspartition, "copy_durably"),
+}
 FAILING = {
     "authenticate": None, "flushed": None, "deliver": None,
     "write": "store.partition.staged.Staged.write",
@@ -423,7 +429,7 @@ FAILING = {
     "status": "store.store.Store.status",
     "list": "store.store.Store.names",
     "flags": "imap.verbs.flags.update_flags",
-    "copy": "store.net.offload.copy",
+    "copy": "store.mailboxes.crosspartition.copy_durably",
     "expunge": "imap.verbs.selecting.expunge_messages",
     "search": "imap.verbs.search.find",
 }

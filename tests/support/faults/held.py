@@ -5,15 +5,21 @@ import contextlib
 from twisted.internet.defer import Deferred
 
 from mboxlist.engine.freezegate import WriteFreeze
-from store.net import offload
-from store.net.threads import Inline
+from store.offload import Threads
 
 
-class Later(Inline):
+class Later(Threads):
     """Does everything at once, in the thread that must not wait, but what waits for the gate; that when told."""
 
     def __init__(self):
         self.waiting = []
+
+    def start(self, kind, work):
+        """Have it done; nobody waits for it."""
+        if kind != "held":
+            super().start(kind, work)
+        else:
+            self.waiting.append((work, Deferred()))
 
     def run(self, kind, work, then=None):
         """The result of `work`."""
@@ -29,7 +35,7 @@ class Held:
 
     def __init__(self, store, monkeypatch):
         self.threads = Later()
-        offload.attach(store, self.threads)
+        store.owned.put(Threads, self.threads)
         store.write_freeze.never_waits()
         self._gate = WriteFreeze(store.root / "run" / "gate")
         self._shut = contextlib.ExitStack()

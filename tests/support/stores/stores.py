@@ -7,11 +7,12 @@ from pathlib import Path
 
 from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
+from store import offload
 from store.accounts.passwords import hash_password
+from store.delivery import durable
 from store.delivery.commit import Outcome, Target
 from store.mailboxes import firstuse
 from store.mailboxes.expunge import expunges, forget
-from store.net import offload
 from store.opening import make_empty_store, open_store
 from store.partition.partition import Partition
 from store.settings import Settings
@@ -50,7 +51,7 @@ def deliver(store: Store, body: bytes, *mailboxes: str, flags: Flags = Flags(), 
     entries = [store.entry(MailboxName.parse(name)) for name in mailboxes]
     staged = store.stage(entries[0], trace)
     staged.write(body)
-    return offload.now(offload.deliver(store, staged, [
+    return offload.now(durable.deliver(store, staged, [
         Target(entry, flags, header=header.replace(b"{}", str(entry.name).encode()), suppress=suppress)
         for entry in entries], received))
 

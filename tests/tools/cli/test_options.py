@@ -11,7 +11,7 @@ import imap.settings
 import store.settings
 from tools.cli import options as config
 from tools.exits import Failure
-from tools.settings import ImapListen, LmtpListen, Log, Tls
+from tools.serversettings import ImapListen, LmtpListen, Log, Tls
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,7 @@ from mboxlist.names import MailboxName
 from store.expiry.decide import DAY
 from store.expiry.rulebook import set_mailbox
 from store.mailboxes import deletion
-from store.users.lifecycle import forget_user
-from store.users.restorable import undelete_user
+from store.users.restorable import forget_user, undelete_user
 from store.values import InternalDate
 from tests.conftest import MEMORY
 from tests.support.faults import killing

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
+from store import offload
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.passwords import hash_password
-from store.accounts.settings import Settings as LoginSettings
-from store.net import offload
 from store.net.authentication import Authenticator
 from store.opening import make_empty_store, open_store
 from store.values import Secret

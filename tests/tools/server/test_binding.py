@@ -8,7 +8,7 @@ from OpenSSL import SSL
 
 from tests.support.servers.certificates import Authority, showing
 from tools.server.tls.contexts import Certificates
-from tools.settings import Tls
+from tools.serversettings import Tls
 
 
 class Joined:

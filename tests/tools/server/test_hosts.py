@@ -20,8 +20,8 @@ import pop3.settings
 from mboxlist.names import MailboxName
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.passwords import hash_password
-from store.accounts.settings import Settings as LoginSettings
 from store.net.admission import AdmissionControl
 from store.net.authentication import Authenticator
 from store.opening import make_empty_store, open_store

@@ -18,7 +18,7 @@ from tests.support.stores import messages
 from tools.exits import Failure
 from tools.server.supervisor import Role, Supervisor, _Died, roles
 from tools.server.tls.contexts import CERTIFICATE, make_certificate
-from tools.settings import Workers
+from tools.serversettings import Workers
 
 LIMIT = 30
 TWO = {"workers.all": "2"}

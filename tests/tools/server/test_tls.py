@@ -13,7 +13,7 @@ from OpenSSL import SSL
 from tests.support.servers.certificates import Authority, showing
 from tools.exits import Failure
 from tools.server.tls.contexts import CERTIFICATE, KEY, Certificates, make_certificate
-from tools.settings import Tls
+from tools.serversettings import Tls
 
 
 def handshake(certificates: Certificates, client: ssl.SSLContext, name: str) -> str:

@@ -11,7 +11,7 @@ from tests.tools.server.test_tls import VERSIONS, Conversation, client, handshak
 from tools.exits import Failure
 from tools.server.tls.contexts import CERTIFICATE, KEY, Certificates, make_certificate
 from tools.server.tls.tickets import TicketKeys
-from tools.settings import Tls
+from tools.serversettings import Tls
 
 
 def host(folder: Path, name: str, form: str) -> Path:

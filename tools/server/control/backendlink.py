@@ -29,7 +29,7 @@ from tools.cli.options import Config
 from tools.exits import Failure
 from tools.server.process.sockets import Listening
 from tools.server.tls.backendtls import BackEndTls, names_of, reason
-from tools.settings import Exchange
+from tools.serversettings import Exchange
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 
 from store.housekeeping import tasks as housekeeping
 from store.housekeeping.tasks import Round, Status, Task
-from store.net.threads import Threads
+from store.net.threads import ReactorThreads
 from store.store import Store
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ class Housekeeping:
 
     reactor: Any
     store: Store
-    threads: Threads
+    threads: ReactorThreads
     tasks: Sequence[Task]
     _rounds: dict[str, Round] = field(factory=dict, init=False)
     _calls: dict[str, Any] = field(factory=dict, init=False)

@@ -9,7 +9,7 @@ from typing import cast
 from twisted.logger import ILogObserver, STDLibLogObserver, globalLogBeginner
 
 from tools.exits import Failure
-from tools.settings import Log
+from tools.serversettings import Log
 
 
 class Line(logging.Formatter):

@@ -8,7 +8,7 @@ import resource
 
 from tools.exits import Failure
 from tools.server.process.sockets import Listening
-from tools.settings import Workers
+from tools.serversettings import Workers
 
 FILES = 65536           # that a process may have open; each connection is one
 

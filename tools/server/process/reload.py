@@ -8,10 +8,10 @@ from typing import Any
 
 from attrs import define, field
 
-import store.accounts.settings
+import store.accounts.loginsettings
 import store.settings
 from store.net.authentication import Authenticator
-from store.net.threads import Threads
+from store.offload import Threads
 from store.store import Store
 from tools.cli.options import Config, table
 from tools.exits import Failure
@@ -19,7 +19,7 @@ from tools.server.process import logs
 from tools.server.process.listeners import Server
 from tools.server.process.reloadable import differing, is_reloaded, joined
 from tools.server.tls.contexts import Certificates
-from tools.settings import Log, Tls
+from tools.serversettings import Log, Tls
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Reloading:
         if "store" in sections:
             self._store.follow(config.settings("store", store.settings.Settings))
         if "login" in sections:
-            Authenticator.of(self._store).follow(config.settings("login", store.accounts.settings.Settings))
+            Authenticator.of(self._store).follow(config.settings("login", store.accounts.loginsettings.Settings))
         self._server.follow(config, sections)
 
     def tell(self, _request: Mapping[str, Any]) -> dict[str, Any]:

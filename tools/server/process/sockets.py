@@ -12,7 +12,7 @@ from attrs import frozen
 
 from tools.cli.options import Config
 from tools.exits import Failure
-from tools.settings import Exchange, FrontListen, ImapListen, LmtpListen, Pop3Listen
+from tools.serversettings import Exchange, FrontListen, ImapListen, LmtpListen, Pop3Listen
 
 SERVERS = ("imap", "pop3", "lmtp")
 BESIDE = {"front": "imap"}      # what has no processes of its own is served by those of another

@@ -23,7 +23,7 @@ from tools.cli.options import Config
 from tools.cli.storeaccess import tls_folder
 from tools.exits import Failure
 from tools.server.tls.contexts import CERTIFICATE, KEY, make_back_end_certificate
-from tools.settings import Exchange
+from tools.serversettings import Exchange
 
 FOLDER = "exchange"                 # in the folder of certificates: the one that is made for other back ends
 SOON_DAYS = 21                      # before the end of a certificate

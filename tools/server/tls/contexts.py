@@ -23,7 +23,7 @@ from zope.interface import implementer
 from tools.exits import Failure
 from tools.server.tls.channelbinding import channel_binding
 from tools.server.tls.tickets import TicketKeys
-from tools.settings import Tls
+from tools.serversettings import Tls
 
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 LIFETIME = timedelta(days=3650)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tools.server.tls.contexts import Certificates
-from tools.settings import Tls
+from tools.serversettings import Tls
 
 
 def make(folder: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from attrs import define
 from OpenSSL import SSL
 
-from tools.settings import Tls
+from tools.serversettings import Tls
 
 AHEAD = 100             # spans for which there are keys at the start
 

@@ -7,10 +7,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from attrs import evolve
 
+from store import offload
 from store.accounts.ldap.ldapdirectory import LdapDirectory
 from store.accounts.ldap.ldappool import Servers
 from store.errors import Problem, StoreError
-from store.net import offload
+from store.net import authentication
 from store.store import Store
 from store.values import Secret
 from tests.store.accounts.ldap.ldap_support import MAP, Clock, open_with_ldap, settings_for
@@ -54,7 +55,7 @@ def directory(store: Store) -> LdapDirectory:
 
 
 def login(store: Store, name: str, password: bytes = b"secret") -> str:
-    return offload.now(offload.authenticate(store, name, Secret(password))).user
+    return offload.now(authentication.account_that_logs_in(store, name, Secret(password))).user
 
 
 def refusal(store: Store, name: str, password: bytes = b"secret") -> Problem:

@@ -8,14 +8,13 @@ import pytest
 from attrs import evolve
 
 from mboxlist.names import MailboxName
-from store import hosting
+from store import hosting, offload
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory
 from store.accounts.ldap.ldapdirectory import LdapDirectory
 from store.accounts.ldap.ldappool import Servers
 from store.errors import Problem, StoreError
 from store.mailboxes import firstuse
-from store.net import offload
 from store.net.authentication import Authenticator
 from store.store import Store
 from store.users import lifecycle
@@ -144,7 +143,7 @@ def test_an_address_is_looked_up_once_and_mirrored(store: Store, directory: Ldap
     assert directory.look_up("alice") is None
     found = asked(directory, monkeypatch)
     for address in ("info@example.org", "alice@EXAMPLE.org", "INFO"):
-        account = offload.now(offload.look_up(store, address))
+        account = offload.now(hosting.look_up(store, address))
         assert account is not None and account.user == "alice"
     assert len(found) == 1              # the alias; then the user is known, too
     row = directory.find("alice")
@@ -202,7 +201,7 @@ def test_an_answer_from_before_a_flush_is_not_kept(store: Store, directory: Ldap
 
 def test_a_user_of_another_back_end_is_not_mirrored(store: Store, slapd: Slapd, directory: LdapDirectory,
                                                     clock: Clock) -> None:
-    account = offload.now(offload.look_up(store, "other"))
+    account = offload.now(hosting.look_up(store, "other"))
     assert account is not None and account.host == "two.example.org" and not hosting.is_here(store, account)
     assert directory.find("other") is None
     slapd.add(person("moves"))

@@ -5,7 +5,7 @@ import sys
 import time
 
 from store.accounts import mechanisms
-from store.accounts.access import BadRule, Rules
+from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Account
 from store.accounts.mechanisms import MECHANISMS, Challenge, Channel, FindKeys, Malformed, Turn
 from store.accounts.sasl.scram import Keys

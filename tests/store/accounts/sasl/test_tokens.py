@@ -14,7 +14,7 @@ from attrs import evolve
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from store.accounts.settings import Settings
+from store.accounts.loginsettings import Settings
 from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError
 from store.values import Secret

@@ -6,28 +6,26 @@ from collections.abc import Sequence
 
 from mboxlist.entry import MailboxId
 from store.delivery.commit import Locked, Outcome, Target, commit_patiently
-from store.net.threads import POOLS, Threads
+from store.offload import run
 from store.partition.partition import Partition
 from store.partition.staged import Staged
-from store.settings import Settings
+from store.store import Store
 from store.values import InternalDate
 
-KIND = "locked"
+THREADS = 16                # of a server, in which they wait
 
 
 class LockedMailboxes:
     """How many deliveries wait for which mailboxes."""
 
-    def __init__(self, settings: Settings, threads: Threads) -> None:
-        self._settings = settings
-        self._threads = threads
+    def __init__(self) -> None:
         self._waiting: Counter[MailboxId] = Counter()
         self._under_way = 0
 
-    async def commit(self, partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate
-                     ) -> list[Outcome]:
+    async def commit(self, store: Store, partition: Partition, staged: Staged, targets: Sequence[Target],
+                     received: InternalDate) -> list[Outcome]:
         """`commit.commit`, as soon as the locks are free. A target behind which too many wait is refused (Locked)."""
-        most = self._settings.mailbox_waiters if self._under_way < POOLS[KIND] else 0
+        most = store.settings.mailbox_waiters if self._under_way < THREADS else 0
         mine = [target for target in targets if self._waiting[target.entry.id] < most]
         ids = [target.entry.id for target in mine]
         found: list[Outcome] = []
@@ -35,8 +33,8 @@ class LockedMailboxes:
             self._under_way += 1
             self._waiting.update(ids)
             try:
-                found = await self._threads.run(KIND, lambda: commit_patiently(
-                    partition, staged, mine, received, self._settings.mailbox_wait))
+                found = await run(store, "locked", commit_patiently, partition, staged, mine, received,
+                                  store.settings.mailbox_wait)
             finally:
                 self._under_way -= 1
                 self._waiting.subtract(ids)

@@ -5,7 +5,7 @@ from typing import Any
 
 from imap.session import Verb
 from imap.verbs import (
-    acl,
+    accesscontrol,
     append,
     connection,
     copying,
@@ -14,12 +14,12 @@ from imap.verbs import (
     listing,
     login,
     mailboxes,
-    quota,
+    quotaroots,
     search,
     selecting,
     sorting,
 )
-from imap.wire.acl import DeleteAcl, GetAcl, ListRights, MyRights, SetAcl
+from imap.wire.accesscontrol import DeleteAcl, GetAcl, ListRights, MyRights, SetAcl
 from imap.wire.append import Append
 from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, Unauthenticate
 from imap.wire.copying import Copy
@@ -28,7 +28,7 @@ from imap.wire.flags import StoreFlags
 from imap.wire.listing import List, Lsub, Status
 from imap.wire.login import Authenticate, Login
 from imap.wire.mailboxes import Create, Delete, Namespace, Rename, Subscribe, Unsubscribe
-from imap.wire.quota import GetQuota, GetQuotaRoot, SetQuota
+from imap.wire.quotaroots import GetQuota, GetQuotaRoot, SetQuota
 from imap.wire.search import Search
 from imap.wire.selecting import Check, Close, Expunge, Select, Unselect
 from imap.wire.sorting import Sort, Thread
@@ -53,14 +53,14 @@ VERBS: Mapping[type[Any], Verb] = {
     List: listing.list_mailboxes,
     Lsub: listing.list_subscriptions,
     Status: listing.status,
-    SetAcl: acl.set_acl,
-    DeleteAcl: acl.delete_acl,
-    GetAcl: acl.get_acl,
-    ListRights: acl.list_rights,
-    MyRights: acl.my_rights,
-    GetQuota: quota.get_quota,
-    GetQuotaRoot: quota.get_quota_root,
-    SetQuota: quota.set_quota,
+    SetAcl: accesscontrol.set_acl,
+    DeleteAcl: accesscontrol.delete_acl,
+    GetAcl: accesscontrol.get_acl,
+    ListRights: accesscontrol.list_rights,
+    MyRights: accesscontrol.my_rights,
+    GetQuota: quotaroots.get_quota,
+    GetQuotaRoot: quotaroots.get_quota_root,
+    SetQuota: quotaroots.set_quota,
     Select: selecting.select,
     Check: selecting.check,
     Close: selecting.close,

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from attrs import Attribute, field, frozen
 from attrs.validators import ge
 
-from store.accounts.access import Rules
+from store.accounts.accessrules import Rules
 from store.accounts.mechanisms import MECHANISMS, Wanted
 from store.accounts.networks import Networks
 from store.accounts.slowdown import Scale

@@ -1,10 +1,10 @@
-"""lmtp/paths.py: RFC 5321 §4.1.2 and §4.1.3, table by table."""
+"""lmtp/smtppaths.py: RFC 5321 §4.1.2 and §4.1.3, table by table."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmtp.paths import Address, PathProblem, is_host, literal, path
+from lmtp.smtppaths import Address, PathProblem, is_host, literal, path
 
 PATHS = [
     ("<alice@example.org>", Address("alice", "example.org")),

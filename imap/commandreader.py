@@ -7,8 +7,8 @@ from attrs import define, field
 from imap.settings import Settings
 from imap.wire.append import is_message
 from imap.wire.framer import CONTINUE, Frame, Framer, Literal, Message, Rejected, Step, Swallow
-from store.net.linestates import LineTooLong, TimedOut
-from store.net.stream import Clock, Stream
+from store.net.linestates import Clock, LineTooLong, TimedOut
+from store.net.stream import Stream
 
 PIECE = 64 << 10            # octets read from, or written to, the client before others are let in
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop3.settings import Settings
-from pop3.uidl import LIMIT, UniqueIds, is_legal, parse
+from pop3.uniqueids import LIMIT, UniqueIds, is_legal, parse
 
 VALIDITY, UID = 1234567890, 42          # 0x499602d2, 0x2a
 

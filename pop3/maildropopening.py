@@ -8,16 +8,16 @@ from collections.abc import Callable
 from attrs import define, field
 
 from mboxlist.entry import MailboxEntry
-from pop3 import uidl
+from pop3 import uniqueids
 from pop3.logins import Logins
 from pop3.maildrop import Maildrop, MaildropLocks
 from pop3.policy import DAY, PerUser, shortest
 from pop3.replies import IN_USE, refused
 from pop3.settings import DATE, EXCLUSIVE, Settings
+from store import offload
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization
-from store.net import offload
+from store.mailboxes import authorization, firstuse
 from store.store import Store
 from store.tables.index import Rows, take
 from store.tables.state import Mailbox
@@ -54,7 +54,7 @@ class Admission:
 
     async def enter(self, account: Account) -> Maildrop:
         """The maildrop, frozen as it is now. Raises NotNow, StoreError."""
-        entry = await offload.inbox(self._store, account)
+        entry = await firstuse.find_inbox(self._store, account)
         if not authorization.may(self._store, account.user, entry, "r"):          # RFC 4314 §4, as for SELECT
             raise StoreError(Problem.NO_PERMISSION)
         exclusive = self._settings.sharing == EXCLUSIVE
@@ -106,7 +106,7 @@ class Admission:
         if self._settings.order == DATE:
             rows = take(rows, rows["received"].argsort(kind="stable"))
         own = await self._brought(mailbox)
-        names = uidl.UniqueIds(uidl.parse(self._settings.uidl_format), mailbox.state.uidvalidity, own)
+        names = uniqueids.UniqueIds(uniqueids.parse(self._settings.uidl_format), mailbox.state.uidvalidity, own)
         return Maildrop(mailbox, rows, names, expired["uid"].tolist())
 
     async def _brought(self, mailbox: Mailbox) -> dict[int, bytes]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from store.accounts.access import LONGEST, BadRule, Rules
+from store.accounts.accessrules import LONGEST, BadRule, Rules
 
 IN, OUT = "10.1.2.3", "192.0.2.7"
 

@@ -8,9 +8,9 @@ import pytest
 from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MessageFile, MessageFiles
-from store.search import search as searching
+from store.search import mailboxsearch as searching
 from store.search.columns import Columns
-from store.search.search import (
+from store.search.mailboxsearch import (
     All,
     Among,
     And,

@@ -11,11 +11,11 @@ from imap.session import Session
 from imap.states import Refused, Reply
 from imap.verbs import snapshots
 from imap.wire.grammar import MAX_NUMBER64
-from imap.wire.quota import GetQuota, GetQuotaRoot, SetQuota, format_quota, format_quotaroot
+from imap.wire.quotaroots import GetQuota, GetQuotaRoot, SetQuota, format_quota, format_quotaroot
 from mboxlist.names import PUBLIC, MailboxName
+from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
-from store.net import offload
 from store.quota import roots as quotaroots
 from store.quota.roots import root_of
 from store.tables.quotatable import DOMAIN, UNLIMITED

@@ -7,7 +7,7 @@ any identifier can be in a list, so that nobody finds out who has an account her
 from imap.session import Session
 from imap.states import Reply
 from imap.verbs import snapshots
-from imap.wire.acl import (
+from imap.wire.accesscontrol import (
     DeleteAcl,
     GetAcl,
     ListRights,
@@ -19,9 +19,9 @@ from imap.wire.acl import (
 )
 from mboxlist import acl
 from mboxlist.entry import MailboxEntry
+from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization
-from store.net import offload
 
 
 async def set_acl(session: Session, command: SetAcl) -> Reply:

@@ -1,0 +1,55 @@
+"""What is on disk before it is acknowledged: a message's file and its name, and the databases' log.
+
+Here each is synced for itself. A server has `net.sharedsyncs`, where those that come at the same time share a sync.
+"""
+
+import logging
+from collections.abc import Awaitable
+
+from store.partition.partition import Partition
+from store.partition.staged import Staged
+from store.store import Store
+
+log = logging.getLogger(__name__)
+
+
+class Durability:
+    """The syncs of an open store."""
+
+    def staged(self, staged: Staged, partition: Partition) -> Awaitable[None]:
+        """Ends when the message file and its name are on disk."""
+        return _sync_staged(staged)
+
+    def log(self, partition: Partition, staged: Staged | None = None) -> Awaitable[None]:
+        """Ends when everything committed so far is on disk; after that `staged` gets its place."""
+        return _flush(partition, staged)
+
+    def make_ready(self, partition: Partition) -> None:
+        """Have files made for messages to come, if there are too few."""
+
+
+def durability_of(store: Store) -> Durability:
+    """That of whoever serves the store."""
+    return store.owned.get(Durability, Durability)
+
+
+async def _sync_staged(staged: Staged) -> None:
+    staged.sync()
+    if not staged.named:
+        staged.files.sync_names()
+
+
+async def _flush(partition: Partition, staged: Staged | None) -> None:
+    partition.flush()
+    place_all([staged])
+
+
+def place_all(batch: list[Staged | None]) -> None:
+    """The messages are safe under their staged names already, so a failure here is not the senders' business."""
+    for staged in batch:
+        if staged is None:
+            continue
+        try:
+            staged.place()
+        except OSError:
+            log.exception("message %s keeps its name in staging", staged.digest.hex())
