@@ -184,7 +184,8 @@ class _Fetching:
         session = self.session
         if session.travel.snapshot is None:
             return self._cached(rows)
-        return await session.patiently(offload.run(session.store, "snapshots", self._cached, rows))
+        return await session.patiently(offload.run(session.store, "snapshots", self._cached, rows,
+                                                        user=session.user))
 
     def _cached(self, rows: Rows) -> _Records:
         """The cache records; None for those that are lost."""
@@ -359,7 +360,8 @@ class _Fetching:
         names = [name for one in self.sections if isinstance(one, Section) for name in one.fields or ()]
         if len(header) <= LONG_HEADER:
             return Fields(header, names)
-        return await self.session.patiently(offload.run(self.session.store, "search", Fields, header, names))
+        return await self.session.patiently(offload.run(self.session.store, "search", Fields, header, names,
+                                                             user=self.session.user))
 
     async def _breathe(self) -> None:
         self._held = 0

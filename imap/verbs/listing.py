@@ -50,7 +50,8 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
 async def _settle_all(session: Session) -> None:
     """UIDNEXT of any mailbox that the user may know of can be shown."""
     if authorization.sees_many(session.store, session.user, FEW):
-        found = await offload.run(session.store, "search", lambda: unsettled(session.store, _visible(session)))
+        found = await offload.run(session.store, "search", lambda: unsettled(session.store, _visible(session)),
+                                  user=session.user)
     else:
         found = unsettled(session.store, _visible(session))
     await uidskip.settled(session.store, found)
@@ -67,7 +68,7 @@ async def _write(session: Session, lines: Callable[[], Iterator[bytes]], letters
         return
     progress = session.progress()
     for piece in await session.patiently(offload.run(
-            session.store, "search", lambda: joined(lines(), progress)), progress):
+            session.store, "search", lambda: joined(lines(), progress), user=session.user), progress):
         session.stream.write(piece)
         await session.stream.drain(session.settings.command_time)
 

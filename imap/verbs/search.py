@@ -48,6 +48,8 @@ from store.values import Flag
 
 _READS = (Body, Envelope, Header, SentBefore, SentOn, SentSince, Text)     # keys that look into messages
 
+LOOKS = 4_000_000           # keys times messages that are looked at without a thread, some 10 ms
+
 T = TypeVar("T")
 
 
@@ -82,16 +84,18 @@ async def matching(session: Session, command: Search | Sort | Thread,
             session.enable_condstore()
         if _asks(command.key, (Numbers,)):
             session.keep_numbers()
-        key = _for_session(command.key, view, int(session.clock.seconds()))
         mailbox = evolve(view.mailbox, rows=view.rows, uids=view.uids)      # with what this session still numbers
 
         progress = session.progress()
 
         def work() -> T:
+            key = _for_session(command.key, view, int(session.clock.seconds()))
             found = find(session.source, mailbox, key, progress=progress)
             return then(mailbox, view.still_there(np.flatnonzero(found)), progress)
 
-        return await session.patiently(offload.run(session.store, "search", work), progress) if thread else work()
+        if thread or _count(command.key) * len(view.rows) > LOOKS:
+            return await session.patiently(offload.run(session.store, "search", work, user=session.user), progress)
+        return work()
     except Refused as refused:
         if refused.status == NO:
             _forget_saved(view, command)
@@ -101,6 +105,18 @@ async def matching(session: Session, command: Search | Sort | Thread,
     except Exception:               # of whatever kind: it becomes a NO
         _forget_saved(view, command)
         raise
+
+
+def _count(key: Key) -> int:
+    """How many keys it is."""
+    match key:
+        case And(keys):
+            return sum(map(_count, keys))
+        case Or(first, second):
+            return _count(first) + _count(second)
+        case Not(inner):
+            return _count(inner)
+    return 1
 
 
 def _forget_saved(view: View, command: Search | Sort | Thread) -> None:

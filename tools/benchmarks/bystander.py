@@ -1,8 +1,8 @@
 """`tools/bench bystander`: what another user feels while one user does the worst that the limits allow.
 
-A server of one process, on a fresh store of its own. A bystander does NOOP, SELECT and FETCH at a steady beat: first when
-all is quiet, then during each attack. Each attack is one command of the longest, widest or deepest kind, sent by a user
-with the largest mailbox, the most mailboxes and hostile messages.
+A server of one process, on a fresh store of its own. A bystander does NOOP, SELECT and FETCH at a steady beat: first
+when all is quiet, then during each attack. Each attack is one command of the longest, widest or deepest kind, sent by
+a user with the largest mailbox, the most mailboxes and hostile messages.
 """
 
 import itertools
@@ -129,7 +129,8 @@ def attacks(messages: int) -> list[Attack]:
         Attack("SEARCH TEXT", lambda: [b"SEARCH 1:20000 TEXT nothing-like-it"]),
         Attack("SORT", lambda: [b"SORT (SUBJECT FROM REVERSE DATE) UTF-8 ALL"]),
         Attack("THREAD", lambda: [b"THREAD REFERENCES UTF-8 ALL"]),
-        Attack("STORE of all", lambda: [b"STORE 1:* +FLAGS (\\Flagged)"], after=(b"STORE 1:* -FLAGS.SILENT (\\Flagged)",)),
+        Attack("STORE of all", lambda: [b"STORE 1:* +FLAGS (\\Flagged)"],
+               after=(b"STORE 1:* -FLAGS.SILENT (\\Flagged)",)),
         Attack("APPEND of 48 hostile messages", lambda: several, (b"CREATE Drop",), (b"DELETE Drop",)),
         Attack("COPY of all", lambda: [b"COPY 1:* Copies"], (b"SELECT Large", b"CREATE Copies")),
         Attack("MOVE of all", lambda: [b"MOVE 1:* Moved"], (b"SELECT Copies", b"CREATE Moved")),
@@ -155,7 +156,8 @@ def fill(store: Store, messages: int) -> None:
     coded = (b"QUJD" * 18 + b"\r\n") * 200_000
     _deliver(store, hostile, iter([
         lines + b"\r\nThe text.\r\n",
-        b"MIME-Version: 1.0\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\r\n" + coded]))
+        b"MIME-Version: 1.0\r\nContent-Type: application/octet-stream\r\nContent-Transfer-Encoding: base64\r\n\r\n"
+        + coded]))
     for number in range(MAILBOXES):
         namespace.create_mailbox(store, MailboxName(attacker, "a" * 180 + str(number)))
 
@@ -179,24 +181,27 @@ class Bystander:
     def __init__(self, port: int) -> None:
         self._client = Client(port, BYSTANDER)
         self._seconds: list[float] = []
+        self._due = time.perf_counter()             # the beat that it waits for
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
         """A command at each beat. One that waits counts from its beat on, and so do those whose beats it lets pass."""
         commands = itertools.cycle((b"NOOP", b"SELECT Kept", b"FETCH 1:* (UID FLAGS)"))
-        due = time.perf_counter()
+        self._due = due = time.perf_counter()
         while not self._stop.is_set():
             time.sleep(max(0.0, due - time.perf_counter()))
             answer = self._client.command(next(commands))
             self._seconds.append(time.perf_counter() - due)
-            due += BEAT_SECONDS
+            self._due = due = due + BEAT_SECONDS
             if not answer.startswith(b"x OK"):
                 raise ConnectionError(f"the bystander was refused: {answer!r}")
 
     @contextmanager
     def felt(self) -> Iterator[Felt]:
         """What it feels meanwhile."""
+        while time.perf_counter() - self._due > 2 * BEAT_SECONDS:       # it is still behind from what came before
+            time.sleep(BEAT_SECONDS)
         begun = len(self._seconds)
         result = Felt([])
         yield result
@@ -293,12 +298,3 @@ def measure(port: int, pid: int, messages: int, only: str | None) -> list[dict[s
                 rows.append(attacked(port, pid, attack, bystander))
     return rows
 
-
-if __name__ == "__main__":
-    import argparse
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=262_144)
-    parser.add_argument("--attack")
-    parser.add_argument("--dir", type=Path)
-    found = parser.parse_args()
-    run(found.dir, found.messages, found.attack, as_json=False)

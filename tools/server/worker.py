@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 reactor: Any = _reactor
 
 LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
-SWITCH_SECONDS = 0.0005     # a thread at work gives way to the event loop so often: each system call of the loop may wait
+SWITCH_SECONDS = 0.0005     # after which a thread at work gives way to the event loop, each of whose calls may wait
 _PR_SET_PDEATHSIG = 1
 
 
