@@ -67,6 +67,7 @@ class Session(Client):
         super().__init__(stream, listener.store, listener.settings, listener.clock)
         self.view: View | None = None
         self.tag = b""                          # of the command being carried out
+        self.decoding: object = None            # verbs.binary.Decoding: a part of which portions are asked for
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self.travel = Travel(self)
         self._listener = listener
@@ -319,6 +320,7 @@ class Session(Client):
             self._unsubscribe()
             self._unsubscribe = None
         self.travel.leave()
+        self.decoding = None
         if self.view is not None:
             self.view = None
             self.state = State.AUTHENTICATED

@@ -19,18 +19,11 @@ if TYPE_CHECKING:           # who only asks for quota loads no store
     from store.store import Store
 
 
-def rows(store: "Store") -> BuiltinDirectory:
-    """The local table of accounts, whichever directory it is a copy of. Raises StoreError NO_PERMISSION."""
-    if not isinstance(store.directory, BuiltinDirectory):
-        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
-    return store.directory
-
-
 def require_name(store: "Store") -> str:
     """The name of this back end. Raises StoreError NO_PERMISSION without one, or where nobody can be told of a move."""
     if not store.settings.host:
         raise StoreError(Problem.NO_PERMISSION, "This back end has no name: set store.host")
-    directory = rows(store)
+    directory = store.directory
     outside = type(directory) is not BuiltinDirectory
     if outside and type(directory).set_host is BuiltinDirectory.set_host or not directory.may_set_hosts():
         raise StoreError(Problem.NO_PERMISSION, "The directory cannot be told which back end keeps a user's mail: "
@@ -40,10 +33,10 @@ def require_name(store: "Store") -> str:
 
 def set_row_host(store: "Store", user: str, host: str, txn: Txn) -> None:
     """The local row of the user names that back end. Raises StoreError NO_USER."""
-    found = rows(store).user(user, txn)
+    found = store.directory.user(user, txn)
     if found is None:
         raise StoreError(Problem.NO_USER, f"There is no user {user}")
-    rows(store).write(evolve(found, account=evolve(found.account, host=host)), txn)
+    store.directory.write(evolve(found, account=evolve(found.account, host=host)), txn)
 
 
 def is_here(store: "Store", account: Account) -> bool:
@@ -55,8 +48,7 @@ def is_elsewhere(store: "Store", user: str, txn: Txn = None) -> bool:
     """Whether the user's row names another back end."""
     if not store.settings.host or not user:
         return False
-    directory = store.directory
-    found = directory.user(user, txn) if isinstance(directory, BuiltinDirectory) else None
+    found = store.directory.user(user, txn)
     return found is not None and not is_here(store, found.account)
 
 

@@ -20,7 +20,7 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from mboxlist.table import MailboxList
-from store.accounts.base import Directory
+from store.accounts.builtin import BuiltinDirectory
 from store.changes import News
 from store.deliverylog import DeliveryLog
 from store.errors import Problem, StoreError
@@ -60,7 +60,7 @@ class Store:
     news: News
     mailboxes: MailboxList
     partitions: dict[str, Partition]
-    directory: Directory
+    directory: BuiltinDirectory
     write_freeze: WriteFreeze
     _processes: ProcessRegistry
     _open_partition: Callable[[Path, bool], Partition]

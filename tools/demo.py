@@ -14,7 +14,6 @@ from store.values import Secret
 from tools.cli import program
 from tools.cli.options import Config
 from tools.cli.storeaccess import init, is_store, open_configured
-from tools.cli.userdirectory import directory
 from tools.exits import Failure
 from tools.server.start import serve
 
@@ -38,7 +37,7 @@ def passwords_file(root: Path) -> Path:
 
 def make_users(store: Store, path: Path) -> None:
     """Give an empty store its users, with random passwords that are written down for the next start."""
-    if path.exists() or next(directory(store).all(), None) is not None:
+    if path.exists() or next(store.directory.all(), None) is not None:
         return
     passwords = {user: secrets.token_urlsafe(9) for user in USERS}
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:

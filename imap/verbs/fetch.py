@@ -299,7 +299,7 @@ class _Fetching:
         except binary.UnknownEncoding:
             self.undecodable = True
             pieces = None
-        await binary.send(self.session, start + one.label, one, pieces)
+        await binary.send(self.session, start + one.label, one, pieces, file, bytes(row["digest"]))
 
     def _open(self, row: Any) -> MessageFile:
         file = self.session.source.open_message(self.view.mailbox.entry, row)

@@ -1,6 +1,7 @@
 """SEARCH: RFC 3501 §6.4.4, RFC 4731, RFC 5032, RFC 5182, RFC 7162 §3.1.5. What SORT and THREAD share with it."""
 
 from collections.abc import Callable, Iterable
+from operator import ge, le
 from typing import TypeVar
 
 import numpy as np
@@ -18,35 +19,13 @@ from imap.wire.search import CHARSETS, Result, Results, Search
 from imap.wire.sorting import Sort, Thread
 from store import offload
 from store.progress import Progress
-from store.search.mailboxsearch import (
-    Among,
-    And,
-    Body,
-    Envelope,
-    HasFlag,
-    Header,
-    Key,
-    ModSeq,
-    New,
-    Not,
-    Numbers,
-    Old,
-    Older,
-    Or,
-    Recent,
-    Saved,
-    SentBefore,
-    SentOn,
-    SentSince,
-    Text,
-    Within,
-    Younger,
-)
+from store.search import searchkeys
 from store.search.mailboxsearch import search as find
+from store.search.searchkeys import Among, Key, ModSeq, Numbers, ReceivedAt, asks
 from store.tables.state import Mailbox
-from store.values import Flag
 
-_READS = (Body, Envelope, Header, SentBefore, SentOn, SentSince, Text)     # keys that look into messages
+# Keys that look into messages.
+_READS = (searchkeys.Body, searchkeys.Envelope, searchkeys.Header, searchkeys.Sent, searchkeys.Text)
 
 LOOKS = 4_000_000           # keys times messages that are looked at without a thread, some 10 ms
 
@@ -57,7 +36,7 @@ async def search(session: Session, command: Search) -> Reply:
     """The numbers, or UIDs, of the messages that the key finds."""
     if command.charset is not None and b"UTF8=ACCEPT" in session.enabled:
         raise Refused("After ENABLE UTF8=ACCEPT there is no CHARSET", status=BAD)       # RFC 6855 §3
-    found = await matching(session, command, lambda _, found, progress: found, thread=_asks(command.key, _READS))
+    found = await matching(session, command, lambda _, found, progress: found, thread=asks(command.key, *_READS))
     results = command.results
     if results is None and session.rev2:
         results = frozenset({Result.ALL})               # RFC 9051 §6.4.4
@@ -80,20 +59,21 @@ async def matching(session: Session, command: Search | Sort | Thread,
     try:
         if not command.charset_known:
             raise Refused("That charset is not known here", CHARSETS)
-        if _asks(command.key, (ModSeq,)):
+        if asks(command.key, ModSeq):
             session.enable_condstore()
-        if _asks(command.key, (Numbers,)):
+        if asks(command.key, Numbers):
             session.keep_numbers()
+        now = int(session.clock.seconds())
         mailbox = evolve(view.mailbox, rows=view.rows, uids=view.uids)      # with what this session still numbers
 
         progress = session.progress()
 
         def work() -> T:
-            key = _for_session(command.key, view, int(session.clock.seconds()))
+            key = searchkeys.mapped(command.key, lambda leaf: _for_session(leaf, view, now))
             found = find(session.source, mailbox, key, progress=progress)
             return then(mailbox, view.still_there(np.flatnonzero(found)), progress)
 
-        if thread or _count(command.key) * len(view.rows) > LOOKS:
+        if thread or sum(1 for _ in searchkeys.leaves(command.key)) * len(view.rows) > LOOKS:
             return await session.patiently(offload.run(session.store, "search", work, user=session.user), progress)
         return work()
     except Refused as refused:
@@ -105,18 +85,6 @@ async def matching(session: Session, command: Search | Sort | Thread,
     except Exception:               # of whatever kind: it becomes a NO
         _forget_saved(view, command)
         raise
-
-
-def _count(key: Key) -> int:
-    """How many keys it is."""
-    match key:
-        case And(keys):
-            return sum(map(_count, keys))
-        case Or(first, second):
-            return _count(first) + _count(second)
-        case Not(inner):
-            return _count(inner)
-    return 1
 
 
 def _forget_saved(view: View, command: Search | Sort | Thread) -> None:
@@ -131,7 +99,7 @@ def numbers_of(view: View, command: Search | Sort | Thread, found: Positions) ->
 
 def highest_modseq(view: View, command: Search | Sort, found: Positions) -> int:
     """The highest MODSEQ of these messages if the client has asked for any (RFC 7162 §3.1.5), else 0."""
-    if not len(found) or not _asks(command.key, (ModSeq,)):
+    if not len(found) or not asks(command.key, ModSeq):
         return 0
     return int(view.rows["modseq"][found].max())
 
@@ -180,40 +148,18 @@ async def extended(session: Session, command: Search | Sort, found: Positions, r
 
 
 def _for_session(key: Key, view: View, now: int) -> Key:
-    r"""The key with what only this session knows put in: sequence numbers, "$", the time, and \Recent.
+    r"""A key with what only this session knows put in: sequence numbers, "$", the time, and \Recent.
 
     Raises SyntaxProblem for a sequence number that is not there.
     """
     match key:
-        case And(keys):
-            return And(tuple([_for_session(one, view, now) for one in keys]))
-        case Or(first, second):
-            return Or(_for_session(first, view, now), _for_session(second, view, now))
-        case Not(inner):
-            return Not(_for_session(inner, view, now))
-        case Numbers() | Saved():
+        case Numbers() | searchkeys.Saved():
             mask = np.zeros(view.exists, np.bool_)
             numbers = NumberSet(key.ranges) if isinstance(key, Numbers) else SAVED
             mask[view.positions(numbers, by_uid=False)] = True
             return Among(mask)
-        case Within(seconds, older):
-            return Older(now - seconds) if older else Younger(now - seconds)
-        case Recent():
+        case searchkeys.Within(seconds, older):
+            return ReceivedAt(le if older else ge, now - seconds)
+        case searchkeys.Recent():
             return Among(view.recent_of(view.rows))
-        case Old():
-            return Among(~view.recent_of(view.rows))
-        case New():
-            return And((Among(view.recent_of(view.rows)), Not(HasFlag(Flag.SEEN))))
     return key
-
-
-def _asks(key: Key, kinds: tuple[type[Key], ...]) -> bool:
-    """Whether keys of these kinds are in it."""
-    match key:
-        case And(keys):
-            return any(_asks(one, kinds) for one in keys)
-        case Or(first, second):
-            return _asks(first, kinds) or _asks(second, kinds)
-        case Not(inner):
-            return _asks(inner, kinds)
-    return isinstance(key, kinds)

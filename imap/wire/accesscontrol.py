@@ -1,8 +1,6 @@
 """SETACL, DELETEACL, GETACL, LISTRIGHTS, MYRIGHTS and their responses: RFC 4314 §3, §7."""
 
-import stringprep
 from collections.abc import Iterable
-from unicodedata import ucd_3_2_0
 
 from attrs import frozen
 
@@ -10,6 +8,7 @@ from imap.wire.grammar import SyntaxProblem
 from imap.wire.scanner import Scanner
 from imap.wire.writer import Writer
 from mboxlist import acl
+from store.accounts.sasl.saslprep import saslprep
 
 
 @frozen
@@ -55,9 +54,8 @@ class MyRights:
 
 
 def parse_setacl(scan: Scanner) -> SetAcl:
-    mailbox, identifier = _mailbox(scan), _identifier(scan)
-    scan.space()
-    modification = scan.as_utf8(scan.astring())
+    mailbox, identifier = scan.next_mailbox(), _identifier(scan)
+    modification = scan.as_utf8(scan.next_astring())
     scan.end()
     try:
         acl.parse_rights(modification[1:] if modification[:1] in ("+", "-") else modification)
@@ -67,27 +65,15 @@ def parse_setacl(scan: Scanner) -> SetAcl:
 
 
 def parse_deleteacl(scan: Scanner) -> DeleteAcl:
-    mailbox, identifier = _mailbox(scan), _identifier(scan)
+    mailbox, identifier = scan.next_mailbox(), _identifier(scan)
     scan.end()
     return DeleteAcl(mailbox, identifier)
 
 
-def parse_getacl(scan: Scanner) -> GetAcl:
-    mailbox = _mailbox(scan)
-    scan.end()
-    return GetAcl(mailbox)
-
-
 def parse_listrights(scan: Scanner) -> ListRights:
-    mailbox, identifier = _mailbox(scan), _identifier(scan, as_written=True)        # §3.4: for the answer
+    mailbox, identifier = scan.next_mailbox(), _identifier(scan, as_written=True)        # §3.4: for the answer
     scan.end()
     return ListRights(mailbox, identifier)
-
-
-def parse_myrights(scan: Scanner) -> MyRights:
-    mailbox = _mailbox(scan)
-    scan.end()
-    return MyRights(mailbox)
 
 
 def format_acl(name: str, entries: Iterable[tuple[str, str]], *, utf8: bool = False) -> bytes:
@@ -117,39 +103,11 @@ def _shown(rights: str) -> bytes:
     return (rights + acl.virtual(rights)).encode()
 
 
-def _mailbox(scan: Scanner) -> str:
-    scan.space()
-    return scan.mailbox()
-
-
 def _identifier(scan: Scanner, *, as_written: bool = False) -> str:
     """An identifier that can be one, prepared with SASLprep: what cannot is BAD (§3)."""
-    scan.space()
-    text = scan.as_utf8(scan.astring())
+    text = scan.as_utf8(scan.next_astring())
     try:
-        prepared = acl.parse_identifier(text if text.isascii() else _prepared(text))
+        prepared = acl.parse_identifier(text if text.isascii() else saslprep(text))
     except (acl.AclProblem, ValueError) as problem:
         raise SyntaxProblem(str(problem)) from None
     return text if as_written else prepared
-
-
-def _prepared(text: str) -> str:
-    """The text after SASLprep (RFC 4013 §2), as a query: characters that Unicode 3.2 had not are let through.
-
-    Raises ValueError.
-    """
-    mapped = "".join(" " if stringprep.in_table_c12(one) else one for one in text if not stringprep.in_table_b1(one))
-    prepared = ucd_3_2_0.normalize("NFKC", mapped)
-    if any(prohibited(one) for one in prepared for prohibited in _PROHIBITED):
-        raise ValueError("The identifier has characters that are not allowed")
-    if any(map(stringprep.in_table_d1, prepared)):          # RFC 3454 §6
-        ends = stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1])
-        if not ends or any(map(stringprep.in_table_d2, prepared)):
-            raise ValueError("The identifier mixes directions of writing")
-    return prepared
-
-
-_PROHIBITED = (
-    stringprep.in_table_c12, stringprep.in_table_c21_c22, stringprep.in_table_c3, stringprep.in_table_c4,
-    stringprep.in_table_c5, stringprep.in_table_c6, stringprep.in_table_c7, stringprep.in_table_c8,
-    stringprep.in_table_c9)

@@ -42,8 +42,7 @@ class Append:
 
 def parse_append(scan: Scanner) -> Append:
     """Reads both the frame of a `Message`, which ends where a message begins, and the whole command."""
-    scan.space()
-    mailbox = scan.mailbox()
+    mailbox = scan.next_mailbox()
     messages = [_message(scan)]
     while not scan.at_end():
         messages.append(_message(scan))

@@ -11,19 +11,10 @@ from typing import Any
 
 from attrs import define, frozen
 
-from imap.wire.accesscontrol import parse_deleteacl, parse_getacl, parse_listrights, parse_myrights, parse_setacl
+from imap.wire.accesscontrol import GetAcl, MyRights, parse_deleteacl, parse_listrights, parse_setacl
 from imap.wire.append import parse_append
 from imap.wire.commandlimits import Limits
-from imap.wire.connection import (
-    parse_capability,
-    parse_enable,
-    parse_id,
-    parse_idle,
-    parse_logout,
-    parse_noop,
-    parse_starttls,
-    parse_unauthenticate,
-)
+from imap.wire.connection import Capability, Idle, Logout, Noop, StartTls, Unauthenticate, parse_enable, parse_id
 from imap.wire.copying import parse_copy
 from imap.wire.fetch import parse_fetch
 from imap.wire.flags import parse_store
@@ -31,18 +22,11 @@ from imap.wire.framer import Frame
 from imap.wire.grammar import TAG, SyntaxProblem
 from imap.wire.listing import parse_list, parse_lsub, parse_status
 from imap.wire.login import parse_authenticate, parse_login
-from imap.wire.mailboxes import (
-    parse_create,
-    parse_delete,
-    parse_namespace,
-    parse_rename,
-    parse_subscribe,
-    parse_unsubscribe,
-)
-from imap.wire.quotaroots import parse_getquota, parse_getquotaroot, parse_setquota
+from imap.wire.mailboxes import Delete, Namespace, Subscribe, Unsubscribe, parse_create, parse_rename
+from imap.wire.quotaroots import GetQuotaRoot, parse_getquota, parse_setquota
 from imap.wire.scanner import Scanner
 from imap.wire.search import parse_search
-from imap.wire.selecting import parse_check, parse_close, parse_expunge, parse_select, parse_uid_expunge, parse_unselect
+from imap.wire.selecting import Check, Close, Expunge, Unselect, parse_select, parse_uid_expunge
 from imap.wire.sorting import parse_sort, parse_thread
 
 
@@ -72,42 +56,59 @@ class Entry:
     expunges: bool
 
 
+def bare(make: Callable[[], Any]) -> Callable[[Scanner], Any]:
+    """A parser for a command without arguments."""
+    def parse(scan: Scanner) -> Any:
+        scan.end()
+        return make()
+    return parse
+
+
+def of_mailbox(make: Callable[[str], Any]) -> Callable[[Scanner], Any]:
+    """A parser for a command with the name of a mailbox and nothing else."""
+    def parse(scan: Scanner) -> Any:
+        name = scan.next_mailbox()
+        scan.end()
+        return make(name)
+    return parse
+
+
 COMMANDS: dict[bytes, Entry] = {
     #                      parser                                    states         uses numbers   tells of expunges
-    b"CAPABILITY":   Entry(parse_capability,                         ANY,           numbers=False, expunges=True),
-    b"NOOP":         Entry(parse_noop,                               ANY,           numbers=False, expunges=True),
-    b"LOGOUT":       Entry(parse_logout,                             ANY,           numbers=False, expunges=False),
+    b"CAPABILITY":   Entry(bare(Capability),                         ANY,           numbers=False, expunges=True),
+    b"NOOP":         Entry(bare(Noop),                               ANY,           numbers=False, expunges=True),
+    b"LOGOUT":       Entry(bare(Logout),                             ANY,           numbers=False, expunges=False),
     b"ID":           Entry(parse_id,                                 ANY,           numbers=False, expunges=True),
-    b"STARTTLS":     Entry(parse_starttls,                           BEFORE_LOGIN,  numbers=False, expunges=False),
+    b"STARTTLS":     Entry(bare(StartTls),                           BEFORE_LOGIN,  numbers=False, expunges=False),
     b"LOGIN":        Entry(parse_login,                              BEFORE_LOGIN,  numbers=False, expunges=False),
     b"AUTHENTICATE": Entry(parse_authenticate,                       BEFORE_LOGIN,  numbers=False, expunges=False),
     b"ENABLE":       Entry(parse_enable,                             AUTHENTICATED, numbers=False, expunges=True),
-    b"UNAUTHENTICATE": Entry(parse_unauthenticate,                   AUTHENTICATED, numbers=False, expunges=False),
-    b"IDLE":         Entry(parse_idle,                               AUTHENTICATED, numbers=False, expunges=True),
+    b"UNAUTHENTICATE": Entry(bare(Unauthenticate),                   AUTHENTICATED, numbers=False, expunges=False),
+    b"IDLE":         Entry(bare(Idle),                               AUTHENTICATED, numbers=False, expunges=True),
     b"SELECT":       Entry(partial(parse_select, read_only=False),   AUTHENTICATED, numbers=False, expunges=False),
     b"EXAMINE":      Entry(partial(parse_select, read_only=True),    AUTHENTICATED, numbers=False, expunges=False),
-    b"NAMESPACE":    Entry(parse_namespace,                          AUTHENTICATED, numbers=False, expunges=True),
+    b"NAMESPACE":    Entry(bare(Namespace),                          AUTHENTICATED, numbers=False, expunges=True),
     b"CREATE":       Entry(parse_create,                             AUTHENTICATED, numbers=False, expunges=True),
-    b"DELETE":       Entry(parse_delete,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"DELETE":       Entry(of_mailbox(Delete),                       AUTHENTICATED, numbers=False, expunges=True),
     b"RENAME":       Entry(parse_rename,                             AUTHENTICATED, numbers=False, expunges=True),
-    b"SUBSCRIBE":    Entry(parse_subscribe,                          AUTHENTICATED, numbers=False, expunges=True),
-    b"UNSUBSCRIBE":  Entry(parse_unsubscribe,                        AUTHENTICATED, numbers=False, expunges=True),
+    b"SUBSCRIBE":    Entry(of_mailbox(Subscribe),                    AUTHENTICATED, numbers=False, expunges=True),
+    b"UNSUBSCRIBE":  Entry(of_mailbox(Unsubscribe),                  AUTHENTICATED, numbers=False, expunges=True),
     b"LIST":         Entry(parse_list,                               AUTHENTICATED, numbers=False, expunges=True),
     b"LSUB":         Entry(parse_lsub,                               AUTHENTICATED, numbers=False, expunges=True),
     b"STATUS":       Entry(parse_status,                             AUTHENTICATED, numbers=False, expunges=True),
-    b"SETACL":       Entry(parse_setacl,                              AUTHENTICATED, numbers=False, expunges=True),
-    b"DELETEACL":    Entry(parse_deleteacl,                           AUTHENTICATED, numbers=False, expunges=True),
-    b"GETACL":       Entry(parse_getacl,                              AUTHENTICATED, numbers=False, expunges=True),
-    b"LISTRIGHTS":   Entry(parse_listrights,                          AUTHENTICATED, numbers=False, expunges=True),
-    b"MYRIGHTS":     Entry(parse_myrights,                            AUTHENTICATED, numbers=False, expunges=True),
-    b"GETQUOTA":     Entry(parse_getquota,                            AUTHENTICATED, numbers=False, expunges=True),
-    b"GETQUOTAROOT": Entry(parse_getquotaroot,                        AUTHENTICATED, numbers=False, expunges=True),
-    b"SETQUOTA":     Entry(parse_setquota,                            AUTHENTICATED, numbers=False, expunges=True),
+    b"SETACL":       Entry(parse_setacl,                             AUTHENTICATED, numbers=False, expunges=True),
+    b"DELETEACL":    Entry(parse_deleteacl,                          AUTHENTICATED, numbers=False, expunges=True),
+    b"GETACL":       Entry(of_mailbox(GetAcl),                       AUTHENTICATED, numbers=False, expunges=True),
+    b"LISTRIGHTS":   Entry(parse_listrights,                         AUTHENTICATED, numbers=False, expunges=True),
+    b"MYRIGHTS":     Entry(of_mailbox(MyRights),                     AUTHENTICATED, numbers=False, expunges=True),
+    b"GETQUOTA":     Entry(parse_getquota,                           AUTHENTICATED, numbers=False, expunges=True),
+    b"GETQUOTAROOT": Entry(of_mailbox(GetQuotaRoot),                 AUTHENTICATED, numbers=False, expunges=True),
+    b"SETQUOTA":     Entry(parse_setquota,                           AUTHENTICATED, numbers=False, expunges=True),
     b"APPEND":       Entry(parse_append,                             AUTHENTICATED, numbers=False, expunges=True),
-    b"CHECK":        Entry(parse_check,                              SELECTED,      numbers=False, expunges=True),
-    b"CLOSE":        Entry(parse_close,                              SELECTED,      numbers=False, expunges=False),
-    b"UNSELECT":     Entry(parse_unselect,                           SELECTED,      numbers=False, expunges=False),
-    b"EXPUNGE":      Entry(parse_expunge,                            SELECTED,      numbers=False, expunges=True),
+    b"CHECK":        Entry(bare(Check),                              SELECTED,      numbers=False, expunges=True),
+    b"CLOSE":        Entry(bare(Close),                              SELECTED,      numbers=False, expunges=False),
+    b"UNSELECT":     Entry(bare(Unselect),                           SELECTED,      numbers=False, expunges=False),
+    b"EXPUNGE":      Entry(bare(Expunge),                            SELECTED,      numbers=False, expunges=True),
     b"UID EXPUNGE":  Entry(parse_uid_expunge,                        SELECTED,      numbers=False, expunges=True),
     b"SEARCH":       Entry(partial(parse_search, by_uid=False),      SELECTED,      numbers=True,  expunges=False),
     b"UID SEARCH":   Entry(partial(parse_search, by_uid=True),       SELECTED,      numbers=False, expunges=True),

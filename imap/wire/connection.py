@@ -56,36 +56,6 @@ class Enable:
     capabilities: tuple[bytes, ...]
 
 
-def parse_capability(scan: Scanner) -> Capability:
-    scan.end()
-    return Capability()
-
-
-def parse_noop(scan: Scanner) -> Noop:
-    scan.end()
-    return Noop()
-
-
-def parse_logout(scan: Scanner) -> Logout:
-    scan.end()
-    return Logout()
-
-
-def parse_starttls(scan: Scanner) -> StartTls:
-    scan.end()
-    return StartTls()
-
-
-def parse_unauthenticate(scan: Scanner) -> Unauthenticate:
-    scan.end()
-    return Unauthenticate()
-
-
-def parse_idle(scan: Scanner) -> Idle:
-    scan.end()
-    return Idle()
-
-
 def is_done(line: bytes) -> bool:
     """Whether this line ends IDLE (RFC 2177 §4)."""
     return line.upper() == b"DONE"

@@ -19,7 +19,6 @@ class Copy:
 def parse_copy(scan: Scanner, *, by_uid: bool, remove: bool) -> Copy:
     scan.space()
     messages = number_set(scan)
-    scan.space()
-    target = scan.mailbox()
+    target = scan.next_mailbox()
     scan.end()
     return Copy(messages, target, by_uid, remove)

@@ -1,9 +1,8 @@
-"""Dates both ways: date and date-time of RFC 3501 §9."""
+"""Dates in commands: date and date-time of RFC 3501 §9. `imap.lines` writes them, whole columns at a time."""
 
 import calendar
 import datetime
 import re
-import time
 
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.scanner import Scanner
@@ -17,9 +16,6 @@ _DATE = re.compile(rb'("?+)([0-9]{1,2}+)-([A-Za-z]{3})-([0-9]{4})("?+)')
 _DATE_TIME = re.compile(
     rb'"( ?[0-9]|[0-9]{2})-([A-Za-z]{3})-([0-9]{4}) ([0-9]{2}):([0-9]{2}):([0-9]{2}) ([+-])([0-9]{2})([0-9]{2})"')
 
-# What gmtime and the four digits of a year can hold; a stored date beyond it is shown as the nearest.
-_FIRST = calendar.timegm((1, 1, 2, 0, 0, 0))
-_LAST = calendar.timegm((9999, 12, 30, 0, 0, 0))
 
 
 def date(scan: Scanner) -> datetime.date:
@@ -28,11 +24,6 @@ def date(scan: Scanner) -> datetime.date:
     if found is None or found[1] != found[5]:
         raise SyntaxProblem("A date such as 1-Feb-2026 is expected here")
     return _day(found[2], found[3], found[4])
-
-
-def format_date(day: datetime.date) -> bytes:
-    """date, without quotes."""
-    return b"%d-%s-%04d" % (day.day, MONTHS[day.month - 1], day.year)
 
 
 def date_time(scan: Scanner) -> InternalDate:
@@ -49,14 +40,6 @@ def date_time(scan: Scanner) -> InternalDate:
     zone = -zone if found[7] == b"-" else zone
     local = calendar.timegm((day.year, day.month, day.day, hour, minute, second))
     return InternalDate(local - zone * 60, zone)
-
-
-def format_date_time(seconds: int, zone: int) -> bytes:
-    """date-time, in its quotes; Unix time and minutes east, as `InternalDate` has them."""
-    local = time.gmtime(min(max(seconds, _FIRST), _LAST) + zone * 60)
-    sign, east = (b"-", -zone) if zone < 0 else (b"+", zone)
-    return b'"%2d-%s-%04d %02d:%02d:%02d %s%02d%02d"' % (
-        local[2], MONTHS[local[1] - 1], local[0], local[3], local[4], local[5], sign, east // 60, east % 60)
 
 
 def _day(day: bytes, month: bytes, year: bytes) -> datetime.date:

@@ -103,8 +103,7 @@ def parse_list(scan: Scanner) -> List:
 
 
 def parse_lsub(scan: Scanner) -> Lsub:
-    scan.space()
-    reference = scan.mailbox()
+    reference = scan.next_mailbox()
     scan.space()
     pattern = scan.list_mailbox()
     scan.end()
@@ -112,8 +111,7 @@ def parse_lsub(scan: Scanner) -> Lsub:
 
 
 def parse_status(scan: Scanner) -> Status:
-    scan.space()
-    mailbox = scan.mailbox()
+    mailbox = scan.next_mailbox()
     scan.space()
     items = _status_items(scan)
     scan.end()

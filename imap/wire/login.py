@@ -30,10 +30,8 @@ class Authenticate:
 
 
 def parse_login(scan: Scanner) -> Login:
-    scan.space()
-    user = scan.as_utf8(scan.astring())
-    scan.space()
-    password = Secret(scan.astring())
+    user = scan.as_utf8(scan.next_astring())
+    password = Secret(scan.next_astring())
     scan.end()
     return Login(user, password)
 

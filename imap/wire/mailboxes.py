@@ -55,7 +55,7 @@ class Namespace:
 
 
 def parse_create(scan: Scanner) -> Create:
-    mailbox = _mailbox(scan)
+    mailbox = scan.next_mailbox()
     uses: list[str] = []
     if scan.take(b" "):
         scan.expect(b"(")
@@ -74,35 +74,7 @@ def parse_create(scan: Scanner) -> Create:
     return Create(mailbox, tuple(uses))
 
 
-def parse_delete(scan: Scanner) -> Delete:
-    mailbox = _mailbox(scan)
-    scan.end()
-    return Delete(mailbox)
-
-
 def parse_rename(scan: Scanner) -> Rename:
-    old, new = _mailbox(scan), _mailbox(scan)
+    old, new = scan.next_mailbox(), scan.next_mailbox()
     scan.end()
     return Rename(old, new)
-
-
-def parse_subscribe(scan: Scanner) -> Subscribe:
-    mailbox = _mailbox(scan)
-    scan.end()
-    return Subscribe(mailbox)
-
-
-def parse_unsubscribe(scan: Scanner) -> Unsubscribe:
-    mailbox = _mailbox(scan)
-    scan.end()
-    return Unsubscribe(mailbox)
-
-
-def parse_namespace(scan: Scanner) -> Namespace:
-    scan.end()
-    return Namespace()
-
-
-def _mailbox(scan: Scanner) -> str:
-    scan.space()
-    return scan.mailbox()

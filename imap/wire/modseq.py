@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from imap.wire.grammar import ATOM, MAX_NUMBER64, NUMBER, SyntaxProblem
+from imap.wire.grammar import ATOM, SyntaxProblem
 from imap.wire.numbers import STAR, NumberSet, number_set
 from imap.wire.scanner import Scanner
 
@@ -27,12 +27,7 @@ class Resync:
 
 def mod_sequence(scan: Scanner) -> int:
     """mod-sequence-valzer: 63 bits. Also where it should not be 0, which stands for the beginning of time."""
-    digits = scan.match(NUMBER)
-    if digits is None:
-        raise SyntaxProblem("A mod-sequence is expected here")
-    if len(digits[0]) > 19 or int(digits[0]) > MAX_NUMBER64:
-        raise SyntaxProblem("The mod-sequence is out of range")
-    return int(digits[0])
+    return scan.number64("mod-sequence")
 
 
 def modifiers(scan: Scanner) -> dict[bytes, int | None]:

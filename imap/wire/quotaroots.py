@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from attrs import frozen
 
-from imap.wire.grammar import MAX_NUMBER64, NUMBER, SyntaxProblem
+from imap.wire.grammar import SyntaxProblem
 from imap.wire.scanner import Scanner
 from imap.wire.writer import Writer
 
@@ -34,22 +34,13 @@ class SetQuota:
 
 
 def parse_getquota(scan: Scanner) -> GetQuota:
-    scan.space()
-    root = scan.as_utf8(scan.astring())
+    root = scan.as_utf8(scan.next_astring())
     scan.end()
     return GetQuota(root)
 
 
-def parse_getquotaroot(scan: Scanner) -> GetQuotaRoot:
-    scan.space()
-    mailbox = scan.mailbox()
-    scan.end()
-    return GetQuotaRoot(mailbox)
-
-
 def parse_setquota(scan: Scanner) -> SetQuota:
-    scan.space()
-    root = scan.as_utf8(scan.astring())
+    root = scan.as_utf8(scan.next_astring())
     scan.space()
     limits: list[tuple[bytes, int]] = []
     scan.expect(b"(")
@@ -62,7 +53,7 @@ def parse_setquota(scan: Scanner) -> SetQuota:
         if any(resource == named for named, _ in limits):
             raise SyntaxProblem("A resource is there twice")
         scan.space()
-        limits.append((resource, _number64(scan)))
+        limits.append((resource, scan.number64()))
     scan.end()
     return SetQuota(root, tuple(limits))
 
@@ -79,13 +70,3 @@ def format_quotaroot(name: str, roots: Iterable[str], *, utf8: bool = False) -> 
     for root in roots:
         line.raw(b" ").astring(root.encode())
     return bytes(line.raw(b"\r\n"))
-
-
-def _number64(scan: Scanner) -> int:
-    digits = scan.match(NUMBER)
-    if digits is None:
-        raise SyntaxProblem("A number is expected here")
-    number = int(digits[0]) if len(digits[0]) <= 19 else MAX_NUMBER64 + 1
-    if number > MAX_NUMBER64:
-        raise SyntaxProblem("The number is out of range")
-    return number

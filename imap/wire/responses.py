@@ -45,11 +45,6 @@ def ok(tag: bytes | None, text: str, code: bytes = b"") -> bytes:
     return reply(tag, OK, text, code)
 
 
-def bad(tag: bytes | None, text: str, code: bytes = b"") -> bytes:
-    """BAD"""
-    return reply(tag, BAD, text, code)
-
-
 def bye(text: str, code: bytes = b"") -> bytes:
     """BYE"""
     return reply(None, BYE, text, code)
@@ -85,17 +80,6 @@ def vanished(uids: bytes, *, earlier: bool = False) -> bytes:
     return b"* VANISHED %s%s\r\n" % (b"(EARLIER) " if earlier else b"", uids)
 
 
-def expunge(number: int) -> bytes:
-    """RFC 3501 §7.4.1"""
-    return b"* %d EXPUNGE\r\n" % number
-
-
-def expunges(numbers: Iterable[int]) -> bytes:
-    """Many expunges, of messages given by their sequence numbers before any of them; the last comes first, so that no
-    number changes under the next."""
-    return b"".join([b"* %d EXPUNGE\r\n" % number for number in sorted(numbers, reverse=True)])
-
-
 def flags(keywords: Sequence[str]) -> bytes:
     """FLAGS: what can be set in this mailbox (RFC 3501 §7.2.6)."""
     return b"* FLAGS " + format_flags(0x1F, tuple(keywords)) + b"\r\n"
@@ -123,14 +107,9 @@ def status(name: str, values: Iterable[tuple[StatusItem, int]], *, utf8: bool = 
     return bytes(line.words(b"%s %d" % (item.value, value) for item, value in values).raw(b"\r\n"))
 
 
-def search(numbers: ArrayLike, modseq: int = 0) -> bytes:
-    """SEARCH (RFC 3501 §7.2.5), for an array or a sequence of many numbers too; `modseq` is the highest of those
-    messages when the client has asked for MODSEQs (RFC 7162 §3.1.6)."""
-    return b"".join(search_pieces(b"SEARCH", np.asarray(numbers, np.int64), modseq))
-
-
 def search_pieces(name: bytes, numbers: NDArray[np.integer], modseq: int = 0) -> Iterator[bytes]:
-    """SEARCH or SORT in pieces, none of which is long work."""
+    """SEARCH (RFC 3501 §7.2.5) or SORT (RFC 5256 §4) in parts, none of which is long work; `modseq` is the highest of
+    those messages when the client has asked for MODSEQs (RFC 7162 §3.1.6)."""
     yield b"* " + name
     yield from list_pieces(numbers)
     yield b" (MODSEQ %d)\r\n" % modseq if len(numbers) and modseq else b"\r\n"
@@ -140,11 +119,6 @@ def esearch(tag: bytes, items: Iterable[tuple[bytes, bytes]], *, by_uid: bool) -
     """ESEARCH (RFC 4731 §3.1), as answer to the command with that tag."""
     head = b'* ESEARCH (TAG "%s")%s' % (tag, b" UID" if by_uid else b"")
     return head + b"".join([b" %s %s" % item for item in items]) + b"\r\n"
-
-
-def sort(numbers: ArrayLike, modseq: int = 0) -> bytes:
-    """SORT (RFC 5256 §4); `modseq` as in `search`."""
-    return b"".join(search_pieces(b"SORT", np.asarray(numbers, np.int64), modseq))
 
 
 def server_id(pairs: Iterable[tuple[bytes, bytes | None]]) -> bytes:

@@ -130,11 +130,11 @@ class Scanner:
             raise SyntaxProblem("The number is out of range")
         return number
 
-    def number64(self) -> int:
+    def number64(self, what: str = "number") -> int:
         """number64: 63 bits (RFC 9051 §9)."""
-        digits = self._matched(NUMBER, "A number is expected here")
+        digits = self._matched(NUMBER, f"A {what} is expected here")
         if len(digits) > 19 or int(digits) > MAX_NUMBER64:
-            raise SyntaxProblem("The number is out of range")
+            raise SyntaxProblem(f"The {what} is out of range")
         return int(digits)
 
     # Strings
@@ -167,6 +167,16 @@ class Scanner:
     def mailbox(self) -> str:
         """mailbox: an astring in modified UTF-7 (RFC 3501 §5.1.3), or in UTF-8 (RFC 9051 §5.1, RFC 6855 §3)"""
         return self._mailbox_name(self.astring())
+
+    def next_mailbox(self) -> str:
+        """SP mailbox"""
+        self.space()
+        return self.mailbox()
+
+    def next_astring(self) -> bytes:
+        """SP astring"""
+        self.space()
+        return self.astring()
 
     def list_mailbox(self) -> str:
         """list-mailbox: a mailbox that may have wildcards, without quotes too"""

@@ -6,6 +6,7 @@ The keys are the values of `store.search`; what is short for others is written o
 import re
 from collections.abc import Callable
 from enum import Enum
+from operator import eq, ge, gt, lt
 
 from attrs import define, frozen
 
@@ -15,35 +16,8 @@ from imap.wire.modseq import mod_sequence
 from imap.wire.numbers import number_set
 from imap.wire.scanner import Scanner
 from store.message.text import codec
-from store.search.mailboxsearch import (
-    All,
-    And,
-    Before,
-    Body,
-    Envelope,
-    HasFlag,
-    Header,
-    Key,
-    Keyword,
-    Larger,
-    ModSeq,
-    New,
-    Not,
-    Numbers,
-    Old,
-    On,
-    Or,
-    Recent,
-    Saved,
-    SentBefore,
-    SentOn,
-    SentSince,
-    Since,
-    Smaller,
-    Text,
-    Uids,
-    Within,
-)
+from store.search import searchkeys
+from store.search.searchkeys import And, Envelope, HasFlag, Key, Keyword, Not, Received, Recent, Sent, Size
 from store.values import Flag
 
 # Those we promise; codec() knows more.
@@ -192,19 +166,19 @@ class _Reader:
     def numbers(self) -> Key:
         """sequence-set of message numbers, or "$" """
         found = number_set(self.scan)
-        return Saved() if found.saved else Numbers(found.ranges)
+        return searchkeys.Saved() if found.saved else searchkeys.Numbers(found.ranges)
 
     def uids(self) -> Key:
         """sequence-set of UIDs, or "$" """
         found = number_set(self.scan)
-        return Saved() if found.saved else Uids(found.ranges)
+        return searchkeys.Saved() if found.saved else searchkeys.Uids(found.ranges)
 
     def within(self, *, older: bool) -> Key:
         """The interval after OLDER or YOUNGER"""
         seconds = self.scan.number()
         if not seconds:
             raise SyntaxProblem("The interval must not be 0")
-        return Within(seconds, older)
+        return searchkeys.Within(seconds, older)
 
     def text(self) -> str:
         """astring, in the charset of the command"""
@@ -228,7 +202,7 @@ class _Reader:
             if not _ENTRY.fullmatch(name) or self.scan.atom().upper() not in _ENTRY_TYPES:
                 raise SyntaxProblem("MODSEQ takes an entry such as \"/flags/$Junk\" and priv, shared or all")
             self.scan.space()
-        return ModSeq(mod_sequence(self.scan))
+        return searchkeys.ModSeq(mod_sequence(self.scan))
 
     def inverted(self) -> Key:
         """The key after NOT"""
@@ -244,13 +218,13 @@ class _Reader:
         self.scan.space()
         second = self.next_key()
         self.scan.back()
-        return Or(first, second)
+        return searchkeys.Or(first, second)
 
     def header(self) -> Key:
         """What follows HEADER"""
         name = self.scan.field_name().decode("ascii")
         self.scan.space()
-        return Header(name, self.text())
+        return searchkeys.Header(name, self.text())
 
 
 def _field(name: str) -> Callable[[_Reader], Key]:
@@ -258,13 +232,13 @@ def _field(name: str) -> Callable[[_Reader], Key]:
 
 
 _PLAIN: dict[bytes, Key] = {
-    b"ALL": All(),
+    b"ALL": searchkeys.All(),
     b"ANSWERED": HasFlag(Flag.ANSWERED),
     b"DELETED": HasFlag(Flag.DELETED),
     b"DRAFT": HasFlag(Flag.DRAFT),
     b"FLAGGED": HasFlag(Flag.FLAGGED),
-    b"NEW": New(),
-    b"OLD": Old(),
+    b"NEW": And((Recent(), Not(HasFlag(Flag.SEEN)))),
+    b"OLD": Not(Recent()),
     b"RECENT": Recent(),
     b"SEEN": HasFlag(Flag.SEEN),
     b"UNANSWERED": Not(HasFlag(Flag.ANSWERED)),
@@ -276,25 +250,25 @@ _PLAIN: dict[bytes, Key] = {
 
 _READERS: dict[bytes, Callable[[_Reader], Key]] = {
     b"BCC": _field("bcc"),
-    b"BEFORE": lambda reader: Before(date(reader.scan)),
-    b"BODY": lambda reader: Body(reader.text()),
+    b"BEFORE": lambda reader: Received(lt, date(reader.scan)),
+    b"BODY": lambda reader: searchkeys.Body(reader.text()),
     b"CC": _field("cc"),
     b"FROM": _field("from"),
     b"HEADER": _Reader.header,
     b"KEYWORD": lambda reader: Keyword(reader.keyword()),
-    b"LARGER": lambda reader: Larger(reader.scan.number64()),
+    b"LARGER": lambda reader: Size(gt, reader.scan.number64()),
     b"MODSEQ": _Reader.modseq,
     b"NOT": _Reader.inverted,
     b"OLDER": lambda reader: reader.within(older=True),
-    b"ON": lambda reader: On(date(reader.scan)),
+    b"ON": lambda reader: Received(eq, date(reader.scan)),
     b"OR": _Reader.either,
-    b"SENTBEFORE": lambda reader: SentBefore(date(reader.scan)),
-    b"SENTON": lambda reader: SentOn(date(reader.scan)),
-    b"SENTSINCE": lambda reader: SentSince(date(reader.scan)),
-    b"SINCE": lambda reader: Since(date(reader.scan)),
-    b"SMALLER": lambda reader: Smaller(reader.scan.number64()),
+    b"SENTBEFORE": lambda reader: Sent(lt, date(reader.scan)),
+    b"SENTON": lambda reader: Sent(eq, date(reader.scan)),
+    b"SENTSINCE": lambda reader: Sent(ge, date(reader.scan)),
+    b"SINCE": lambda reader: Received(ge, date(reader.scan)),
+    b"SMALLER": lambda reader: Size(lt, reader.scan.number64()),
     b"SUBJECT": _field("subject"),
-    b"TEXT": lambda reader: Text(reader.text()),
+    b"TEXT": lambda reader: searchkeys.Text(reader.text()),
     b"TO": _field("to"),
     b"UID": _Reader.uids,
     b"UNKEYWORD": lambda reader: Not(Keyword(reader.keyword())),

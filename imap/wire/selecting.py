@@ -45,8 +45,7 @@ class Expunge:
 
 
 def parse_select(scan: Scanner, *, read_only: bool) -> Select:
-    scan.space()
-    mailbox = scan.mailbox()
+    mailbox = scan.next_mailbox()
     found: dict[bytes, Resync | None] = {}
     if scan.take(b" "):
         scan.expect(b"(")
@@ -62,26 +61,6 @@ def parse_select(scan: Scanner, *, read_only: bool) -> Select:
                 found[name] = resync(scan)
     scan.end()
     return Select(mailbox, read_only, b"CONDSTORE" in found, found.get(b"QRESYNC"))
-
-
-def parse_check(scan: Scanner) -> Check:
-    scan.end()
-    return Check()
-
-
-def parse_close(scan: Scanner) -> Close:
-    scan.end()
-    return Close()
-
-
-def parse_unselect(scan: Scanner) -> Unselect:
-    scan.end()
-    return Unselect()
-
-
-def parse_expunge(scan: Scanner) -> Expunge:
-    scan.end()
-    return Expunge()
 
 
 def parse_uid_expunge(scan: Scanner) -> Expunge:

@@ -8,7 +8,7 @@ from attrs import frozen
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.scanner import Scanner
 from imap.wire.search import Results, return_options, search_keys
-from store.search.mailboxsearch import Key
+from store.search.searchkeys import Key
 from store.search.sort import Criterion, SortKey
 
 MOST_CRITERIA = 64

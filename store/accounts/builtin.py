@@ -72,7 +72,9 @@ class BuiltinDirectory:
     """Users in `users.db`, and whose each alias is in `aliases.db`: `write` and `erase` keep the two together. A
     key that begins with @ is that of a domain, or of the directory itself (`DomainRules`).
 
-    A Directory (accounts/base.py), and the calls that change it.
+    A directory that is `remote` (`ldap`) answers `find` and `look_up` from the rows that it has, at once, to all that
+    walk the users. Who acts on the answer asks `at_once`, and when that is None, in a thread, `fetch`
+    (`store/offload.py`).
     """
 
     remote = False
@@ -104,7 +106,8 @@ class BuiltinDirectory:
         return found.account if found else None
 
     def look_up(self, address: str) -> Account | None:
-        """The account that mail to that address is for."""
+        """The account that mail to that address (with or without a domain, no sub-address) is for: the user's own
+        address or an alias, in any case and any form of its domain."""
         user = self.user_id(address)
         found = self.find(user)
         if found is None:
@@ -113,25 +116,30 @@ class BuiltinDirectory:
         return found
 
     def at_once(self, address: str) -> Known | None:
-        """It has all there is to know."""
+        """What `look_up` says, as far as that may be believed without asking anybody; None: it must ask."""
         return Known(self.look_up(address))
 
     def fetch(self, address: str) -> Account | None:
-        """The account that mail to that address is for."""
+        """What `look_up` says, asked for if need be: for a thread. Raises StoreError UNAVAILABLE."""
         return self.look_up(address)
 
     def flush(self) -> None:
-        """It remembers nothing."""
+        """Have all processes ask again."""
 
     def remembers(self, login: str, password: Secret) -> Account | None:
-        """The account, if this password was found right a short while ago."""
+        """The account, if this password was found right a short while ago: at once, and without going anywhere."""
         found = self.user(self.user_id(login))
         if found is None or not found.account.status.may_log_in:
             return None
         return found.account if (found.account.user, password, found.password) in self._verified else None
 
     def authenticate(self, login: str, password: Secret) -> Account:
-        """The account that logs in; see Directory. Raises StoreError BAD_LOGIN."""
+        """The account that logs in. For a thread: it takes its time, for an unknown user as for a wrong password.
+
+        The login name is a user id, with or without the default domain, and no alias: aliases are published, come and
+        go, and may be given to another user, who would meet the first one's clients.
+        Raises StoreError BAD_LOGIN, UNAVAILABLE.
+        """
         found = self.user(self.user_id(login))
         fits = verify_password(password, found.password if found else NOBODY)
         if found is None or not fits or not found.account.status.may_log_in:
@@ -141,11 +149,12 @@ class BuiltinDirectory:
 
     @property
     def has_keys(self) -> bool:
-        """Those who have got a password here have the keys of SCRAM."""
+        """Whether it has the keys of SCRAM, without which no user can log in that way."""
         return True
 
     def find_keys(self, login: str, mechanism: str) -> "tuple[Keys, Account | None]":
-        """The user's keys of SCRAM; see Directory."""
+        """The keys of SCRAM of the one with that login name; for an unknown user, and one who cannot log in, keys that
+        nothing fits, and None. For a thread, too."""
         name = self.user_id(login)
         found, nobody = self.user(name), Keys.of_nobody(mechanism, name, self.domains.secret())
         keys = scram_keys(mechanism, found.password) if found is not None else None

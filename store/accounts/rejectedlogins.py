@@ -14,7 +14,7 @@ from store.deliverylog import DeliveryLog, short
 from store.errors import Problem, StoreError
 
 if TYPE_CHECKING:
-    from store.accounts.base import Directory
+    from store.accounts.builtin import BuiltinDirectory
 
 KIND = "login"
 MOST = 200                  # different notes between two writings
@@ -27,7 +27,7 @@ class RejectedLogins:
     """Those of one process."""
 
     delivery_log: DeliveryLog
-    directory: "Directory"
+    directory: "BuiltinDirectory"
     _same: dict[_Key, list[int]] = field(factory=dict, init=False)
 
     def refused(self, service: str, peer: str, user: str, error: StoreError) -> None:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
-from store.accounts.builtin import BuiltinDirectory
 from store.backup import cachemembers
 from store.backup.archive import (
     ACCOUNTS,
@@ -187,8 +186,6 @@ class Making:
 
     def _accounts(self) -> Iterator[object]:
         directory = self.store.directory
-        if not isinstance(directory, BuiltinDirectory):
-            return
         users = self.scope.users
         if users is None:
             users = tuple(account.user for account in list(directory.all())

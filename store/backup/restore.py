@@ -19,7 +19,7 @@ from attrs import define, evolve, field, frozen
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_path
 from store.accounts.base import Account, Status
-from store.accounts.builtin import BuiltinDirectory, User
+from store.accounts.builtin import User
 from store.backup import cachemembers, userrows
 from store.backup.archive import ACCOUNTS, CACHED, LIMITS, TOTALS, Archive, in_memory, parse_name
 from store.backup.chain import Chain
@@ -456,9 +456,8 @@ class Restoring:
         directory = self.store.directory
         if not owner or directory.remote or directory.find(owner) is not None:
             return
-        if isinstance(directory, BuiltinDirectory):
-            directory.insert(User(Account(owner, self._place(partition).name, Status.INACTIVE), NO_PASSWORD))
-            self._tell(f"user {owner}: the account is not in the archive; it has no password, and is inactive")
+        directory.insert(User(Account(owner, self._place(partition).name, Status.INACTIVE), NO_PASSWORD))
+        self._tell(f"user {owner}: the account is not in the archive; it has no password, and is inactive")
 
 
 def _name(left: Remains) -> MailboxName | None:

@@ -6,7 +6,6 @@ from mboxlist.acl import RIGHTS
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import SEPARATOR
 from mboxlist.usermoves import Phase
-from store.accounts.builtin import BuiltinDirectory
 from store.partition.partition import Partition
 from store.partition.transactions import state_key
 from store.quota.roots import root_of
@@ -77,10 +76,9 @@ def _look_at_list(store: Store, deleted: Mapping[MailboxId, tuple[int, MailboxEn
 
 
 def _look_at_aliases(store: Store) -> Iterator[Finding]:
-    if isinstance(store.directory, BuiltinDirectory):
-        for alias, user, too_much in store.directory.wrong_aliases():
-            yield Finding(f"user {user} has it by the table of aliases alone" if too_much else
-                          f"user {user} has it, not by the table of aliases", f"alias {alias}", RECONSTRUCT)
+    for alias, user, too_much in store.directory.wrong_aliases():
+        yield Finding(f"user {user} has it by the table of aliases alone" if too_much else
+                      f"user {user} has it, not by the table of aliases", f"alias {alias}", RECONSTRUCT)
 
 
 def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str]) -> Iterator[Finding]:

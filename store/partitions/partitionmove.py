@@ -22,7 +22,6 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName
-from store.accounts.builtin import BuiltinDirectory
 from store.delivery.batch import NotCopied, SideBySide, one_by_one, usable, write_chunks
 from store.delivery.filecopy import TRIES, FileCopier, copy_rows
 from store.errors import Problem, StoreError
@@ -78,9 +77,8 @@ def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = 
                 move = _Move(store, owner, store.partition(name), target,
                              FileCopier(store.partition(name), target, side_by_side), told, done)
                 done += move.run()
-        if owner and isinstance(store.directory, BuiltinDirectory):
-            directory = store.directory
-            transact(store.mailboxes.env, lambda txn: directory.place(owner, to, txn))
+        if owner:
+            transact(store.mailboxes.env, lambda txn: store.directory.place(owner, to, txn))
             store.mailboxes.env.flush()
     return done
 
@@ -89,8 +87,7 @@ def owners_on(store: Store, partition: str) -> list[str]:
     """Whose mailboxes are on the partition, or would be made there; "" for public ones."""
     everywhere = [*store.mailboxes.all(), *(entry for _, entry in store.mailboxes.deleted.all())]
     owners = {entry.name.owner for entry in everywhere if entry.partition == partition}
-    if isinstance(store.directory, BuiltinDirectory):
-        owners |= {account.user for account in store.directory.all() if account.partition == partition}
+    owners |= {account.user for account in store.directory.all() if account.partition == partition}
     return sorted(owners)
 
 
@@ -303,7 +300,7 @@ class _Move:
             elif deleted is not None:
                 found.append((deleted[1], deleted[0]))
                 mailboxes.deleted.add(evolve(deleted[1], partition=self.target.name), deleted[0], txn)
-        if self.owner and isinstance(self.store.directory, BuiltinDirectory):
+        if self.owner:
             self.store.directory.place(self.owner, self.target.name, txn)
         return found
 

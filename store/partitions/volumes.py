@@ -14,7 +14,6 @@ from pathlib import Path
 from attrs import frozen
 
 from mboxlist.engine.disk import sync_folder
-from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 from store.filelock import in_turn
 from store.partition.inuse import listed, write_list
@@ -161,8 +160,7 @@ def _needed(store: Store, partition: Partition) -> str:
     deleted = sum(entry.partition == name for _, entry in store.mailboxes.deleted.all())
     if deleted:
         return f"{deleted} deleted mailboxes on it can still be brought back"
-    accounts = store.directory.all() if isinstance(store.directory, BuiltinDirectory) else ()
-    users = [account.user for account in accounts if account.partition == name]
+    users = [account.user for account in store.directory.all() if account.partition == name]
     if users:
         return f"it is the partition of {users[0]}" + (" and others" if len(users) > 1 else "")
     held = partition.removed.counts()

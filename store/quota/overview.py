@@ -5,10 +5,9 @@ has the store open, and the last one left it clean, the tables are read as files
 environment is made. Where others have it open, this process joins the environments. Nothing is changed.
 """
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Union
 
 from attrs import frozen
 
@@ -16,7 +15,6 @@ from mboxlist.engine import damagemarks
 from mboxlist.engine.kv import AtRest, Env, Failure, NeedsRecovery
 from mboxlist.entry import MailboxEntry
 from mboxlist.table import MailboxNames
-from store.accounts.base import Directory
 from store.accounts.builtin import BuiltinDirectory
 from store.partition.processes import ProcessRegistry
 from store.quota.sums import REBUILD, UNDER_WAY
@@ -24,46 +22,19 @@ from store.settings import Settings
 from store.tables.domainlimits import Domains
 from store.tables.quotatable import QuotaTable
 
+if TYPE_CHECKING:
+    from store.store import Store
+
+#: What is known without opening the store, or by an open one.
+Overview = Union["Store", "Glimpse"]
+
 _CACHE, _LOCKS = 1 << 20, 1000          # who joins gets what the first process asked for
 
 
-class Ledger(Protocol):
-    """What is known of a partition: `Partition`, and `_Ledger`."""
-
-    @property
-    def quotas(self) -> QuotaTable:
-        """Use and limits of what is on it."""
-
-
-class Overview(Protocol):
-    """See the module's text: `Store`, and `Glimpse`."""
-
-    @property
-    def settings(self) -> Settings:
-        """Those of the store."""
-
-    @property
-    def mailboxes(self) -> MailboxNames:
-        """The list."""
-
-    @property
-    def directory(self) -> Directory:
-        """The users."""
-
-    @property
-    def partitions(self) -> Mapping[str, Ledger]:
-        """By name."""
-
-    @property
-    def domains(self) -> Domains:
-        """Their limits."""
-
-    def names(self, owner: str) -> list[MailboxEntry]:
-        """All mailboxes of one owner, in order of name."""
-
-
 @frozen
-class _Ledger:
+class Ledger:
+    """What is known of a partition: its table of use and limits."""
+
     quotas: QuotaTable
 
 
@@ -85,7 +56,7 @@ class Glimpse:
             if not names or any((root / "partitions" / name / REBUILD).exists() for name in names):
                 raise FileNotFoundError(f"not all of {root} can be read")
             self.mailboxes = MailboxNames(self._env(root / "mboxlist"))
-            self.partitions = {name: _Ledger(QuotaTable(self._env(root / "partitions" / name / "index").table(
+            self.partitions = {name: Ledger(QuotaTable(self._env(root / "partitions" / name / "index").table(
                 "quota.db", page=4096, glances=True), settings)) for name in names}
             self.domains = Domains(lambda: [each.quotas for each in self.partitions.values()], settings)
             self.directory = BuiltinDirectory(self.mailboxes, settings.default_domain)
@@ -111,7 +82,7 @@ class Glimpse:
 
 
 def look(root: Path, settings: Settings, who: str) -> Glimpse | None:
-    """An overview of the store, if it can be had without opening it. `who`: see Presence.
+    """An overview of the store, if it can be had without opening it. `who`: see ProcessRegistry.
 
     Raises StoreError UNAVAILABLE, OSError.
     """

@@ -96,7 +96,7 @@ def quota(store: "Overview", root: str) -> QuotaUse:
     uses = [partition.quotas.find(root) for name, partition in store.partitions.items()
             if partition.quotas.has(root) or (inbox is not None and name == inbox.partition)]
     if not uses:
-        return next(iter(store.partitions.values())).quotas.find(root)
+        return [partition.quotas.find(root) for partition in store.partitions.values()][0]
     return evolve(uses[0], octets=sum(use.octets for use in uses), messages=sum(use.messages for use in uses),
                   discount=sum(use.discount for use in uses), refused=max(use.refused for use in uses),
                   warned=max(use.warned for use in uses))

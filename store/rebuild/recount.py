@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from store.accounts.builtin import BuiltinDirectory
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
 from store.partition.records import every_reference, sound, sound_rows
@@ -155,8 +154,6 @@ def wrong_rights(store: Store) -> list[Correction]:
 
 def settle_aliases(store: Store) -> list[Correction]:
     """Have the table of aliases say what the users' rows say."""
-    if not isinstance(store.directory, BuiltinDirectory):
-        return []
     return [Correction(f"the table of aliases did not agree with user {user}", f"alias {alias}")
             for alias, user, _ in store.directory.settle_aliases()]
 

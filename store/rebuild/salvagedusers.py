@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mboxlist.engine.btree import salvage
 from mboxlist.engine.kv import Failure
-from store.accounts.base import Account, Directory, Status
+from store.accounts.base import Account, Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import StoreError
 from store.partition.partition import snapshot_time
@@ -32,10 +32,9 @@ def salvage_users(table: Path) -> list[User]:
     return found
 
 
-def add_users(directory: Directory, found: Iterable[Source], users: Iterable[User], findings: list[Finding]) -> None:
+def add_users(directory: BuiltinDirectory, found: Iterable[Source], users: Iterable[User], findings: list[Finding]
+              ) -> None:
     """Those that the caller brings, and an inactive one for each other owner of a mailbox; who is there stays."""
-    if not isinstance(directory, BuiltinDirectory):
-        return
     mailboxes = sorted((source for source in found if source.name.owner and not source.head.removed),
                        key=lambda source: source.name.is_inbox())
     partitions = {source.name.owner: source.partition for source in mailboxes}      # that of INBOX, if there is one

@@ -15,80 +15,13 @@ from numpy.typing import NDArray
 from store.message.collation import casemap
 from store.progress import Progress
 from store.readable import Readable
+from store.search import searchkeys
 from store.search.columns import NO_DATE, columns_of
 from store.search.matching import find
 from store.search.projection import Column
-from store.search.searchkeys import (
-    All,
-    Among,
-    And,
-    Before,
-    Body,
-    Envelope,
-    HasFlag,
-    Header,
-    Key,
-    Keyword,
-    Larger,
-    Mask,
-    ModSeq,
-    New,
-    Not,
-    Numbers,
-    Old,
-    Older,
-    On,
-    Or,
-    Ranges,
-    Recent,
-    Saved,
-    SentBefore,
-    SentOn,
-    SentSince,
-    Since,
-    Smaller,
-    Text,
-    Uids,
-    Within,
-    Younger,
-)
+from store.search.searchkeys import Among, And, Body, Envelope, Header, Key, Mask, Not, Or, Ranges, Sent, Text
 from store.tables.index import take
 from store.tables.state import Mailbox
-from store.values import Flag
-
-__all__ = [
-    "All",
-    "Among",
-    "And",
-    "Before",
-    "Body",
-    "Envelope",
-    "HasFlag",
-    "Header",
-    "Key",
-    "Keyword",
-    "Larger",
-    "ModSeq",
-    "New",
-    "Not",
-    "Numbers",
-    "Old",
-    "Older",
-    "On",
-    "Or",
-    "Recent",
-    "Saved",
-    "SentBefore",
-    "SentOn",
-    "SentSince",
-    "Since",
-    "Smaller",
-    "Text",
-    "Uids",
-    "Within",
-    "Younger",
-    "search",
-]
 
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY = 86400
@@ -102,14 +35,14 @@ def search(store: Readable, mailbox: Mailbox, key: Key, recent: tuple[int, int] 
     Raises Abandoned.
     """
     progress = progress or Progress()
-    tree = _prepare(_folded(key), _Index(mailbox, recent))
+    tree = _prepare(searchkeys.mapped(key, _folded), _Index(mailbox, recent))
     found = _bound(tree, len(mailbox.rows))
     if not isinstance(tree, Among):
         tree, found = _by_columns(store, mailbox, tree, found, progress)
     if isinstance(tree, Among):
         return found & tree.mask
     places = np.flatnonzero(found)
-    if _asks(tree, (Body, Text)) and not _asks(tree, (Header,)):        # all bodies, unless a header keeps from that
+    if searchkeys.asks(tree, Body, Text) and not searchkeys.asks(tree, Header):     # a header may spare some bodies
         columns_of(store).read(store, mailbox, take(mailbox.rows, places), ("body",), Progress(progress.unwanted))
     found = np.zeros(len(found), np.bool_)
     found[places] = find(store, mailbox, tree, places, progress)
@@ -129,50 +62,31 @@ class _Index:
         match key:
             case Among(mask):
                 return mask
-            case All():
+            case searchkeys.All():
                 return np.ones(len(rows), np.bool_)
-            case HasFlag(flag):
-                return self._flag(flag)
-            case Keyword(name):
+            case searchkeys.HasFlag(flag):
+                return np.asarray(rows["flags"] & int(flag) != 0)
+            case searchkeys.Keyword(name):
                 return self._keyword(name.lower())
-            case Recent():
-                return self._recent()
-            case New():
-                return self._recent() & ~self._flag(Flag.SEEN)
-            case Old():
-                return ~self._recent()
-            case Before(day):
-                return np.asarray(self._days() < day.toordinal() - _EPOCH)
-            case On(day):
-                return np.asarray(self._days() == day.toordinal() - _EPOCH)
-            case Since(day):
-                return np.asarray(self._days() >= day.toordinal() - _EPOCH)
-            case Older(time):
-                return np.asarray(rows["received"] <= time)
-            case Younger(time):
-                return np.asarray(rows["received"] >= time)
-            case Larger(octets):
-                return np.asarray(rows["size"] > octets)
-            case Smaller(octets):
-                return np.asarray(rows["size"] < octets)
-            case ModSeq(least):
+            case searchkeys.Recent():
+                return np.asarray((rows["uid"] >= self.recent[0]) & (rows["uid"] < self.recent[1]))
+            case searchkeys.Received(relation, day):
+                return np.asarray(relation(self._days(), _since_epoch(day)))
+            case searchkeys.ReceivedAt(relation, time):
+                return np.asarray(relation(rows["received"], time))
+            case searchkeys.Size(relation, octets):
+                return np.asarray(relation(rows["size"], octets))
+            case searchkeys.ModSeq(least):
                 return np.asarray(rows["modseq"] >= least)
-            case Numbers(ranges):
+            case searchkeys.Numbers(ranges):
                 return self._numbers(ranges)
-            case Uids(ranges):
+            case searchkeys.Uids(ranges):
                 return self._uids(ranges)
         return None
-
-    def _flag(self, flag: Flag) -> Mask:
-        return np.asarray(self.mailbox.rows["flags"] & int(flag) != 0)
 
     def _keyword(self, wanted: str) -> Mask:
         bits = sum(1 << bit for bit, name in enumerate(self.mailbox.state.keywords) if name.lower() == wanted)
         return np.asarray(self.mailbox.rows["keywords"] & np.uint64(bits) != 0)
-
-    def _recent(self) -> Mask:
-        uids = self.mailbox.rows["uid"]
-        return np.asarray((uids >= self.recent[0]) & (uids < self.recent[1]))
 
     def _days(self) -> NDArray[np.int64]:
         """The internal dates as days since 1970, each in its own zone."""
@@ -225,21 +139,12 @@ class _Envelopes:
         """The messages that the key finds; None where the columns do not know."""
         columns = columns_of(self.store)
         match key:
-            case Envelope("subject", text):
-                subjects = columns.subjects(self.mailbox)
-                return self._among(subjects, lambda: subjects.text.having(text.encode("utf-8", "replace")))
             case Envelope(name, text):
-                people = columns.people(self.mailbox, name)
-                return self._among(people, lambda: people.text.having(text.encode("utf-8", "replace")))
-            case SentBefore(day):
+                field = columns.subjects(self.mailbox) if name == "subject" else columns.people(self.mailbox, name)
+                return self._among(field, lambda: field.text.having(text.encode("utf-8", "replace")))
+            case Sent(relation, day):
                 dates = columns.dates(self.mailbox)
-                return self._among(dates, lambda: (dates.day < _since_epoch(day)) & (dates.day != NO_DATE))
-            case SentOn(day):
-                dates = columns.dates(self.mailbox)
-                return self._among(dates, lambda: dates.day == _since_epoch(day))
-            case SentSince(day):
-                dates = columns.dates(self.mailbox)
-                return self._among(dates, lambda: dates.day >= _since_epoch(day))
+                return self._among(dates, lambda: relation(dates.day, _since_epoch(day)) & (dates.day != NO_DATE))
         return None
 
     def _among(self, column: Column, known: Callable[[], Mask]) -> Mask:
@@ -254,7 +159,7 @@ class _Envelopes:
 def _by_columns(store: Readable, mailbox: Mailbox, tree: Key, found: Mask, progress: Progress) -> tuple[Key, Mask]:
     """What is left of a prepared key when the columns have been asked, and what it can still find."""
     everything, at = np.ones(len(found), np.bool_), np.flatnonzero(found)
-    names = filter(None, map(_column_of, _parts_of(tree)))
+    names = filter(None, map(_column_of, searchkeys.leaves(tree)))
     columns_of(store).read(store, mailbox, take(mailbox.rows, at), names, progress)
     tree = _prepare(tree, _Envelopes(store, mailbox, at, everything))
     return tree, found & everything & _bound(tree, len(found))
@@ -265,14 +170,8 @@ def _since_epoch(day: date) -> int:
 
 
 def _folded(key: Key) -> Key:
-    """The key with texts folded for comparison (RFC 5255 §4.2) and names of fields in lower case."""
+    """A key with its text folded for comparison (RFC 5255 §4.2) and the name of a field in lower case."""
     match key:
-        case And(keys):
-            return And(tuple([_folded(inner) for inner in keys]))
-        case Or(first, second):
-            return Or(_folded(first), _folded(second))
-        case Not(inner):
-            return Not(_folded(inner))
         case Envelope(name, text):
             return Envelope(name.lower(), casemap(text))
         case Header(name, text):
@@ -347,27 +246,8 @@ def _bound(key: Key, count: int) -> Mask:
     return np.ones(count, np.bool_)
 
 
-def _parts_of(key: Key) -> Iterator[Key]:
-    """The keys in a key that are not put together of others."""
-    match key:
-        case And(keys):
-            for inner in keys:
-                yield from _parts_of(inner)
-        case Or(first, second):
-            yield from _parts_of(first)
-            yield from _parts_of(second)
-        case Not(inner):
-            yield from _parts_of(inner)
-        case _:
-            yield key
-
-
-def _asks(key: Key, kinds: tuple[type[Key], ...]) -> bool:
-    return any(isinstance(one, kinds) for one in _parts_of(key))
-
-
 def _column_of(key: Key) -> str | None:
     """The column that knows of it."""
     if isinstance(key, Envelope):
         return key.name
-    return "date" if isinstance(key, SentBefore | SentOn | SentSince) else None
+    return "date" if isinstance(key, Sent) else None

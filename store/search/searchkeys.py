@@ -1,6 +1,12 @@
-"""The keys of SEARCH as values: RFC 3501 §6.4.4. `store.search` evaluates them."""
+"""The keys of SEARCH as values: RFC 3501 §6.4.4. `mailboxsearch` evaluates them.
 
+What is short for others is written out by who reads the command: UNSEEN is Not(HasFlag(Flag.SEEN)), OLD Not(Recent()),
+NEW And((Recent(), Not(HasFlag(Flag.SEEN)))).
+"""
+
+from collections.abc import Callable, Iterator
 from datetime import date
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
@@ -10,6 +16,7 @@ from store.values import Flag
 
 Mask = NDArray[np.bool_]
 Ranges = tuple[tuple[int, int], ...]        # both ends included, in either order; 0 stands for "*"
+Relation = Callable[[Any, Any], Any]        # one of `operator`: lt, le, eq, ge, gt
 
 
 class Key:
@@ -23,65 +30,36 @@ class All(Key):
 
 @frozen
 class HasFlag(Key):
-    """ANSWERED, DELETED, DRAFT, FLAGGED, SEEN; UNANSWERED etc. are Not(HasFlag(...))"""
+    """ANSWERED, DELETED, DRAFT, FLAGGED, SEEN"""
 
     flag: Flag
 
 
 @frozen
 class Keyword(Key):
-    """KEYWORD; UNKEYWORD is Not(Keyword(...))"""
+    """KEYWORD"""
 
     name: str
 
 
 @frozen
 class Recent(Key):
-    """RECENT; OLD is Not(Recent())"""
+    """RECENT"""
 
 
 @frozen
-class New(Key):
-    """NEW: RECENT and not SEEN"""
+class Received(Key):
+    """BEFORE (lt), ON (eq), SINCE (ge): the internal date, disregarding time and zone."""
 
-
-@frozen
-class Old(Key):
-    """OLD: not RECENT"""
-
-
-@frozen
-class Before(Key):
-    """BEFORE: internal date, disregarding time and zone"""
-
+    relation: Relation
     day: date
 
 
 @frozen
-class On(Key):
-    """ON"""
+class ReceivedAt(Key):
+    """OLDER (le), YOUNGER (ge): the internal date as Unix time (RFC 5032)."""
 
-    day: date
-
-
-@frozen
-class Since(Key):
-    """SINCE"""
-
-    day: date
-
-
-@frozen
-class Older(Key):
-    """OLDER (RFC 5032): the internal date is this Unix time or before it."""
-
-    time: int
-
-
-@frozen
-class Younger(Key):
-    """YOUNGER: this Unix time or after it."""
-
+    relation: Relation
     time: int
 
 
@@ -99,37 +77,18 @@ class Saved(Key):
 
 
 @frozen
-class SentBefore(Key):
-    """SENTBEFORE: the Date field, disregarding time and zone; a message without a date is not found"""
+class Sent(Key):
+    """SENTBEFORE (lt), SENTON (eq), SENTSINCE (ge): the Date field, disregarding time and zone, if there is one."""
 
+    relation: Relation
     day: date
 
 
 @frozen
-class SentOn(Key):
-    """SENTON"""
+class Size(Key):
+    """LARGER (gt), SMALLER (lt)"""
 
-    day: date
-
-
-@frozen
-class SentSince(Key):
-    """SENTSINCE"""
-
-    day: date
-
-
-@frozen
-class Larger(Key):
-    """LARGER"""
-
-    octets: int
-
-
-@frozen
-class Smaller(Key):
-    """SMALLER"""
-
+    relation: Relation
     octets: int
 
 
@@ -211,3 +170,35 @@ class Not(Key):
     """NOT"""
 
     key: Key
+
+
+def leaves(key: Key) -> Iterator[Key]:
+    """The keys in a key that are not put together of others."""
+    match key:
+        case And(keys):
+            for inner in keys:
+                yield from leaves(inner)
+        case Or(first, second):
+            yield from leaves(first)
+            yield from leaves(second)
+        case Not(inner):
+            yield from leaves(inner)
+        case _:
+            yield key
+
+
+def asks(key: Key, *kinds: type[Key]) -> bool:
+    """Whether keys of these kinds are in it."""
+    return any(isinstance(leaf, kinds) for leaf in leaves(key))
+
+
+def mapped(key: Key, change: Callable[[Key], Key]) -> Key:
+    """The key with each of its `leaves` changed."""
+    match key:
+        case And(keys):
+            return And(tuple([mapped(inner, change) for inner in keys]))
+        case Or(first, second):
+            return Or(mapped(first, change), mapped(second, change))
+        case Not(inner):
+            return Not(mapped(inner, change))
+    return change(key)

@@ -18,7 +18,6 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName, NameProblem
 from mboxlist.usermoves import Move, Phase, Planned
-from store import hosting
 from store.accounts.builtin import User
 from store.delivery.batch import BatchStore, CopiedFile, NotCopied, head_of, usable, write_chunks
 from store.delivery.replacement import fits
@@ -387,7 +386,7 @@ class Arrival:
 
         def work(txn: Txn) -> None:
             account = evolve(row.account, host=self.host, partition=partition.name)
-            hosting.rows(self.store).write(evolve(row, account=account), txn)
+            self.store.directory.write(evolve(row, account=account), txn)
             self.store.mailboxes.moves.put(Move(self.user, self.move, Phase.READY, self.host, partition.name, ids,
                                                 planned, tuple(self._subscriptions)), txn)
 

@@ -58,7 +58,7 @@ class _Snapshot:
     def of(cls, store: Store, user: str, txn: Txn) -> "_Snapshot":
         """As it is now. Raises StoreError NO_USER."""
         mailboxes = store.mailboxes
-        found = hosting.rows(store).user(user, txn)
+        found = store.directory.user(user, txn)
         if found is None:
             raise StoreError(Problem.NO_USER, f"There is no user {user}")
         entries = tuple(mailboxes.below(user, txn=txn))
@@ -92,7 +92,7 @@ class Departure:
 
     def run(self) -> Move:
         """Send all of the user, and write the row GONE. Raises StoreError, after which the user is here as before."""
-        store, place = self.store, hosting.rows(self.store).user(self.user)
+        store, place = self.store, self.store.directory.user(self.user)
         assert place is not None
         self.peer.begin(self.user, self._id, place.account.partition)
         try:
@@ -113,7 +113,7 @@ class Departure:
 
     def count(self) -> tuple[int, int, int, int]:
         """What would be moved, without doing it: mailboxes, messages, files that the other one lacks, their octets."""
-        place = hosting.rows(self.store).user(self.user)
+        place = self.store.directory.user(self.user)
         assert place is not None
         self.peer.look(self.user, place.account.partition)
         files = octets = messages = 0

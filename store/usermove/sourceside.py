@@ -77,7 +77,7 @@ def send(store: Store, user: str, host: str, connect: Callable[[], Peer], told: 
                 finish(store, old, peer)
             return Gone(Moved(), 0.0)
         require_movable(store, user, host)
-        hosting.rows(store).try_set_host(user)      # once the user has gone it would be too late to find out
+        store.directory.try_set_host(user)      # once the user has gone it would be too late to find out
         with closing(connect()) as peer:
             departure = Departure(store, user, host, peer, told)
             move = departure.run()
@@ -111,7 +111,7 @@ def require_movable(store: Store, user: str, host: str) -> None:
     """Raises StoreError NO_USER, ELSEWHERE, NO_PERMISSION, BUSY when this back end cannot send the user there."""
     if hosting.require_name(store) == host:
         raise StoreError(Problem.NO_PERMISSION, f"{host} is this back end")
-    row = hosting.rows(store).user(user)
+    row = store.directory.user(user)
     if row is None:
         raise StoreError(Problem.NO_USER, f"There is no user {user}")
     if not hosting.is_here(store, row.account):
@@ -127,7 +127,7 @@ def require_movable(store: Store, user: str, host: str) -> None:
 def finish(store: Store, move: Move, peer: Peer) -> None:
     """Go on from the row GONE to the end. Raises StoreError UNAVAILABLE, and GONE when the other one has no copy."""
     if move.phase is not Phase.LEFT:
-        hosting.rows(store).set_host(move.user, move.host)
+        store.directory.set_host(move.user, move.host)
         peer.activate(move.user, move.id)
         clear(store, move)
     peer.confirm(move.user, move.id)

@@ -80,7 +80,7 @@ def look(store: Store, user: str, place: str) -> Partition:
         legal_owner(user)
     except NameProblem as error:
         raise StoreError(Problem.BAD_NAME, str(error)) from error
-    row = hosting.rows(store).user(user)
+    row = store.directory.user(user)
     if row is not None and hosting.is_here(store, row.account):
         raise StoreError(Problem.USER_EXISTS, f"{user} is on {store.settings.host} already, as its directory says")
     old = store.mailboxes.moves.find(user)

@@ -11,7 +11,7 @@ from enum import Enum
 from attrs import evolve, frozen
 
 from store.accounts.base import Account, Status
-from store.accounts.builtin import BuiltinDirectory, User
+from store.accounts.builtin import User
 from store.accounts.ldap.ldapentry import Found
 from store.errors import Problem, StoreError
 from store.store import Store
@@ -70,7 +70,6 @@ def look(account: Account, consult: Consult) -> Seen:
 
 def look_at_all(store: Store, consult: Consult, outside: Callable[[str], bool]) -> Iterator[Seen]:
     """Every user about whom the outside directory decides, in order. Raises StoreError UNAVAILABLE."""
-    assert isinstance(store.directory, BuiltinDirectory)
     for account in list(store.directory.all()):
         if outside(account.user):
             yield look(account, consult)
@@ -84,13 +83,11 @@ def too_many(seen: list[Seen], share: float) -> bool:
 
 def note_back(store: Store, user: str) -> None:
     """The user is not to go: if that happens again, another delay begins. Raises StoreError NO_USER."""
-    assert isinstance(store.directory, BuiltinDirectory)
     store.directory.alter(user, lambda row: evolve(row, account=evolve(row.account, removed=0)))
 
 
 def note(store: Store, seen: Seen, now: float | None = None) -> bool:
     """Begin the delay for a user who is to go; whether it begins now. Raises StoreError NO_USER."""
-    assert isinstance(store.directory, BuiltinDirectory)
     when = int(time.time() if now is None else now)
     begun: list[bool] = []
 

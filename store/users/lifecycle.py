@@ -18,9 +18,8 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import SEPARATOR, MailboxName, NameProblem, legal_owner
-from store import hosting
 from store.accounts.base import Status
-from store.accounts.builtin import BuiltinDirectory, User
+from store.accounts.builtin import User
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, subscribing
 from store.mailboxes.authorization import rename_identifier
@@ -42,7 +41,7 @@ def remove_user(store: Store, user: str, *, now: float | None = None) -> None:
         return evolve(old, before=old.account.status, account=evolve(
             old.account, status=Status.REMOVED, removed=when))
 
-    hosting.rows(store).alter(user, change)
+    store.directory.alter(user, change)
 
 
 @problems()
@@ -69,13 +68,13 @@ def restore_user(store: Store, user: str) -> None:
         return evolve(old, before=None, account=evolve(
             old.account, status=old.before or Status.ACTIVE, removed=0))
 
-    hosting.rows(store).alter(user, change)
+    store.directory.alter(user, change)
 
 
 def due(store: Store, now: float | None = None) -> Iterator[str]:
     """The users that were removed longer ago than the delay."""
     until = (time.time() if now is None else now) - store.settings.user_delay
-    if isinstance(store.directory, BuiltinDirectory) and not store.directory.remote:
+    if not store.directory.remote:
         for account in list(store.directory.all()):
             if account.status is Status.REMOVED and account.removed <= until:
                 yield account.user
@@ -94,7 +93,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
         legal_owner(new)
     except NameProblem as error:
         raise StoreError(Problem.BAD_NAME, str(error)) from error
-    directory = hosting.rows(store)
+    directory = store.directory
     there = directory.user(new)
     if directory.user(old) is not None or there is None or there.renamed_from != old:
         transact(store.mailboxes.env, lambda txn: _rename_in_list(store, old, new, txn))
@@ -110,7 +109,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
 
 
 def _rename_in_list(store: Store, old: str, new: str, txn: Txn) -> None:
-    directory, mailboxes = hosting.rows(store), store.mailboxes
+    directory, mailboxes = store.directory, store.mailboxes
     row = directory.user(old, txn)
     if row is None:
         raise StoreError(Problem.NO_USER)

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 from store import hosting
 from store.accounts.base import Account
-from store.accounts.builtin import BuiltinDirectory
-from store.errors import Problem, StoreError
 from store.mailboxes import firstuse, placement
 from store.partitions import volumes
 from store.store import Store
@@ -18,10 +16,7 @@ def add_user(store: Store, address: str, password_hash: str, partition: str | No
     Raises StoreError USER_EXISTS, BAD_NAME, LIMIT, UNAVAILABLE, NO_PERMISSION.
     """
     partition = placement.for_new_mail(store) if partition is None else volumes.named(store, partition).name
-    directory = store.directory
-    if not isinstance(directory, BuiltinDirectory):
-        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
-    made = directory.add(address, password_hash, partition=partition, aliases=aliases, host=host)
+    made = store.directory.add(address, password_hash, partition=partition, aliases=aliases, host=host)
     if hosting.is_here(store, made):
         firstuse.inbox(store, made)
     return made

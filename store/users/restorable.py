@@ -18,7 +18,6 @@ from mboxlist.acl import NEGATIVE
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from store import hosting
 from store.accounts.base import Status
 from store.accounts.builtin import BuiltinDirectory, User
 from store.errors import Problem, StoreError
@@ -77,7 +76,6 @@ class Back:
 def remember(store: Store, user: str, now: float | None = None) -> None:
     """Put on record what is to be taken from a removed user; what a removal that was cut off has put there stays."""
     directory = store.directory
-    assert isinstance(directory, BuiltinDirectory)
     row, known = directory.user(user), find(store, user)
     if row is None or (known is not None and known.removed == row.account.removed):
         return
@@ -140,8 +138,6 @@ def undelete_user(store: Store, user: str, *, change: bool = True) -> Back:
     Raises StoreError NO_USER, USER_EXISTS, NO_PERMISSION.
     """
     directory = store.directory
-    if not isinstance(directory, BuiltinDirectory):
-        raise StoreError(Problem.NO_PERMISSION, "The users of this store are kept in an outside directory")
     row, record = directory.user(user), find(store, user)
     if row is not None and row.account.status is not Status.REMOVED:
         raise StoreError(Problem.USER_EXISTS, f"{user} has not been removed")
@@ -249,4 +245,4 @@ def forget_user(store: Store, user: str) -> None:
     for partition in store.partitions.values():
         partition.transact(lambda txn: txn.partition.readers.rename(user, None, txn.handle))
         partition.flush()
-    hosting.rows(store).remove(user)
+    store.directory.remove(user)

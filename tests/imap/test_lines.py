@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imap.lines import DATE_FORM, dates, expunged, flag_lists, format_lines
-from imap.wire.dates import format_date_time
 from imap.wire.flags import format_flags
 from store.tables.index import ROW, joined, put, take
+from tests.support.grammar.dates import format_date_time
 
 KEYWORDS = tuple(f"k{number}" for number in range(64))
 

@@ -38,7 +38,7 @@ def fill(root: Path, messages: int, mailboxes: int) -> Store:
     entries = []
     for number in range(mailboxes):
         user = f"user{number}"
-        store.directory.add(user, "!")          # type: ignore[attr-defined]
+        store.directory.add(user, "!")
         entries.append(firstuse.inbox(store, store.directory.find(user)))     # type: ignore[arg-type]
         set_mailbox(store, entries[-1], RULES)
     now, each = int(time.time()), messages // mailboxes

@@ -73,7 +73,7 @@ class Bench:
     def mailbox(self, name: str) -> MailboxEntry:
         """A new mailbox."""
         user = f"bench{next(self._users)}"
-        account: Account = self.store.directory.add(user, "none")   # type: ignore[attr-defined]
+        account: Account = self.store.directory.add(user, "none")
         return namespace.create_mailbox(self.store, MailboxName(account.user, name))
 
     def message(self) -> bytes:

@@ -23,7 +23,6 @@ from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.cli.storeaccess import init, is_store
-from tools.cli.userdirectory import directory
 from tools.exits import Failure
 
 ACTIONS = ("create", "verify", "list")
@@ -120,7 +119,7 @@ def _scope(store: Store, arguments: Any) -> Scope:
     if arguments.user:
         return Scope(tuple(sorted({owner(store, user) for user in arguments.user})))
     if arguments.group:
-        users = tuple(account.user for account in list(directory(store).all()) if arguments.group in account.groups)
+        users = tuple(account.user for account in list(store.directory.all()) if arguments.group in account.groups)
         if not users:
             raise Failure(f"nobody is in the group {arguments.group}", 1)
         return Scope(users, group=arguments.group)
@@ -269,7 +268,7 @@ def _choice(store: Store, arguments: Any) -> Choice:
     users = None
     mailbox = arguments.mailbox or ""
     if arguments.user:
-        ids = {user: "" if user == PUBLIC else directory(store).user_id(user) for user in arguments.user}
+        ids = {user: "" if user == PUBLIC else store.directory.user_id(user) for user in arguments.user}
         users = frozenset(ids.values())
         if mailbox:
             mailbox = mailbox_name(next(iter(users)), mailbox).path

@@ -5,7 +5,6 @@ from store.store import Store
 from tools.cli import commandtree, shellscripts
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import owner
-from tools.cli.userdirectory import directory
 from tools.exits import Failure
 
 WORDS = ("users", "mailboxes", "partitions")        # that are in the store
@@ -37,7 +36,7 @@ def _words(store: Store, what: str, user: str | None) -> list[str]:
     if what == "partitions":
         return sorted(store.partitions)
     if what == "users":
-        return sorted(account.user for account in directory(store).all())
+        return sorted(account.user for account in store.directory.all())
     if user is None:
         raise Failure("whose mailboxes? Name a user")
     found = owner(store, user)

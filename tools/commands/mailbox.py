@@ -9,7 +9,6 @@ from store.tables.state import MailboxState
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import mailbox, mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
-from tools.cli.userdirectory import directory
 from tools.exits import Failure
 
 OWNER_HELP = "public/ for public mailboxes"
@@ -64,7 +63,7 @@ def list_mailboxes(invocation: Invocation) -> int:
         if invocation.arguments.user is not None:
             users = [owner(store, invocation.arguments.user)]
         else:
-            users = [*(user.user for user in directory(store).all()), ""]
+            users = [*(user.user for user in store.directory.all()), ""]
         rows = [facts(store, entry) for user in users for entry in store.names(user)]
     if invocation.arguments.json:
         print_json(rows)
@@ -77,7 +76,7 @@ def _list_deleted(invocation: Invocation) -> int:
     """Also those of users who are no more: they can be brought back when there is such a user again."""
     with invocation.store() as store:
         only = invocation.arguments.user
-        user = None if only is None else "" if only == PUBLIC else directory(store).user_id(only)
+        user = None if only is None else "" if only == PUBLIC else store.directory.user_id(only)
         rows: list[dict[str, object]] = []
         for deleted, entry in store.mailboxes.deleted.all():
             if user in (None, entry.name.owner):

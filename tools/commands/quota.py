@@ -13,7 +13,6 @@ from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_json, print_table
-from tools.cli.userdirectory import directory
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # who only asks opens no store
@@ -101,7 +100,7 @@ def roots(store: "Overview", root: str | None) -> list[str]:
     """The quota roots that are meant, and those below a user. Raises Failure, StoreError."""
     if root is None:
         known = {name for name in quotaroots.all_roots(store) if not name.startswith(DOMAIN)}
-        users = {user.user for user in directory(store).all()}
+        users = {user.user for user in store.directory.all()}
         return [*sorted(known | users), *(name for name in quotaroots.all_roots(store) if name.startswith(DOMAIN))]
     named = root_named(store, root)
     return [named, *(name for name in quotaroots.all_roots(store)

@@ -12,7 +12,6 @@ from store.users.restorable import undelete_user
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import mailbox, mailbox_name, owner
 from tools.cli.output import print_json, print_table, when
-from tools.cli.userdirectory import directory
 from tools.exits import Failure
 
 
@@ -76,7 +75,7 @@ def undelete_users(invocation: Invocation) -> int:
     arguments, rows = invocation.arguments, list[dict[str, object]]()
     with invocation.store() as store:
         def bring(text: str) -> None:
-            back = undelete_user(store, directory(store).user_id(text), change=not arguments.dry_run)
+            back = undelete_user(store, store.directory.user_id(text), change=not arguments.dry_run)
             rows.append(asdict(back))
 
         status = each(arguments.users, bring)

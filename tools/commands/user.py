@@ -22,7 +22,6 @@ from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
-from tools.cli.userdirectory import directory
 from tools.exits import Failure
 
 LONGEST_PASSWORD = 1024
@@ -175,7 +174,7 @@ def set_user(invocation: Invocation) -> int:
     with invocation.store() as store:
         user = account(store, arguments.user)
         _require_ours(store, user.user)
-        directory(store).change(user.user, password_hash=password_hash, groups=groups, aliases=arguments.aliases,
+        store.directory.change(user.user, password_hash=password_hash, groups=groups, aliases=arguments.aliases,
                                 status=Status(arguments.status) if arguments.status else None,
                                 access=arguments.access, host=arguments.host)
     return 0
@@ -187,7 +186,7 @@ def set_domain(invocation: Invocation) -> int:
     if arguments.domain is None and arguments.access is not None:
         raise Failure("which domain?")
     with invocation.store() as store:
-        rules = directory(store).domains
+        rules = store.directory.domains
         try:
             if arguments.access is not None:
                 rules.set_access(arguments.domain, arguments.access)
@@ -232,7 +231,7 @@ def _own_name(store: Store, address: str) -> str:
     Raises StoreError NO_USER.
     """
     user = account(store, address).user
-    if user != directory(store).user_id(address):
+    if user != store.directory.user_id(address):
         raise StoreError(Problem.NO_USER, f"{address} is an alias of {user}: give the user's own name")
     return user
 
@@ -246,6 +245,6 @@ def restore_users(invocation: Invocation) -> int:
 def rename_user(invocation: Invocation) -> int:
     """onecopy user rename"""
     with invocation.store() as store:
-        names = directory(store)
+        names = store.directory
         lifecycle.rename_user(store, names.user_id(invocation.arguments.old), names.user_id(invocation.arguments.new))
     return 0

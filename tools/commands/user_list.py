@@ -4,7 +4,6 @@ from store.accounts.base import Account, Status
 from store.quota.overview import Overview
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json, print_table, when
-from tools.cli.userdirectory import directory
 
 
 def add(parser: Parsers) -> None:
@@ -23,7 +22,7 @@ def list_users(invocation: Invocation) -> int:
         rows = [{"user": user.user, "status": user.status.value, "partition": user.partition,
                  **({"host": user.host} if user.host else {}),
                  "groups": list(user.groups), "aliases": list(user.aliases), **removal(store, user)}
-                for user in directory(store).all()]
+                for user in store.directory.all()]
     if invocation.arguments.json:
         print_json(rows)
     else:
@@ -38,10 +37,10 @@ def _list_removed(invocation: Invocation) -> int:
     with invocation.store() as store:
         kept = {record.user: record for record in restorable.everyone(store)}
         rows = [{"user": user.user, "mailboxes": len(store.names(user.user)), "removed": when(user.removed),
-                 **removal(store, user)} for user in directory(store).all() if user.status is Status.REMOVED]
+                 **removal(store, user)} for user in store.directory.all() if user.status is Status.REMOVED]
         rows += [{"user": record.user, "mailboxes": len(record.mailboxes), "removed": when(record.removed),
                   "kept_until": when(record.when + store.settings.purge_delay)}
-                 for record in kept.values() if directory(store).user(record.user) is None]
+                 for record in kept.values() if store.directory.user(record.user) is None]
     if invocation.arguments.json:
         print_json(rows)
     else:

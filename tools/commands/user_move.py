@@ -4,7 +4,6 @@ from contextlib import closing
 
 from rich.filesize import decimal
 
-from store import hosting
 from store.partitions import volumes
 from store.store import Store
 from store.usermove.sendmailboxes import Departure
@@ -60,7 +59,7 @@ def _place(invocation: Invocation, store: Store, to: str) -> Place | None:
 def _move(store: Store, users: list[str], to: str, place: Place) -> int:
     with progress(len(users)) as tell:
         def work(user: str) -> None:
-            row = hosting.rows(store).user(user)
+            row = store.directory.user(user)
             if row is not None and row.account.host.lower() == to and store.mailboxes.moves.find(user) is None:
                 print(f"{user}: is on {to} already", flush=True)
                 return

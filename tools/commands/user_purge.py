@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from store.accounts.builtin import BuiltinDirectory
 from store.errors import StoreError
 from store.quota import roots
 from store.store import Store
@@ -93,7 +92,6 @@ def _purge_outside(invocation: Invocation, store: Store, consult: Consult) -> in
 
 def _look(store: Store, consult: Consult) -> list[Seen]:
     """Raises Failure when the directory cannot be asked."""
-    assert isinstance(store.directory, BuiltinDirectory)
     seen = []
     with _progress(sum(1 for _ in store.directory.all())) as tell:
         try:

@@ -15,7 +15,6 @@ from typing import Any
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import ensureDeferred
 
-from store.accounts.builtin import BuiltinDirectory
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.sharedcache import Remembered
 from store.accounts.sharedcounts import Counts
@@ -80,8 +79,7 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
     threads = ReactorThreads(reactor.callFromThread)
     sharedsyncs.attach(opened, threads)
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings))
-    if isinstance(opened.directory, BuiltinDirectory):
-        opened.directory.share(Remembered.at(worker_config.counts))
+    opened.directory.share(Remembered.at(worker_config.counts))
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     others, more = backendlink.of_worker(worker_config.config, opened, called) if worker_config.keeper else (None, [])

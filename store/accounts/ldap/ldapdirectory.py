@@ -51,7 +51,7 @@ __all__ = ("LdapDirectory", "NotUnderstood")
 
 
 class LdapDirectory(Mirror):
-    """A Directory (accounts/base.py). The users in `Settings.local` are those of the built-in one."""
+    """An outside directory. The users in `Settings.local` are those of the built-in one."""
 
     def __init__(self, mailboxes: MailboxList, default_domain: str, settings: Settings, map_settings: MapSettings,
                  clock: Callable[[], float] = time.monotonic) -> None:
@@ -162,7 +162,7 @@ class LdapDirectory(Mirror):
         return None if found is None else self._read(name, *found)[0]
 
     def authenticate(self, login: str, password: Secret) -> Account:
-        """The account that logs in; see Directory. Raises StoreError BAD_LOGIN, UNAVAILABLE.
+        """The account that logs in; see BuiltinDirectory. Raises StoreError BAD_LOGIN, UNAVAILABLE.
 
         What is asked, and in which order, is the same for an unknown user as for a wrong password; the account is only
         looked at when the password is right.

@@ -13,7 +13,7 @@ from imap.wire.accesscontrol import format_acl, format_listrights
 from imap.wire.append import is_message, parse_next_message
 from imap.wire.commandlimits import STRICT, Limits
 from imap.wire.commands import COMMANDS, BadCommand, parse_command
-from imap.wire.dates import MONTHS, date, date_time, format_date, format_date_time
+from imap.wire.dates import MONTHS, date, date_time
 from imap.wire.fetch import Binary, Fetch, Section
 from imap.wire.flags import flag_list, format_flags
 from imap.wire.framer import Frame
@@ -30,6 +30,7 @@ from tests.support.conversations.scripts import SCRIPTS, octets
 from tests.support.fuzz.steps import counted
 from tests.support.grammar import numbers_of
 from tests.support.grammar import responses as read_responses
+from tests.support.grammar.dates import format_date, format_date_time
 
 LONGEST = 600           # octets of an input
 PLACES = ("/imap/wire/", "/imap/reading", "/store/net/")       # where steps are counted

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imap.wire.dates import date, date_time, format_date, format_date_time
+from imap.wire.dates import date, date_time
 from imap.wire.framer import Frame
 from imap.wire.grammar import SyntaxProblem
 from imap.wire.scanner import Scanner
 from store.values import InternalDate
+from tests.support.grammar.dates import format_date, format_date_time
 
 
 def scan(octets):

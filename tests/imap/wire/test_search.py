@@ -1,6 +1,7 @@
 """SEARCH: RFC 3501 §6.4.4, §9."""
 
 from datetime import date
+from operator import eq, ge, gt, lt
 
 import pytest
 
@@ -8,29 +9,22 @@ from imap.wire.commandlimits import Limits
 from imap.wire.commands import BadCommand, parse_command
 from imap.wire.framer import Frame
 from imap.wire.search import CHARSETS, Result, Search
-from store.search.mailboxsearch import (
+from store.search.searchkeys import (
     All,
     And,
-    Before,
     Body,
     Envelope,
     HasFlag,
     Header,
     Keyword,
-    Larger,
-    New,
     Not,
     Numbers,
-    Old,
-    On,
     Or,
+    Received,
     Recent,
     Saved,
-    SentBefore,
-    SentOn,
-    SentSince,
-    Since,
-    Smaller,
+    Sent,
+    Size,
     Text,
     Uids,
     Within,
@@ -50,8 +44,8 @@ KEYS = [
     (b"UNDRAFT", Not(HasFlag(Flag.DRAFT))),
     (b"UNFLAGGED", Not(HasFlag(Flag.FLAGGED))),
     (b"UNSEEN", Not(HasFlag(Flag.SEEN))),
-    (b"NEW", New()),
-    (b"OLD", Old()),
+    (b"NEW", And((Recent(), Not(HasFlag(Flag.SEEN))))),
+    (b"OLD", Not(Recent())),
     (b"RECENT", Recent()),
     (b"BCC x", Envelope("bcc", "x")),
     (b"CC x", Envelope("cc", "x")),
@@ -66,14 +60,14 @@ KEYS = [
     (b"HEADER Message-ID <a@example.org>", Header("Message-ID", "<a@example.org>")),
     (b'BODY "a b"', Body("a b")),
     (b"TEXT NIL", Text("NIL")),
-    (b"BEFORE 1-Feb-1994", Before(DAY)),
-    (b'ON "1-Feb-1994"', On(DAY)),
-    (b"SINCE 1-Feb-1994", Since(DAY)),
-    (b"SENTBEFORE 1-Feb-1994", SentBefore(DAY)),
-    (b"SENTON 1-Feb-1994", SentOn(DAY)),
-    (b"SENTSINCE 1-Feb-1994", SentSince(DAY)),
-    (b"LARGER 0", Larger(0)),
-    (b"SMALLER 4294967295", Smaller(4294967295)),
+    (b"BEFORE 1-Feb-1994", Received(lt, DAY)),
+    (b'ON "1-Feb-1994"', Received(eq, DAY)),
+    (b"SINCE 1-Feb-1994", Received(ge, DAY)),
+    (b"SENTBEFORE 1-Feb-1994", Sent(lt, DAY)),
+    (b"SENTON 1-Feb-1994", Sent(eq, DAY)),
+    (b"SENTSINCE 1-Feb-1994", Sent(ge, DAY)),
+    (b"LARGER 0", Size(gt, 0)),
+    (b"SMALLER 4294967295", Size(lt, 4294967295)),
     (b"KEYWORD $Junk", Keyword("$Junk")),
     (b"UNKEYWORD x", Not(Keyword("x"))),
     (b"2,4:7,9,12:*", Numbers(((2, 2), (4, 7), (9, 9), (12, 0)))),
@@ -82,10 +76,11 @@ KEYS = [
     (b"NOT SEEN", Not(HasFlag(Flag.SEEN))),
     (b"OR SEEN NOT 1", Or(HasFlag(Flag.SEEN), Not(Numbers(((1, 1),))))),
     (b"(SEEN)", HasFlag(Flag.SEEN)),
-    (b"(SEEN NEW)", And((HasFlag(Flag.SEEN), New()))),
+    (b"(SEEN NEW)", And((HasFlag(Flag.SEEN), And((Recent(), Not(HasFlag(Flag.SEEN))))))),
     (b'FLAGGED SINCE 1-Feb-1994 NOT FROM "Smith"',
-     And((HasFlag(Flag.FLAGGED), Since(DAY), Not(Envelope("from", "Smith"))))),
-    (b"OR (ALL OLD) OR NEW UID 1 ALL", And((Or(And((All(), Old())), Or(New(), Uids(((1, 1),)))), All()))),
+     And((HasFlag(Flag.FLAGGED), Received(ge, DAY), Not(Envelope("from", "Smith"))))),
+    (b"OR (ALL OLD) OR SEEN UID 1 ALL", And((
+        Or(And((All(), Not(Recent()))), Or(HasFlag(Flag.SEEN), Uids(((1, 1),)))), All()))),
 ]
 
 

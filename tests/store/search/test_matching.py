@@ -19,7 +19,8 @@ from store.partition.messagefiles import MessageFiles
 from store.progress import Abandoned, Progress
 from store.search import matching, prefilter
 from store.search.columns import columns_of
-from store.search.mailboxsearch import And, Body, Header, Keyword, Not, Or, Text, Uids, search
+from store.search.mailboxsearch import search
+from store.search.searchkeys import And, Body, Header, Keyword, Not, Or, Text, Uids
 from store.search.sort import Criterion, SortKey, sort
 from store.search.thread import ordered_subject, references
 from store.store import Store

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName
 from store.accounts.base import Account
-from store.accounts.builtin import BuiltinDirectory, User
+from store.accounts.builtin import User
 from store.message.cacherecord import render
 from store.message.mime import Scanner
 from store.opening import PRIMARY, make_empty_store, open_store
@@ -176,7 +176,6 @@ def user_name(shape: Shape, number: int) -> str:
 
 def _add_users(store: Store, shape: Shape) -> None:
     directory = store.directory
-    assert isinstance(directory, BuiltinDirectory)
     for number in range(shape.users):
         directory.insert(User(Account(user_name(shape, number), PRIMARY), NO_PASSWORD))
 
