@@ -374,6 +374,12 @@ class Partition:
             raise StoreError(Problem.NO_MAILBOX)
         return state
 
+    def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
+        """The mailbox's figures as they are at this moment, committed or not, without waiting for a lock. For hints."""
+        data = self.states.glance(state_key(mailbox))
+        state = None if data is None else MailboxState.from_bytes(data, self.epoch)
+        return None if state is None or state.removed else state
+
     def all_states(self, txn: Txn = None) -> Iterator[tuple[MailboxId, MailboxState]]:
         """Every mailbox that has figures here, also those that were deleted and not purged yet; within a transaction
         they stay as they are."""

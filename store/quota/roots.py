@@ -301,8 +301,8 @@ def over_quota(store: "Store", entry: MailboxEntry, octets: int = 0) -> bool:
 def warning(store: "Store", entry: MailboxEntry) -> Warned | None:
     """What the mailbox's owner is to be told of its quota root, once the threshold (`quota_warn`) has been reached."""
     partition = store.partition_of(entry)
-    root = partition.state(entry.id).quota_root
-    use = partition.quotas.find(root)
+    root = partition.quota_root(entry.id)
+    use = partition.quotas.glance(root)     # no client waits for somebody's lock to be warned
     if not use.deserves_warning(store.settings):
         return None
     path = root.partition(SEPARATOR)[2]
