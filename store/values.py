@@ -68,4 +68,4 @@ class Finding:
 
     what: str
     where: str
-    repair: str
+    repair: str = RECONSTRUCT

@@ -25,6 +25,8 @@ from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
 from imap.wire.fetch import Binary, Fetch, Item, Part, Section
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
+from imap.wire.structures import without_global
+from imap.wire.writer import without_nul
 from store import offload
 from store.delivery import durable
 from store.errors import Problem, StoreError
@@ -151,11 +153,14 @@ class _Fetching:
                 case Item.ENVELOPE:
                     columns.append([one.envelope for one in cached])
                 case Item.BODY:
-                    columns.append([one.body for one in cached])
+                    columns.append(self._structures([one.body for one in cached]))
                 case Item.BODYSTRUCTURE:
-                    columns.append([one.bodystructure for one in cached])
+                    columns.append(self._structures([one.bodystructure for one in cached]))
             forms.append(item.value + form)
         return forms, columns
+
+    def _structures(self, structures: list[bytes]) -> list[bytes]:
+        return structures if self.session.utf8 else [without_global(one) for one in structures]
 
     def _lines(self, positions: Positions, rows: Rows, cached: _Records | None) -> bytes:
         forms, columns = self._columns(rows, cached or (), self.items)
@@ -325,7 +330,7 @@ class _Fetching:
 
     async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
                             cached: CachedMessage | None, walked: dict[Span, Fields]) -> None:
-        """One section: its octets as they are stored, NUL among them too, as no client is helped by losing any."""
+        """One section: its octets as they are stored, but for NUL."""
         stream = self.session.stream
         span = self._span(one, file, row, cached)
         if span is None:
@@ -336,7 +341,7 @@ class _Fetching:
                 walked[span] = await self._walk(file.read(span[0], min(span[1] - span[0], HEADER)))
             fields = walked[span].pick(one.fields, one.part is Part.HEADER_FIELDS_NOT)
             first, end = portion((0, len(fields)), one.partial)
-            stream.write(head + string_head(end - first) + fields[first:end])
+            stream.write(head + string_head(end - first) + without_nul(fields[first:end]))
             self._held += LONG_HEADER if span[1] - span[0] > LONG_HEADER else end - first
             if self._held >= PIECE:
                 await self._breathe()
@@ -345,7 +350,7 @@ class _Fetching:
         data = file.read(at, min(PIECE, end - at))      # before its length is told
         stream.write(head + string_head(end - at))
         while at < end:
-            stream.write(data)
+            stream.write(without_nul(data))
             at += len(data)
             self._held += len(data)
             if self._held >= PIECE:

@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 
 from imap.wire.fetch import Binary, Part, Section
-from imap.wire.writer import literal_head
+from imap.wire.writer import literal_head, without_nul
 from store.message.cacherecord import CachedMessage
 from store.message.fields import LISTED, header_fields, lister, picker
 from store.partition.messagefiles import MessageFiles
@@ -136,6 +136,6 @@ def _said(one: Section, cut: _Cut) -> _Render:
         octets = cut(message, end)
         if partial is not None:
             octets = octets[slice(*portion((0, len(octets)), partial))]
-        return form % (len(octets), octets) if octets else empty
+        return form % (len(octets), without_nul(octets)) if octets else empty
 
     return said

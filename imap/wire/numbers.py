@@ -72,8 +72,11 @@ class NumberSet:
         ranges = self.resolve(count)
         if not count or ranges[-1][1] > count:
             raise SyntaxProblem("There is no message of that number")
-        bounds = np.array(ranges, dtype=np.intp)
-        return _spans(bounds[:, 0] - 1, bounds[:, 1])
+        return _numbered(ranges)
+
+    def positions_there(self, count: int) -> Indices:
+        """Those of these messages that are in a mailbox of `count`; what is beyond stands for nothing."""
+        return _numbered([(first, min(last, count)) for first, last in self.resolve(count) if first <= count])
 
 
 ALL = NumberSet(((1, STAR),))
@@ -172,6 +175,12 @@ def _range(part: bytes) -> tuple[int, int]:
 def _range_bytes(first: int, last: int) -> bytes:
     start = b"%d" % first if first else b"*"
     return start if first == last else start + b":" + (b"%d" % last if last else b"*")
+
+
+def _numbered(ranges: list[tuple[int, int]]) -> Indices:
+    """All messages of these ranges of numbers, as indices from 0."""
+    bounds = np.array(ranges, dtype=np.intp).reshape(-1, 2)
+    return _spans(bounds[:, 0] - 1, bounds[:, 1])
 
 
 def _spans(starts: Indices, ends: Indices) -> Indices:

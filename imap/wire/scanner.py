@@ -20,7 +20,6 @@ from imap.wire.grammar import (
     MAX_NUMBER64,
     NUMBER,
     QUOTED,
-    QUOTED_UTF8,
     SyntaxProblem,
 )
 
@@ -33,7 +32,7 @@ _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
 class Scanner:
     """A place in a frame. `limits` are for the parsers of nested and repeated things.
 
-    `utf8`: the client has enabled IMAP4rev2 or UTF8=ACCEPT, so mailbox names and quoted strings are UTF-8.
+    `utf8`: the client has enabled IMAP4rev2 or UTF8=ACCEPT, so mailbox names are UTF-8.
     """
 
     frame: Frame
@@ -212,11 +211,8 @@ class Scanner:
         return found[0]
 
     def _quoted(self) -> bytes:
-        found = (QUOTED_UTF8 if self.utf8 else QUOTED).match(self.text, self.at)
-        if found is not None and self.utf8:
-            self.as_utf8(found[1])
+        found = QUOTED.match(self.text, self.at)
         if found is None:
-            # Eight-bit octets in quotes are refused as RFC 3501 §9 has it: to guess their charset would be worse.
             raise SyntaxProblem("The quoted string is not closed, or has a character that needs a literal")
         self.at = found.end()
         inside = found[1]

@@ -32,8 +32,8 @@ class Table:
         self._put = handle.put
 
     def get(self, key: bytes, txn: Txn = None) -> bytes | None:
-        """The value under `key`, or None. Outside a transaction it is asked for again when Berkeley DB ends the wait for
-        its lock, as it does with one of those that wait for each other. Raises DBLockDeadlockError."""
+        """The value under `key`, or None. Outside a transaction it is asked for again when Berkeley DB ends the wait
+        for its lock, as it does with one of those that wait for each other. Raises DBLockDeadlockError."""
         try:
             value: bytes | None = self._get(key, None, txn)
         except db.DBLockDeadlockError:

@@ -9,7 +9,6 @@ What is damaged costs what is in it: of a mailbox whose newest copy cannot be re
 
 import contextlib
 import tempfile
-from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -29,13 +28,13 @@ from store.errors import Problem, StoreError
 from store.mailboxes import placement
 from store.message.cacherecord import CachedMessage, fits
 from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage, Own
+from store.migration.mailboximage import MailboxImage
 from store.migration.messageimport import add, lacking
 from store.opening import make_empty_store, open_store
 from store.partition.partition import Partition
 from store.problems import problems
 from store.quota import roots
-from store.rebuild.desired import acl_of
+from store.rebuild.desired import acl_of, annotations_of, own_of
 from store.rebuild.salvagedusers import NO_PASSWORD
 from store.store import Store
 from store.tables.index import MAX_UID, Rows, take
@@ -62,11 +61,9 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Nothing is named."""
         return self.users is None and not self.mailbox
 
     def wants(self, name: MailboxName) -> bool:
-        """Whether the mailbox is among what is named."""
         return (self.users is None or name.owner in self.users) and self.mailbox in ("", name.path)
 
     def target(self, name: MailboxName) -> MailboxName:
@@ -92,9 +89,6 @@ class Restored:
     findings: list[str] = field(factory=list)
 
 
-Told = Callable[[Restored], None]
-
-
 @contextlib.contextmanager
 def passing_store() -> Iterator[Store]:
     """An empty store that goes again, to see what would be restored where there is none yet."""
@@ -114,7 +108,7 @@ class Restoring:
     store: Store
     archives: list[Archive]
     choice: Choice = Choice()
-    told: Told = lambda so_far: None
+    progress: Callable[[Restored], None] = lambda so_far: None
     done: Restored = field(factory=Restored)
     chain: Chain = field(init=False)
     _loaders: dict[str, LiveLoader] = field(factory=dict, init=False)       # by partition
@@ -125,12 +119,9 @@ class Restoring:
     _cached: Mapping[bytes, CachedMessage] = field(factory=dict, init=False)    # of the messages that come next
     _owners: set[str] = field(factory=set, init=False)
 
+    @problems()
     def run(self) -> Restored:
         """Do it. Raises StoreError DISK_FULL, UNAVAILABLE, BUSY, NO_MAILBOX."""
-        with problems():
-            return self._run()
-
-    def _run(self) -> Restored:
         self.chain = Chain.of(self.archives, self.done.findings)
         self.archives = self.chain.archives
         try:
@@ -159,7 +150,7 @@ class Restoring:
     # Reading
 
     def _members(self, at: int) -> Iterator[Member]:
-        """Those of an archive; what cannot be read is told."""
+        """Those of an archive; what cannot be read is a finding."""
         archive = self.archives[at]
         for member in archive.members():
             if isinstance(member, Lost):
@@ -190,7 +181,7 @@ class Restoring:
                 head = left.head if left is not None else None
                 if left is not None and head is not None and self.chain.has_newest(at, member.name, head.name):
                     self._soon(place[0], left)
-            self.told(self._counted())
+            self.progress(self._counted())
         self._now()
 
     def _chosen(self) -> None:
@@ -215,7 +206,7 @@ class Restoring:
                         self._cached = cachemembers.read(member)
                     elif place is not None and place[1] == "messages" and place[2] in needed:
                         self._store(place[0], place[2], member)
-                    self.told(self._counted())
+                    self.progress(self._counted())
             for partition, where, octets in found:
                 kept.seek(where)
                 self._mailbox(partition, idxfile.decode(kept.read(octets)))
@@ -376,15 +367,14 @@ class Restoring:
         """What the mailbox is to be; beside what is there it is nobody's but the owner's, and has new figures."""
         head = left.head
         assert head is not None
-        image = MailboxImage(name, keywords=head.keywords, rows=rows, own=_own(left), uidls=left.uidls)
+        image = MailboxImage(name, keywords=head.keywords, rows=rows, own=own_of(head, left.own), uidls=left.uidls)
         if self.choice.into:
             return image
-        notes = [(note, user, _octets(value)) for note, users in head.annotations.items()
-                 for user, value in users.items()]
         return evolve(
             image, uidvalidity=head.uidvalidity, uidnext=min(head.uidnext + UID_SKIP, MAX_UID), recent=head.recent,
             highestmodseq=head.highestmodseq + MODSEQ_SKIP, created=head.created, special_use=head.special_use,
-            acl=acl_of(head), annotations=notes, subscriptions=head.subscriptions if name.is_inbox() else ())
+            acl=acl_of(head), annotations=list(annotations_of(head)),
+            subscriptions=head.subscriptions if name.is_inbox() else ())
 
     def _add(self, loader: LiveLoader, entry: MailboxEntry, image: MailboxImage) -> None:
         entry, partition = self.store.whereabouts(entry)
@@ -465,19 +455,6 @@ def _name(left: Remains) -> MailboxName | None:
         return MailboxName.parse(left.head.name) if left.head is not None else None
     except NameProblem:
         return None
-
-
-def _octets(text: str) -> bytes:
-    try:
-        return b64decode(text)
-    except ValueError:
-        return b""
-
-
-def _own(left: Remains) -> list[Own]:
-    readers: Sequence[str] = left.head.readers if left.head is not None else ()
-    return [(int(item["chunk"]), readers[int(item["reader"])], item["own"]) for item in left.own
-            if int(item["reader"]) < len(readers)]
 
 
 def _few(uids: Sequence[int]) -> str:
