@@ -17,7 +17,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from mboxlist.annotations import MAX_VALUE
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, SEPARATOR, MailboxName, NameProblem
 from store.errors import Problem, StoreError
@@ -259,13 +259,7 @@ def set_file(path: Path, text: str | None, *, change: bool = True) -> None:
             sync_folder(path.parent)
         return
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
+    replace_file(path, text)
     sync_folder(path.parent.parent)
 
 

@@ -125,7 +125,7 @@ class _Move:
     owner: str
     source: Partition
     target: Partition
-    carrier: FileCopier
+    copier: FileCopier
     told: Told
     before: Moved
     _sent: dict[MailboxId, dict[int, int]] = field(factory=dict, init=False)    # by chunk: a hash of what it had
@@ -154,7 +154,7 @@ class _Move:
         return self._so_far()
 
     def _so_far(self) -> Moved:
-        return Moved(len(self._held), self._messages, self.carrier.files, self.carrier.octets)
+        return Moved(len(self._held), self._messages, self.copier.incoming.files, self.copier.incoming.octets)
 
     def _mailboxes(self) -> list[MailboxId]:
         return sorted(entry.id for entry in _entries(self.store, self.owner) if entry.partition == self.source.name)
@@ -209,7 +209,7 @@ class _Move:
     def _put(self, mailbox: MailboxId, chunks: dict[int, Rows]) -> int:
         """Make these chunks what they are at the source; how many records that are."""
         for _ in range(TRIES):
-            carried = copy_rows(self.carrier, list(chunks.values()))
+            carried = copy_rows(self.copier, list(chunks.values()))
             try:
                 self.target.transact(lambda txn: write_chunks(
                     txn, mailbox, dict(zip(chunks, carried, strict=True))))      # noqa: B023
@@ -235,7 +235,7 @@ class _Move:
     def _put_expunged(self, item: Expunged) -> None:
         known = [(record := usable(self.source, bytes(row["digest"]))) is not None and record.serial == row["serial"]
                  for row in item.rows]
-        rows, = copy_rows(self.carrier, [take(item.rows, np.array(known, np.bool_))], item.when)
+        rows, = copy_rows(self.copier, [take(item.rows, np.array(known, np.bool_))], item.when)
         self.target.transact(lambda txn: txn.partition.removed.replace(evolve(item, held=False), rows, txn.handle))
 
     # While they are held

@@ -24,9 +24,8 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from mboxlist.engine import hotcopy
 from mboxlist.engine.btree import Table, Txn, salvage
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_file, sync_folder
 from mboxlist.engine.hotcopy import Logs, log_number
 from mboxlist.engine.kv import KEPT_LOG, Env, Failure, transact
 from mboxlist.entry import MailboxId
@@ -311,11 +310,7 @@ class _Restoring:
         if self.exact or self.until is not None:
             self._supersede()
         text = json.dumps([(str(source.absolute()), str(target.absolute())) for source, target in moves])
-        temporary = self.root / (RESTORING + ".new")
-        temporary.write_text(text)
-        hotcopy.sync_file(temporary)
-        temporary.rename(self.root / RESTORING)
-        sync_folder(self.root)
+        replace_file(self.root / RESTORING, text)
         finish(self.root)
         log.warning("the snapshot %s has been put back; what was there before is in %s", self.snapshot.name, self.aside)
 
@@ -362,7 +357,7 @@ def _forget_memory(folder: Path) -> None:
     for region in folder.glob("__db.*"):
         region.unlink()
     for path in folder.iterdir():
-        hotcopy.sync_file(path)
+        sync_file(path)
     sync_folder(folder)
 
 

@@ -75,7 +75,7 @@ def clocked(store):
 
 def test_a_duplicate_is_taken_and_leaves_nothing(clocked):
     assert send(clocked, ALICE) == ["new"]
-    clocked.partitions["primary"].files.settle()
+    clocked.partitions["primary"].files.drop_staged_names()
     before = clocked.open_mailbox(clocked.entry(MailboxName.parse(ALICE)))
     there, quota = files(clocked), roots.quota(clocked, "alice")
     for body in (message(), message(text=b"a list added this"), message(b"  <1@example.org>  ")):

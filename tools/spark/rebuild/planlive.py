@@ -167,7 +167,7 @@ class _Mailbox:
         for number, reader, flags in self._own():
             if (number, reader) in {item[:2] for item in list(txn.partition.readers.damaged(entry.id, txn.handle))}:
                 txn.put_own(entry.id, number, reader, flags)
-        txn.partition.uidls.settle(entry.id, rows, txn.handle)
+        txn.partition.uidls.correct(entry.id, rows, txn.handle)
         keywords = tuple(self.head.keywords) if len(self.head.keywords) > len(state.keywords) else state.keywords
         after = counted(evolve(state, highestmodseq=modseq, changed=modseq, log_since=modseq, keywords=keywords), rows)
         if not state.removed:
