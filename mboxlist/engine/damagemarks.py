@@ -58,7 +58,8 @@ def known_tables(folder: Path) -> dict[str, str]:
 def write_tables(folder: Path, found: dict[str, str]) -> None:
     """Put on record which tables there are; on disk. Raises OSError."""
     if known_tables(folder) != found:
-        replace_file(folder / TABLES, "".join(f"{name} {identity}\n" for name, identity in found.items()))
+        lines = "".join(f"{name} {identity}\n" for name, identity in found.items())
+        replace_file(folder / TABLES, lines.encode())
 
 
 def newest(folder: Path) -> tuple[int, int]:

@@ -358,7 +358,7 @@ class Env:
             path.unlink(missing_ok=True)
             sync_folder(self.folder)
         else:
-            replace_file(path, f"{first}\n")
+            replace_file(path, b"%d\n" % first)
 
     def kept_volume(self) -> int:
         """Octets of the log that stay and that recovery does not need."""

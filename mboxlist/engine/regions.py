@@ -27,9 +27,9 @@ def configure(folder: Path) -> None:
 
     The file is whole at any time: with a line in it that is none, nobody could open the environment.
     """
-    path, text = folder / CONFIG, f"set_lk_tablesize {LOCK_LISTS}\n"
+    path, text = folder / CONFIG, f"set_lk_tablesize {LOCK_LISTS}\n".encode()
     with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == text.encode():
+        if path.read_bytes() == text:
             return
     replace_file(path, text)
 

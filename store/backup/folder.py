@@ -126,7 +126,8 @@ class Folder:
             raise disk_problem(error) from error
 
     def _write(self) -> None:
-        replace_file(self.path / NAME, json.dumps({"archives": [asdict(each) for each in self.entries]}, indent=1))
+        text = json.dumps({"archives": [asdict(each) for each in self.entries]}, indent=1)
+        replace_file(self.path / NAME, text.encode(), PART)
 
 
 def archives_at(path: Path) -> list[Archive]:

@@ -42,7 +42,7 @@ def mark_behind(folder: Path) -> None:
 def write_epoch(folder: Path, epoch: int) -> None:
     """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
     if read_epoch(folder) != epoch:
-        replace_file(folder / "users" / EPOCH, f"{epoch}\n")
+        replace_file(folder / "users" / EPOCH, b"%d\n" % epoch)
 
 
 def read_epoch(folder: Path) -> int:
