@@ -62,21 +62,24 @@ def is_done(line: bytes) -> bool:
 
 
 def parse_id(scan: Scanner) -> Id:
-    """RFC 2971 §4."""
+    """RFC 2971 §4; with blanks anywhere within the list, as Dovecot takes it and aioimaplib sends it."""
     scan.space()
     if scan.nil():
         scan.end()
         return Id()
     pairs: list[tuple[bytes, bytes | None]] = []
     scan.expect(b"(")
+    scan.blanks()
     while not scan.take(b")"):
-        if pairs:
-            scan.space()
         if len(pairs) == MAX_ID_PAIRS:
             raise SyntaxProblem("Too many fields in ID")
         name = scan.string()
         scan.space()
+        scan.blanks()
         value = scan.nstring()
+        if not scan.looks_at(b")"):
+            scan.space()
+            scan.blanks()
         if len(name) > MAX_ID_NAME or len(value or b"") > MAX_ID_VALUE:
             raise SyntaxProblem("A field of ID is too long")
         pairs.append((name, value))

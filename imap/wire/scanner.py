@@ -25,6 +25,7 @@ from imap.wire.grammar import (
 
 _DEFAULT = Limits()
 _FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line
+_BLANKS = re.compile(rb" *+")
 _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
 
 
@@ -53,6 +54,10 @@ class Scanner:
         if self.text[self.at:self.at + 1] != b" ":
             raise SyntaxProblem("An argument is missing" if self.at_end() else "A space is expected here")
         self.at += 1
+
+    def blanks(self) -> None:
+        """Any number of SP, also none: where the RFC has one at most, and clients put others."""
+        self.match(_BLANKS)
 
     def take(self, octet: bytes) -> bool:
         """Whether this octet is next; if so it is read."""

@@ -234,7 +234,7 @@ def test_append_that_is_wrong_is_refused_before_the_message(line):
     b"CREATE x (FOO (\\Sent))", b"CREATE x (USE \\Sent)", b"CREATE x (USE (\\Sent)", b"RENAME a", b'LIST ""',
     b'LSUB "" * x',
     b"STATUS x ()", b"STATUS x", b"STATUS x MESSAGES", b"STATUS x (MODSEQ)", b"STATUS x (MESSAGES )", b"ENABLE",
-    b"ENABLE ", b"ID", b'ID ("a")', b'ID ("a" "b" )', b"ID (a b)", b"ID NILX", b"COPY 0 x", b"COPY 1", b"COPY 1, x",
+    b"ENABLE ", b"ID", b'ID ("a")', b'ID ("a" "b" x)', b"ID (a b)", b"ID NILX", b"COPY 0 x", b"COPY 1", b"COPY 1, x",
     b"COPY 4294967296 x", b"COPY 1:2:3 x", b"COPY $1 x", b"COPY : x", b"COPY 01 x", b"STORE 1 FLAGS", b"STORE 1 FLAGS ",
     b"STORE 1 FLAGS (\\Recent)", b"STORE 1 +FLAGS \\Recent", b"STORE 1 FLAGS (\\Foo)", b"STORE 1 FLAGS (\\Seen",
     b"STORE 1 FLAGS ( \\Seen)", b"STORE 1 FLAGSX (a)", b"STORE 1 *FLAGS (a)", b"STORE 1 FLAGS (\\)",
