@@ -182,10 +182,22 @@ class Scanner:
         self.space()
         return self.astring()
 
-    def list_mailbox(self) -> str:
-        """list-mailbox: a mailbox that may have wildcards, without quotes too"""
+    def reference(self) -> str | None:
+        """A mailbox below which LIST looks; None for what is no modified UTF-7, and so above no name."""
+        return self._pattern(self.astring())
+
+    def list_mailbox(self) -> str | None:
+        """list-mailbox: a mailbox that may have wildcards, without quotes too. None: as for `reference`."""
         found = self.match(LIST_MAILBOX)
-        return self._mailbox_name(found[0] if found is not None else self.string())
+        return self._pattern(found[0] if found is not None else self.string())
+
+    def _pattern(self, octets: bytes) -> str | None:
+        try:
+            return self._mailbox_name(octets)
+        except SyntaxProblem as problem:
+            if problem.status == b"NO":         # what is no UTF-8 is BAD
+                return None
+            raise
 
     def _mailbox_name(self, octets: bytes) -> str:
         return self.as_utf8(octets) if self.utf8 else utf7.decode(octets)

@@ -59,7 +59,7 @@ SIMPLE = [
     (b"RENAME blurdybloop sarasoop", Rename("blurdybloop", "sarasoop")),
     (b"SUBSCRIBE #news.comp.mail.mime", Subscribe("#news.comp.mail.mime")),
     (b"UNSUBSCRIBE nil", Unsubscribe("nil")),
-    (b'LSUB "#news." "comp.mail.*"', Lsub("#news.", "comp.mail.*")),
+    (b'LSUB "#news." "comp.mail.*"', Lsub("#news.", ("comp.mail.*",))),
     (b"STATUS blurdybloop (UIDNEXT MESSAGES uidnext)",
      Status("blurdybloop", (StatusItem.UIDNEXT, StatusItem.MESSAGES))),
     (b"COPY 2:4 MEETING", Copy(NumberSet(((2, 4),)), "MEETING")),
