@@ -67,22 +67,17 @@ def parse_id(scan: Scanner) -> Id:
     if scan.nil():
         scan.end()
         return Id()
-    pairs: list[tuple[bytes, bytes | None]] = []
-    scan.expect(b"(")
-    scan.blanks()
-    while not scan.take(b")"):
-        if len(pairs) == MAX_ID_PAIRS:
-            raise SyntaxProblem("Too many fields in ID")
+
+    def pair() -> tuple[bytes, bytes | None]:
         name = scan.string()
         scan.space()
         scan.blanks()
         value = scan.nstring()
-        if not scan.looks_at(b")"):
-            scan.space()
-            scan.blanks()
         if len(name) > MAX_ID_NAME or len(value or b"") > MAX_ID_VALUE:
             raise SyntaxProblem("A field of ID is too long")
-        pairs.append((name, value))
+        return name, value
+
+    pairs = scan.in_parentheses(pair, MAX_ID_PAIRS, "Too many fields in ID", least=0)
     scan.end()
     return Id(tuple(pairs))
 

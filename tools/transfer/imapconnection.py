@@ -142,7 +142,6 @@ class Connection:
         self.drop()
 
     def drop(self) -> None:
-        """End it."""
         self._reading.close()
         if isinstance(self.way, socket.socket):
             self.way.close()

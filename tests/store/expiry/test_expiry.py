@@ -274,14 +274,14 @@ def test_between_two_transactions(store, monkeypatch):
         return real(txn, *words)
 
     monkeypatch.setattr(work, "take_out", take_out)
-    settle = work._Expected.settle
+    settle = work._Expected.committed
 
     def settled(self):
         settle(self)
         if len(calls) == 1:
             change_flags(store, entry(store), [3, 4], FlagAction.ADD, Flags(Flag.FLAGGED))
 
-    monkeypatch.setattr(work._Expected, "settle", settled)
+    monkeypatch.setattr(work._Expected, "committed", settled)
     done = run(store)
     assert uids(store) == [3, 4, 8, 9, 10] and done.messages == 5 and max(calls) <= 2
 

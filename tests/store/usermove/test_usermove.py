@@ -171,7 +171,7 @@ def test_from_several_partitions_to_one(ends):
 def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
     one, two = ends
     deliver(one, BODIES[1], "user/alice/INBOX")
-    bring_, said = Departure._bring, []
+    bring_, said = Departure._send_changes, []
 
     def bring(self):
         said.append(len(self._held))
@@ -182,7 +182,7 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
             namespace.create_mailbox(one, name(f"new{len(said)}"))
         return bring_(self)
 
-    monkeypatch.setattr(Departure, "_bring", bring)
+    monkeypatch.setattr(Departure, "_send_changes", bring)
     move("alice", one, two)
     monkeypatch.undo()
     assert said[0] == said[1] == 0
@@ -284,7 +284,7 @@ def test_a_move_is_not_begun_while_another_is_not_finished(ends, monkeypatch):
     with pytest.raises(StoreError) as refused:          # it has been told nothing of what the first one still has
         move("alice", two, one)
     assert refused.value.problem is Problem.BUSY
-    assert [each.user for each in sourceside.unfinished(one)] == ["alice"]
+    assert [each.user for each in sourceside.moves_to_finish(one)] == ["alice"]
     move("alice", one, two)
     move("alice", two, one)
     assert hosting.is_here(one, one.directory.find("alice"))
