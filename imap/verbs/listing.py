@@ -8,8 +8,7 @@ import numpy as np
 from imap.session import Session
 from imap.snapshotnames import PREFIX
 from imap.states import Reply
-from imap.verbs import snapshots
-from imap.verbs.figures import Figures
+from imap.verbs import figures, snapshots
 from imap.verbs.listednames import children, for_levels, in_order, joined, matching, parents
 from imap.wire import responses
 from imap.wire.accesscontrol import format_myrights
@@ -28,7 +27,7 @@ FEW = 300                   # mailboxes, subscriptions, or letters of patterns, 
 
 async def list_mailboxes(session: Session, command: List) -> Reply:
     """The names that match and are what was asked for; names above mailboxes that are no mailboxes are among them."""
-    if not command.extended and not command.patterns[0]:
+    if not command.extended and command.patterns == ("",):
         root = PREFIX if session.snapshots.concerns(command.reference) else _root(command.reference)
         session.stream.write(responses.listed([b"\\Noselect"], root))
         return Reply("LIST completed")
@@ -155,15 +154,15 @@ class _Names:
 
 async def list_subscriptions(session: Session, command: Lsub) -> Reply:
     r"""The subscribed names that match. With `%`, a name above one that does not match stands for it, \Noselect."""
-    if not command.pattern:
+    if command.patterns == ("",):
         session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference), lsub=True))
         return Reply("LSUB completed")
 
     def lines() -> Iterator[bytes]:
-        accepts = matching(command.reference, (command.pattern,))
+        accepts = matching(command.reference, command.patterns)
         names = _subscriptions(session)
         found = set(filter(accepts, names))
-        levels = filter(accepts, parents(names)) if "%" in command.pattern else ()
+        levels = filter(accepts, parents(names)) if "%" in "".join(command.patterns) else ()
         shown = {**dict.fromkeys(levels, (b"\\Noselect",)), **dict.fromkeys(found, ())}
         for name in in_order(shown):
             yield responses.listed(shown[name], name, lsub=True, utf8=session.utf8)
@@ -189,8 +188,8 @@ def _status(session: Session, entry: MailboxEntry, items: Iterable[StatusItem]) 
     """The STATUS response. Raises StoreError."""
     state = session.store.status(entry, session.user)
     append_limit = min(session.store.settings.message_limit, MAX_NUMBER)        # RFC 7889 §5: number
-    return Figures(entry, state, lambda: session.store.open_mailbox(entry).rows, lambda: _recent(session, entry, state),
-                   append_limit).response(session, items)
+    return figures.response(session, entry, state, items, rows=lambda: session.store.open_mailbox(entry).rows,
+                            recent=lambda: _recent(session, entry, state), append_limit=append_limit)
 
 
 def _recent(session: Session, entry: MailboxEntry, state: MailboxState) -> int:

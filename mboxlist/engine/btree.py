@@ -117,12 +117,12 @@ class Table:
             raise
 
     def pick(self, keys: Sequence[bytes], txn: Txn = None) -> list[bytes | None]:
-        """The value under each of these keys, which ascend, or None: for many that lie near each other. A `get` looks
-        for each anew, which takes three times as long as the step to the next row. No row stays locked."""
+        """The value under each of these keys, which ascend, or None: for many that lie near each other, since the step
+        to the next row takes a third of a `get`. No row stays locked."""
         return self._pick(keys, txn, 0 if txn is None else db.DB_READ_COMMITTED, 0)
 
     def pick_to_change(self, keys: Sequence[bytes], txn: Txn) -> list[bytes | None]:
-        """The same; every row that was looked at is locked for writing from now to the end of the transaction."""
+        """`pick`; every row that was looked at is locked for writing from now to the end of the transaction."""
         return self._pick(keys, txn, 0, _RMW)
 
     def _pick(self, keys: Sequence[bytes], txn: Txn, isolation: int, flags: int) -> list[bytes | None]:
@@ -168,7 +168,7 @@ class Table:
                     put(key, value, _CURRENT)
 
     def scan_to_change(self, start: bytes, end: bytes, txn: Txn) -> Iterator[tuple[bytes, bytes]]:
-        """The same; every row that was looked at is locked for writing from now to the end of the transaction."""
+        """`scan`; every row that was looked at is locked for writing from now to the end of the transaction."""
         with closing(self._db.cursor(txn)) as cursor:
             row = cursor.set_range(start, _RMW)
             while row is not None and row[0] < end:

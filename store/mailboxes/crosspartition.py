@@ -123,12 +123,12 @@ def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, r
     """
     here, there = store.partition(mailbox.entry.partition), store.partition_of(target)
     if here is there:
-        with suppress(NotCopied):              # a file is no longer as it was: the carrier says what it is now
+        with suppress(NotCopied):              # a file is no longer as it was: the copier says what it is now
             return _copy_from_snapshot(store, there, mailbox, target, rows, reader, within_root)
     there.transact(lambda txn: _try_quota(txn, target, rows, within_root))
-    carrier = FileCopier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
+    copier = FileCopier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
     for _ in range(TRIES):
-        carried, = copy_rows(carrier, [rows])
+        carried, = copy_rows(copier, [rows])
         try:
             new = there.transact(lambda txn: _arrive(
                 store, txn, target, carried, mailbox, reader, within_root))     # noqa: B023
