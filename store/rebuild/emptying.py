@@ -35,13 +35,12 @@ def prepare(root: Path, target: Path, names: Sequence[str]) -> Adopted:
     note = target / SCRATCH / IN_PLACE
     adopted: Adopted = {}
     if is_half_made(target):
-        if note.exists() and (octets := note.read_bytes()):
-            adopted = {name: [list(map(Path, each)) for each in every] for name, every in json.loads(octets).items()}
+        adopted = read_adopted(note)
         discard(target, names)
     else:
         refuse_databases([target / "mboxlist", *(target / "partitions" / name / "index" for name in names)])
     note.parent.mkdir(mode=0o700, exist_ok=True)
-    _write(note, adopted)
+    write_adopted(note, adopted)
     for name in names:
         old, folder = root / "partitions" / name, target / "partitions" / name
         make_folders(folder)
@@ -50,13 +49,20 @@ def prepare(root: Path, target: Path, names: Sequence[str]) -> Adopted:
                 _link(path, folder / path.relative_to(old))
         adopted[name] = [*adopted.get(name, []), *adopt(old / "staging", folder / "messages")]
         sync_file_system(folder)
-    _write(note, adopted)
+    write_adopted(note, adopted)
     for each in ("run", "mboxlist"):
         (target / each).mkdir(mode=0o700, exist_ok=True)
     return adopted
 
 
-def _write(note: Path, adopted: Adopted) -> None:
+def read_adopted(note: Path) -> Adopted:
+    """What an interrupted rebuild has written there; nothing if it has not. Raises OSError, ValueError."""
+    octets = note.read_bytes() if note.exists() else b""
+    return {name: [list(map(Path, each)) for each in every] for name, every in json.loads(octets or b"{}").items()}
+
+
+def write_adopted(note: Path, adopted: Adopted) -> None:
+    """Have it on disk. Raises OSError."""
     new = note.with_suffix(".new")
     with new.open("wb") as file:
         file.write(json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()}

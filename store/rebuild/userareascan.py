@@ -3,6 +3,7 @@
 Nothing here needs a database, and nothing is changed.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,15 +29,23 @@ class Source:
     found: bool = True
 
 
-def sources(folder: Path, findings: list[Finding]) -> Iterator[Source]:
+def sources(folder: Path, findings: list[Finding], *, heads: bool = False) -> Iterator[Source]:
     """What each `store.idx` in the user area of a partition tells of a mailbox. What cannot be read goes to `findings`.
-    """
+    With `heads` records are read only of a file whose head is lost."""
     for parent, folders, names in os.walk(folder / "users"):
         folders.sort()
         if NAME in names:
-            source, _ = read_source(folder, Path(parent) / NAME, findings)
+            path = Path(parent) / NAME
+            source = (_by_head(folder, path) if heads else None) or read_source(folder, path, findings)[0]
             if source is not None:
                 yield source
+
+
+def _by_head(folder: Path, path: Path) -> Source | None:
+    with contextlib.suppress(StoreError, ValueError):
+        head = idxfile.read_head(path)
+        return Source(folder.name, path, head, MailboxName.parse(head.name))
+    return None
 
 
 def read_source(folder: Path, path: Path, findings: list[Finding]) -> tuple[Source | None, Remains | None]:

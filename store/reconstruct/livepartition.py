@@ -17,7 +17,6 @@ which this file may be all that is left, is added. UIDs and MODSEQs skip ahead, 
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import shutil
@@ -44,7 +43,7 @@ from store.partitions import volumes
 from store.partitions.volumes import REBUILD
 from store.quota import roots
 from store.rebuild.desired import enlist, limits_of, listed
-from store.rebuild.emptying import adopt, aside_name, make_folders
+from store.rebuild.emptying import adopt, aside_name, make_folders, read_adopted, write_adopted
 from store.rebuild.messagescan import fill
 from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users
@@ -61,7 +60,7 @@ from store.values import RECONSTRUCT, RESTORE, Finding
 
 log = logging.getLogger(__name__)
 
-ADOPTED = "adopted.json"        # in `rebuild/`: names that files of `staging/` got
+ADOPTED = "staged.json"         # in `rebuild/`: names that files of `staging/` got
 LEAVE = 60.0                    # seconds in which the processes of a server must have left the partition
 STEP = 0.05
 
@@ -270,16 +269,15 @@ class _PartitionRebuild:
             if entry is None or entry.partition != self.folder.name:
                 return None
             return _Wanted(_named(source, entry, 0), entry, True)
-        entry = mailboxes.find_id(MailboxId(head.id))
-        deleted = mailboxes.deleted.find(MailboxId(head.id)) if entry is None else None
-        if deleted is not None:
-            entry = deleted[1]
-        if entry is None or entry.partition != self.folder.name or (
-                entry.uidvalidity != head.uidvalidity and not deleted):
+        found = store.known(MailboxId(head.id))
+        if found is None:
+            return None
+        entry, removed = found
+        if entry.partition != self.folder.name or entry.uidvalidity != head.uidvalidity and not removed:
             return None
         if head.store != mailboxes.identity and entry.name.owner != source.name.owner:
             return None                                 # the same id of another list
-        return _Wanted(_named(source, entry, deleted[0] if deleted else 0), entry, True)
+        return _Wanted(_named(source, entry, removed), entry, True)
 
     def _unknown(self, store: Store, source: Source) -> _Wanted | None:
         """A mailbox that is to be added; None for one that this list knows to be no more, or to be elsewhere."""
@@ -323,14 +321,10 @@ class _PartitionRebuild:
 
     def _adopted(self) -> list[list[Path]]:
         """Have every message file a name in `messages/`; see `emptying.adopt`."""
-        note = self.folder / REBUILD / ADOPTED
-        known = json.loads(note.read_bytes()) if note.exists() else []
-        adopted = [list(map(Path, names)) for names in known]
-        adopted += adopt(self.folder / "staging", self.folder / "messages")
+        note, name = self.folder / REBUILD / ADOPTED, self.folder.name
+        adopted = read_adopted(note).get(name, []) + adopt(self.folder / "staging", self.folder / "messages")
         sync_file_system(self.folder)
-        temporary = note.with_suffix(".new")
-        temporary.write_text(json.dumps([list(map(str, names)) for names in adopted]), encoding="utf-8")
-        temporary.replace(note)
+        write_adopted(note, {name: adopted})
         return adopted
 
     # The partition in its place

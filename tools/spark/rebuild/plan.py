@@ -15,7 +15,7 @@ Tables are read and written here; nothing is decided.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from attrs import asdict, evolve, field, frozen
+from attrs import asdict, field, frozen
 from numpy.typing import NDArray
 
 from store.partition.messagefiles import MID_OCTETS
@@ -242,8 +242,3 @@ def facts(folder: str, partition: str) -> Facts:
     here = (pc.field("partition") == partition) & pc.is_valid(pc.field("digest"))
     damaged = every.to_table(columns=["digest"], filter=here & ~whole)["digest"].to_pylist()
     return Facts.of(every.to_table(columns=["digest", "octets", "trace", "staged"], filter=here & whole), damaged)
-
-
-def with_partition(manifest: Manifest, name: str, figures: Mapping[str, int]) -> Manifest:
-    """With other figures of that partition."""
-    return evolve(manifest, partitions=manifest.partitions | {name: evolve(manifest.partitions[name], **figures)})
