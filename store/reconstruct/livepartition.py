@@ -79,8 +79,8 @@ def reconstruct_partitions(request: Request, names: Sequence[str]) -> Outcome:
         if lost and not (request.root / "mboxlist").is_dir():
             raise Refused("the list of mailboxes is lost, too: rebuild everything (--all)")
         with request.watched() as progress:
-            done = rebuild_partition(request.root, name, request.settings(), request.open_store,
-                             restart=partial(_restart, request.root), force=request.force, progress=progress)
+            done = rebuild_partition(request.root, name, request.settings(), request.open_store, force=request.force,
+                                     restart=partial(_restart, request.root), progress=progress)
             with request.open_store() as store:
                 take_in_lost(store, store.partition(name), done)
         outcome.add(done)
@@ -101,7 +101,7 @@ def _restart(root: Path) -> None:
 
 
 def rebuild_partition(root: Path, name: str, settings: Settings, open_store: Open, *, restart: Callable[[], None],
-           force: bool = False, progress: Progress = silent) -> Outcome:
+                      force: bool = False, progress: Progress = silent) -> Outcome:
     """Rebuild the databases of a partition, and have every process take it up; with `force` also if it has some.
 
     `restart` has the processes of a server restart, which leave the partition alone then; it is called if any of
@@ -122,7 +122,7 @@ def rebuild_partition(root: Path, name: str, settings: Settings, open_store: Ope
             _left_alone(root, folder, restart)
             if (folder / "index").is_dir():
                 with open_store() as store:
-                    _write_what_it_knows(store, folder, done)
+                    _write_what_it_knows(store, folder)
             _set_aside(folder)
             rebuild = _PartitionRebuild(folder, settings, done, progress)
             rebuild.look()
@@ -177,7 +177,7 @@ def _set_aside(folder: Path) -> None:
         sync_folder(folder)
 
 
-def _write_what_it_knows(store: Store, folder: Path, done: Outcome) -> None:
+def _write_what_it_knows(store: Store, folder: Path) -> None:
     """Before the databases are given up: write each `store.idx` of which they have a newer state that is whole.
 
     A mailbox whose records do not agree with its figures may be damaged: its file stays as it is.

@@ -36,7 +36,7 @@ def reconstruct_store(request: Request) -> Outcome:
     """All databases, which are lost; and message files that no mailbox has go to one of the administrator's. Raises
     Refused, StoreError."""
     with request.watched() as progress:
-        outcome = rebuild(request.root, settings=request.settings(), users=accounts(request), progress=progress)
+        outcome = rebuild(request.root, request.settings(), users=accounts(request), progress=progress)
     take_in_everywhere(request, outcome)
     return outcome
 
@@ -51,16 +51,15 @@ def accounts(request: Request) -> list[User]:
     return salvage_users(request.users)
 
 
-def rebuild(root: Path, into: Path | None = None, settings: Settings | None = None, *, users: Iterable[User] = (),
-            progress: Progress = silent) -> Outcome:
-    """Rebuild the databases of the store in `root`, or make those of a new store `into` which message files are linked
-    or copied. No process may have the store open. `users` are rows for the built-in directory.
+def rebuild(root: Path, settings: Settings, *, users: Iterable[User] = (), progress: Progress = silent) -> Outcome:
+    """Rebuild the databases of the store in `root`. No process may have the store open. `users` are rows for the
+    built-in directory.
 
     Whatever cannot be read becomes a finding. What is cut off leaves a store that cannot be opened, and is done again
     from the beginning. Raises StoreError NO_STORE when there is nothing to begin with,
     STORE_IN_USE when there are databases, DISK_FULL, UNAVAILABLE.
     """
-    target, done = into or root, Outcome()
+    done = Outcome()
     try:
         names = sorted(folder.name for folder in (root / "partitions").iterdir() if (folder / "messages").is_dir())
     except FileNotFoundError:
@@ -68,18 +67,16 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
     if not names:
         raise StoreError(Problem.NO_STORE, f"There are no messages in {root}")
     try:
-        (target / "partitions").mkdir(mode=0o700, parents=True, exist_ok=True)
-        with nobody_else(target):
-            adopted = prepare(root, target, names)
+        with nobody_else(root):
+            adopted = prepare(root, names)
             found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
-            store = open_store(target, settings, anew=True)
+            store = open_store(root, settings, anew=True)
             try:
                 _fill(store, choose(found, done.findings), list(users), adopted, done, progress)
-                if target == root:
-                    remove_old_files(store, found)
+                remove_old_files(store, found)
             finally:
                 store.close()
-            finished(target)
+            finished(root)
     except OSError as error:
         raise disk_problem(error) from error
     return done
