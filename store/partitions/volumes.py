@@ -48,6 +48,12 @@ def is_whole(folder: Path) -> bool:
         any((folder / "index").glob("*.db")) or not (folder / "users" / EPOCH).exists())
 
 
+def with_messages(root: Path) -> list[Path]:
+    """The folders of the partitions that have message files, whether they have databases or not."""
+    folder = root / "partitions"
+    return sorted(path for path in folder.iterdir() if (path / "messages").is_dir()) if folder.is_dir() else []
+
+
 def added(store: Store) -> list[str]:
     """Those that this process has not joined yet."""
     return [name for name in listed(store.root) or () if name not in store.partitions]

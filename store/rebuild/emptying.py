@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
 from store.partition.filecontent import likely_digests
@@ -60,14 +60,9 @@ def read_adopted(note: Path) -> Adopted:
 
 def write_adopted(note: Path, adopted: Adopted) -> None:
     """Have it on disk. Raises OSError."""
-    new = note.with_suffix(".new")
-    with new.open("wb") as file:
-        file.write(json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()}
-                              ).encode())
-        os.fsync(file.fileno())
-    new.replace(note)
-    for folder in (note.parent, note.parent.parent):
-        sync_folder(folder)
+    replace_file(note, json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()}
+                                  ).encode())
+    sync_folder(note.parent.parent)
 
 
 def discard(root: Path, names: Iterable[str]) -> None:

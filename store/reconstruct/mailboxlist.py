@@ -48,9 +48,8 @@ SCRATCH = "mboxlist.new"
 
 def only_list_is_lost(root: Path) -> bool:
     """Whether there is no list, and every partition has its databases."""
-    folders = [folder for folder in (root / "partitions").iterdir() if (folder / "messages").is_dir()] \
-        if (root / "partitions").is_dir() else []
-    return not any((root / "mboxlist").glob("*.db")) and bool(folders) and all(
+    folders = volumes.with_messages(root)
+    return not any((root / LIST).glob("*.db")) and bool(folders) and all(
         any((folder / "index").glob("*.db")) and volumes.is_whole(folder) for folder in folders)
 
 
@@ -118,9 +117,8 @@ class _ListRebuild:
     def run(self, users: list[User]) -> None:
         """Do all of it. Raises NeedsRecovery, Failure, OSError."""
         wanted: list[tuple[Source, MailboxEntry]] = []
-        for folder in sorted((self.root / "partitions").iterdir()):
-            if (folder / "messages").is_dir():
-                wanted += self._partition(folder)
+        for folder in volumes.with_messages(self.root):
+            wanted += self._partition(folder)
         wanted.sort(key=lambda each: each[1].id)
         mailboxes = MailboxList(self.root / SCRATCH, cache=LIST_CACHE, recover=True, broken=_broken)
         try:

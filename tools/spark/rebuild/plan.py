@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from attrs import asdict, field, frozen
 from numpy.typing import NDArray
 
+from mboxlist.engine.disk import replace_file
 from store.partition.messagefiles import MID_OCTETS
 from store.values import Finding
 
@@ -118,10 +119,7 @@ class Plan:
 
     def write_manifest(self, manifest: Manifest) -> None:
         """The plan is complete."""
-        path = self.folder / MANIFEST
-        temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        replace_file(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=2).encode() + b"\n")
 
     def is_done(self, table: str) -> bool:
         """Whether the table is complete."""

@@ -23,6 +23,7 @@ from store.opening import open_store
 from store.partition.marks import IN_PLACE, SCRATCH, mark_behind, read_epoch
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import SERIALS, Partition
+from store.partitions import volumes
 from store.rebuild.desired import DesiredMailbox, annotations_of, entry_of, limits_of, numbered, own_of, state_of
 from store.rebuild.emptying import (
     adopt,
@@ -34,16 +35,14 @@ from store.rebuild.emptying import (
     refuse_databases,
     write_adopted,
 )
-from store.rebuild.loader import EmptyLoader, KnownFile, load_messages, never_again
+from store.rebuild.loader import EmptyLoader, KnownFile, load_messages
 from store.rebuild.outcome import Outcome
-from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source
 from store.reconstruct.request import Progress, silent
-from store.reconstruct.wholestore import remove_old_files
+from store.reconstruct.wholestore import begin_list, write_user_area
 from store.settings import Settings
 from store.store import Store
 from store.tables.uidls import of_rows
-from store.userarea import writing
 from store.userarea.idxfile import OWN, UIDLS, uidls_of
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import BadPlan, Manifest, Plan
@@ -78,11 +77,8 @@ def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[Us
         loading.put_in_place()
     store = open_store(root, settings)
     try:
-        for partition in store.partitions.values():
-            progress("store.idx", 0, manifest.total.mailboxes)
-            partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
-            writing.write_round(store, partition, hurry=True)
-        remove_old_files(store, loading.sources)
+        progress("store.idx", 0, manifest.total.mailboxes)
+        write_user_area(store, loading.sources)
     finally:
         store.close()
     return loading.done
@@ -108,7 +104,7 @@ class _Loading:
 
     def look(self) -> None:
         """See that the plan is one of this store as it is. Raises BadPlan, StoreError STORE_IN_USE."""
-        places = {path.name for path in (self.root / "partitions").iterdir() if (path / "messages").is_dir()}
+        places = {path.name for path in volumes.with_messages(self.root)}
         if places != set(self.manifest.partitions):
             raise BadPlan(f"the plan is of the partitions {', '.join(sorted(self.manifest.partitions))}, and there are "
                           f"{', '.join(sorted(places))}")
@@ -144,9 +140,7 @@ class _Loading:
 
     def run(self, store: Store, users: Sequence[User]) -> None:
         """Fill the store. Raises StoreError DISK_FULL, UNAVAILABLE, BadPlan."""
-        add_users(store.directory, self.sources, users, self.done.findings)
-        never_again(store.mailboxes, max((source.head.id for source in self.sources), default=0),
-                    max((source.head.uidvalidity for source in self.sources), default=0))
+        begin_list(store, self.sources, users, self.done.findings)
         for partition in store.partitions.values():
             here = [(row, source) for row, source in zip(self.rows, self.sources, strict=True)
                     if source.partition == partition.name]

@@ -97,14 +97,10 @@ def _no_message(task: reading.Task, path: str, findings: list[Finding], digest: 
 
 # Mailboxes
 
-def pieces(task: reading.Task, known: Facts, begun: float = 0.0) -> Iterator[pa.RecordBatch]:
-    """The mailboxes of a task, of which `known` are the message files at that Unix time: rows of `pieces`."""
-    return batches("pieces", _pieces(task, known, begun))
-
-
-def pieces_of_plan(folder: str, begun: float, task: reading.Task) -> Iterator[pa.RecordBatch]:
-    """See `pieces`, for a plan in that folder of which the table `messages` is complete."""
-    return pieces(task, facts(folder, task.partition), begun)
+def pieces(folder: str, begun: float, task: reading.Task) -> Iterator[pa.RecordBatch]:
+    """The mailboxes of a task: rows of `pieces`, for a plan in that folder that was begun at that Unix time, and has
+    all of its table `messages`."""
+    return batches("pieces", _pieces(task, facts(folder, task.partition), begun))
 
 
 def _pieces(task: reading.Task, known: Facts, begun: float) -> Iterator[dict[str, Any]]:

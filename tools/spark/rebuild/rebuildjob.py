@@ -128,7 +128,7 @@ def make_plan(root: Path, folder: Path, engine: Engine, *, partition: str | None
         engine.run(plan, "messages", reading.tasks([str(root)], "messages", wanted), plantasks.messages)
     if not plan.is_done("pieces"):
         engine.run(plan, "pieces", reading.tasks([str(root)], "mailboxes", wanted),
-                   partial(plantasks.pieces_of_plan, str(plan.folder), begun))
+                   partial(plantasks.pieces, str(plan.folder), begun))
     findings = [*_findings(plan, "messages"), *_findings(plan, "pieces")]
     mailboxes, chosen = _mailboxes(plan, root, findings)
     plan.write("mailboxes", mailboxes)
