@@ -109,9 +109,7 @@ def choose(found: Iterable[Source], findings: list[Finding]) -> list[Source]:
         if not head.removed:
             name = source.name
             if name in names:
-                name = free_name(name, source.head.id)
-                findings.append(Finding(f"another mailbox has this name, too: this one is {name} now", str(source.name),
-                                        "mailbox rename"))
+                name = free_name(name, source.head.id, findings)
                 source = evolve(source, name=name)
             names.add(name)
         ids[source.head.id] = source
@@ -119,7 +117,9 @@ def choose(found: Iterable[Source], findings: list[Finding]) -> list[Source]:
     return sorted(chosen, key=lambda source: source.head.id)
 
 
-def free_name(name: MailboxName, mailbox: int) -> MailboxName:
-    """A name beside it that no other mailbox has."""
+def free_name(name: MailboxName, mailbox: int, findings: list[Finding]) -> MailboxName:
+    """A name beside one that another mailbox has, too; that is a finding."""
     levels = name.path.split(SEPARATOR)
-    return MailboxName(name.owner, SEPARATOR.join([*levels[:-1], f"{levels[-1][:50]} ({mailbox})"]))
+    free = MailboxName(name.owner, SEPARATOR.join([*levels[:-1], f"{levels[-1][:50]} ({mailbox})"]))
+    findings.append(Finding(f"another mailbox has this name, too: this one is {free} now", str(name), "mailbox rename"))
+    return free

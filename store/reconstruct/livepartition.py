@@ -354,9 +354,7 @@ class _PartitionRebuild:
         for each in new:
             name = each.entry.name
             if not each.source.head.removed and store.mailboxes.find(name) is not None:
-                name = free_name(name, each.entry.id)
-                self.done.findings.append(Finding(f"another mailbox has this name, too: this one is {name} now",
-                                                  str(each.entry.name), "mailbox rename"))
+                name = free_name(name, each.entry.id, self.done.findings)
             transact(store.mailboxes.env, partial(enlist, store.mailboxes, listed(each.source, evolve(each.entry,
                                                                                                       name=name))))
         store.mailboxes.env.flush()

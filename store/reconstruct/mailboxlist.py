@@ -175,9 +175,7 @@ class _ListRebuild:
         name = source.name
         if not state.removed:
             if name in self._names:
-                name = free_name(name, mailbox)
-                self.done.findings.append(Finding(f"another mailbox has this name, too: this one is {name} now",
-                                                  str(source.name), "mailbox rename"))
+                name = free_name(name, mailbox, self.done.findings)
             self._names.add(name)
         return source, MailboxEntry(mailbox, name, source.partition, state.uidvalidity, source.head.created,
                                     source.head.special_use, acl_of(source.head))
