@@ -4,6 +4,8 @@ Literals are handed out whole and never looked at as text. Where this is more le
 """
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from attrs import define, field
 
@@ -22,6 +24,8 @@ from imap.wire.grammar import (
     QUOTED,
     SyntaxProblem,
 )
+
+T = TypeVar("T")
 
 _DEFAULT = Limits()
 _FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line
@@ -91,6 +95,19 @@ class Scanner:
         found = pattern.match(self.text, self.at)
         if found is not None:
             self.at = found.end()
+        return found
+
+    def in_parentheses(self, read: Callable[[], T], most: int, too_many: str, *, least: int = 1) -> list[T]:
+        """What `read` reads between parentheses, once or more often (with `least` 0, also not at all), with a space
+        between two. `too_many` is what the client hears of more than `most`."""
+        self.expect(b"(")
+        found: list[T] = []
+        while len(found) < least or not self.take(b")"):
+            if found:
+                self.space()
+            if len(found) == most:
+                raise SyntaxProblem(too_many)
+            found.append(read())
         return found
 
     def deeper(self) -> None:
