@@ -153,7 +153,7 @@ def _made(partition: Partition, digest: bytes, record: MessageRecord, *, verify:
             raise StoreError(Problem.CORRUPT, detail="it does not agree with its digest")
         if found is not None:
             return found[0]
-    return partition.cached_anew(digest, record)
+    return partition.render_cached(digest, record)
 
 
 def _write(txn: WriteTxn, wrong: list[tuple[bytes, MessageRecord, CachedMessage]]) -> None:

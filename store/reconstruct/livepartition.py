@@ -95,7 +95,7 @@ def _restart(root: Path) -> None:
     child = os.fork()
     if not child:
         with contextlib.suppress(BaseException):
-            ProcessRegistry(root / "run", "onecopy reconstruct, which has all processes restarted").settled()
+            ProcessRegistry(root / "run", "onecopy reconstruct, which has all processes restarted").opened()
         os._exit(1)
     os.waitpid(child, 0)
 
