@@ -1,4 +1,4 @@
-"""Unique-ids of another POP3 server: a list of them as its answer to UIDL has them, or with UIDs, and giving them to the
+"""A list of unique-ids of another POP3 server, as its answer to UIDL has them, or with UIDs; and giving them to the
 messages of a mailbox (RFC 1939 §7)."""
 
 from collections.abc import Iterable, Mapping
