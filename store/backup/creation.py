@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
+from store import VERSION
 from store.backup import cachemembers
 from store.backup.archive import (
     ACCOUNTS,
@@ -105,7 +105,7 @@ class Making:
             if not previous.manifest.scope.is_like(self.scope):
                 raise StoreError(Problem.BAD_NAME, "The earlier backup is not of the same users: make a full one")
         self.manifest = Manifest(secrets.token_hex(8), int(time.time()), self.store.mailboxes.identity,
-                                 f"onecopy {version('onecopy')}", self.scope, previous.chain if previous else ())
+                                 f"onecopy {VERSION}", self.scope, previous.chain if previous else ())
         self.catalogue = Catalogue(self.manifest)
         for name in self.store.partitions:
             known = previous.serials.get(name) if previous is not None else None

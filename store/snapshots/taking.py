@@ -36,9 +36,9 @@ from mboxlist.engine import hotcopy
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.hotcopy import Copied, Copying, Logs, Position
 from mboxlist.engine.kv import Env, Failure
+from store import VERSION
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive
-from store.partition.marks import read_epoch
 from store.partition.partition import PART, snapshot_time
 from store.settings import Settings
 from store.snapshots.opened import sweep
@@ -262,7 +262,7 @@ class _Making:
             envs[name].flush()
             self.progress("writing", done, max(done, total))
             parts[name] = Part(tuple(copy.log(ends[name])), copy.first, ends[name], epochs.get(name, 0))
-        return self._finish(Manifest(self.when, moment, _version(), parts))
+        return self._finish(Manifest(self.when, moment, VERSION, parts))
 
     def _finish(self, manifest: Manifest) -> Snapshot:
         _write(self.part / MANIFEST, manifest.to_bytes())
@@ -293,14 +293,6 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # here: every command loads this module
-    try:
-        return version("onecopy")
-    except PackageNotFoundError:
-        return ""
 
 
 # Logs and retention
@@ -406,8 +398,3 @@ def put_back(snapshot: Snapshot, environment: str, target: Path, logs: Iterable[
     used = hotcopy.add_logs(target, part.end, logs, most)
     hotcopy.recover(target, until)
     return used
-
-
-def epoch_of(snapshot: Snapshot, environment: str, partition: Path) -> int:
-    """The last epoch that is known of a partition: what is put back must go on behind it."""
-    return max(snapshot.manifest.environments[environment].epoch, read_epoch(partition))
