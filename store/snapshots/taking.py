@@ -33,7 +33,7 @@ from typing import Any
 from attrs import asdict, define, field, frozen
 
 from mboxlist.engine import hotcopy
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.hotcopy import Copied, Copying, Logs, Position
 from mboxlist.engine.kv import Env, Failure
 from store import VERSION
@@ -265,7 +265,7 @@ class _Making:
         return self._finish(Manifest(self.when, moment, VERSION, parts))
 
     def _finish(self, manifest: Manifest) -> Snapshot:
-        _write(self.part / MANIFEST, manifest.to_bytes())
+        replace_file(self.part / MANIFEST, manifest.to_bytes())
         for folder in (self.part, *(path for path in self.part.rglob("*") if path.is_dir())):
             sync_folder(folder)
         path = self.part.with_name(self.part.name.removesuffix(PART))
@@ -286,13 +286,6 @@ def _ends_at_one_moment(envs: dict[str, Env]) -> tuple[dict[str, Position], floa
         ends = again
         if time.monotonic() > deadline:
             raise StoreError(Problem.BUSY, "The store is written to too often for a snapshot of one moment")
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 # Logs and retention
@@ -370,13 +363,20 @@ def _altered(place: Path, part: Part) -> list[str]:
 
 
 def _recovers(snapshot: Snapshot, environment: str, scratch: Path | None) -> list[str]:
-    target = Path(tempfile.mkdtemp(dir=scratch or snapshot.path.parent, prefix=f"{snapshot.name}.",
-                                   suffix=f".{SCRATCH}"))
+    with scratch_folder(snapshot, scratch) as target:
+        try:
+            put_back(snapshot, environment, target)
+            return hotcopy.faults(target)
+        except (Failure, StoreError) as error:
+            return [f"it cannot be recovered: {error}"]
+
+
+@contextlib.contextmanager
+def scratch_folder(snapshot: Snapshot, place: Path | None) -> Iterator[Path]:
+    """A folder for the time being, in `place` or beside the snapshot. Raises OSError."""
+    target = tempfile.mkdtemp(dir=place or snapshot.path.parent, prefix=f"{snapshot.name}.", suffix=f".{SCRATCH}")
     try:
-        put_back(snapshot, environment, target)
-        return hotcopy.faults(target)
-    except (Failure, StoreError) as error:
-        return [f"it cannot be recovered: {error}"]
+        yield Path(target)
     finally:
         shutil.rmtree(target, ignore_errors=True)
 

@@ -97,6 +97,19 @@ def chosen(name: str, patterns: Sequence[str], renamed: Mapping[str, str], prefi
     return f"{prefix}/{name}" if prefix else name
 
 
+def batches(mails: Iterable[Mail], messages: int, octets: int) -> Iterator[list[Mail]]:
+    """The messages in lists of so many, and of so many octets if there is more than one."""
+    some, size = list[Mail](), 0
+    for mail in mails:
+        if some and (len(some) >= messages or size + max(mail.size, 0) > octets):
+            yield some
+            some, size = [], 0
+        some.append(mail)
+        size += max(mail.size, 0)
+    if some:
+        yield some
+
+
 def flags_of(names: Iterable[str]) -> Flags:
     r"""System flags and keywords of names as IMAP has them; \Recent and the like are left out."""
     system, keywords = Flag(0), list[str]()

@@ -57,7 +57,7 @@ def parsed(monkeypatch, tmp_path, path):
             made.append(self)
             super().__init__()
 
-    monkeypatch.setattr(mime, "Scanner", Scanner)
+    monkeypatch.setattr("store.partition.staged.Scanner", Scanner)
     store = make_store(tmp_path / "second", users=())
     done = Restoring(store, [Archive(path)]).run()
     assert (done.messages, done.findings) == (COUNT, [])
@@ -74,7 +74,7 @@ def test_what_comes_back_is_not_parsed(archive, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ["none", "damaged", "version", "length", "trace", "another"])
-def test_what_is_wrong_is_made_anew(archive, tmp_path, monkeypatch, wrong):
+def test_what_is_wrong_is_rendered_again(archive, tmp_path, monkeypatch, wrong):
     write, before = archive
     real = cachemembers.pack
 
