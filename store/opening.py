@@ -168,7 +168,7 @@ class _Opening:
                 from store.recovery.startrebuild import remake  # here: it is rarely needed
                 rebuilt = remake(store, recovery)
         if agree(store, wholly=rebuilt):
-            users.settle_aliases()
+            users.reconcile_aliases()
         for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):
             env.opened()
         if recovery is not None:

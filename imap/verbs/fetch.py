@@ -14,13 +14,13 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from imap.commandreader import PIECE
+from imap.commandreader import READ_OCTETS
 from imap.lines import DATE_FORM, Mask, Positions, dates, flag_lists, format_lines
 from imap.refusals import CODES
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.verbs import binary
-from imap.verbs.quick import Quick, Span, header_end, portion, string_head
+from imap.verbs.quick import Quick, Span, portion, string_head
 from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
 from imap.wire.fetch import Binary, Fetch, Item, Part, Section
@@ -33,6 +33,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
 from store.message.cacherecord import CachedMessage
 from store.message.fields import header_fields
+from store.message.headers import header_end
 from store.message.sections import section
 from store.net.linestates import ConnectionLost
 from store.partition.messagefiles import MessageFile
@@ -183,9 +184,9 @@ class _Fetching:
         return heads
 
     async def _records(self, rows: Rows) -> _Records:
-        """The same as `_cached`; those of a snapshot in a thread, since what is lost there is lost at each reading."""
+        """The cache records of a batch; those of a snapshot in a thread, where what is lost is lost at each reading."""
         session = self.session
-        if session.travel.snapshot is None:
+        if session.snapshots.snapshot is None:
             return self._cached(rows)
         return await session.patiently(offload.run(session.store, "snapshots", self._cached, rows))
 
@@ -264,7 +265,7 @@ class _Fetching:
                 continue
             write(b"%b%b)\r\n" % (head, answer) if head.endswith(b"(") else b"%b %b)\r\n" % (head, answer))
             self._held += len(answer)
-            if self._held >= PIECE:
+            if self._held >= READ_OCTETS:
                 await self._breathe()
 
     async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:
@@ -316,7 +317,7 @@ class _Fetching:
         if not one.path:
             if one.part is Part.ALL:
                 return 0, file.size
-            end = _header_end(file)
+            end = header_end(file.read(0, BEGINNING))
             if end is not None:
                 return (end, file.size) if one.part is Part.TEXT else (0, end)
             cached, = self._cached(np.array([row]))
@@ -339,27 +340,22 @@ class _Fetching:
             stream.write(head + string_head(end - first) + without_nul(fields[first:end]))
             return
         at, end = portion(span, one.partial)
-        data = file.read(at, min(PIECE, end - at))      # before its length is told
+        data = file.read(at, min(READ_OCTETS, end - at))      # before its length is told
         stream.write(head + string_head(end - at))
         while at < end:
             stream.write(without_nul(data))
             at += len(data)
             self._held += len(data)
-            if self._held >= PIECE:
+            if self._held >= READ_OCTETS:
                 await self._breathe()
             try:
-                data = file.read(at, min(PIECE, end - at))
+                data = file.read(at, min(READ_OCTETS, end - at))
             except StoreError as error:
                 raise binary.HalfSent(error) from error
 
     async def _breathe(self) -> None:
         self._held = 0
         await self.session.stream.drain(self.session.settings.command_time)
-
-
-def _header_end(file: MessageFile) -> int | None:
-    """Where the message's own header ends, if that is near."""
-    return header_end(file.read(0, BEGINNING))
 
 
 def _nothing(one: Section | Binary) -> bytes:

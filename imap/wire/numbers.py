@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from imap.wire.grammar import MAX_NUMBER, SyntaxProblem
 from imap.wire.scanner import Scanner
 
-PIECE = 10_000  # numbers that are written at a time: a millisecond or two
+NUMBERS_AT_A_TIME = 10_000  # numbers that are written at a time: a millisecond or two
 FEW = 100       # numbers that are written one after the other
 STAR = 0        # "*" in a range: the largest number in use
 
@@ -115,17 +115,17 @@ def format_numbers(numbers: ArrayLike) -> bytes:
 
 
 def set_pieces(values: NDArray[np.integer]) -> Iterator[bytes]:
-    """The same of an array, in pieces that are joined with commas: none of them is long work."""
+    """sequence-set of an array of numbers, in parts to be joined with commas: none of them is long work."""
     new = np.flatnonzero(np.diff(values) != 1)
     firsts, lasts = values[np.concatenate(([0], new + 1))], values[np.concatenate((new, [len(values) - 1]))]
-    for at in range(0, len(firsts), PIECE):
-        yield format_ranges(firsts[at:at + PIECE], lasts[at:at + PIECE])
+    for at in range(0, len(firsts), NUMBERS_AT_A_TIME):
+        yield format_ranges(firsts[at:at + NUMBERS_AT_A_TIME], lasts[at:at + NUMBERS_AT_A_TIME])
 
 
 def list_pieces(numbers: NDArray[np.integer]) -> Iterator[bytes]:
     """Each of these numbers, none of which is 0, after a blank, in pieces."""
-    for at in range(0, len(numbers), PIECE):
-        yield _listed(numbers[at:at + PIECE])
+    for at in range(0, len(numbers), NUMBERS_AT_A_TIME):
+        yield _listed(numbers[at:at + NUMBERS_AT_A_TIME])
 
 
 def _listed(numbers: NDArray[np.integer]) -> bytes:

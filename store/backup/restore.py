@@ -139,7 +139,7 @@ class Restoring:
             for loader in self._loaders.values():
                 loader.close()
         for owner in sorted(self._owners):
-            roots.settle(self.store, owner)
+            roots.recharge(self.store, owner)
         return self._counted()
 
     def _counted(self) -> Restored:

@@ -163,7 +163,7 @@ class Scanner:
         data = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
         self._waiting.clear()
         self._waiting_size = 0
-        # In windows: searches that begin anew at every part must not each run over a chunk of any size.
+        # In windows: searches that begin again at every part must not each run over a chunk of any size.
         for start in range(0, len(data) - WINDOW, WINDOW):
             self._run(data[start:start + WINDOW], final=False)
         self._run(data[(len(data) - 1) // WINDOW * WINDOW:] if len(data) > WINDOW else data, final)

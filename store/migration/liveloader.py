@@ -121,7 +121,7 @@ class LiveLoader:
             self.partition.transact(lambda txn: _open(txn, store.mailboxes, entries))
         self._withdraw([made.mailbox for made in refused])
         for owner in {made.image.name.owner for made in every}:
-            roots.settle_renamed(store, owner)     # roots may have been made or removed meanwhile
+            roots.recharge_renamed(store, owner)     # roots may have been made or removed meanwhile
         store.news.tell([made.mailbox for made in every])
         return [made.image for made in refused]
 

@@ -1,16 +1,15 @@
 """What sharing takes off the use of each quota root (setting `quota_charge` = fair)."""
 
-
 from mboxlist.names import PUBLIC, SEPARATOR
 from store.partition.transactions import WriteTxn
 from store.quota.accounting import fair_shares
 from store.store import Store
 
-PIECE = 100                 # roots that are changed in one transaction
+ROOTS_AT_A_TIME = 100                 # roots that are changed in one transaction
 
 
 def reckon(store: Store, partition: str) -> int:
-    """Compute the discounts of all roots on a partition anew; how many roots there are. For a thread.
+    """Compute the discounts of all roots on a partition; how many roots there are. For a thread.
 
     A user's discount is what fair shares are less than the sum of the user's messages. Where a user has more than one
     root it is divided among them by what they use.
@@ -27,8 +26,8 @@ def reckon(store: Store, partition: str) -> int:
         discount = whole * use.octets // used[owner] if used[owner] > 0 else 0
         if discount != use.discount:
             changed.append((root, discount))
-    for at in range(0, len(changed), PIECE):
-        def work(txn: WriteTxn, piece: list[tuple[str, int]] = changed[at:at + PIECE]) -> None:
+    for at in range(0, len(changed), ROOTS_AT_A_TIME):
+        def work(txn: WriteTxn, piece: list[tuple[str, int]] = changed[at:at + ROOTS_AT_A_TIME]) -> None:
             for root, discount in piece:
                 place.quotas.set_discount(root, discount, txn.handle)
         place.transact(work)

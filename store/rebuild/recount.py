@@ -45,7 +45,7 @@ def recount(store: Store, partition: Partition) -> list[Correction]:
     A mailbox is held still while it is counted; all mailboxes' figures when a quota root seems to have a wrong use; and
     the partition as a whole when a message file seems to have a wrong count. Raises StoreError BUSY, CORRUPT.
     """
-    done = rebuild_rights(store) + settle_aliases(store)
+    done = rebuild_rights(store) + reconcile_aliases(store)
     for mailbox in [mailbox for mailbox, _ in partition.all_states()]:
         done += _mend_mailbox(store, partition, mailbox)[0]
     done += recount_quota(partition)
@@ -152,10 +152,10 @@ def wrong_rights(store: Store) -> list[Correction]:
     return [Correction("the table of rights does not agree with its ACL", name) for name in sorted(wrong)]
 
 
-def settle_aliases(store: Store) -> list[Correction]:
+def reconcile_aliases(store: Store) -> list[Correction]:
     """Have the table of aliases say what the users' rows say."""
     return [Correction(f"the table of aliases did not agree with user {user}", f"alias {alias}")
-            for alias, user, _ in store.directory.settle_aliases()]
+            for alias, user, _ in store.directory.reconcile_aliases()]
 
 
 # Mailboxes

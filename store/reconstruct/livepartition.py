@@ -347,7 +347,7 @@ class _Reinstating:
         partition = store.partition(self.folder.name)
         self._make_empty(store, partition)
         for owner in {each.entry.name.owner for each in self._wanted}:
-            roots.settle(store, owner)
+            roots.recharge(store, owner)
         partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
         writing.write_round(store, partition, hurry=True)
         log.info("partition %s has been made anew: %d mailboxes, %d records", partition.name, self.done.mailboxes,

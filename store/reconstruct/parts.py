@@ -26,7 +26,7 @@ def rebuild_parts(request: Request) -> Outcome:
         if request.rights and request.check:
             outcome.left += [Finding(each.what, each.where, RECONSTRUCT) for each in recount.wrong_rights(store)]
         elif request.rights:
-            outcome.corrections += recount.rebuild_rights(store) + recount.settle_aliases(store)
+            outcome.corrections += recount.rebuild_rights(store) + recount.reconcile_aliases(store)
     return outcome
 
 

@@ -35,7 +35,7 @@ def agree(store: Store, *, wholly: bool = False) -> bool:
         owners = {owner for mailbox, _ in there if (owner := _settle(store, mailbox, ready)) is not None}
         _hold_who_has_gone(store)
         for owner in sorted(owners):
-            roots.settle(store, owner)
+            roots.recharge(store, owner)
 
     def forget(txn: Txn) -> None:
         for mailbox, since in there if all_are_there(store) else ():

@@ -26,7 +26,7 @@ from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import StoreError
 from store.mailboxes import namespace, subscribing
-from store.mailboxes.expunge import expunge, purge
+from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partitions import partitionmove, volumes
@@ -45,6 +45,7 @@ from tests.support.clients.imap import Imap
 from tests.support.faults.volume import Volume
 from tests.support.processes import wait
 from tests.support.servers.server import Server
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import SMALL, deliver, let_go, make_store
 
 MAILBOXES = ("user/alice/INBOX", "user/bob/INBOX", "user/alice/Archive")

@@ -25,6 +25,7 @@ from store.partitions import partitionmove, volumes
 from store.quota import roots
 from store.store import Store
 from store.users import lifecycle, restorable
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import HASH, deliver, make_store
 
 ALICE, ARCHIVE = MailboxName("alice", "INBOX"), MailboxName("alice", "Archive")
@@ -61,7 +62,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "remove all of a user": lambda store: lifecycle.remove_mail(store, "bob"),
     "undelete a mailbox": lambda store: deletion.undelete_mailbox(store, OLD),
     "undelete messages": lambda store: deletion.undelete_messages(store, store.entry(ALICE)),
-    "purge mailboxes": lambda store: deletion.purge_mailboxes(store, 1 << 40),
+    "purge mailboxes": lambda store: purge_mailboxes(store, 1 << 40),
     "rights": lambda store: authorization.set_acl(store, ARCHIVE, "bob", "lr"),
     "annotate": lambda store: authorization.annotate(store, store.entry(ALICE), "/shared/comment", b"one"),
     "remove a user": lambda store: lifecycle.remove_user(store, "alice"),

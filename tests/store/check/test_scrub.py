@@ -9,7 +9,8 @@ import pytest
 from mboxlist.names import MailboxName
 from store.check import scrub as scrubbing
 from store.check.scrub import FOLDERS, MOST_OCTETS, Pace, Stopped, low_priority, scrub
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver, let_go, make_store
 
 pytestmark = pytest.mark.long

@@ -26,6 +26,7 @@ from store.partitions import partitionmove, volumes
 from store.quota import roots
 from store.store import Store
 from store.tables.state import MOVING
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import deliver, make_store
 
 ARCHIVE, NEW = MailboxName("alice", "Archive"), MailboxName("alice", "New")
@@ -160,7 +161,7 @@ def test_purge(store: Store, what: str, after: int) -> None:
     keep_house(store)
     with pytest.MonkeyPatch.context() as patch:
         fail(patch, store, what, after=after)
-        refused(lambda: deletion.purge_mailboxes(store, 1 << 40))
+        refused(lambda: purge_mailboxes(store, 1 << 40))
     assert not list(store.mailboxes.deleted.all())
     keep_house(store)
     assert len(mailboxes_on(store)) == 2
@@ -225,7 +226,7 @@ def _delete(store: Store) -> None:
 def _purge(store: Store) -> None:
     namespace.create_mailbox(store, NEW)
     deletion.delete_mailbox(store, ARCHIVE)
-    deletion.purge_mailboxes(store, 1 << 40)
+    purge_mailboxes(store, 1 << 40)
 
 
 @pytest.mark.parametrize("do", [_create, _undelete, _import, _delete, _purge])

@@ -179,7 +179,7 @@ def test_cut_off_anywhere_and_done_again(tmp_path, monkeypatch, seed):
         return work(self, *words, **options)
 
     monkeypatch.setattr(joining, "BATCH", 2)
-    monkeypatch.setattr(joining, "PIECE", chance.choice((1, 2, 100)))
+    monkeypatch.setattr(joining, "CONTENTS_AT_A_TIME", chance.choice((1, 2, 100)))
     monkeypatch.setattr(type(partition), "transact", transact)
     with pytest.raises(Stop):
         run(store)
