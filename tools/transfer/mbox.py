@@ -101,7 +101,7 @@ class MboxFiles(Source):
                     yield Box("/".join([self.mailbox, *levels] if self.mailbox else levels), path)
 
     def opened(self, box: Box) -> Box:
-        path = _path(box)
+        path = box.path
         try:
             with path.open("rb") as file:
                 first = next(scan(file), None)
@@ -112,7 +112,7 @@ class MboxFiles(Source):
         return evolve(box, uidvalidity=validity, uidnext=last + 1 if validity else 0)
 
     def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
-        path = _path(box)
+        path = box.path
         self._spans.clear()
         try:
             with path.open("rb") as file:
@@ -138,7 +138,7 @@ class MboxFiles(Source):
         self._spans.append((span, Mail(where, date, header.flags, uid=header.uid, key=span)))
 
     def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
-        with _path(box).open("rb") as file:
+        with box.path.open("rb") as file:
             for mail in mails:
                 assert isinstance(mail.key, Span)
                 yield mail, content(file, mail.key, self._found)
@@ -148,11 +148,6 @@ class MboxFiles(Source):
             if (self.path / name).is_file():
                 return subscriptions.read(self.path / name, "/")
         return []
-
-
-def _path(box: Box) -> Path:
-    assert isinstance(box.key, Path)
-    return box.key
 
 
 def _name(level: str) -> str:

@@ -3,6 +3,7 @@
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from attrs import field, frozen
@@ -37,6 +38,12 @@ class Box:
     uidnext: int = 0
     special_use: str | None = None
     acl: Mapping[str, str] | None = None
+
+    @property
+    def path(self) -> Path:
+        """The key of one in files."""
+        assert isinstance(self.key, Path)
+        return self.key
 
 
 @frozen
