@@ -291,7 +291,7 @@ def _ends_at_one_moment(envs: dict[str, Env]) -> tuple[dict[str, Position], floa
 # Logs and retention
 
 def keep_what_is_needed(store: Store, good: Snapshot | None = None) -> None:
-    """Have the logs stay that follow the newest snapshot, which is `good` if that is known; without any, none."""
+    """Keep the logs that follow the newest snapshot (`good`, if it is given); without a snapshot, none."""
     newest = good or next(iter(listed(folder(store.root, store.settings))), None)
     for name, env in environments(store).items():
         part = newest.manifest.environments.get(name) if newest is not None else None

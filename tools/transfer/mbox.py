@@ -30,6 +30,7 @@ OWN = frozenset((b"status", b"x-status", b"x-keywords", b"x-uid", b"x-imap", b"x
 _DATE = re.compile(rb"(?:[A-Z][a-z]{2},? +)?([A-Z][a-z]{2}) +([0-9]{1,2}) +([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?"
                    rb"(?: +[A-Z]{1,5}| +([+-][0-9]{4}))? +([0-9]{4})(?: +([+-][0-9]{4}))?")
 _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
+_FIELDS = re.compile(rb"(?=.)([^\n]*+)(?:\n[ \t][^\n]*+)*+\n?", re.DOTALL)     # a line and those that continue it
 _QUOTED = re.compile(rb">+From ")
 _STATUS = {ord("R"): Flag.SEEN}
 _X_STATUS = {ord("A"): Flag.ANSWERED, ord("F"): Flag.FLAGGED, ord("T"): Flag.DRAFT, ord("D"): Flag.DELETED}
@@ -259,22 +260,9 @@ def _line_before(file: BinaryIO, span: Span) -> bytes:
 def fields(header: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Name, in small letters, and octets of each field of a header as it stands in the file; b"" where a line is none.
     """
-    name, lines = b"", list[bytes]()
-    for line in _lines(header):
-        if line[:1] in (b" ", b"\t") and lines:
-            lines.append(line)
-            continue
-        if lines:
-            yield name, b"".join(lines)
-        before, colon, _ = line.partition(b":")
-        name, lines = before.strip().lower() if colon else b"", [line]
-    if lines:
-        yield name, b"".join(lines)
-
-
-def _lines(octets: bytes) -> list[bytes]:
-    *lines, last = octets.split(b"\n")
-    return [line + b"\n" for line in lines] + ([last] if last else [])
+    for found in _FIELDS.finditer(header):
+        before, colon, _ = found[1].partition(b":")
+        yield before.strip().lower() if colon else b"", found[0]
 
 
 def _header(file: BinaryIO, span: Span) -> _Header:
