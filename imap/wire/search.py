@@ -1,6 +1,6 @@
 """SEARCH: RFC 3501 §6.4.4, RFC 4731, RFC 5032, RFC 5182.
 
-The keys are the values of `store.search`; what is short for others is written out.
+The keys are the values of `store.search.searchkeys`; what is short for others is written out.
 """
 
 import re

@@ -58,7 +58,7 @@ class Part:
     location: bytes | None = None
     children: tuple["Part", ...] = ()
     envelope: Mapping[bytes, bytes] | None = None
-    listed: bytes = b""                         # of the message itself, see `store.fields`
+    listed: bytes = b""                         # of the message itself, see `fields.listed`
 
     @property
     def is_multipart(self) -> bool:

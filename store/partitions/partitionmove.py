@@ -54,13 +54,13 @@ class Moved:
                      self.octets + other.octets)
 
 
-Told = Callable[[Moved], None]
+Progress = Callable[[Moved], None]
 
 
 @problems()
 def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = one_by_one,
-               told: Told = lambda so_far: None) -> Moved:
-    """Move all mailboxes of a user ("": the public ones) to the partition, those too that can still be brought back.
+               progress: Progress = lambda so_far: None) -> Moved:
+    """Move all mailboxes of a user ("": the public ones) to the partition, deleted ones too.
 
     New ones will be made there. For a thread. Raises StoreError UNAVAILABLE, DISK_FULL, BUSY, and CORRUPT when
     something cannot be read: then what has not been moved is where it was.
@@ -72,7 +72,7 @@ def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = 
         while sources := {entry.partition for entry in _entries(store, owner)} - {to}:
             for name in sorted(sources):
                 move = _Move(store, owner, store.partition(name), target,
-                             FileCopier(store.partition(name), target, side_by_side), told, done)
+                             FileCopier(store.partition(name), target, side_by_side), progress, done)
                 done += move.run()
         if owner:
             transact(store.mailboxes.env, lambda txn: store.directory.place(owner, to, txn))
@@ -102,7 +102,7 @@ def complete(store: Store, owner: str) -> None:
 
 
 def _complete(store: Store, owner: str) -> None:
-    """The same, for who is alone and has the list on disk."""
+    """See `complete`; the caller is alone and has the list on disk."""
     entries = _entries(store, owner)
     for partition in store.partitions.values():
         there = {entry.id: data for entry in entries if (data := partition.states.get(state_key(entry.id))) is not None}
@@ -123,7 +123,7 @@ class _Move:
     source: Partition
     target: Partition
     carrier: FileCopier
-    told: Told
+    progress: Progress
     before: Moved
     _sent: dict[MailboxId, dict[int, int]] = field(factory=dict, init=False)    # by chunk: a hash of what it had
     _expunged: dict[bytes, int] = field(factory=dict, init=False)               # likewise of what `undelete` needs
@@ -194,12 +194,12 @@ class _Move:
             except NotCopied:
                 continue
             self._messages += sum(map(len, carried))
-            self.told(self.before + self._so_far())
+            self.progress(self.before + self._so_far())
             return max(1, sum(map(len, carried)))
         raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 
     def _bring_expunged(self) -> None:
-        """What was expunged and can be brought back."""
+        """What was expunged and can be undeleted."""
         mailboxes = set(self._sent)
         for key in self._expunged:
             if self.source.removed.find(key) is None:
@@ -223,7 +223,7 @@ class _Move:
             self.source.transact(lambda txn, new=new: hold(txn, new))       # type: ignore[misc]
 
     def _finish(self) -> None:
-        """Bring what is known of the mailboxes beside their records."""
+        """Copy what the mailboxes have beside their records."""
         states = {mailbox: state for mailbox in sorted(self._held)
                   if (state := self.source.any_state(mailbox)) is not None}
         inbox = self.store.mailboxes.find(MailboxName(self.owner, INBOX)) if self.owner else None

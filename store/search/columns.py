@@ -189,7 +189,7 @@ def _unconverted(octets: bytes) -> bytes:
 
 
 class Bodies(Column):
-    """What must be decoded before a text can be looked for in a body; `store.matching` looks."""
+    """What must be decoded before a text can be looked for in a body; `matching` looks."""
 
     def __init__(self) -> None:
         super().__init__()
