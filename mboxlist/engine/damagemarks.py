@@ -17,7 +17,7 @@ import json
 import os
 from pathlib import Path
 
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file
 
 TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
 UNLOGGED, CONFIG, MEMORY = "unlogged", "DB_CONFIG", "memory"
@@ -59,13 +59,7 @@ def write_tables(folder: Path, found: dict[str, str]) -> None:
     """Put on record which tables there are; on disk. Raises OSError."""
     if known_tables(folder) == found:
         return
-    new = folder / f"{TABLES}.new"
-    with new.open("w") as file:
-        file.write("".join(f"{name} {identity}\n" for name, identity in found.items()))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(folder / TABLES)
-    sync_folder(folder)
+    replace_file(folder / TABLES, "".join(f"{name} {identity}\n" for name, identity in found.items()).encode())
 
 
 def newest(folder: Path) -> tuple[int, int]:

@@ -6,10 +6,9 @@
     <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
 """
 
-import os
 from pathlib import Path
 
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 
 EPOCH = "epoch"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
@@ -43,16 +42,7 @@ def mark_behind(folder: Path) -> None:
 def write_epoch(folder: Path, epoch: int) -> None:
     """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
     if read_epoch(folder) != epoch:
-        path = folder / "users" / EPOCH
-        temporary = path.with_name(EPOCH + ".new")
-        temporary.write_text(f"{epoch}\n")
-        handle = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        temporary.replace(path)
-        sync_folder(path.parent)
+        replace_file(folder / "users" / EPOCH, f"{epoch}\n".encode())
 
 
 def read_epoch(folder: Path) -> int:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from attrs import asdict, define, field
 
 from mboxlist.engine import damagemarks
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
 from store.partition.marks import read_epoch
@@ -99,13 +99,7 @@ class Recovery:
             return
         self.begun = {**self.begun, environment: {
             "aside": str(aside.relative_to(self.root)), "found": found, "cut": cut}}    # the store may be moved
-        new = self.root / f"{MENDING}.new"
-        with new.open("w") as file:
-            json.dump(self.begun, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.root / MENDING)
-        sync_folder(self.root)
+        replace_file(self.root / MENDING, json.dumps(self.begun).encode())
 
     def ended(self) -> None:
         """Everything is on disk. Raises OSError."""
