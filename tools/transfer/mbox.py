@@ -30,7 +30,7 @@ OWN = frozenset((b"status", b"x-status", b"x-keywords", b"x-uid", b"x-imap", b"x
 _DATE = re.compile(rb"(?:[A-Z][a-z]{2},? +)?([A-Z][a-z]{2}) +([0-9]{1,2}) +([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?"
                    rb"(?: +[A-Z]{1,5}| +([+-][0-9]{4}))? +([0-9]{4})(?: +([+-][0-9]{4}))?")
 _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
-_FIELDS = re.compile(rb"(?=.)([^\n]*+)(?:\n[ \t][^\n]*+)*+\n?", re.DOTALL)     # a line and those that continue it
+_FIELDS = re.compile(rb"(?=.)([^\n]*+)(?:\n[ \t][^\n]*+)*\n?", re.DOTALL)     # a line and those that continue it
 _QUOTED = re.compile(rb">+From ")
 _STATUS = {ord("R"): Flag.SEEN}
 _X_STATUS = {ord("A"): Flag.ANSWERED, ord("F"): Flag.FLAGGED, ord("T"): Flag.DRAFT, ord("D"): Flag.DELETED}
