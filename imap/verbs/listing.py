@@ -28,7 +28,7 @@ FEW = 300                   # mailboxes, or subscriptions, that are gone through
 
 async def list_mailboxes(session: Session, command: List) -> Reply:
     """The names that match and are what was asked for; names above mailboxes that are no mailboxes are among them."""
-    if not command.extended and not command.patterns[0]:
+    if not command.extended and command.patterns == ("",):
         root = PREFIX if session.snapshots.concerns(command.reference) else _root(command.reference)
         session.stream.write(responses.listed([b"\\Noselect"], root))
         return Reply("LIST completed")
@@ -153,15 +153,15 @@ class _Names:
 
 async def list_subscriptions(session: Session, command: Lsub) -> Reply:
     r"""The subscribed names that match. With `%`, a name above one that does not match stands for it, \Noselect."""
-    if not command.pattern:
+    if command.patterns == ("",):
         session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference), lsub=True))
         return Reply("LSUB completed")
 
     def lines() -> Iterator[bytes]:
-        accepts = matching(command.reference, (command.pattern,))
+        accepts = matching(command.reference, command.patterns)
         names = _subscriptions(session)
         found = set(filter(accepts, names))
-        levels = filter(accepts, parents(names)) if "%" in command.pattern else ()
+        levels = filter(accepts, parents(names)) if "%" in "".join(command.patterns) else ()
         shown = {**dict.fromkeys(levels, (b"\\Noselect",)), **dict.fromkeys(found, ())}
         for name in in_order(shown):
             yield responses.listed(shown[name], name, lsub=True, utf8=session.utf8)

@@ -158,8 +158,14 @@ def _since_epoch(day: date) -> int:
 
 
 def _folded(key: Key) -> Key:
-    """A key with its text folded for comparison (RFC 5255 §4.2) and the name of a field in lower case."""
+    """A key with its text folded for comparison (RFC 5255 §4.2) and the name of a field in lower case.
+
+    An empty text is in every field that is there. An envelope does not tell an empty field of addresses from none: of
+    messages without addresses the header is looked at.
+    """
     match key:
+        case Envelope(name, ""):
+            return Or(Envelope(name.lower(), ""), Header(name.lower(), ""))
         case Envelope(name, text):
             return Envelope(name.lower(), casemap(text))
         case Header(name, text):

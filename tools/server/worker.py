@@ -22,7 +22,7 @@ from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
 from store.store import Store
 from tools.cli.options import Config
-from tools.cli.storeaccess import open_configured, tls_folder
+from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
@@ -32,7 +32,7 @@ from tools.server.process.sockets import EXCHANGE
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
-from tools.serversettings import Tls, Workers
+from tools.serversettings import Tls, Workers, tls_folder
 
 log = logging.getLogger(__name__)
 reactor: Any = _reactor
