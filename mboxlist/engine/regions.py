@@ -2,7 +2,7 @@
 
 The last process that leaves in order keeps it. Who comes next joins it, as those do who come while others are there,
 and need not make it and fill it. That holds only while the system runs on (a loss of power may leave anything of these
-files), and for who wants it of the same form. In every other case recovery makes it anew.
+files), and for who wants it of the same form. In every other case recovery makes it again.
 """
 
 import contextlib

@@ -12,7 +12,7 @@ from mboxlist.engine.disk import replace_file, sync_folder
 
 EPOCH = "epoch"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
-SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are made anew; in it is
+SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is
 IN_PLACE = "in-place.json"      # this file where they are made in their places, or `mboxlist` with the list of a plan
 
 
@@ -22,7 +22,7 @@ def is_down(root: Path) -> bool:
 
 
 def is_half_made(root: Path) -> bool:
-    """Whether all databases are being made anew (`rebuild`, `tools.spark.apply`), or that was cut off."""
+    """Whether all databases are being rebuilt (`rebuild`, `tools.spark.apply`), or that was cut off."""
     scratch = root / SCRATCH
     return (scratch / IN_PLACE).exists() or (scratch / "mboxlist").is_dir() and is_down(root)
 
@@ -42,7 +42,7 @@ def mark_behind(folder: Path) -> None:
 def write_epoch(folder: Path, epoch: int) -> None:
     """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
     if read_epoch(folder) != epoch:
-        replace_file(folder / "users" / EPOCH, f"{epoch}\n".encode())
+        replace_file(folder / "users" / EPOCH, b"%d\n" % epoch)
 
 
 def read_epoch(folder: Path) -> int:

@@ -57,8 +57,8 @@ def prepare(root: Path, target: Path, names: Sequence[str]) -> Adopted:
 
 
 def _write(note: Path, adopted: Adopted) -> None:
-    replace_file(note, json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()}
-                                  ).encode())
+    text = json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()})
+    replace_file(note, text.encode())
     sync_folder(note.parent.parent)
 
 

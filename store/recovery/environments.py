@@ -149,12 +149,9 @@ class Recovery:
         number = 1
         while path.exists():
             path, number = place / f"{stamp(self.began)}.{number}.json", number + 1
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps({
+        replace_file(path, json.dumps({
             "time": self.began, "seconds": round(time.time() - self.began, 3), "notes": self.notes,
-            "environments": [asdict(event) for event in self.events.values()]}, indent=1))
-        new.replace(path)
-        sync_folder(place)
+            "environments": [asdict(event) for event in self.events.values()]}, indent=1).encode())
         return path
 
 
