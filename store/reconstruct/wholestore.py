@@ -72,7 +72,7 @@ def rebuild(root: Path, into: Path | None = None, settings: Settings | None = No
         with nobody_else(target):
             adopted = prepare(root, target, names)
             found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
-            store = open_store(target, settings, anew=True)
+            store = open_store(target, settings, empty=True)
             try:
                 _fill(store, choose(found, done.findings), list(users), adopted, done, progress)
                 if target == root:
