@@ -13,7 +13,7 @@ from store.tables.quotatable import readable
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json, print_table
 from tools.exits import Failure
-from tools.spark.report import drift, totals
+from tools.spark.report import drift, reportlocal, totals
 from tools.spark.report.reportjob import Read, read
 from tools.spark.report.totals import Terms, earlier, save
 from tools.spark.report.what_if import Left, compared, rules_in, rules_of
@@ -101,6 +101,8 @@ def _earlier(arguments: Any) -> dict[str, Any] | None:
 
 def _read(invocation: Invocation, where: Sequence[str], terms: Terms, rules: Sequence[Source]) -> Read:
     left = Left(rules, terms.now.timestamp()) if rules else None
+    if invocation.arguments.engine == "local":
+        return reportlocal.read(where, terms.settings.default_domain, left)
     with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
         return read(spark, where, terms.settings.default_domain, left)
 

@@ -94,7 +94,7 @@ _BOXES = """
     GROUP BY 1, 2, 3, 4, 5"""
 
 _REFERENCES = "store,partition,name,owner,domain,digest,octets,skip,head,internal_date,saved,removed"
-_COLUMNS = {
+COLUMNS = {
     "references": _REFERENCES,
     "messages": "store,partition,digest,octets,staged,path,damage",
     "mailboxes": "store,partition,id,name,owner,domain,quota_root,records,removed,path",
@@ -119,7 +119,7 @@ def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, left
     """Read the stores, also as rules of expiry would have `left` them. Raises PySparkException."""
     if not spark.sparkContext.getConf().contains(SHUFFLE):      # Spark's own 200 are many for a small store
         spark.conf.set(SHUFFLE, max(2 * spark.sparkContext.defaultParallelism, 2 * len(tasks(stores, "references"))))
-    for table, wanted in _COLUMNS.items():
+    for table, wanted in COLUMNS.items():
         spark.read.format(FORMAT).option("table", table).option("columns", wanted).load(
             list(stores)).createOrReplaceTempView(f"report_{table}")
     names = {"public": PUBLIC, "default": _quoted(default_domain)}
