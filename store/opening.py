@@ -131,7 +131,7 @@ class _Opening:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
         if self.recover:
             self._reconcile(store, users, recovery)
-        self.processes.settled()
+        self.processes.opened()
         return store
 
     def _recovery(self) -> Recovery:
@@ -165,8 +165,8 @@ class _Opening:
         if recovery is not None:
             store.owned.put(type(recovery), recovery)
             if recovery.events:
-                from store.recovery.startrebuild import remake  # here: it is rarely needed
-                rebuilt = remake(store, recovery)
+                from store.recovery.startrebuild import rebuild_at_start  # here: it is rarely needed
+                rebuilt = rebuild_at_start(store, recovery)
         if agree(store, wholly=rebuilt):
             users.reconcile_aliases()
         for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):

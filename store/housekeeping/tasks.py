@@ -20,9 +20,8 @@ from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.partitions import volumes
 from store.quota import accounting
-from store.rebuild import knownfiles
 from store.rebuild.recount import repair_damaged
-from store.recovery import userareacheck
+from store.recovery import knownfiles, userareacheck
 from store.snapshots import retention
 from store.snapshots.taking import environments
 from store.store import Store
@@ -217,7 +216,7 @@ def _partitions(store: Store) -> Iterable[str]:
 
 def _settle(store: Store, partition: str) -> int:
     """Take the staged names of placed messages away. Every process that delivers does this for its own."""
-    return store.partitions[partition].files.settle()
+    return store.partitions[partition].files.drop_staged_names()
 
 
 def _sweep(store: Store, partition: str) -> int:

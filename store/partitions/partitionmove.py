@@ -54,13 +54,13 @@ class Moved:
                      self.octets + other.octets)
 
 
-Told = Callable[[Moved], None]
+Progress = Callable[[Moved], None]
 
 
 @problems()
 def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = one_by_one,
-               told: Told = lambda so_far: None) -> Moved:
-    """Move all mailboxes of a user ("": the public ones) to the partition, those too that can still be brought back.
+               progress: Progress = lambda so_far: None) -> Moved:
+    """Move all mailboxes of a user ("": the public ones) to the partition, deleted ones too.
 
     New ones will be made there. For a thread. Raises StoreError UNAVAILABLE, DISK_FULL, BUSY, and CORRUPT when
     something cannot be read: then what has not been moved is where it was.
@@ -72,7 +72,7 @@ def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = 
         while sources := {entry.partition for entry in _entries(store, owner)} - {to}:
             for name in sorted(sources):
                 move = _Move(store, owner, store.partition(name), target,
-                             FileCopier(store.partition(name), target, side_by_side), told, done)
+                             FileCopier(store.partition(name), target, side_by_side), progress, done)
                 done += move.run()
         if owner:
             transact(store.mailboxes.env, lambda txn: store.directory.place(owner, to, txn))
@@ -102,7 +102,7 @@ def complete(store: Store, owner: str) -> None:
 
 
 def _complete(store: Store, owner: str) -> None:
-    """The same, for who is alone and has the list on disk."""
+    """See `complete`; the caller is alone and has the list on disk."""
     entries = _entries(store, owner)
     for partition in store.partitions.values():
         there = {entry.id: data for entry in entries if (data := partition.states.get(state_key(entry.id))) is not None}
@@ -122,8 +122,8 @@ class _Move:
     owner: str
     source: Partition
     target: Partition
-    carrier: FileCopier
-    told: Told
+    copier: FileCopier
+    progress: Progress
     before: Moved
     _sent: dict[MailboxId, dict[int, int]] = field(factory=dict, init=False)    # by chunk: a hash of what it had
     _expunged: dict[bytes, int] = field(factory=dict, init=False)               # likewise of what `undelete` needs
@@ -151,7 +151,7 @@ class _Move:
         return self._so_far()
 
     def _so_far(self) -> Moved:
-        return Moved(len(self._held), self._messages, self.carrier.files, self.carrier.octets)
+        return Moved(len(self._held), self._messages, self.copier.incoming.files, self.copier.incoming.octets)
 
     def _mailboxes(self) -> list[MailboxId]:
         return sorted(entry.id for entry in _entries(self.store, self.owner) if entry.partition == self.source.name)
@@ -187,19 +187,19 @@ class _Move:
     def _put(self, mailbox: MailboxId, chunks: dict[int, Rows]) -> int:
         """Make these chunks what they are at the source; how many records that are."""
         for _ in range(TRIES):
-            carried = copy_rows(self.carrier, list(chunks.values()))
+            carried = copy_rows(self.copier, list(chunks.values()))
             try:
                 self.target.transact(lambda txn: write_chunks(
                     txn, mailbox, dict(zip(chunks, carried, strict=True))))      # noqa: B023
             except NotCopied:
                 continue
             self._messages += sum(map(len, carried))
-            self.told(self.before + self._so_far())
+            self.progress(self.before + self._so_far())
             return max(1, sum(map(len, carried)))
         raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 
     def _bring_expunged(self) -> None:
-        """What was expunged and can be brought back."""
+        """What was expunged and can be undeleted."""
         mailboxes = set(self._sent)
         for key in self._expunged:
             if self.source.removed.find(key) is None:
@@ -211,7 +211,7 @@ class _Move:
                 self._expunged[item.key] = hash(item.rows.tobytes())
 
     def _put_expunged(self, item: Expunged) -> None:
-        rows, = copy_rows(self.carrier, [unpurged(self.source, item)], item.when)
+        rows, = copy_rows(self.copier, [unpurged(self.source, item)], item.when)
         self.target.transact(lambda txn: txn.partition.removed.replace(evolve(item, held=False), rows, txn.handle))
 
     # While they are held
@@ -223,7 +223,7 @@ class _Move:
             self.source.transact(lambda txn, new=new: hold(txn, new))       # type: ignore[misc]
 
     def _finish(self) -> None:
-        """Bring what is known of the mailboxes beside their records."""
+        """Copy what the mailboxes have beside their records."""
         states = {mailbox: state for mailbox in sorted(self._held)
                   if (state := self.source.any_state(mailbox)) is not None}
         inbox = self.store.mailboxes.find(MailboxName(self.owner, INBOX)) if self.owner else None

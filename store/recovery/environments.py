@@ -6,8 +6,8 @@ an earlier process has met something that Berkeley DB could not read, the enviro
 snapshot and the log since; from those of its tables that are whole. What is still missing then comes from the user area
 and the message files (`startrebuild`). What was found and done is in `<root>/recovered/<time>.json`.
 
-Until all of it is on disk `<root>/mending` says what was set aside, and where: a start that comes upon it begins the
-work anew from there, so nobody takes what is half made for a store.
+Until all of it is on disk `<root>/mending` says what was set aside, and where: a start that finds it begins the
+work again from there, so nobody takes what is half made for a store.
 """
 
 import json
@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from attrs import asdict, define, field
 
 from mboxlist.engine import damagemarks
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
 from store.partition.marks import read_epoch
@@ -35,7 +35,7 @@ from store.store import Store
 log = logging.getLogger(__name__)
 
 REPORTS = "recovered"
-MENDING = "mending"         # the file in the store's folder that is there while environments are made anew
+MENDING = "mending"         # the file in the store's folder that is there while environments are rebuilt
 LIST = "mboxlist"           # the folder of the list's environment
 PAST_THE_END = "BDB2509"    # what Berkeley DB says of tables that are newer than the log
 
@@ -89,23 +89,17 @@ class Recovery:
         begun = self.begun.get(environment)
         if begun is None or not (self.root / begun["aside"]).is_dir():
             return None
-        log.error("%s was being made anew when an earlier start was cut off: that begins once more", environment)
+        log.error("%s was being rebuilt when an earlier start was cut off: that begins once more", environment)
         return begun
 
     def begin(self, environment: str, aside: Path, found: str, cut: bool) -> None:
         """Have the next start know, on disk, in case that this one does not come to its end. In an open store it is
-        about a partition that is being rebuilt, and that begins anew by itself."""
+        about a partition that is being rebuilt, and that starts again by itself."""
         if self.over:
             return
         self.begun = {**self.begun, environment: {
             "aside": str(aside.relative_to(self.root)), "found": found, "cut": cut}}    # the store may be moved
-        new = self.root / f"{MENDING}.new"
-        with new.open("w") as file:
-            json.dump(self.begun, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.root / MENDING)
-        sync_folder(self.root)
+        replace_file(self.root / MENDING, json.dumps(self.begun).encode())
 
     def ended(self) -> None:
         """Everything is on disk. Raises OSError."""
@@ -144,7 +138,7 @@ class Recovery:
     # What was done
 
     def is_needed(self) -> bool:
-        """Whether anything has happened that is to be told."""
+        """Whether anything has happened that must be reported."""
         return bool(self.events or self.notes)
 
     def report(self) -> Path:
@@ -155,12 +149,9 @@ class Recovery:
         number = 1
         while path.exists():
             path, number = place / f"{stamp(self.began)}.{number}.json", number + 1
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps({
+        replace_file(path, json.dumps({
             "time": self.began, "seconds": round(time.time() - self.began, 3), "notes": self.notes,
-            "environments": [asdict(event) for event in self.events.values()]}, indent=1))
-        new.replace(path)
-        sync_folder(place)
+            "environments": [asdict(event) for event in self.events.values()]}, indent=1).encode())
         return path
 
 

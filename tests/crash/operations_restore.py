@@ -25,9 +25,10 @@ from store.errors import Problem, StoreError
 from store.mailboxes import authorization, firstuse, namespace, subscribing
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.migration import liveloader, messageimport
+from store.migration import messageimport
 from store.opening import make_empty_store, open_store
 from store.quota import roots
+from store.rebuild import liveloader
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.crash.places import ALICE, BOB, LATER, NEW, OLD, PROBES, SETTINGS, TRACE, WORK, Answered, Place, deliver
@@ -100,7 +101,7 @@ def prepare_lost(store: Store) -> None:
     """Its own archive; the file of one of alice's messages, which nobody else has, is lost."""
     _back_up(store, store.root)
     partition = store.partitions["primary"]
-    partition.files.settle()
+    partition.files.drop_staged_names()
     os.unlink(partition.files.path(hashlib.blake2b(OLD[2], digest_size=32).digest()))
 
 

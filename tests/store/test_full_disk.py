@@ -19,10 +19,10 @@ from store.housekeeping import interrupted
 from store.mailboxes import authorization, deletion, firstuse, namespace, subscribing
 from store.mailboxes.expunge import remove
 from store.migration import uidvalidity
-from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage
 from store.partitions import partitionmove, volumes
 from store.quota import roots
+from store.rebuild.desired import new_mailbox
+from store.rebuild.liveloader import LiveLoader
 from store.store import Store
 from store.users import lifecycle, restorable
 from tests.support.stores.purging import purge_mailboxes
@@ -78,7 +78,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "flush the directory": lambda store: _directory(store).domains.next_epoch(),
     "the directory's secret": lambda store: _directory(store).domains.secret(),
     "adopt": lambda store: uidvalidity.adopt(store, store.entry(NEW), 4_000_000_000),
-    "import": lambda store: LiveLoader(store, store.partitions["primary"]).load(MailboxImage(NEW)),
+    "import": lambda store: LiveLoader(store.partitions["primary"], store).load([new_mailbox(NEW)]),
     "move": lambda store: partitionmove.move_owner(store, "alice", "second"),
 }
 #: These are not on disk when they are answered, nor need they be.

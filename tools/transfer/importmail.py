@@ -18,11 +18,11 @@ from store.errors import Problem, StoreError
 from store.mailboxes import authorization, giveuidls, subscribing
 from store.mailboxes.flagchanges import update_flags
 from store.migration import messageimport
-from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage
 from store.migration.uidvalidity import adopt, rewind
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.transactions import WriteTxn
+from store.rebuild.desired import new_mailbox
+from store.rebuild.liveloader import LiveLoader
 from store.rebuild.loader import tidy
 from store.store import Store
 from store.tables import uidls
@@ -146,12 +146,8 @@ class MailImport:
         use = box.special_use if box.special_use not in used else None
         if len(self.store.names(self.owner)) >= self.store.settings.mailbox_limit:
             raise StoreError(Problem.LIMIT, "There are too many mailboxes")
-        loader = LiveLoader(self.store, self.store.partition(self.partition))
-        try:
-            loader.load(MailboxImage(name, box.uidvalidity, special_use=use))
-            loader.publish()
-        finally:
-            loader.close()
+        LiveLoader(self.store.partition(self.partition), self.store).load([
+            new_mailbox(name, uidvalidity=box.uidvalidity, special_use=use)])
         return self.store.entry(name)
 
     def _share(self, entry: MailboxEntry, acl: Mapping[str, str]) -> None:
@@ -298,8 +294,8 @@ class _MailboxImport:
             return
         if self.keeps and int(rows["uid"][0]) < self.store.status(self.entry).uidnext:
             rewind(self.store, self.entry, int(rows["uid"].min()))
-        added = messageimport.add(contents.partition, self.entry, MailboxImage(
-            self.entry.name, keywords=keywords, rows=rows), all_of_them=True)
+        added = messageimport.add(contents.partition, self.entry, new_mailbox(self.entry.name, rows, keywords),
+                                  all_of_them=True)
         mails = [mail for mail, there in zip(known, had, strict=True) if there]
         self.pairs.update((mails[at], uid) for at, uid in added.uids.items())
         self.result.brought += len(added.uids)

@@ -18,12 +18,12 @@ from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
 from store.mailboxes import deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
-from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove, volumes
 from store.quota import roots
+from store.rebuild.desired import new_mailbox
+from store.rebuild.liveloader import LiveLoader
 from store.store import Store
 from store.tables.state import MOVING
 from tests.support.stores.purging import purge_mailboxes
@@ -213,9 +213,7 @@ def _undelete(store: Store) -> None:
 
 
 def _import(store: Store) -> None:
-    loader = LiveLoader(store, store.partitions["primary"])
-    loader.load(MailboxImage(NEW))
-    loader.publish()
+    LiveLoader(store.partitions["primary"], store).load([new_mailbox(NEW)])
 
 
 def _delete(store: Store) -> None:

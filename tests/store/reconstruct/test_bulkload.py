@@ -27,8 +27,9 @@ from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition import filecontent
 from store.partition.marks import behind_marker
-from store.rebuild import knownfiles, loader, recount, referencepass
+from store.rebuild import loader, recount, referencepass
 from store.rebuild.referencepass import Gathered
+from store.recovery import knownfiles
 from store.recovery.environments import recovery_of
 from store.recovery.userareacheck import reconcile
 from store.tables.index import ROW
@@ -224,7 +225,7 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
     """Where hardly any is lost it looks at a million messages before it finds one."""
     make(tmp_path / "store")
     lose(tmp_path / "store", ["index.db"])
-    monkeypatch.setattr(recount, "CACHED", 10)
+    monkeypatch.setattr(recount, "CACHED_AT_A_TIME", 10)
     store = open_store(tmp_path / "store", SMALL)
     items = list(knownfiles.uncached(store))
     assert items[-1] == ("primary", b"") and items[:-1] == [("primary", None)] * 15
@@ -345,8 +346,8 @@ def test_where_digests_are_among_others(seed):
 
 def test_what_is_counted_of_message_files(tmp_path, monkeypatch):
     """Serials that have a place of their own, and those that are too large, by hand."""
-    monkeypatch.setattr(referencepass, "MOST", 50)
-    monkeypatch.setattr(referencepass, "PIECE", 30)
+    monkeypatch.setattr(referencepass, "CLAIMS_HELD", 50)
+    monkeypatch.setattr(referencepass, "RECORDS_AT_A_TIME", 30)
     store = make_store(tmp_path / "store")
     gathered, expected, header_lengths, sizes = Gathered(store.partitions["primary"]), Counter(), Counter(), Counter()
     for mailbox in range(1, 8):
@@ -370,7 +371,7 @@ def test_what_is_counted_of_message_files(tmp_path, monkeypatch):
 @pytest.mark.parametrize("serial", [7, 60])
 @pytest.mark.parametrize("octet", [0, 8, 31])
 def test_two_files_of_one_serial_are_noticed(serial, octet, tmp_path, monkeypatch):
-    monkeypatch.setattr(referencepass, "MOST", 50)
+    monkeypatch.setattr(referencepass, "CLAIMS_HELD", 50)
     store = make_store(tmp_path / "store")
     gathered = Gathered(store.partitions["primary"])
     rows = np.zeros(5, ROW)

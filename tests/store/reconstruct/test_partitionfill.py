@@ -12,9 +12,9 @@ from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.opening import open_store
-from store.rebuild import knownfiles
-from store.rebuild.partitionfill import Refill
+from store.recovery import knownfiles
 from store.recovery.environments import recovery_of
+from store.recovery.partitionfill import PartitionFill
 from store.snapshots import taking
 from store.snapshots.snapshotreader import readers_of
 from store.tables.references import UNSEEN_TRACE
@@ -57,13 +57,13 @@ def test_a_file_that_is_brought_back_is_what_it_was(root, harmed):
     store = open_store(root, SMALL)
     cache_all(store)
     with pytest.raises(StoreError) as refused:
-        store.partitions["primary"].settle_file(bytes.fromhex(path.name))
+        store.partitions["primary"].look_at_file(bytes.fromhex(path.name))
     assert refused.value.problem is Problem.CORRUPT
     path.unlink(missing_ok=True)
     path.write_bytes(octets)
     folder = next(scrub.scrub(store.partitions["primary"], scrub.Pace(), first=int(path.name[:3], 16)))
     assert folder.findings == []
-    record = store.partitions["primary"].settle_file(bytes.fromhex(path.name))
+    record = store.partitions["primary"].look_at_file(bytes.fromhex(path.name))
     assert (record.trace, record.size) == (len(TRACE), len(octets))
     rows = store.open_mailbox(store.entry(ALICE)).rows
     assert store.cached(store.entry(ALICE), rows)[0].trace == len(TRACE)
@@ -135,7 +135,7 @@ def test_a_mailbox_that_cannot_be_completed_does_not_keep_the_store_from_startin
     monkeypatch.undo()
     for path in (root / harm.INDEX / "index.db", *root.glob(f"{harm.INDEX}/log.*")):
         path.unlink()
-    monkeypatch.setattr(Refill, "_add", damaged)
+    monkeypatch.setattr(PartitionFill, "_add", damaged)
     store = open_store(root, SMALL)
     assert tried == [(alice, [2])] and list(harm.ledger(store)[str(ALICE)]) == [1]
     store.close()

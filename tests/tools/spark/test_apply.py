@@ -25,6 +25,7 @@ from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition.transactions import state_key
+from store.rebuild.livecorrection import MOVED_ON
 from store.tables.index import ROW, chunk_key
 from store.userarea import idxfile
 from store.userarea.paths import place
@@ -36,7 +37,7 @@ from tests.support.stores.whole import TRACE, USERS, everything, lose_databases,
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild import planload
 from tools.spark.rebuild.plan import BadPlan, Plan
-from tools.spark.rebuild.planlive import MOVED_ON, apply_live
+from tools.spark.rebuild.planlive import apply_live
 from tools.spark.rebuild.planload import SCRATCH, apply_down, is_down
 from tools.spark.rebuild.rebuildjob import Local, make_plan
 
@@ -454,13 +455,13 @@ def test_a_crash_between_two_repairs(live, monkeypatch):
     for name in (NAMES[0], NAMES[2]):
         changed_rows(store, lambda rows: np.delete(rows, 5), name)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tools.spark.rebuild.planlive._compare_cached", _interrupt)
+        patch.setattr("tools.spark.rebuild.planlive.correct_cached", _interrupt)
         apply_live(store, plan)
     assert apply_live(store, plan).left == []
     assert records(store) == before and check(store) == []
 
 
-def _interrupt(*arguments):
+def _interrupt(*arguments, **options):
     raise KeyboardInterrupt
 
 
