@@ -2,7 +2,7 @@
 
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_json
-from tools.cli.progressbar import mailbox_bar
+from tools.cli.progressbar import changing_bar
 from tools.exits import Failure
 from tools.spark.generate.generator import Shape, generate
 
@@ -12,7 +12,7 @@ def run(invocation: Invocation) -> int:
     arguments = invocation.arguments
     shape = Shape(arguments.messages, arguments.users, arguments.references, arguments.seed, arguments.small)
     try:
-        with mailbox_bar() as show:
+        with changing_bar() as show:
             records = generate(arguments.folder, shape, processes=arguments.processes, progress=show)
     except OSError as error:
         raise Failure(f"cannot make a store in {arguments.folder}: {error.strerror}") from error
