@@ -1,5 +1,5 @@
-"""Unique-ids of another POP3 server: a list of them as its answer to UIDL has them, or with UIDs, and giving them to the
-messages of a mailbox (RFC 1939 §7)."""
+"""Unique-ids of another POP3 server (RFC 1939 §7): a list of them as its answer to UIDL has them, or with UIDs; and
+giving them to the messages of a mailbox."""
 
 from collections.abc import Iterable, Mapping
 
