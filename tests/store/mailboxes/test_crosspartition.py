@@ -164,21 +164,21 @@ def test_what_another_brings_at_the_same_moment_is_there_once(two, monkeypatch):
     assert copy(two, [1]) == [2]
     assert contents(two, THERE)[2][0] == TRACE + BODIES[1]
     files = two.partitions["second"].files
-    files.settle()
+    files.drop_staged_names()
     assert not list(files.staging.iterdir())
 
 
 def test_it_gives_up_when_that_never_ends(two, monkeypatch):
     deliver(two, BODIES[1], "user/alice/INBOX")
     rows = two.open_mailbox(two.entry(INBOX)).rows
-    carrier = FileCopier(two.partitions["primary"], two.partitions["second"])
+    copier = FileCopier(two.partitions["primary"], two.partitions["second"])
 
     def never(*arguments):
         raise NotCopied
 
     monkeypatch.setattr(BatchStore, "hold", never)
     with pytest.raises(StoreError) as refused:
-        copy_rows(carrier, [rows])
+        copy_rows(copier, [rows])
     assert refused.value.problem is Problem.BUSY
 
 
