@@ -44,8 +44,8 @@ def test_zeros_before_a_number_are_passed_over():
 
 
 @pytest.mark.parametrize("octets", [b"0", b"", b",", b"1,", b",1", b"1:", b":1", b"1:2:3", b"00", b"1:00",
-                                    b"4294967296", b"1:4294967296", b"99999999999999999999", b"**", b"1:0", b"0:1", b"*1",
-                                    b"1*"])
+                                    b"4294967296", b"1:4294967296", b"99999999999999999999", b"**", b"1:0", b"0:1",
+                                    b"*1", b"1*"])
 def test_what_is_no_set_is_refused(octets):
     with pytest.raises(SyntaxProblem):
         parse_number_set(octets, 10)
