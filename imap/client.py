@@ -3,7 +3,7 @@
 import logging
 
 from imap.capabilities import capabilities
-from imap.commandreader import Reading
+from imap.commandreader import CommandReader
 from imap.settings import Settings
 from imap.states import Farewell
 from imap.wire import responses
@@ -33,7 +33,7 @@ class Client:
         self.failed_logins = 0
         self.client = ""                        # what the client says it is (RFC 2971), for administrators
         self.warned: set[str] = set()           # quota roots of which the user has been told that they are nearly full
-        self.reading = Reading(stream, settings, clock)
+        self.reading = CommandReader(stream, settings, clock)
 
     def leave(self) -> None:
         """See `Session`."""

@@ -10,11 +10,11 @@ from imap.wire.framer import CONTINUE, Frame, Framer, Literal, Message, Rejected
 from store.net.linestates import Clock, LineTooLong, TimedOut
 from store.net.stream import Stream
 
-PIECE = 64 << 10            # octets read from, or written to, the client before others are let in
+READ_OCTETS = 64 << 10            # octets read from, or written to, the client before others are let in
 
 
 @define(eq=False)
-class Reading:
+class CommandReader:
     """Reads one client. Until it has logged in, limits are strict, and there is a time by which it must have."""
 
     _stream: Stream
@@ -49,9 +49,9 @@ class Reading:
             if isinstance(step, Frame | Rejected):
                 return step
             if isinstance(step, Message):
-                told = await receive(step)
-                if told is not None:
-                    step = told
+                instead = await receive(step)
+                if instead is not None:
+                    step = instead
                     continue
             elif isinstance(step, Swallow):
                 await self.swallow(step.size)
@@ -81,8 +81,8 @@ class Reading:
         return b"".join(pieces)
 
     async def some(self, most: int) -> bytes:
-        """Up to `most` octets, and not more than a piece, of what the client sends."""
-        return await self._stream.some(min(most, PIECE), self._allowed(self._settings.command_time))
+        """Up to `most` octets, and not more than READ_OCTETS, of what the client sends."""
+        return await self._stream.some(min(most, READ_OCTETS), self._allowed(self._settings.command_time))
 
     async def swallow(self, size: int) -> None:
         """Read octets and throw them away."""

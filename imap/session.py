@@ -17,7 +17,7 @@ from imap.lines import Positions
 from imap.referrals import NOT_HERE, to_mailbox
 from imap.refusals import BROKEN, OUR_FAULT, code
 from imap.settings import Settings
-from imap.snapshotnames import RIGHTS, Travel, is_there
+from imap.snapshotnames import RIGHTS, SnapshotAccess, is_there
 from imap.states import Farewell, Refused, Reply, why_not
 from imap.view import Belief, View
 from imap.wire import responses
@@ -68,11 +68,11 @@ class Session(Client):
         self.view: View | None = None
         self.tag = b""                          # of the command being carried out
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
-        self.travel = Travel(self)
+        self.snapshots = SnapshotAccess(self)
         self._listener = listener
         self._bad_commands = self._held_back = 0
         self._unsubscribe: Callable[[], None] | None = None
-        self._told: bool | None = None          # whether this command has told the news already, and expunges too
+        self._reported: bool | None = None          # whether this command has reported news already, and expunges too
         self._expunged = False                  # and there were expunges
         self._numbers_kept = False              # whether none may be told although the command is one that may
         self._listening = self._woken = False   # in IDLE; and whether a look at the mailbox is due
@@ -139,15 +139,15 @@ class Session(Client):
             raise
         self.require_here()
         self.tag = head.tag
-        self._told, self._expunged, self._numbers_kept = None, False, False
+        self._reported, self._expunged, self._numbers_kept = None, False, False
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
         if reply.status == NO and reply.code in NOT_HERE and self.refers:
             reply = await self._referred(command, reply)
         expunges = head.entry.expunges and not self._numbers_kept
         selects = head.name in (b"SELECT", b"EXAMINE")
         # A client takes what it hears within a SELECT for the new mailbox's, though nothing may be selected by it.
-        if self.view is not None and self._told is not expunges and (reply.status == OK or not selects):
-            reply = await self._guarded(head, self._told_news(head, reply, expunges=expunges))
+        if self.view is not None and self._reported is not expunges and (reply.status == OK or not selects):
+            reply = await self._guarded(head, self._with_news(head, reply, expunges=expunges))
         if selects and reply.status == NO:
             self.leave()                # RFC 3501 §6.3.1, however far it has come
         reply = self._with_modseq(reply)
@@ -169,7 +169,7 @@ class Session(Client):
             return reply
         return Reply("That mailbox is on another server", code, NO)
 
-    async def _told_news(self, head: Head, reply: Reply, *, expunges: bool) -> Reply:
+    async def _with_news(self, head: Head, reply: Reply, *, expunges: bool) -> Reply:
         await self.tell(expunges=expunges, by_uid=head.name.startswith(b"UID "))
         return reply
 
@@ -231,9 +231,9 @@ class Session(Client):
         """The mailbox name that the client means. Raises StoreError BAD_NAME, NO_PERMISSION.
 
         It is in NFC (RFC 9051 §6.3.4, RFC 5198 §2), unless there is a mailbox with just the name that was written, of
-        which the user may know. In a snapshot there is nothing for whoever has not asked `travel` first: NO_PERMISSION.
+        which the user may know. In a snapshot there is nothing for who has not asked `snapshots` first: NO_PERMISSION.
         """
-        if self.travel.concerns(text):
+        if self.snapshots.concerns(text):
             raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
         try:
             name = MailboxName.from_client(self.user, text)
@@ -255,7 +255,7 @@ class Session(Client):
         return self.granted(self.store.entry(self.name(text)), right)
 
     def granted(self, entry: MailboxEntry, right: str) -> MailboxEntry:
-        """The same, of a mailbox that has been found. Raises StoreError NO_MAILBOX, NO_PERMISSION."""
+        """The mailbox, if the user has that right on it. Raises StoreError NO_MAILBOX, NO_PERMISSION."""
         if not rights.may(self.store, self.user, entry, right):
             known = rights.may(self.store, self.user, entry, "l")
             raise StoreError(Problem.NO_PERMISSION if known else Problem.NO_MAILBOX)
@@ -264,12 +264,12 @@ class Session(Client):
     def rights(self) -> str:
         """The user's rights on the selected mailbox as they are now (RFC 4314 §2.1)."""
         entry = self.selected().mailbox.entry
-        return RIGHTS if self.travel.snapshot is not None else rights.rights(self.store, self.user, entry)
+        return RIGHTS if self.snapshots.snapshot is not None else rights.rights(self.store, self.user, entry)
 
     @property
     def source(self) -> Readable:
         """What the selected mailbox is read from: the store, or a snapshot."""
-        return self.travel.snapshot or self.store
+        return self.snapshots.snapshot or self.store
 
     def target(self, text: str) -> MailboxEntry:
         """The mailbox that is to receive messages. Raises Refused, with TRYCREATE when it is not there."""
@@ -301,8 +301,8 @@ class Session(Client):
         return view
 
     async def select_past(self, name: str) -> View:
-        """The same with a mailbox in a snapshot."""
-        view = self.view = await self.travel.select(name)
+        """Select a mailbox in a snapshot."""
+        view = self.view = await self.snapshots.select(name)
         self.state = State.SELECTED
         return view
 
@@ -318,7 +318,7 @@ class Session(Client):
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
-        self.travel.leave()
+        self.snapshots.leave()
         if self.view is not None:
             self.view = None
             self.state = State.AUTHENTICATED
@@ -327,8 +327,8 @@ class Session(Client):
         """The selected mailbox's view. Raises Farewell when the user may not read the mailbox any more."""
         if self.view is None:
             raise Refused("No mailbox is selected", status=BAD)
-        if self.travel.snapshot is not None:
-            self.travel.require(self.travel.snapshot)
+        if self.snapshots.snapshot is not None:
+            self.snapshots.require(self.snapshots.snapshot)
             return self.view
         entry = self.view.mailbox.entry
         if entry.acl or entry.name.owner != self.user or self._heard_of:
@@ -347,9 +347,9 @@ class Session(Client):
         view.follow(entry.acl, *rights.changeable(self.store, self.user, entry))
 
     def writable(self, needed: str = "") -> View:
-        """The same, for a command that changes it and needs these rights. Raises Refused after EXAMINE, or for them."""
+        """The selected view, for a command that needs these rights to change it. Raises Refused after EXAMINE."""
         view = self.selected()
-        if self.travel.snapshot is not None:
+        if self.snapshots.snapshot is not None:
             raise StoreError(Problem.NO_PERMISSION, "A snapshot is only for reading")
         if view.read_only:
             raise Refused("The mailbox was opened read-only")
@@ -382,8 +382,8 @@ class Session(Client):
         """
         view = self.selected()
         self._woken = False
-        self._told = expunges
-        if self.travel.snapshot is not None:        # nothing changes there
+        self._reported = expunges
+        if self.snapshots.snapshot is not None:        # nothing changes there
             return
         self.stream.write(view.other_rights())
         much = len(view.rows) >= MANY and max(0 if always is None else len(always),
@@ -402,11 +402,11 @@ class Session(Client):
         if new is view.mailbox and always is None and belief is None and not (expunges and view.has_vanished):
             return
         merge = partial(view.merge, new, expunges=expunges, always=always, belief=belief)
-        told = await offload.run(self.store, "views", merge) if much else merge()
-        if told.more:
+        merged = await offload.run(self.store, "views", merge) if much else merge()
+        if merged.more:
             self._claim_recent(view, new.state.recent)
-        self._expunged |= len(told.expunged) > 0
-        for piece in view.responses(told, by_uid=by_uid, enabled=self.enabled):
+        self._expunged |= len(merged.expunged) > 0
+        for piece in view.responses(merged, by_uid=by_uid, enabled=self.enabled):
             self.stream.write(piece)
             await self.stream.drain(self.settings.command_time)
 

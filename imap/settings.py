@@ -1,43 +1,38 @@
 """What an administrator can choose about IMAP, and every limit of a session."""
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 from attrs.validators import ge
 
 from imap.wire.commandlimits import STRICT, Limits
 from store.net.admission import LoginAdmissionSettings
+from store.values import setting
 
 
 @frozen
 class Settings(LoginAdmissionSettings):
     """Settings of the IMAP server; sizes in octets, times in seconds."""
 
-    plaintext_login: bool = field(default=False, metadata={
-        "help": "allow passwords without TLS from other hosts (from this host they always are)"})
-    line_limit: int = field(default=64 << 10, metadata={"help": "octets of a command line", "type": "size"})
-    literal_limit: int = field(default=64 << 10, metadata={
-        "help": "octets of a literal other than APPEND's message", "type": "size"})
-    early_line_limit: int = field(default=8 << 10, metadata={"help": "the same for lines before login", "type": "size"})
-    early_literal_limit: int = field(default=1 << 10, metadata={
-        "help": "the same for literals before login", "type": "size"})
-    login_time: int = field(default=120, metadata={"help": "time a client has to log in", "type": "duration"})
-    command_time: int = field(default=300, metadata={
-        "help": "time without progress in the middle of a command or an answer", "type": "duration"})
-    idle_time: int = field(default=1800, validator=ge(1800), metadata={         # RFC 3501 §5.4
-        "help": "time between two commands before the connection is ended", "type": "duration"})
-    login_attempts: int = field(default=5, metadata={"help": "failed logins before the connection is ended"})
-    bad_commands: int = field(default=25, metadata={"help": "bad commands in a row before the connection is ended"})
-    referrals: bool = field(default=True, metadata={
-        "help": "where store.host is set: tell clients which back end keeps their mail (RFC 2221), or that of a user "
-                "whose mailbox they name (RFC 2193); no: where clients cannot reach back ends"})
-    admins: str = field(default="", metadata={
-        "help": "user ids of those who may set quotas over IMAP, with spaces or commas between them"})
-    eight_bit_headers: bool = field(default=True, metadata={
-        "help": "let APPEND take headers with octets above 127 from clients that have not enabled UTF8=ACCEPT, as "
-                "those that copy old mail have to; RFC 6855 forbids it"})
+    plaintext_login: bool = setting(False, "allow passwords without TLS from other hosts (from this host they always "
+                                    "are)")
+    line_limit: int = setting(64 << 10, "octets of a command line", type="size")
+    literal_limit: int = setting(64 << 10, "octets of a literal other than APPEND's message", type="size")
+    early_line_limit: int = setting(8 << 10, "the same for lines before login", type="size")
+    early_literal_limit: int = setting(1 << 10, "the same for literals before login", type="size")
+    login_time: int = setting(120, "time a client has to log in", type="duration")
+    command_time: int = setting(300, "time without progress in the middle of a command or an answer", type="duration")
+    idle_time: int = setting(   # RFC 3501 §5.4
+        1800, "time between two commands before the connection is ended", type="duration", validator=ge(1800))
+    login_attempts: int = setting(5, "failed logins before the connection is ended")
+    bad_commands: int = setting(25, "bad commands in a row before the connection is ended")
+    referrals: bool = setting(True, "where store.host is set: tell clients which back end keeps their mail (RFC 2221), "
+                              "or that of a user whose mailbox they name (RFC 2193); no: where clients cannot reach "
+                              "back ends")
+    admins: str = setting("", "user ids of those who may set quotas over IMAP, with spaces or commas between them")
+    eight_bit_headers: bool = setting(True, "let APPEND take headers with octets above 127 from clients that have not "
+                                      "enabled UTF8=ACCEPT, as those that copy old mail have to; RFC 6855 forbids it")
 
-    time_travel: str = field(default="", metadata={
-        "help": "who may look into snapshots, below #snapshots/: user ids, group:NAME, anyone, and with a - before it "
-                "who may not, with spaces or commas between them; empty: nobody"})
+    time_travel: str = setting("", "who may look into snapshots, below #snapshots/: user ids, group:NAME, anyone, and "
+                               "with a - before it who may not, with spaces or commas between them; empty: nobody")
 
     @property
     def travellers(self) -> frozenset[str]:

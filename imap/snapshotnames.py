@@ -1,4 +1,4 @@
-"""Time travel: the snapshots of the store as mailboxes of a session, #snapshots/2026-11-20T03:00:00Z/Archive.
+"""The snapshots of the store as mailboxes of a session, #snapshots/2026-11-20T03:00:00Z/Archive.
 
 Who is granted it (`imap.time_travel`) sees the own mailboxes as they were, for reading, and those that others had
 shared and share still. To everybody else the names are those of mailboxes that are not there, as any others. Whose
@@ -128,7 +128,7 @@ def shown(snapshot: Snapshot) -> str:
     return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(snapshot_time(snapshot.name)))
 
 
-class Travel:
+class SnapshotAccess:
     """What a session knows of snapshots."""
 
     def __init__(self, session: "Session") -> None:
@@ -151,7 +151,7 @@ class Travel:
         """Whether that name is one in a snapshot, to this user."""
         return is_there(text) and self.granted
 
-    def snapshots(self) -> list[Snapshot]:
+    def all(self) -> list[Snapshot]:
         """Those in which the user has mailboxes, the oldest first. For a thread."""
         inbox = self._inbox()
         there = readers_of(self._session.store).there() if inbox is not None else []

@@ -40,7 +40,7 @@ class Belief:
 
 
 @frozen(eq=False)
-class Told:
+class Merged:
     """What `merge` found that the client must hear: places to expunge, then new figures, then flags."""
 
     expunged: Positions = _NONE
@@ -140,14 +140,14 @@ class View:
         return positions if self._gone is None else positions[~self._gone[positions]]
 
     def merge(self, new: Mailbox, *, expunges: bool, always: Positions | None = None, belief: Belief | None = None
-              ) -> Told:
+              ) -> Merged:
         """Take over a newer view and say what the client must hear of it.
 
         `expunges`: vanished messages may be told, and lose their numbers. Otherwise they keep them until a later merge.
         `always` are messages whose flags are told even if they are as before. Positions are those before this merge.
         """
         if new is self.mailbox and not (expunges and self.has_vanished) and always is None and belief is None:
-            return Told()
+            return Merged()
         old, uids, known = self.rows, self.uids, len(self.rows)
         at = self._to_compare(new, always, belief)
         where, gone = at, _NONE
@@ -163,14 +163,14 @@ class View:
             self._set_rows(new)
             self._gone = None
             self.modseq = new.state.highestmodseq
-            return Told(gone, more, keywords, _those(where, differ), _those(where, moved), uids[gone])
+            return Merged(gone, more, keywords, _those(where, differ), _those(where, moved), uids[gone])
         added = new.rows[np.searchsorted(new.uids, uids[-1], "right"):]
         self.rows = joined(old, added)
         put(self.rows, at, take(new.rows, where))
         self.uids = np.ascontiguousarray(self.rows["uid"])
         self._gone = np.zeros(len(self.rows), np.bool_)
         self._gone[gone] = True
-        return Told(_NONE, len(added) > 0, keywords, _those(at, differ), _those(at, moved))
+        return Merged(_NONE, len(added) > 0, keywords, _those(at, differ), _those(at, moved))
 
     def _to_compare(self, new: Mailbox, always: Positions | None, belief: Belief | None) -> Positions | None:
         """The places of the messages that may be other than the client believes, unless those are many (None: all)."""
@@ -199,13 +199,13 @@ class View:
 
     def other_rights(self) -> bytes:
         """What the client may change, once after that is different."""
-        told, self._other_rights = self._other_rights, False
-        return self.flags_line() if told else b""
+        changed, self._other_rights = self._other_rights, False
+        return self.flags_line() if changed else b""
 
     def _set_rows(self, mailbox: Mailbox) -> None:
         self.rows, self.uids = mailbox.rows, mailbox.uids
 
-    def responses(self, told: Told, *, by_uid: bool, enabled: Collection[bytes] = ()) -> Iterator[bytes]:
+    def responses(self, merged: Merged, *, by_uid: bool, enabled: Collection[bytes] = ()) -> Iterator[bytes]:
         """The untagged responses that say it, in pieces, to a client that has enabled these extensions.
 
         `by_uid`: the command is a UID command (RFC 3501 §6.4.8). IMAP4rev2 always has the UID (RFC 9051 §7.5.2).
@@ -213,22 +213,22 @@ class View:
         by_uid = by_uid or b"IMAP4REV2" in enabled
         modseqs = b"CONDSTORE" in enabled
         if b"QRESYNC" in enabled:
-            for at in range(0, len(told.vanished), BATCH):
-                yield responses.vanished(format_numbers(told.vanished[at:at + BATCH]))
+            for at in range(0, len(merged.vanished), BATCH):
+                yield responses.vanished(format_numbers(merged.vanished[at:at + BATCH]))
         else:
-            for at in range(len(told.expunged), 0, -BATCH):
-                yield expunged(told.expunged[max(0, at - BATCH):at])
-        if told.more:
+            for at in range(len(merged.expunged), 0, -BATCH):
+                yield expunged(merged.expunged[max(0, at - BATCH):at])
+        if merged.more:
             yield responses.exists(self.exists)
             if b"IMAP4REV2" not in enabled:         # RFC 9051 has no RECENT
                 yield responses.recent(self.recent_count())
-        if told.keywords:
+        if merged.keywords:
             yield self.flags_line()
-        for at in range(0, len(told.flags), BATCH):
-            positions = told.flags[at:at + BATCH]
+        for at in range(0, len(merged.flags), BATCH):
+            positions = merged.flags[at:at + BATCH]
             yield self.flags_lines(positions, by_uid=by_uid, modseqs=modseqs)
-        for at in range(0, len(told.modseqs), BATCH):
-            positions = told.modseqs[at:at + BATCH]
+        for at in range(0, len(merged.modseqs), BATCH):
+            positions = merged.modseqs[at:at + BATCH]
             yield modseqs_changed(positions, take(self.rows, positions))
 
     def flags_line(self) -> bytes:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from attrs import define
+
 from mboxlist.entry import MailboxId
 
 if TYPE_CHECKING:                   # who only wants to know the limits needs no database
@@ -16,11 +18,11 @@ MAX_ENTRIES = 1000          # of one mailbox
 _MARK = b"\x00"
 
 
+@define(eq=False)
 class Annotations:
     """`annotations.db`: mailbox id, entry name, and the user whose it is ("" for a shared one) -> value."""
 
-    def __init__(self, table: "Table") -> None:
-        self._table = table
+    _table: "Table"
 
     def get(self, mailbox: MailboxId, name: str, user: str = "", txn: "Txn" = None) -> bytes | None:
         """The value of an entry."""

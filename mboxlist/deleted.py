@@ -1,7 +1,9 @@
-"""Deleted mailboxes that can still be brought back. `deleted.db`: mailbox id -> when, and the row as it was."""
+"""Deleted mailboxes that can still be restored. `deleted.db`: mailbox id -> when, and the row as it was."""
 
 import struct
 from collections.abc import Iterator
+
+from attrs import define
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -10,11 +12,11 @@ from mboxlist.names import MailboxName
 _HEAD = struct.Struct("<IH")        # Unix time; octets of the canonical name, which follows, and then the row
 
 
+@define(eq=False)
 class DeletedMailboxes:
     """The table."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    _table: Table
 
     def add(self, entry: MailboxEntry, when: int, txn: Txn) -> None:
         """The mailbox was deleted at that Unix time."""

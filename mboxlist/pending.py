@@ -8,6 +8,8 @@ import struct
 import time
 from collections.abc import Iterable, Iterator
 
+from attrs import define
+
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxId
 
@@ -15,11 +17,11 @@ _SINCE = struct.Struct(">I")
 _COMPLETE = bytes(4)                # the key of a row that is there when all that is pending is on record
 
 
+@define(eq=False)
 class Pending:
     """The table."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    _table: Table
 
     def note(self, mailboxes: Iterable[MailboxId], txn: Txn, *, in_advance: int = 0) -> None:
         """Something begins, or may begin so many seconds from now at the latest."""

@@ -6,6 +6,8 @@ transaction that writes the row of the mailbox (`MailboxList.write`).
 
 from collections.abc import Iterable, Iterator
 
+from attrs import define
+
 from mboxlist.acl import NEGATIVE
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxEntry
@@ -15,11 +17,11 @@ LOOKUP = "l"
 _MARK = b"\x00"
 
 
+@define(eq=False)
 class Granted:
     """The table: identifier, then the canonical name of a mailbox that it may look up."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    _table: Table
 
     def update(self, old: MailboxEntry | None, new: MailboxEntry | None, txn: Txn) -> None:
         """A row of the list was `old` and is `new`; None: it was not, or is no more, there."""
@@ -34,7 +36,7 @@ class Granted:
         return set(self.all_of(identifiers, txn))
 
     def all_of(self, identifiers: Iterable[str], txn: Txn = None) -> Iterator[MailboxName]:
-        """The same, one after the other; some may come several times. Close the iterator if it is left early."""
+        """What `of` gives, one after the other; some may come several times. Close the iterator if it is left early."""
         for identifier in identifiers:
             start = identifier.encode() + _MARK
             for key, _ in self._table.scan(start, start[:-1] + b"\x01", txn):

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 
+from attrs import define
+
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.names import OTHERS, SEPARATOR
 
 _MARK = b"\x01"
 
 
+@define(eq=False)
 class Subscriptions:
     """The table: user, then the mailbox name as that user's client writes it."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    _table: Table
 
     def add(self, user: str, name: str, txn: Txn) -> None:
         """Subscribe; no harm if it was done before."""

@@ -1,6 +1,6 @@
 """Users on their way from one back end to another. `moves.db`: user -> what this one has done of the move.
 
-The phases, and who says what, are in `store.exchange.leaving`. A row is written in the transaction that changes what it
+The phases, and who says what, are in `store.usermove`. A row is written in the transaction that changes what it
 tells of, so that after a crash it says how far the move had come.
 """
 
@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from enum import Enum
 
-from attrs import frozen
+from attrs import define, frozen
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxEntry, MailboxId
@@ -67,11 +67,11 @@ class Move:
                    tuple(values["mailboxes"]), planned, tuple(values["subscriptions"]))
 
 
+@define(eq=False)
 class Moves:
     """The table."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    _table: Table
 
     def find(self, user: str, txn: Txn = None) -> Move | None:
         """That of a user."""
@@ -79,7 +79,7 @@ class Moves:
         return None if data is None else Move.from_bytes(user, data)
 
     def find_to_change(self, user: str, txn: Txn) -> Move | None:
-        """The same, locked to the end of the transaction."""
+        """That of a user, locked to the end of the transaction."""
         data = self._table.get_to_change(user.encode(), txn)
         return None if data is None else Move.from_bytes(user, data)
 

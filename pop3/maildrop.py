@@ -70,7 +70,7 @@ class Maildrop:
             raise NoMessage("the message is marked as deleted")
 
     def rows(self, number: int) -> Rows:
-        """The same as a table of one row. Raises NoMessage."""
+        """The index record of a message, as a table of one row. Raises NoMessage."""
         self.row(number)
         return self._rows[number - 1:number]
 

@@ -105,11 +105,11 @@ class Admission:
             rows, expired = _parted(rows, int(time.time()) - expiry)
         if self._settings.order == DATE:
             rows = take(rows, rows["received"].argsort(kind="stable"))
-        own = await self._brought(mailbox)
+        own = await self._own_unique_ids(mailbox)
         names = uniqueids.UniqueIds(uniqueids.parse(self._settings.uidl_format), mailbox.state.uidvalidity, own)
         return Maildrop(mailbox, rows, names, expired["uid"].tolist())
 
-    async def _brought(self, mailbox: Mailbox) -> dict[int, bytes]:
+    async def _own_unique_ids(self, mailbox: Mailbox) -> dict[int, bytes]:
         """The unique-ids that messages brought along."""
         store, entry = self._store, mailbox.entry
         if len(mailbox.rows) > FEW and store.partition_of(entry).uidls.any(entry.id):

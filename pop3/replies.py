@@ -19,11 +19,6 @@ def refused(text: str, code: str | None = None) -> bytes:
     return _line(b"-ERR" if code is None else b"-ERR [%b]" % code.encode("ascii"), text)
 
 
-def size_follows(octets: int) -> bytes:
-    """The first line of RETR's reply."""
-    return b"+OK %d octets\r\n" % octets
-
-
 def several(text: str, lines: Iterable[str]) -> bytes:
     """A positive reply of several lines, which do not begin with a dot."""
     return ok(text) + b"".join(line.encode("ascii") + b"\r\n" for line in lines) + END

@@ -9,11 +9,11 @@ from store.net.dots import DotWriter
 from store.net.linestates import TimedOut
 from store.net.stream import Stream
 
-PIECE = 64 * 1024           # octets of a message that are read, and sent, at a time
+READ_OCTETS = 64 * 1024           # octets of a message that are read, and sent, at a time
 HELD_BACK = 32 * 1024       # octets of replies to pipelined commands that may wait to share a packet
 
 
-class Output:
+class ReplyQueue:
     """The sending side of a connection. What is said leaves when the session waits for input, or is too much to hold.
 
     While `interrupted`, in the middle of an answer of several lines, only the end of the connection can tell the client
@@ -24,7 +24,7 @@ class Output:
         self._stream = stream
         self._send_time = send_time
         self._held = 0
-        self.unfinished = False
+        self.interrupted = False
 
     def say(self, reply: bytes) -> None:
         """Send octets, at some time soon."""
@@ -48,23 +48,23 @@ class Output:
 
     async def listing(self, pieces: Iterable[bytes]) -> None:
         """The lines of a long answer and its end. Raises ConnectionLost, TimedOut."""
-        self.unfinished = True
+        self.interrupted = True
         for piece in pieces:
             self.say(piece)
             await self.relieve()
         self.say(END)
-        self.unfinished = False
+        self.interrupted = False
 
     async def message(self, file: File, top: TopLines | None, first: bytes) -> None:
         """A message, or what TOP shows of it, dot-stuffed, and its end; `first` is a piece of its beginning that has
         been read already. Raises ConnectionLost, TimedOut, StoreError."""
-        self.unfinished = True
+        self.interrupted = True
         dots, offset = DotWriter(), 0
         while offset < file.size and not (top is not None and top.done):
-            data = first or file.read(offset, PIECE)
+            data = first or file.read(offset, READ_OCTETS)
             first = b""
             offset += len(data)
             self.say(dots.feed(data if top is None else top.feed(data)))
             await self.relieve()
         self.say(dots.finish())
-        self.unfinished = False
+        self.interrupted = False

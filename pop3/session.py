@@ -6,40 +6,18 @@ from typing import Any
 
 from attrs import frozen
 
-from pop3 import languages, replies
+from pop3 import languages, replies, wire
 from pop3.login import Login
 from pop3.maildrop import Maildrop, NoMessage
 from pop3.maildropopening import Admission, NotNow
 from pop3.refusals import refusal
 from pop3.replies import ok, refused
-from pop3.replyqueue import PIECE, Output
+from pop3.replyqueue import READ_OCTETS, ReplyQueue
 from pop3.settings import OFF, REFUSE, Settings
 from pop3.states import COMMANDS, Farewell, State
 from pop3.surrogate import File, NeedsUtf8, Surrogate, changes_of
 from pop3.update import mark_seen, update
-from pop3.wire import (
-    Auth,
-    Capa,
-    Command,
-    Dele,
-    Lang,
-    Last,
-    List,
-    Noop,
-    Pass,
-    Quit,
-    Retr,
-    Rset,
-    Stat,
-    Stls,
-    SyntaxProblem,
-    Top,
-    TopLines,
-    Uidl,
-    User,
-    Utf8,
-    keyword,
-)
+from pop3.wire import SyntaxProblem, TopLines
 from store import hosting
 from store.accounts.base import Account
 from store.errors import Problem, StoreError
@@ -70,7 +48,7 @@ class Session:
         self._stream = stream
         self._listener = listener
         self._settings = listener.settings
-        self._output = Output(stream, listener.settings.send_time)
+        self._output = ReplyQueue(stream, listener.settings.send_time)
         self._say = self._output.say
         self._state = State.AUTHORIZATION
         self._deadline = listener.clock() + listener.settings.login_time
@@ -80,12 +58,12 @@ class Session:
         self._open = True
         self._utf8 = False                      # the client has said UTF8 (RFC 6856 §2.1)
         self._login = Login(stream, listener.store, self._settings, self._say, self._refuse, self._line, self._enter)
-        self._actions: dict[type[Command], Callable[[Any], Awaitable[None]]] = {
-            Capa: self._capa, Stls: self._stls, User: self._login.user, Pass: self._login.password,
-            Auth: self._login.auth,
-            Stat: self._stat, List: self._list, Uidl: self._uidl, Retr: self._retr, Top: self._top,
-            Dele: self._dele, Noop: self._noop, Rset: self._rset, Quit: self._quit, Last: self._last,
-            Utf8: self._take_utf8, Lang: self._lang,
+        self._actions: dict[type[wire.Command], Callable[[Any], Awaitable[None]]] = {
+            wire.Capa: self._capa, wire.Stls: self._stls, wire.User: self._login.user,
+            wire.Pass: self._login.password, wire.Auth: self._login.auth, wire.Stat: self._stat,
+            wire.List: self._list, wire.Uidl: self._uidl, wire.Retr: self._retr, wire.Top: self._top,
+            wire.Dele: self._dele, wire.Noop: self._noop, wire.Rset: self._rset, wire.Quit: self._quit,
+            wire.Last: self._last, wire.Utf8: self._take_utf8, wire.Lang: self._lang,
         }
 
     async def run(self) -> None:
@@ -111,7 +89,7 @@ class Session:
             turned.at_admission("pop", self._stream.peer, self._user or limit.user, limit.public)
             self._say(replies.limit_reached(limit.public))
         except Farewell as last:
-            log.info("%s: turned away: %s", self._stream.id, last.reply.decode("ascii").rstrip())
+            log.info("%s: rejected: %s", self._stream.id, last.reply.decode("ascii").rstrip())
             self._say(last.reply)
 
     def describe(self) -> dict[str, str]:
@@ -128,7 +106,7 @@ class Session:
             return
         name, self._login.name = self._login.name, None
         try:
-            verb, rest = keyword(line)
+            verb, rest = wire.keyword(line)
             entry = COMMANDS.get(verb)
             if entry is None or not self._offers(verb):
                 self._refuse(replies.UNKNOWN_COMMAND)
@@ -140,11 +118,11 @@ class Session:
         except SyntaxProblem as problem:
             self._refuse(refused(str(problem)))
             return
-        if isinstance(command, Pass):
+        if isinstance(command, wire.Pass):
             self._login.name = name
         await self._carry_out(verb.decode("ascii"), command)
 
-    async def _carry_out(self, verb: str, command: Command) -> None:
+    async def _carry_out(self, verb: str, command: wire.Command) -> None:
         bad = self._bad_commands
         if self._user and hosting.is_elsewhere(self._listener.store, self._user):
             raise Farewell(replies.MOVED)
@@ -159,7 +137,7 @@ class Session:
         except SyntaxProblem as problem:
             self._refuse(refused(str(problem)))
         except StoreError as error:
-            self._report(verb, error)
+            log.warning("%s: %s: %s: %s", self._stream.id, self._user, verb, error)
             self._fail(refusal(error))
         except (ConnectionLost, TimedOut, Stopping, LimitReached, Farewell):
             raise
@@ -168,14 +146,14 @@ class Session:
             self._fail(replies.SERVER_BUG)
 
     def _fail(self, reply: bytes) -> None:
-        if self._output.unfinished:
+        if self._output.interrupted:
             self._stream.abort()
             raise ConnectionLost
         self._say(reply)
 
     # Before login
 
-    async def _capa(self, command: Capa) -> None:
+    async def _capa(self, command: wire.Capa) -> None:
         able = ["TOP", "UIDL", "PIPELINING", "RESP-CODES", "AUTH-RESP-CODE", "IMPLEMENTATION onecopy", "LANG"]
         if self._offers(b"UTF8"):
             able.append("UTF8 USER")
@@ -184,7 +162,7 @@ class Session:
             able.append("STLS")
         self._say(replies.several("capabilities", able))
 
-    async def _stls(self, command: Stls) -> None:
+    async def _stls(self, command: wire.Stls) -> None:
         if not self._stream.can_start_tls:
             self._refuse(refused("TLS is on already" if self._stream.secure else "TLS is not offered"))
             return
@@ -194,11 +172,11 @@ class Session:
         self._say(ok("begin the TLS handshake"))
         self._stream.start_tls()
 
-    async def _take_utf8(self, command: Utf8) -> None:
+    async def _take_utf8(self, command: wire.Utf8) -> None:
         self._utf8 = True
         self._say(ok("UTF-8 from here on"))
 
-    async def _lang(self, command: Lang) -> None:
+    async def _lang(self, command: wire.Lang) -> None:
         if command.range is None:
             self._say(replies.several("languages follow", languages.LISTING))
         elif language := languages.match(command.range):
@@ -223,55 +201,55 @@ class Session:
 
     # After login
 
-    async def _stat(self, command: Stat) -> None:
+    async def _stat(self, command: wire.Stat) -> None:
         self._say(ok(f"{self._drop.count} {self._drop.octets}"))
 
-    async def _list(self, command: List) -> None:
+    async def _list(self, command: wire.List) -> None:
         if command.number is not None:
             self._say(ok(self._drop.size_line(command.number)))
             return
         self._say(ok(self._drop.summary()))
         await self._output.listing(self._drop.size_lines())
 
-    async def _uidl(self, command: Uidl) -> None:
+    async def _uidl(self, command: wire.Uidl) -> None:
         if command.number is not None:
             self._say(ok(self._drop.uid_line(command.number)))
             return
         self._say(ok("unique-ids follow"))
         await self._output.listing(self._drop.uid_lines())
 
-    async def _retr(self, command: Retr) -> None:
+    async def _retr(self, command: wire.Retr) -> None:
         row = self._drop.row(command.number)
         with self._open_message(row) as file:
-            first = file.read(0, PIECE)
+            first = file.read(0, READ_OCTETS)
             message = self._shown(file, command.number, first)
-            self._say(replies.size_follows(message.size))
+            self._say(ok(f"{message.size} octets"))
             await self._output.message(message, None, first if message is file else b"")
         self._drop.sent(command.number)
 
-    async def _top(self, command: Top) -> None:
+    async def _top(self, command: wire.Top) -> None:
         row = self._drop.row(command.number)
         with self._open_message(row) as file:
-            first = file.read(0, PIECE)
+            first = file.read(0, READ_OCTETS)
             message = self._shown(file, command.number, first)
             self._say(ok("top of the message follows"))
             await self._output.message(message, TopLines(command.lines), first if message is file else b"")
 
-    async def _dele(self, command: Dele) -> None:
+    async def _dele(self, command: wire.Dele) -> None:
         self._drop.delete(command.number)
         self._say(replies.MARKED)
 
-    async def _noop(self, command: Noop) -> None:
+    async def _noop(self, command: wire.Noop) -> None:
         self._say(ok())
 
-    async def _rset(self, command: Rset) -> None:
+    async def _rset(self, command: wire.Rset) -> None:
         self._drop.reset()
         self._say(ok(f"maildrop has {self._drop.summary()}"))
 
-    async def _last(self, command: Last) -> None:
+    async def _last(self, command: wire.Last) -> None:
         self._say(ok(str(self._drop.highest())))
 
-    async def _quit(self, command: Quit) -> None:
+    async def _quit(self, command: wire.Quit) -> None:
         self._open = False
         if self._state is State.TRANSACTION and not await update(self._listener.store, self._settings, self._drop,
                                                                  self._who):
@@ -341,9 +319,6 @@ class Session:
         if self._bad_commands >= self._settings.bad_commands:
             raise Farewell(replies.TOO_MANY_ERRORS)
         self._say(reply)
-
-    def _report(self, verb: str, error: StoreError) -> None:
-        log.warning("%s: %s: %s: %s", self._stream.id, self._user, verb, error)
 
     def _leave(self) -> None:
         """Give back the maildrop, however the session ended. Only QUIT has deleted anything."""

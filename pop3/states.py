@@ -4,29 +4,8 @@ from enum import Enum
 
 from attrs import frozen
 
-from pop3.wire import (
-    Capa,
-    Dele,
-    Last,
-    List,
-    Noop,
-    Parser,
-    Quit,
-    Retr,
-    Rset,
-    Stat,
-    Stls,
-    Uidl,
-    Utf8,
-    bare,
-    of_message,
-    of_messages,
-    parse_auth,
-    parse_lang,
-    parse_pass,
-    parse_top,
-    parse_user,
-)
+from pop3 import wire
+from pop3.wire import bare, of_message, of_messages
 
 
 class State(Enum):
@@ -53,26 +32,26 @@ class Farewell(Exception):
 class Entry:
     """How a command is parsed, and in which states it is allowed."""
 
-    parse: Parser
+    parse: wire.Parser
     states: frozenset[State]
 
 
 COMMANDS = {
-    b"CAPA": Entry(bare(Capa), ALWAYS),
-    b"STLS": Entry(bare(Stls), BEFORE),
-    b"USER": Entry(parse_user, BEFORE),
-    b"PASS": Entry(parse_pass, BEFORE),
-    b"AUTH": Entry(parse_auth, BEFORE),
-    b"STAT": Entry(bare(Stat), AFTER),
-    b"LIST": Entry(of_messages(List), AFTER),
-    b"RETR": Entry(of_message(Retr), AFTER),
-    b"DELE": Entry(of_message(Dele), AFTER),
-    b"NOOP": Entry(bare(Noop), AFTER),
-    b"RSET": Entry(bare(Rset), AFTER),
-    b"TOP": Entry(parse_top, AFTER),
-    b"UIDL": Entry(of_messages(Uidl), AFTER),
-    b"LAST": Entry(bare(Last), AFTER),
-    b"UTF8": Entry(bare(Utf8), BEFORE),
-    b"LANG": Entry(parse_lang, ALWAYS),
-    b"QUIT": Entry(bare(Quit), ALWAYS),
+    b"CAPA": Entry(bare(wire.Capa), ALWAYS),
+    b"STLS": Entry(bare(wire.Stls), BEFORE),
+    b"USER": Entry(wire.parse_user, BEFORE),
+    b"PASS": Entry(wire.parse_pass, BEFORE),
+    b"AUTH": Entry(wire.parse_auth, BEFORE),
+    b"STAT": Entry(bare(wire.Stat), AFTER),
+    b"LIST": Entry(of_messages(wire.List), AFTER),
+    b"RETR": Entry(of_message(wire.Retr), AFTER),
+    b"DELE": Entry(of_message(wire.Dele), AFTER),
+    b"NOOP": Entry(bare(wire.Noop), AFTER),
+    b"RSET": Entry(bare(wire.Rset), AFTER),
+    b"TOP": Entry(wire.parse_top, AFTER),
+    b"UIDL": Entry(of_messages(wire.Uidl), AFTER),
+    b"LAST": Entry(bare(wire.Last), AFTER),
+    b"UTF8": Entry(bare(wire.Utf8), BEFORE),
+    b"LANG": Entry(wire.parse_lang, ALWAYS),
+    b"QUIT": Entry(bare(wire.Quit), ALWAYS),
 }

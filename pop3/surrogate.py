@@ -18,7 +18,7 @@ from attrs import field, frozen
 from store.message.cacherecord import CachedMessage
 
 EXAMINED = 1 << 20          # octets of headers of one message that are looked at
-CHANGED = 24 << 10          # octets of headers that are written anew
+CHANGED = 24 << 10          # octets of headers that are rewritten
 LONGEST = 900               # octets of a parameter in the form of RFC 2231
 INVALID = b"<invalid@internationalized-address.invalid>"        # RFC 6858 §2.1
 

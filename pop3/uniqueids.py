@@ -27,7 +27,7 @@ class Format:
     pieces: tuple[tuple[bytes, str], ...]
 
     def of(self, validity: int) -> bytes:
-        """The same for one mailbox, as a format that takes its messages' UID as often as there is %u in it."""
+        """The template for one mailbox, as a format that takes its messages' UID as often as there is %u in it."""
         return b"".join([piece if what != "v" else piece % validity for piece, what in self.pieces])
 
     @property
@@ -103,9 +103,7 @@ class UniqueIds:
 
     def lines(self, numbered: "Iterable[tuple[int, int]]") -> bytes:
         """Unique-id listings (RFC 1939 §7) of messages: number and UID of each."""
-        if self._own:
-            return b"".join([b"%d %b\r\n" % (number, self.of(uid)) for number, uid in numbered])
-        if self._times == 1:
+        if self._times == 1 and not self._own:
             form = self._line
             return b"".join([form % one for one in numbered])
         return b"".join([b"%d %b\r\n" % (number, self.of(uid)) for number, uid in numbered])

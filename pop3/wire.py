@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from pop3.prepared import prepared
+from store.accounts.sasl.saslprep import saslprep
 from store.values import Secret
 
 _ARGUMENT = re.compile(rb"[\x21-\x7e]{1,40}")
@@ -177,21 +177,27 @@ def parse_user(rest: bytes) -> User:
     """A name may hold spaces inside: the RFC does not forbid them, and directories have them."""
     if not rest.strip(b" "):
         raise SyntaxProblem("a name is needed")
-    return User(_prepared(rest.strip(b" ")))
+    return User(prepared(rest.strip(b" ")))
 
 
 def parse_pass(rest: bytes) -> Pass:
     """RFC 1939 §7: spaces are part of the password, at its ends too."""
     if not rest:
         raise SyntaxProblem("a password is needed")
-    return Pass(Secret(rest if rest.isascii() else _prepared(rest).encode()))
+    return Pass(Secret(rest if rest.isascii() else prepared(rest).encode()))
 
 
-def _prepared(octets: bytes) -> str:
+def prepared(octets: bytes) -> str:
+    """A name or a password as USER and PASS bring it: UTF-8, prepared with SASLprep as a query string (RFC 6856 §2.2,
+    RFC 4013, RFC 3454 §7). Raises SyntaxProblem for what is no UTF-8, prohibited, or nothing."""
     try:
-        return prepared(octets)
+        text = octets.decode("utf-8")
+        made = text if text.isascii() else saslprep(text)       # control characters have been refused before
     except ValueError:
-        raise SyntaxProblem("not UTF-8, or with characters that names and passwords cannot have") from None
+        made = ""
+    if not made:
+        raise SyntaxProblem("not UTF-8, or with characters that names and passwords cannot have")
+    return made
 
 
 def parse_auth(rest: bytes) -> Auth:

@@ -165,10 +165,10 @@ class _Opening:
         if recovery is not None:
             store.owned.put(type(recovery), recovery)
             if recovery.events:
-                from store.recovery.startrebuild import remake  # here: it is rarely needed
-                rebuilt = remake(store, recovery)
+                from store.recovery.startrebuild import rebuild_at_start  # here: it is rarely needed
+                rebuilt = rebuild_at_start(store, recovery)
         if agree(store, wholly=rebuilt):
-            users.settle_aliases()
+            users.reconcile_aliases()
         for env in (store.mailboxes.env, *(partition.env for partition in store.partitions.values())):
             env.opened()
         if recovery is not None:

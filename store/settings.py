@@ -8,7 +8,7 @@ from attrs.validators import in_
 
 from mboxlist.names import INBOX, legal_path
 from store.addresses import canonical_domain
-from store.values import Flag
+from store.values import Flag, setting
 
 LEAST_USED = "least used"
 SYNC_LEVELS = ("everything", "messages", "none")
@@ -19,7 +19,7 @@ SPECIAL_USES = ("\\Archive", "\\Drafts", "\\Flagged", "\\Junk", "\\Sent", "\\Tra
 _PRIVATE = {"seen": Flag.SEEN, "answered": Flag.ANSWERED, "flagged": Flag.FLAGGED, "draft": Flag.DRAFT}
 
 
-def _known_flags(settings: "Settings", attribute: object, value: str) -> None:
+def _known_flags(value: str) -> None:
     unknown = [name for name in value.split() if name not in _PRIVATE]
     if unknown:
         raise ValueError(f"{unknown[0]} is none of {', '.join(_PRIVATE)}")
@@ -29,7 +29,7 @@ def _lower(value: str) -> str:
     return value.lower()
 
 
-def _per_cent(settings: "Settings", attribute: object, value: int) -> None:
+def _per_cent(value: int) -> None:
     if not 0 <= value <= 100:
         raise ValueError("must be between 0 and 100")
 
@@ -44,10 +44,6 @@ def schedule(text: str) -> tuple[str, int]:
     if (match := re.fullmatch(r"([0-9]{1,6})([mhd])", text)) and int(match[1]):
         return "every", int(match[1]) * {"m": 60, "h": 3600, "d": 86400}[match[2]]
     raise ValueError("neither a time of day (03:30), nor a time between (30m, 6h, 1d), nor never")
-
-
-def _schedule(settings: "Settings", attribute: object, value: str) -> None:
-    schedule(value)
 
 
 def special_names(values: tuple[str, ...]) -> dict[str, str]:
@@ -65,10 +61,6 @@ def special_names(values: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def _special(settings: "Settings", attribute: object, value: tuple[str, ...]) -> None:
-    special_names(value)
-
-
 @frozen
 class Settings:
     """Settings of the store; sizes in octets, times in seconds."""
@@ -78,99 +70,81 @@ class Settings:
     host: str = field(default="", converter=_lower, metadata={
         "help": "the name of this back end, as the directory says which one keeps a user's mail (mailHost); empty: "
                 "there is only this one"})
-    message_limit: int = field(default=128 << 20, metadata={"help": "octets of the largest message", "type": "size"})
-    default_quota: int = field(default=0, metadata={"help": "octets a user may keep; 0: no limit", "type": "size"})
-    default_message_quota: int = field(default=0, metadata={"help": "messages a user may keep; 0: no limit"})
-    quota_enforce: bool = field(default=True, metadata={
-        "help": "whether limits hold; what is used is counted either way"})
-    quota_charge: str = field(default="logical", validator=in_(QUOTA_CHARGES), metadata={
-        "help": "what is held against limits: logical (the octets of a user's messages), fair (of a message file that "
-                "several users hold each is charged its part)"})
-    quota_fair_interval: int = field(default=3600, metadata={
-        "help": "time between two reckonings of what sharing takes off, with quota_charge = fair", "type": "duration"})
-    quota_grace: int = field(default=5 * 86400, metadata={
-        "help": "how long mail to a user over quota is refused for now; after that, for good", "type": "duration"})
-    quota_warn: int = field(default=90, validator=_per_cent, metadata={
-        "help": "per cent of a limit from which users are warned; 0: never"})
-    quota_notice: str = field(default="off", metadata={
-        "help": "whether warned users get a message too: off, on, or the file that it is made from"})
-    quota_notice_interval: int = field(default=7 * 86400, metadata={
-        "help": "time between two such messages to a user", "type": "duration"})
-    special_mailboxes: tuple[str, ...] = field(
-        default=("Drafts", "Sent", "Junk", "Trash", "Archive"), validator=_special, metadata={
-            "help": "special uses for which a new user gets a mailbox at the first login or delivery, subscribed: "
-                    "Sent, or with another name Sent=Gesendet; empty: none"})
-    mailbox_limit: int = field(default=10_000, metadata={"help": "mailboxes a user may have"})
-    sync: str = field(default="everything", validator=in_(SYNC_LEVELS), metadata={
-        "help": "what is on disk before it is acknowledged: everything; messages (flags, copies and expunges follow "
-                "within a second); none (for imports and tests)"})
-    purge_delay: int = field(default=7 * 86400, metadata={
-        "help": "how long a message that is in no mailbox any more is kept", "type": "duration"})
-    expire_rules: Path | None = field(default=None, metadata={
-        "help": "file with rules for the whole store that say which messages go by themselves"})
-    expire_exclude: Path | None = field(default=None, metadata={
-        "help": "file with user ids, one in a line, in whose mailboxes nothing goes by itself"})
-    expire_schedule: str = field(default="03:30", validator=_schedule, metadata={
-        "help": "when messages go by rules: a time of day (03:30), a time between two rounds (6h), or never"})
-    expire_trash: int = field(default=30 * 86400, metadata={
-        "help": "how long messages stay in a mailbox with special use \\Trash; 0: for ever", "type": "duration"})
-    expire_junk: int = field(default=30 * 86400, metadata={
-        "help": "the same for \\Junk", "type": "duration"})
-    private_flags: str = field(default="seen", validator=_known_flags, metadata={
-        "help": "flags that each reader of a shared mailbox has of its own: seen, answered, flagged, draft"})
-    lost_mailbox: str = field(default="public/Lost", metadata={
-        "help": "where onecopy reconstruct puts message files to which nothing refers, in a mailbox below it for each "
-                "partition; or user/postmaster/Lost; empty: they stay where they are, and are reported"})
-    disk_reserve: int = field(default=32 << 20, metadata={
-        "help": "octets that must stay free on a partition; below, new mail is refused for now", "type": "size"})
-    disk_threshold: int = field(default=99, validator=_per_cent, metadata={
-        "help": "per cent of a partition's volume in use from which on new mail is refused for now; 0: never"})
-    public_user: str = field(default="public", metadata={
-        "help": "mail to public+news goes to the public mailbox news, from senders who may post there; if there is a "
-                "user of that name the mail is that user's; \"\": there is no such address"})
-    default_partition: str = field(default="primary", metadata={
-        "help": f"partition of new users; {LEAST_USED}: the one with the most free space"})
-    user_delay: int = field(default=7 * 86400, metadata={
-        "help": "how long the mail of a removed user is kept, so that the user can be restored", "type": "duration"})
-    mailbox_waiters: int = field(default=8, metadata={
-        "help": "messages that may wait for a mailbox that is locked; more are refused for now"})
-    mailbox_wait: int = field(default=20, metadata={
-        "help": "how long they wait before they are refused for now", "type": "duration"})
-    cache: int = field(default=64 << 20, metadata={
-        "help": "octets of memory for each partition's database cache", "type": "size"})
-    database_locks: int = field(default=200_000, metadata={
-        "help": "pages of a partition's database that can be locked at once; bounds how many messages one COPY takes"})
-    verify_reads: bool = field(default=True, metadata={
-        "help": "whether a message of up to 64 KiB is compared with its digest before a client gets any of its body; "
-                "one that the disk gives back wrong is refused, and logged"})
-    scrub_rate: int = field(default=50 << 20, metadata={
-        "help": "octets a second that onecopy scrub reads; 0: as many as it can", "type": "size"})
-    checkpoint_interval: int = field(default=60, metadata={
-        "help": "time between log checkpoints", "type": "duration"})
-    log_archive: Path | None = field(default=None, metadata={
-        "help": "folder to which database logs go that are no longer needed; default: they are removed"})
-    snapshot_folder: Path | None = field(default=None, metadata={
-        "help": "folder for snapshots, on another volume if possible; default: snapshots, in the store"})
-    snapshot_interval: int = field(default=86400, metadata={
-        "help": "time between two snapshots", "type": "duration"})
-    snapshots_kept: int = field(default=3, metadata={
-        "help": "how many snapshots are kept; 0: none are made by themselves"})
-    snapshot_logs: int = field(default=4 << 30, metadata={
-        "help": "octets of database logs of a partition that are kept since the newest snapshot, so that it can be "
-                "followed by all that came after; with more, a new snapshot is made early", "type": "size"})
-    freeze_time: int = field(default=60, metadata={
-        "help": "how long onecopy snapshot create --freeze may hold the store still; then its command is ended and the "
-                "store goes on", "type": "duration"})
-    index_rate: int = field(default=32 << 20, metadata={
-        "help": "octets of store.idx written in a second; more only where a mailbox would be a minute behind; "
-                "0: no limit", "type": "size"})
-    journal_size: int = field(default=64 << 20, metadata={
-        "help": "octets that each process may keep in journal/ of what became of which message, for `onecopy explain "
-                "message`; 0: nothing is noted", "type": "size"})
-    journal_time: int = field(default=14 * 86400, metadata={
-        "help": "how long that is kept", "type": "duration"})
-    housekeeping_rate: int = field(default=2000, metadata={
-        "help": "messages or mailboxes a second that each long task of housekeeping works on at most; 0: no limit"})
+    message_limit: int = setting(128 << 20, "octets of the largest message", type="size")
+    default_quota: int = setting(0, "octets a user may keep; 0: no limit", type="size")
+    default_message_quota: int = setting(0, "messages a user may keep; 0: no limit")
+    quota_enforce: bool = setting(True, "whether limits hold; what is used is counted either way")
+    quota_charge: str = setting("logical", "what is held against limits: logical (the octets of a user's messages), "
+                                "fair (of a message file that several users hold each is charged its part)",
+                                validator=in_(QUOTA_CHARGES))
+    quota_fair_interval: int = setting(3600, "time between two reckonings of what sharing takes off, with quota_charge "
+                                       "= fair", type="duration")
+    quota_grace: int = setting(5 * 86400, "how long mail to a user over quota is refused for now; after that, for good",
+                               type="duration")
+    quota_warn: int = setting(90, "per cent of a limit from which users are warned; 0: never", check=_per_cent)
+    quota_notice: str = setting("off", "whether warned users get a message too: off, on, or the file that it is made "
+                                "from")
+    quota_notice_interval: int = setting(7 * 86400, "time between two such messages to a user", type="duration")
+    special_mailboxes: tuple[str, ...] = setting(("Drafts", "Sent", "Junk", "Trash", "Archive"),
+        "special uses for which a new user gets a mailbox at the first login or delivery, subscribed: Sent, or with "
+        "another name Sent=Gesendet; empty: none", check=special_names)
+    mailbox_limit: int = setting(10_000, "mailboxes a user may have")
+    sync: str = setting("everything", "what is on disk before it is acknowledged: everything; messages (flags, copies "
+                        "and expunges follow within a second); none (for imports and tests)",
+                        validator=in_(SYNC_LEVELS))
+    purge_delay: int = setting(7 * 86400, "how long a message that is in no mailbox any more is kept", type="duration")
+    expire_rules: Path | None = setting(None, "file with rules for the whole store that say which messages go by "
+                                        "themselves")
+    expire_exclude: Path | None = setting(None, "file with user ids, one in a line, in whose mailboxes nothing goes by "
+                                          "itself")
+    expire_schedule: str = setting("03:30", "when messages go by rules: a time of day (03:30), a time between two "
+                                   "rounds (6h), or never", check=schedule)
+    expire_trash: int = setting(30 * 86400, r"how long messages stay in a mailbox with special use \Trash; 0: for ever",
+                                type="duration")
+    expire_junk: int = setting(30 * 86400, r"the same for \Junk", type="duration")
+    private_flags: str = setting("seen", "flags that each reader of a shared mailbox has of its own: seen, answered, "
+                                 "flagged, draft", check=_known_flags)
+    lost_mailbox: str = setting("public/Lost", "where onecopy reconstruct puts message files to which nothing refers, "
+                                "in a mailbox below it for each partition; or user/postmaster/Lost; empty: they stay "
+                                "where they are, and are reported")
+    disk_reserve: int = setting(32 << 20, "octets that must stay free on a partition; below, new mail is refused for "
+                                "now", type="size")
+    disk_threshold: int = setting(99, "per cent of a partition's volume in use from which on new mail is refused for "
+                                  "now; 0: never", check=_per_cent)
+    public_user: str = setting("public", "mail to public+news goes to the public mailbox news, from senders who may "
+                               "post there; if there is a user of that name the mail is that user's; \"\": there is no "
+                               "such address")
+    default_partition: str = setting("primary",
+        f"partition of new users; {LEAST_USED}: the one with the most free space")
+    user_delay: int = setting(7 * 86400, "how long the mail of a removed user is kept, so that the user can be "
+                              "restored", type="duration")
+    mailbox_waiters: int = setting(8, "messages that may wait for a mailbox that is locked; more are refused for now")
+    mailbox_wait: int = setting(20, "how long they wait before they are refused for now", type="duration")
+    cache: int = setting(64 << 20, "octets of memory for each partition's database cache", type="size")
+    database_locks: int = setting(200_000, "pages of a partition's database that can be locked at once; bounds how "
+                                  "many messages one COPY takes")
+    verify_reads: bool = setting(True, "whether a message of up to 64 KiB is compared with its digest before a client "
+                                 "gets any of its body; one that the disk gives back wrong is refused, and logged")
+    scrub_rate: int = setting(50 << 20, "octets a second that onecopy scrub reads; 0: as many as it can", type="size")
+    checkpoint_interval: int = setting(60, "time between log checkpoints", type="duration")
+    log_archive: Path | None = setting(None, "folder to which database logs go that are no longer needed; default: "
+                                       "they are removed")
+    snapshot_folder: Path | None = setting(None, "folder for snapshots, on another volume if possible; default: "
+                                           "snapshots, in the store")
+    snapshot_interval: int = setting(86400, "time between two snapshots", type="duration")
+    snapshots_kept: int = setting(3, "how many snapshots are kept; 0: none are made by themselves")
+    snapshot_logs: int = setting(4 << 30, "octets of database logs of a partition that are kept since the newest "
+                                 "snapshot, so that it can be followed by all that came after; with more, a new "
+                                 "snapshot is made early", type="size")
+    freeze_time: int = setting(60, "how long onecopy snapshot create --freeze may hold the store still; then its "
+                               "command is ended and the store goes on", type="duration")
+    index_rate: int = setting(32 << 20, "octets of store.idx written in a second; more only where a mailbox would be a "
+                              "minute behind; 0: no limit", type="size")
+    journal_size: int = setting(64 << 20, "octets that each process may keep in journal/ of what became of which "
+                                "message, for `onecopy explain message`; 0: nothing is noted", type="size")
+    journal_time: int = setting(14 * 86400, "how long that is kept", type="duration")
+    housekeeping_rate: int = setting(2000, "messages or mailboxes a second that each long task of housekeeping works "
+                                     "on at most; 0: no limit")
 
     @property
     def special_names(self) -> dict[str, str]:

@@ -1,8 +1,24 @@
 """The small values that the store and its callers exchange."""
 
+from collections.abc import Callable
 from enum import Enum, IntFlag
+from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
+
+T = TypeVar("T")
+
+
+def setting(default: T, help: str, *, type: str = "", validator: Any = None, check: Callable[[T], object] | None = None
+            ) -> T:
+    """A field that an administrator can set. `type`: "size", "duration" or "mode", if the annotation does not say it.
+    `check` raises ValueError for a value that is not allowed; so does `validator`, one of attrs'."""
+    if check is not None:
+        def validator(instance: object, attribute: object, value: T) -> None:
+            check(value)
+
+    found: T = field(default=default, validator=validator, metadata={"help": help, **({"type": type} if type else {})})
+    return found
 
 
 class Flag(IntFlag):
@@ -68,4 +84,4 @@ class Finding:
 
     what: str
     where: str
-    repair: str
+    repair: str = RECONSTRUCT

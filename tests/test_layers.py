@@ -45,9 +45,9 @@ store/search
 store/mailboxes
 store/partitions
 store/users
-store/migration
 store/snapshots
 store/rebuild
+store/migration
 store/check
 store/recovery
 store/opening

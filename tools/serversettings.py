@@ -1,36 +1,34 @@
 """What an administrator can choose about serving: addresses, certificates, processes, the log."""
 
+from functools import partial
 from pathlib import Path
 
-from attrs import Attribute, field, frozen
+from attrs import frozen
 from attrs.validators import ge, gt, in_
+
+from store.values import setting
 
 
 def tcp_port(default: int, help: str) -> int:
     """A field that holds a TCP port; 0 is off."""
-
-    def check(settings: object, attribute: "Attribute[int]", value: int) -> None:
-        if not 0 <= value <= 65535:
-            raise ValueError("must be between 0 and 65535")
-
-    return field(default=default, validator=check, metadata={"help": help + "; 0: none"})
+    return setting(default, help + "; 0: none", check=partial(_up_to, 65535))
 
 
 def count(default: int, help: str) -> int:
     """A field that holds a number that is not negative."""
+    return setting(default, help, check=partial(_up_to, 1024))
 
-    def check(settings: object, attribute: "Attribute[int]", value: int) -> None:
-        if not 0 <= value <= 1024:
-            raise ValueError("must be between 0 and 1024")
 
-    return field(default=default, validator=check, metadata={"help": help})
+def _up_to(most: int, value: int) -> None:
+    if not 0 <= value <= most:
+        raise ValueError(f"must be between 0 and {most}")
 
 
 @frozen
 class ImapListen:
     """Where IMAP is served."""
 
-    address: tuple[str, ...] = field(default=("*",), metadata={"help": "addresses to listen on; *: all"})
+    address: tuple[str, ...] = setting(("*",), "addresses to listen on; *: all")
     port: int = tcp_port(143, "port of IMAP, with STARTTLS")
     tls_port: int = tcp_port(993, "port of IMAP under TLS")
 
@@ -39,7 +37,7 @@ class ImapListen:
 class Pop3Listen:
     """Where POP3 is served."""
 
-    address: tuple[str, ...] = field(default=("*",), metadata={"help": "addresses to listen on; *: all"})
+    address: tuple[str, ...] = setting(("*",), "addresses to listen on; *: all")
     port: int = tcp_port(110, "port of POP3, with STLS")
     tls_port: int = tcp_port(995, "port of POP3 under TLS")
 
@@ -48,22 +46,22 @@ class Pop3Listen:
 class LmtpListen:
     """Where LMTP is served: whoever can connect from `lmtp.networks` can deliver, so not to the world."""
 
-    address: tuple[str, ...] = field(default=("127.0.0.1",), metadata={"help": "addresses to listen on; *: all"})
+    address: tuple[str, ...] = setting(("127.0.0.1",), "addresses to listen on; *: all")
     port: int = tcp_port(24, "port of LMTP, with STARTTLS")
     tls_port: int = tcp_port(0, "port of LMTP under TLS")
-    socket: Path | None = field(default=None, metadata={"help": "UNIX socket of LMTP"})
+    socket: Path | None = setting(None, "UNIX socket of LMTP")
     guaranteed_port: int = tcp_port(0, "port of LMTP for mail that no quota stops")
-    guaranteed_socket: Path | None = field(default=None, metadata={"help": "UNIX socket for the same"})
+    guaranteed_socket: Path | None = setting(None, "UNIX socket for the same")
     verify_port: int = tcp_port(0, "port where relays ask whether a recipient exists and has room")
-    verify_socket: Path | None = field(default=None, metadata={"help": "UNIX socket for the same"})
-    socket_mode: int = field(default=0o666, metadata={"help": "permissions of these sockets", "type": "mode"})
+    verify_socket: Path | None = setting(None, "UNIX socket for the same")
+    socket_mode: int = setting(0o666, "permissions of these sockets", type="mode")
 
 
 @frozen
 class FrontListen:
     """Where proxies ask who may log in, and where to: without TLS, so not to the world."""
 
-    address: tuple[str, ...] = field(default=("127.0.0.1",), metadata={"help": "addresses to listen on; *: all"})
+    address: tuple[str, ...] = setting(("127.0.0.1",), "addresses to listen on; *: all")
     port: int = tcp_port(0, "port where nginx's mail proxy asks (auth_http)")
 
 
@@ -71,25 +69,23 @@ class FrontListen:
 class Exchange:
     """How back ends speak to each other, to move users: under TLS, and each shows the other a certificate."""
 
-    address: tuple[str, ...] = field(default=("*",), metadata={"help": "addresses to listen on; *: all"})
+    address: tuple[str, ...] = setting(("*",), "addresses to listen on; *: all")
     port: int = tcp_port(0, "port for other back ends")
-    peers: tuple[str, ...] = field(default=(), metadata={
-        "help": "the other back ends: host=address:port, each by its own store.host, with commas between them"})
-    certificate: Path | None = field(default=None, metadata={
-        "help": "PEM file of the certificate that other back ends are shown, with store.host among its DNS names, and "
-                "its chain; default: a self-signed one that onecopy makes"})
-    key: Path | None = field(default=None, metadata={
-        "help": "PEM file of its private key; default: that of the certificate"})
-    authorities: Path | None = field(default=None, metadata={
-        "help": "PEM file of what other back ends are known by: certificates of authorities, or their own as `onecopy "
-                "config certificate` prints it there"})
-    secret: Path | None = field(default=None, metadata={"help": "not used any more: see exchange.authorities"})
+    peers: tuple[str, ...] = setting((), "the other back ends: host=address:port, each by its own store.host, with "
+                                     "commas between them")
+    certificate: Path | None = setting(None, "PEM file of the certificate that other back ends are shown, with "
+                                       "store.host among its DNS names, and its chain; default: a self-signed one that "
+                                       "onecopy makes")
+    key: Path | None = setting(None, "PEM file of its private key; default: that of the certificate")
+    authorities: Path | None = setting(None, "PEM file of what other back ends are known by: certificates of "
+                                       "authorities, or their own as `onecopy config certificate` prints it there")
+    secret: Path | None = setting(None, "not used any more: see exchange.authorities")
     connections: int = count(8, "back ends that may be connected at a time")
-    timeout: float = field(default=120.0, validator=gt(0), metadata={
-        "help": "how long one waits for the other before the move is given up", "type": "duration"})
+    timeout: float = setting(120.0, "how long one waits for the other before the move is given up", type="duration",
+                             validator=gt(0))
 
 
-def _ciphers(_settings: object, _attribute: "Attribute[str]", value: str) -> None:
+def _ciphers(value: str) -> None:
     import ssl  # here: it takes its time, and most commands need no TLS
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(value)
@@ -101,19 +97,17 @@ def _ciphers(_settings: object, _attribute: "Attribute[str]", value: str) -> Non
 class Tls:
     """The certificates for STARTTLS and the ports under TLS."""
 
-    certificate: Path | None = field(default=None, metadata={
-        "help": "PEM file of the certificate and its chain; default: the self-signed one that init made"})
-    key: Path | None = field(default=None, metadata={
-        "help": "PEM file of the private key; default: that of the certificate"})
-    certificates: Path | None = field(default=None, metadata={
-        "help": "folder of further certificates, each for the host names in it: NAME.pem with the key in it or in "
-                "NAME.key, or NAME/fullchain.pem and NAME/privkey.pem"})
-    minimum_version: str = field(default="1.2", validator=in_(("1.2", "1.3")), metadata={
-        "help": "the oldest version of TLS that is spoken: 1.2, 1.3"})
-    ciphers: str = field(default="ECDHE+AESGCM:ECDHE+CHACHA20", validator=_ciphers, metadata={
-        "help": "cipher suites for TLS 1.2, in OpenSSL's words; those of 1.3 are all good"})
-    ticket_time: int = field(default=86400, validator=ge(60), metadata={
-        "help": "time after which session tickets have another key", "type": "duration"})
+    certificate: Path | None = setting(None, "PEM file of the certificate and its chain; default: the self-signed one "
+                                       "that init made")
+    key: Path | None = setting(None, "PEM file of the private key; default: that of the certificate")
+    certificates: Path | None = setting(None, "folder of further certificates, each for the host names in it: NAME.pem "
+                                        "with the key in it or in NAME.key, or NAME/fullchain.pem and NAME/privkey.pem")
+    minimum_version: str = setting("1.2", "the oldest version of TLS that is spoken: 1.2, 1.3",
+                                   validator=in_(("1.2", "1.3")))
+    ciphers: str = setting("ECDHE+AESGCM:ECDHE+CHACHA20", "cipher suites for TLS 1.2, in OpenSSL's words; those of 1.3 "
+                           "are all good", check=_ciphers)
+    ticket_time: int = setting(86400, "time after which session tickets have another key", type="duration",
+                               validator=ge(60))
 
 
 @frozen
@@ -124,27 +118,24 @@ class Workers:
     imap: int = count(0, "processes for IMAP alone")
     pop3: int = count(0, "processes for POP3 alone")
     lmtp: int = count(0, "processes for LMTP alone")
-    stop_time: float = field(default=10.0, metadata={
-        "help": "how long sessions have to end at a stop", "type": "duration"})
-    drain_time: float = field(default=600.0, metadata={
-        "help": "how long those who have logged in may stay at `onecopy drain`", "type": "duration"})
+    stop_time: float = setting(10.0, "how long sessions have to end at a stop", type="duration")
+    drain_time: float = setting(600.0, "how long those who have logged in may stay at `onecopy drain`", type="duration")
     restarts: int = count(10, "give up after so many restarts in ten minutes")
-    user: str = field(default="", metadata={
-        "help": "as whom the processes run when root starts them, once the ports are bound; empty: as root"})
-    group: str = field(default="", metadata={"help": "the same for the group; default: the user's own"})
+    user: str = setting("", "as whom the processes run when root starts them, once the ports are bound; empty: as root")
+    group: str = setting("", "the same for the group; default: the user's own")
 
 
 LEVELS = ("debug", "info", "warning", "error")
+
+
+def _level(value: str) -> None:
+    if value not in LEVELS:
+        raise ValueError("must be one of " + ", ".join(LEVELS))
 
 
 @frozen
 class Log:
     """Where events are told."""
 
-    level: str = field(default="info", metadata={"help": ", ".join(LEVELS)})
-    file: Path | None = field(default=None, metadata={"help": "file to write to; default: standard error"})
-
-    @level.validator
-    def _check_level(self, attribute: "Attribute[str]", value: str) -> None:
-        if value not in LEVELS:
-            raise ValueError("must be one of " + ", ".join(LEVELS))
+    level: str = setting("info", ", ".join(LEVELS), check=_level)
+    file: Path | None = setting(None, "file to write to; default: standard error")

@@ -67,7 +67,7 @@ async def list_rights(session: Session, command: ListRights) -> Reply:
 
 async def my_rights(session: Session, command: MyRights) -> Reply:
     """The user's own rights on a mailbox, for whoever has any that tells of it."""
-    if session.travel.concerns(command.mailbox):
+    if session.snapshots.concerns(command.mailbox):
         return await snapshots.my_rights(session, command)
     entry = session.store.entry(session.name(command.mailbox))
     if not authorization.knows(session.store, session.user, entry):

@@ -124,7 +124,7 @@ async def _make_room(session: Session, arriving: Arriving) -> None:
 async def _take(session: Session, arriving: Arriving, staged: Staged, data: bytes, header: Header | None) -> None:
     """Give octets of a message to the store; after a failure the rest is only read.
 
-    RFC 3501 §9 has no NUL in a literal, but mail that holds some is kept and served as it is.
+    RFC 3501 §9 has no NUL in a literal, but mail that holds some is kept as it is.
     """
     try:
         if header is not None and not header.is_ascii(data):

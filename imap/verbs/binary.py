@@ -52,7 +52,7 @@ def pieces_of(one: Binary, file: MessageFile, cached: CachedMessage | None, head
         return None
     if part.encoding not in ENCODINGS:
         raise UnknownEncoding
-    # As in `store.sections`: where the trace header, or one of the message's own, belongs to what is read.
+    # As in `store.message.sections`: where the trace header, or one of the message's own, belongs to what is read.
     shift = len(file.head) + cached.trace - header_length
     return lambda: body_octets(file.read, part, shift, WINDOW)
 

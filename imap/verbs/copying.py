@@ -28,10 +28,10 @@ async def copy(session: Session, command: Copy) -> Reply:
     if not len(uids):
         return Reply(f"{name} completed, there was nothing to do")
 
-    progress, snapshot = session.progress(), session.travel.snapshot is not None
+    progress, snapshot = session.progress(), session.snapshots.snapshot is not None
     try:
         if snapshot:
-            copying = session.travel.copy(view.mailbox, target, uids, progress)
+            copying = session.snapshots.copy(view.mailbox, target, uids, progress)
         else:
             copying = crosspartition.copy_durably(
                 session.store, source, target, uids, remove=command.remove, reader=session.user,

@@ -14,23 +14,26 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from imap.commandreader import PIECE
+from imap.commandreader import READ_OCTETS
 from imap.lines import DATE_FORM, Mask, Positions, dates, flag_lists, format_lines
 from imap.refusals import CODES
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.verbs import binary
-from imap.verbs.quick import Quick, Span, header_end, portion, string_head
+from imap.verbs.quick import Quick, Span, portion, string_head
 from imap.verbs.resync import changed_since, vanished
 from imap.view import Belief, View
 from imap.wire.fetch import Binary, Fetch, Item, Part, Section
 from imap.wire.responses import BAD, NO, UNKNOWN_CTE
+from imap.wire.structures import without_global
+from imap.wire.writer import without_nul
 from store import offload
 from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
 from store.message.cacherecord import CachedMessage
 from store.message.fields import header_fields
+from store.message.headers import header_end
 from store.message.sections import section
 from store.net.linestates import ConnectionLost
 from store.partition.messagefiles import MessageFile
@@ -149,11 +152,14 @@ class _Fetching:
                 case Item.ENVELOPE:
                     columns.append([one.envelope for one in cached])
                 case Item.BODY:
-                    columns.append([one.body for one in cached])
+                    columns.append(self._structures([one.body for one in cached]))
                 case Item.BODYSTRUCTURE:
-                    columns.append([one.bodystructure for one in cached])
+                    columns.append(self._structures([one.bodystructure for one in cached]))
             forms.append(item.value + form)
         return forms, columns
+
+    def _structures(self, structures: list[bytes]) -> list[bytes]:
+        return structures if self.session.utf8 else [without_global(one) for one in structures]
 
     def _lines(self, positions: Positions, rows: Rows, cached: _Records | None) -> bytes:
         forms, columns = self._columns(rows, cached or (), self.items)
@@ -178,9 +184,9 @@ class _Fetching:
         return heads
 
     async def _records(self, rows: Rows) -> _Records:
-        """The same as `_cached`; those of a snapshot in a thread, since what is lost there is lost at each reading."""
+        """The cache records of a batch; those of a snapshot in a thread, where what is lost is lost at each reading."""
         session = self.session
-        if session.travel.snapshot is None:
+        if session.snapshots.snapshot is None:
             return self._cached(rows)
         return await session.patiently(offload.run(session.store, "snapshots", self._cached, rows))
 
@@ -259,7 +265,7 @@ class _Fetching:
                 continue
             write(b"%b%b)\r\n" % (head, answer) if head.endswith(b"(") else b"%b %b)\r\n" % (head, answer))
             self._held += len(answer)
-            if self._held >= PIECE:
+            if self._held >= READ_OCTETS:
                 await self._breathe()
 
     async def _send_message(self, head: bytes, row: Any, cached: CachedMessage | None) -> None:
@@ -311,7 +317,7 @@ class _Fetching:
         if not one.path:
             if one.part is Part.ALL:
                 return 0, file.size
-            end = _header_end(file)
+            end = header_end(file.read(0, BEGINNING))
             if end is not None:
                 return (end, file.size) if one.part is Part.TEXT else (0, end)
             cached, = self._cached(np.array([row]))
@@ -321,7 +327,7 @@ class _Fetching:
 
     async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
                             cached: CachedMessage | None) -> None:
-        """One section: its octets as they are stored, NUL among them too, as no client is helped by losing any."""
+        """One section: its octets as they are stored, but for NUL."""
         stream = self.session.stream
         span = self._span(one, file, row, cached)
         if span is None:
@@ -331,30 +337,25 @@ class _Fetching:
             header = file.read(span[0], min(span[1] - span[0], HEADER))
             fields = header_fields(header, one.fields, one.part is Part.HEADER_FIELDS_NOT)
             first, end = portion((0, len(fields)), one.partial)
-            stream.write(head + string_head(end - first) + fields[first:end])
+            stream.write(head + string_head(end - first) + without_nul(fields[first:end]))
             return
         at, end = portion(span, one.partial)
-        data = file.read(at, min(PIECE, end - at))      # before its length is told
+        data = file.read(at, min(READ_OCTETS, end - at))      # before its length is told
         stream.write(head + string_head(end - at))
         while at < end:
-            stream.write(data)
+            stream.write(without_nul(data))
             at += len(data)
             self._held += len(data)
-            if self._held >= PIECE:
+            if self._held >= READ_OCTETS:
                 await self._breathe()
             try:
-                data = file.read(at, min(PIECE, end - at))
+                data = file.read(at, min(READ_OCTETS, end - at))
             except StoreError as error:
                 raise binary.HalfSent(error) from error
 
     async def _breathe(self) -> None:
         self._held = 0
         await self.session.stream.drain(self.session.settings.command_time)
-
-
-def _header_end(file: MessageFile) -> int | None:
-    """Where the message's own header ends, if that is near."""
-    return header_end(file.read(0, BEGINNING))
 
 
 def _nothing(one: Section | Binary) -> bytes:

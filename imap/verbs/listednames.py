@@ -10,7 +10,7 @@ from mboxlist.names import INBOX, SEPARATOR
 from mboxlist.patterns import compile_pattern
 from store.progress import Progress
 
-PIECE = 500                 # lines that are written together
+LINES_AT_A_TIME = 500                 # lines that are written together
 
 
 def matching(reference: str, patterns: Iterable[str]) -> Callable[[str], bool]:
@@ -56,7 +56,7 @@ def children(there: bool) -> bytes:
 def joined(lines: Iterator[bytes], progress: Progress) -> list[bytes]:
     """The lines in pieces. Raises Abandoned."""
     pieces = []
-    while piece := list(islice(lines, PIECE)):
+    while piece := list(islice(lines, LINES_AT_A_TIME)):
         pieces.append(b"".join(piece))
         progress.step(0)
     return pieces

@@ -20,7 +20,7 @@ from mboxlist.names import OTHERS, PUBLIC
 from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, subscribing, uidskip
-from store.mailboxes.uidskip import unsettled
+from store.mailboxes.uidskip import unstored
 from store.tables.state import MailboxState
 
 FEW = 300                   # mailboxes, or subscriptions, that are gone through without a thread
@@ -29,14 +29,14 @@ FEW = 300                   # mailboxes, or subscriptions, that are gone through
 async def list_mailboxes(session: Session, command: List) -> Reply:
     """The names that match and are what was asked for; names above mailboxes that are no mailboxes are among them."""
     if not command.extended and not command.patterns[0]:
-        root = PREFIX if session.travel.concerns(command.reference) else _root(command.reference)
+        root = PREFIX if session.snapshots.concerns(command.reference) else _root(command.reference)
         session.stream.write(responses.listed([b"\\Noselect"], root))
         return Reply("LIST completed")
     if ListOption.STATUS in command.give and StatusItem.HIGHESTMODSEQ in command.status:
         session.enable_condstore()
 
     if ListOption.STATUS in command.give and StatusItem.UIDNEXT in command.status:
-        await _settle_all(session)
+        await _store_skips(session)
 
     def lines() -> Iterator[bytes]:
         names = _Names(session, command)
@@ -47,13 +47,13 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
     return Reply("LIST completed")
 
 
-async def _settle_all(session: Session) -> None:
+async def _store_skips(session: Session) -> None:
     """UIDNEXT of any mailbox that the user may know of can be shown."""
     if authorization.sees_many(session.store, session.user, FEW):
-        found = await offload.run(session.store, "search", lambda: unsettled(session.store, _visible(session)))
+        found = await offload.run(session.store, "search", lambda: unstored(session.store, _visible(session)))
     else:
-        found = unsettled(session.store, _visible(session))
-    await uidskip.settled(session.store, found)
+        found = unstored(session.store, _visible(session))
+    await uidskip.stored(session.store, found)
 
 
 async def _write(session: Session, lines: Callable[[], Iterator[bytes]]) -> None:
@@ -172,11 +172,11 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
 
 async def status(session: Session, command: Status) -> Reply:
     """The figures of a mailbox, without selecting it."""
-    if session.travel.concerns(command.mailbox):
+    if session.snapshots.concerns(command.mailbox):
         return await snapshots.status(session, command)
     entry = session.entry(command.mailbox, "r")
     if StatusItem.UIDNEXT in command.items:
-        await uidskip.settled(session.store, [entry])
+        await uidskip.stored(session.store, [entry])
     if StatusItem.HIGHESTMODSEQ in command.items:
         session.enable_condstore()
     session.stream.write(_status(session, entry, command.items))

@@ -61,7 +61,7 @@ async def rename(session: Session, command: Rename) -> Reply:
 
 async def subscribe(session: Session, command: Subscribe) -> Reply:
     """Put a name on the user's list. It must exist when it is put there, or have mailboxes below it (§6.3.6)."""
-    if session.travel.concerns(command.mailbox):        # it would be synchronized, and is gone after a few days
+    if session.snapshots.concerns(command.mailbox):        # it would be synchronized, and is gone after a few days
         raise Refused("Snapshots cannot be subscribed to", b"CANNOT")
     name = session.name(_without_separator(command.mailbox))
     if not _is_known(session, name):
@@ -81,7 +81,7 @@ async def unsubscribe(session: Session, command: Unsubscribe) -> Reply:
 
 async def namespace(session: Session, command: Namespace) -> Reply:
     """One's own mailboxes, other users', and public ones (RFC 2342)."""
-    snapshots = [PREFIX] if session.travel.granted else []
+    snapshots = [PREFIX] if session.snapshots.granted else []
     session.stream.write(responses.namespace([""], [OTHERS], [PUBLIC, *snapshots]))
     return Reply("NAMESPACE completed")
 

@@ -10,9 +10,10 @@ import numpy as np
 from attrs import frozen
 
 from imap.wire.fetch import Binary, Part, Section
-from imap.wire.writer import literal_head
+from imap.wire.writer import literal_head, without_nul
 from store.message.cacherecord import CachedMessage
 from store.message.fields import LISTED, header_fields, lister, picker
+from store.message.headers import header_end
 from store.partition.messagefiles import MessageFiles
 from store.partition.verified import LARGEST, agrees
 from store.tables.index import Rows
@@ -72,23 +73,12 @@ class Quick:
                 yield only(message, end) if only else b" ".join([render(message, end) for render in self.renders])
 
     def from_records(self, records: Iterable[CachedMessage | None]) -> Iterator[bytes | None]:
-        """The same by `of_record`; None where the record is lost or does not have the fields."""
+        """The sections of each message by its cache record; None where that is lost or does not have the fields."""
         for record in records:
             if record is None or not record.fields:
                 yield None
             else:
                 yield b" ".join([render(record.fields) for render in self.of_record])
-
-
-def header_end(message: bytes) -> int | None:
-    """Where the header ends of a message that begins so: after the first empty line, as `store.mime` has it."""
-    if message.startswith((b"\r\n", b"\n")):
-        return 1 if message.startswith(b"\n") else 2
-    end = message.find(b"\n\r\n")
-    bare = message.find(b"\n\n", 0, end + 1 if end >= 0 else len(message))
-    if bare >= 0:
-        return bare + 2
-    return end + 3 if end >= 0 else None
 
 
 def portion(span: Span, partial: tuple[int, int] | None) -> Span:
@@ -136,6 +126,6 @@ def _said(one: Section, cut: _Cut) -> _Render:
         octets = cut(message, end)
         if partial is not None:
             octets = octets[slice(*portion((0, len(octets)), partial))]
-        return form % (len(octets), octets) if octets else empty
+        return form % (len(octets), without_nul(octets)) if octets else empty
 
     return said

@@ -34,7 +34,7 @@ async def get_quota(session: Session, command: GetQuota) -> Reply:
 
 async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
     """The quota root of a mailbox, which need not be there if it would be the user's own, with its use and limits."""
-    if session.travel.concerns(command.mailbox):
+    if session.snapshots.concerns(command.mailbox):
         return await snapshots.get_quota_root(session, command)
     name = session.name(command.mailbox)
     root = _root(session, name, command.mailbox)

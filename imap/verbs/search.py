@@ -12,7 +12,6 @@ from imap.session import Session
 from imap.states import Refused, Reply
 from imap.view import View
 from imap.wire import responses
-from imap.wire.grammar import SyntaxProblem
 from imap.wire.numbers import SAVED, NumberSet, set_pieces
 from imap.wire.responses import BAD, NO
 from imap.wire.search import CHARSETS, Result, Results, Search
@@ -75,8 +74,6 @@ async def matching(session: Session, command: Search | Sort | Thread,
     except Refused as refused:
         if refused.status == NO:
             _forget_saved(view, command)
-        raise
-    except SyntaxProblem:
         raise
     except Exception:               # of whatever kind: it becomes a NO
         _forget_saved(view, command)
@@ -146,13 +143,13 @@ async def extended(session: Session, command: Search | Sort, found: Positions, r
 def _for_session(key: Key, view: View, now: int) -> Key:
     r"""A key with what only this session knows put in: sequence numbers, "$", the time, and \Recent.
 
-    Raises SyntaxProblem for a sequence number that is not there.
+    A sequence number that is not there finds nothing, as Dovecot has it: RFC 3501 §9 would have a BAD.
     """
     match key:
         case Numbers() | searchkeys.Saved():
             mask = np.zeros(view.exists, np.bool_)
-            numbers = NumberSet(key.ranges) if isinstance(key, Numbers) else SAVED
-            mask[view.positions(numbers, by_uid=False)] = True
+            mask[NumberSet(key.ranges).positions_there(view.exists) if isinstance(key, Numbers) else
+                 view.positions(SAVED, by_uid=False)] = True
             return Among(mask)
         case searchkeys.Within(seconds, older):
             return ReceivedAt(le if older else ge, now - seconds)

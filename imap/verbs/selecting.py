@@ -22,12 +22,12 @@ async def select(session: Session, command: Select) -> Reply:
     session.close()
     if command.condstore:
         session.enable_condstore()
-    if session.travel.concerns(command.mailbox):
+    if session.snapshots.concerns(command.mailbox):
         view = await session.select_past(command.mailbox)
         session.stream.write(_figures(session, view, command.mailbox))
     else:
         entry = session.entry(command.mailbox, "r")
-        await session.patiently(uidskip.settled(session.store, [entry]))        # it waits while the store is held still
+        await session.patiently(uidskip.stored(session.store, [entry]))        # it waits during a write freeze
         view = await session.select(entry, read_only=command.read_only)
         session.stream.write(_figures(session, view, command.mailbox) + _quota_alert(session, entry))
     if command.resync is not None:

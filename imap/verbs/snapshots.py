@@ -32,14 +32,14 @@ async def status(session: Session, command: Status) -> Reply:
     """The figures of a mailbox as they were."""
     if StatusItem.HIGHESTMODSEQ in command.items:
         session.enable_condstore()
-    session.stream.write(await session.travel.look(
+    session.stream.write(await session.snapshots.look(
         command.mailbox, "r", lambda snapshot, seen: _status(session, snapshot, seen, command.items)))
     return Reply("STATUS completed")
 
 
 async def my_rights(session: Session, command: MyRights) -> Reply:
     """To look up and to read, if so, and nothing else, whatever the user's rights were."""
-    seen = await session.travel.look(command.mailbox, "l", lambda snapshot, seen: seen)
+    seen = await session.snapshots.look(command.mailbox, "l", lambda snapshot, seen: seen)
     session.stream.write(format_myrights(seen.entry.name.to_client(session.user), RIGHTS if seen.readable else "l",
                                          utf8=session.utf8))
     return Reply("MYRIGHTS completed")
@@ -47,7 +47,7 @@ async def my_rights(session: Session, command: MyRights) -> Reply:
 
 async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
     """None: what is only in a snapshot is charged to nobody."""
-    seen = await session.travel.look(command.mailbox, "r", lambda snapshot, seen: seen)
+    seen = await session.snapshots.look(command.mailbox, "r", lambda snapshot, seen: seen)
     session.stream.write(format_quotaroot(seen.entry.name.to_client(session.user), [], utf8=session.utf8))
     return Reply("GETQUOTAROOT completed")
 
@@ -55,14 +55,15 @@ async def get_quota_root(session: Session, command: GetQuotaRoot) -> Reply:
 async def list_snapshots(session: Session, command: List) -> None:
     """Write the names in snapshots that match, if any are asked for."""
     patterns = _patterns(command)
-    if not patterns or not session.travel.granted or {ListOption.SUBSCRIBED, ListOption.SPECIAL_USE} & command.select:
+    never = {ListOption.SUBSCRIBED, ListOption.SPECIAL_USE}
+    if not patterns or not session.snapshots.granted or never & command.select:
         return                      # nobody is subscribed there, and nothing there is for any use
     progress = session.progress()
 
     def work() -> list[bytes]:
         return joined(_Names(session, command, patterns, progress).lines(), progress)
 
-    for piece in await session.travel.run(work, progress):
+    for piece in await session.snapshots.run(work, progress):
         session.stream.write(piece)
         await session.stream.drain(session.settings.command_time)
 
@@ -93,7 +94,7 @@ class _Names:
 
     def lines(self) -> Iterator[bytes]:
         """The LIST responses, the oldest snapshot first. Raises StoreError, Abandoned."""
-        snapshots = self.session.travel.snapshots()
+        snapshots = self.session.snapshots.all()
         if self._levels(ROOT):
             yield self._level(ROOT, bool(snapshots))
         for snapshot in snapshots:
@@ -106,7 +107,7 @@ class _Names:
 
     def _in_snapshot(self, snapshot: Snapshot) -> Iterable[bytes]:
         try:
-            return self.session.travel.visit(snapshot.name, lambda visit: list(self._below(visit)))
+            return self.session.snapshots.visit(snapshot.name, lambda visit: list(self._below(visit)))
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:         # it has just been removed
                 return ()

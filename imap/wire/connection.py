@@ -67,19 +67,16 @@ def parse_id(scan: Scanner) -> Id:
     if scan.nil():
         scan.end()
         return Id()
-    pairs: list[tuple[bytes, bytes | None]] = []
-    scan.expect(b"(")
-    while not scan.take(b")"):
-        if pairs:
-            scan.space()
-        if len(pairs) == MAX_ID_PAIRS:
-            raise SyntaxProblem("Too many fields in ID")
+
+    def pair() -> tuple[bytes, bytes | None]:
         name = scan.string()
         scan.space()
         value = scan.nstring()
         if len(name) > MAX_ID_NAME or len(value or b"") > MAX_ID_VALUE:
             raise SyntaxProblem("A field of ID is too long")
-        pairs.append((name, value))
+        return name, value
+
+    pairs = scan.in_parentheses(pair, MAX_ID_PAIRS, "Too many fields in ID", least=0)
     scan.end()
     return Id(tuple(pairs))
 

@@ -119,7 +119,8 @@ def parse_fetch(scan: Scanner, *, by_uid: bool) -> Fetch:
     scan.space()
     items: tuple[Wanted, ...]
     if scan.looks_at(b"("):
-        items = _items(scan)
+        items = tuple(dict.fromkeys(scan.in_parentheses(
+            lambda: _item(scan, _word(scan)), scan.limits.items, "Too many items to fetch")))
     else:
         word = _word(scan)
         items = _MACROS.get(word) or (_item(scan, word),)
@@ -139,20 +140,6 @@ def _modifiers(scan: Scanner, by_uid: bool) -> tuple[int | None, bool]:
     if found or vanished and (since is None or not by_uid):
         raise SyntaxProblem("These modifiers of FETCH cannot be")
     return since, vanished
-
-
-def _items(scan: Scanner) -> tuple[Wanted, ...]:
-    scan.expect(b"(")
-    items: dict[Wanted, None] = {}
-    count = 0
-    while not count or not scan.take(b")"):
-        if count:
-            scan.space()
-        count += 1
-        if count > scan.limits.items:
-            raise SyntaxProblem("Too many items to fetch")
-        items[_item(scan, _word(scan))] = None
-    return tuple(items)
 
 
 def _word(scan: Scanner) -> bytes:
@@ -214,15 +201,7 @@ def _path(digits: bytes, scan: Scanner) -> tuple[int, ...]:
 def _fields(scan: Scanner) -> tuple[bytes, ...]:
     """header-list"""
     scan.space()
-    scan.expect(b"(")
-    names: list[bytes] = []
-    while not names or not scan.take(b")"):
-        if names:
-            scan.space()
-        names.append(scan.field_name())
-        if len(names) > scan.limits.items:
-            raise SyntaxProblem("Too many header fields")
-    return tuple(names)
+    return tuple(scan.in_parentheses(scan.field_name, scan.limits.items, "Too many header fields"))
 
 
 def _partial(scan: Scanner) -> tuple[int, int]:

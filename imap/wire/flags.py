@@ -21,6 +21,7 @@ NAMES = {
     Flag.DRAFT: b"\\Draft",
 }
 RECENT = b"\\Recent"
+TOO_MANY = "Too many flags"
 
 _SYSTEM = {name.decode("ascii").upper(): flag for flag, name in NAMES.items()}
 _ACTION = re.compile(rb"([+-]?+)FLAGS(\.SILENT)?(?= )", re.IGNORECASE)
@@ -62,14 +63,7 @@ def parse_store(scan: Scanner, *, by_uid: bool) -> StoreFlags:
 
 def flag_list(scan: Scanner) -> Flags:
     """flag-list: "(" [flag *(SP flag)] ")". Raises SyntaxProblem, for \\Recent too."""
-    scan.expect(b"(")
-    names: list[str] = []
-    while not scan.take(b")"):
-        if names:
-            scan.space()
-        names.append(scan.flag())
-        _check_count(names, scan)
-    return _flags(names, scan)
+    return _flags(scan.in_parentheses(scan.flag, scan.limits.items, TOO_MANY, least=0), scan)
 
 
 def flag_words(system: int, keywords: Iterable[str] = (), *, recent: bool = False) -> list[bytes]:
@@ -95,7 +89,8 @@ def _bare_flags(scan: Scanner) -> Flags:
     names = [scan.flag()]
     while scan.take(b" "):
         names.append(scan.flag())
-        _check_count(names, scan)
+        if len(names) > scan.limits.items:
+            raise SyntaxProblem(TOO_MANY)
     return _flags(names, scan)
 
 
@@ -114,8 +109,3 @@ def _flags(names: list[str], scan: Scanner) -> Flags:
             raise SyntaxProblem("\\Recent is the server's to set" if recent else "There is no such system flag")
         system |= flag
     return Flags(system, tuple(keywords.values()))
-
-
-def _check_count(names: list[str], scan: Scanner) -> None:
-    if len(names) > scan.limits.items:
-        raise SyntaxProblem("Too many flags")

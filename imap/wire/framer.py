@@ -94,7 +94,7 @@ def literal_at_end(line: bytes) -> Announced | None:
 
 
 def literal_at(line: bytes, at: int) -> Announced | None:
-    """The same, if the announcement begins there. A size past 63 bits counts as the largest."""
+    """The literal that the line announces from there on, if it does. A size past 63 bits counts as the largest."""
     found = LITERAL.match(line, at) if at >= 0 else None
     if found is None:
         return None

@@ -13,8 +13,9 @@ ATOM = re.compile(rb"[" + _ATOM_CHARS + rb"]++")
 ASTRING_ATOM = re.compile(rb"[" + _ATOM_CHARS + rb"\]]++")
 LIST_MAILBOX = re.compile(rb"[" + _ATOM_CHARS + rb"\]%*]++")
 TAG = re.compile(rb"[" + _ATOM_CHARS.replace(b"+", b"") + rb"\]]++")
-QUOTED = re.compile(rb'"([^"\\\x00\r\n\x80-\xff]*+(?:\\["\\][^"\\\x00\r\n\x80-\xff]*+)*)"')
-QUOTED_UTF8 = re.compile(rb'"([^"\\\x00\r\n]*+(?:\\["\\][^"\\\x00\r\n]*+)*)"')      # RFC 9051 §9, RFC 6855 §3
+# Octets above 127 are UTF-8 in RFC 9051 §9 and RFC 6855 §3. RFC 3501 §9 has none, but clients put texts of a SEARCH
+# with CHARSET, and passwords, there: whoever uses the string knows its charset.
+QUOTED = re.compile(rb'"([^"\\\x00\r\n]*+(?:\\["\\][^"\\\x00\r\n]*+)*)"')
 ESCAPE = re.compile(rb'\\(["\\])')
 NUMBER = re.compile(rb"[0-9]++")
 LITERAL = re.compile(rb"\{([0-9]++)(\+?)\}\Z")

@@ -71,7 +71,6 @@ class Status:
     items: tuple[StatusItem, ...]
 
 
-_STATUS_ITEMS = {item.value: item for item in StatusItem}
 _OPTIONS = {option.value: option for option in ListOption}
 _WITH_RETURN = frozenset({ListOption.SUBSCRIBED, ListOption.SPECIAL_USE})
 _SELECTION = _WITH_RETURN | {ListOption.REMOTE, ListOption.RECURSIVEMATCH}
@@ -119,46 +118,35 @@ def parse_status(scan: Scanner) -> Status:
 
 
 def _status_items(scan: Scanner) -> tuple[StatusItem, ...]:
-    items: dict[StatusItem, None] = {}
-    scan.expect(b"(")
-    while not items or not scan.take(b")"):
-        if items:
-            scan.space()
+    def item() -> StatusItem:
         try:
-            items[_STATUS_ITEMS[scan.atom().upper()]] = None
-        except KeyError:
+            return StatusItem(scan.atom().upper())
+        except ValueError:
             raise SyntaxProblem("Unknown STATUS item") from None
-    return tuple(items)
+
+    return tuple(dict.fromkeys(scan.in_parentheses(item, scan.limits.items, "Too many STATUS items")))
 
 
 def _patterns(scan: Scanner) -> tuple[str, ...]:
     """mbox-or-pat"""
-    if not scan.take(b"("):
+    if not scan.looks_at(b"("):
         return (scan.list_mailbox(),)
-    patterns = [scan.list_mailbox()]
-    while not scan.take(b")"):
-        scan.space()
-        if len(patterns) == MAX_PATTERNS:
-            raise SyntaxProblem("Too many patterns")
-        patterns.append(scan.list_mailbox())
-    return tuple(patterns)
+    return tuple(scan.in_parentheses(scan.list_mailbox, MAX_PATTERNS, "Too many patterns"))
 
 
 def _options(scan: Scanner, known: Collection[ListOption]) -> tuple[frozenset[ListOption], tuple[StatusItem, ...]]:
     """The options of a list, in any order, and the items of STATUS if it is among them; given twice is given once."""
-    found: set[ListOption] = set()
     status: tuple[StatusItem, ...] = ()
-    scan.expect(b"(")
-    first = True
-    while not scan.take(b")"):
-        if not first:
-            scan.space()
-        first = False
+
+    def read() -> ListOption:
+        nonlocal status
         option = _OPTIONS.get(scan.atom().upper())
         if option is None or option not in known:
             raise SyntaxProblem("Unknown LIST option")
         if option is ListOption.STATUS:
             scan.space()
             status = _status_items(scan)
-        found.add(option)
-    return frozenset(found), status
+        return option
+
+    found = frozenset(scan.in_parentheses(read, scan.limits.items, "Too many LIST options", least=0))
+    return found, status

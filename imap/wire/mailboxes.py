@@ -62,13 +62,7 @@ def parse_create(scan: Scanner) -> Create:
         if scan.atom().upper() != b"USE":
             raise SyntaxProblem("CREATE knows no parameter but USE")
         scan.space()
-        scan.expect(b"(")
-        while not scan.take(b")"):
-            if uses:
-                scan.space()
-            if len(uses) == MAX_USES:
-                raise SyntaxProblem("Too many special uses")
-            uses.append(scan.flag())
+        uses = scan.in_parentheses(scan.flag, MAX_USES, "Too many special uses", least=0)
         scan.expect(b")")
     scan.end()
     return Create(mailbox, tuple(uses))

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from imap.wire.grammar import MAX_NUMBER, SyntaxProblem
 from imap.wire.scanner import Scanner
 
-PIECE = 10_000  # numbers that are written at a time: a millisecond or two
+NUMBERS_AT_A_TIME = 10_000  # numbers that are written at a time: a millisecond or two
 FEW = 100       # numbers that are written one after the other
 STAR = 0        # "*" in a range: the largest number in use
 
@@ -72,8 +72,11 @@ class NumberSet:
         ranges = self.resolve(count)
         if not count or ranges[-1][1] > count:
             raise SyntaxProblem("There is no message of that number")
-        bounds = np.array(ranges, dtype=np.intp)
-        return _spans(bounds[:, 0] - 1, bounds[:, 1])
+        return _numbered(ranges)
+
+    def positions_there(self, count: int) -> Indices:
+        """Those of these messages that are in a mailbox of `count`; what is beyond stands for nothing."""
+        return _numbered([(first, min(last, count)) for first, last in self.resolve(count) if first <= count])
 
 
 ALL = NumberSet(((1, STAR),))
@@ -112,17 +115,17 @@ def format_numbers(numbers: ArrayLike) -> bytes:
 
 
 def set_pieces(values: NDArray[np.integer]) -> Iterator[bytes]:
-    """The same of an array, in pieces that are joined with commas: none of them is long work."""
+    """sequence-set of an array of numbers, in parts to be joined with commas: none of them is long work."""
     new = np.flatnonzero(np.diff(values) != 1)
     firsts, lasts = values[np.concatenate(([0], new + 1))], values[np.concatenate((new, [len(values) - 1]))]
-    for at in range(0, len(firsts), PIECE):
-        yield format_ranges(firsts[at:at + PIECE], lasts[at:at + PIECE])
+    for at in range(0, len(firsts), NUMBERS_AT_A_TIME):
+        yield format_ranges(firsts[at:at + NUMBERS_AT_A_TIME], lasts[at:at + NUMBERS_AT_A_TIME])
 
 
 def list_pieces(numbers: NDArray[np.integer]) -> Iterator[bytes]:
     """Each of these numbers, none of which is 0, after a blank, in pieces."""
-    for at in range(0, len(numbers), PIECE):
-        yield _listed(numbers[at:at + PIECE])
+    for at in range(0, len(numbers), NUMBERS_AT_A_TIME):
+        yield _listed(numbers[at:at + NUMBERS_AT_A_TIME])
 
 
 def _listed(numbers: NDArray[np.integer]) -> bytes:
@@ -172,6 +175,12 @@ def _range(part: bytes) -> tuple[int, int]:
 def _range_bytes(first: int, last: int) -> bytes:
     start = b"%d" % first if first else b"*"
     return start if first == last else start + b":" + (b"%d" % last if last else b"*")
+
+
+def _numbered(ranges: list[tuple[int, int]]) -> Indices:
+    """All messages of these ranges of numbers, as indices from 0."""
+    bounds = np.array(ranges, dtype=np.intp).reshape(-1, 2)
+    return _spans(bounds[:, 0] - 1, bounds[:, 1])
 
 
 def _spans(starts: Indices, ends: Indices) -> Indices:

@@ -4,6 +4,8 @@ Literals are handed out whole and never looked at as text. Where this is more le
 """
 
 import re
+from collections.abc import Callable
+from typing import TypeVar
 
 from attrs import define, field
 
@@ -20,9 +22,10 @@ from imap.wire.grammar import (
     MAX_NUMBER64,
     NUMBER,
     QUOTED,
-    QUOTED_UTF8,
     SyntaxProblem,
 )
+
+T = TypeVar("T")
 
 _DEFAULT = Limits()
 _FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line
@@ -33,7 +36,7 @@ _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
 class Scanner:
     """A place in a frame. `limits` are for the parsers of nested and repeated things.
 
-    `utf8`: the client has enabled IMAP4rev2 or UTF8=ACCEPT, so mailbox names and quoted strings are UTF-8.
+    `utf8`: the client has enabled IMAP4rev2 or UTF8=ACCEPT, so mailbox names are UTF-8.
     """
 
     frame: Frame
@@ -92,6 +95,19 @@ class Scanner:
         found = pattern.match(self.text, self.at)
         if found is not None:
             self.at = found.end()
+        return found
+
+    def in_parentheses(self, read: Callable[[], T], most: int, too_many: str, *, least: int = 1) -> list[T]:
+        """What `read` reads between parentheses, once or more often (with `least` 0, also not at all), with a space
+        between two. `too_many` is what the client hears of more than `most`."""
+        self.expect(b"(")
+        found: list[T] = []
+        while len(found) < least or not self.take(b")"):
+            if found:
+                self.space()
+            if len(found) == most:
+                raise SyntaxProblem(too_many)
+            found.append(read())
         return found
 
     def deeper(self) -> None:
@@ -212,11 +228,8 @@ class Scanner:
         return found[0]
 
     def _quoted(self) -> bytes:
-        found = (QUOTED_UTF8 if self.utf8 else QUOTED).match(self.text, self.at)
-        if found is not None and self.utf8:
-            self.as_utf8(found[1])
+        found = QUOTED.match(self.text, self.at)
         if found is None:
-            # Eight-bit octets in quotes are refused as RFC 3501 §9 has it: to guess their charset would be worse.
             raise SyntaxProblem("The quoted string is not closed, or has a character that needs a literal")
         self.at = found.end()
         inside = found[1]

@@ -1,6 +1,6 @@
 """SEARCH: RFC 3501 §6.4.4, RFC 4731, RFC 5032, RFC 5182.
 
-The keys are the values of `store.search`; what is short for others is written out.
+The keys are the values of `store.search.searchkeys`; what is short for others is written out.
 """
 
 import re
@@ -79,16 +79,14 @@ def parse_search(scan: Scanner, *, by_uid: bool) -> Search:
 
 def return_options(scan: Scanner) -> Results:
     """What follows RETURN. Nothing in the list is ALL (RFC 4731 §3.1)."""
-    scan.expect(b"(")
-    results: set[Result] = set()
-    while not scan.take(b")"):
-        if results:
-            scan.space()
+    def option() -> Result:
         try:
-            results.add(Result(scan.atom().upper()))
+            return Result(scan.atom().upper())
         except ValueError:
             raise SyntaxProblem("There is no such result option") from None
-    return frozenset(results) or frozenset({Result.ALL})
+
+    found = scan.in_parentheses(option, scan.limits.items, "Too many result options", least=0)
+    return frozenset(found or (Result.ALL,))
 
 
 def search_keys(scan: Scanner, charset: bytes | None, word: re.Match[bytes] | None) -> tuple[Key, bool]:

@@ -56,9 +56,9 @@ def parse_sort(scan: Scanner, *, by_uid: bool) -> Sort:
         scan.space()
         results = return_options(scan)
         scan.space()
-    criteria = _criteria(scan)
+    criteria = scan.in_parentheses(lambda: _criterion(scan), MOST_CRITERIA, "Too many sort criteria")
     charset, key, known = _charset_and_keys(scan)
-    return Sort(criteria, key, charset, by_uid, results, known)
+    return Sort(tuple(criteria), key, charset, by_uid, results, known)
 
 
 def parse_thread(scan: Scanner, *, by_uid: bool) -> Thread:
@@ -69,18 +69,6 @@ def parse_thread(scan: Scanner, *, by_uid: bool) -> Thread:
         raise SyntaxProblem("There is no such threading algorithm") from None
     charset, key, known = _charset_and_keys(scan)
     return Thread(algorithm, key, charset, by_uid, known)
-
-
-def _criteria(scan: Scanner) -> tuple[Criterion, ...]:
-    scan.expect(b"(")
-    criteria: list[Criterion] = []
-    while not criteria or not scan.take(b")"):
-        if criteria:
-            scan.space()
-        if len(criteria) == MOST_CRITERIA:
-            raise SyntaxProblem("Too many sort criteria")
-        criteria.append(_criterion(scan))
-    return tuple(criteria)
 
 
 def _criterion(scan: Scanner) -> Criterion:

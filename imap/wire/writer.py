@@ -10,6 +10,7 @@ from imap.wire.flags import flag_words
 from imap.wire.grammar import ASTRING_ATOM, ATOM
 
 MAX_QUOTED = 1024       # a longer string is a literal
+NUL_STAND_IN = b"\x80"  # Dovecot's too; alone it is neither ASCII nor UTF-8, so it is not taken for text
 
 _NOT_QUOTABLE = re.compile(rb"[\x00\r\n\x80-\xff]")
 _SPECIAL = re.compile(rb'(["\\])')
@@ -83,6 +84,11 @@ class Writer:
         """A list in parentheses of what is written already."""
         self._out += b"(" + b" ".join(words) + b")"
         return self
+
+
+def without_nul(octets: bytes) -> bytes:
+    """Octets of a message, for a literal: 1 to 255 (RFC 3501 §9 CHAR8). Without a NUL they are the same object."""
+    return octets.replace(b"\0", NUL_STAND_IN)
 
 
 def literal_head(size: int) -> bytes:

@@ -11,6 +11,21 @@ def is_disk_full(error: BaseException) -> bool:
     return code in (errno.ENOSPC, errno.EDQUOT)
 
 
+def replace_file(path: Path, octets: bytes, suffix: str = ".new") -> None:
+    """Write a file, whole or not at all, and on disk; `suffix` ends its name until then. Raises OSError."""
+    new = path.with_name(path.name + suffix)
+    with open(new, "wb", opener=_private) as file:
+        file.write(octets)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    sync_folder(path.parent)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def sync_folder(folder: Path) -> None:
     """Return when the names in `folder` are on disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

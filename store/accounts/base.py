@@ -46,8 +46,8 @@ class Account:
 
     `removed` is the Unix time at which it was removed, or 0; `groups` are those that access control lists speak of;
     `aliases` are further addresses, written as user ids are (mailAlternateAddress); `access` are the rules of what the
-    user may use from where (access.py; mailAllowedServiceAccess), "" without any; `host` is the back end that keeps the
-    account's mail (mailHost), "" when there is one only: `Store.is_here` says whether that is this one.
+    user may use from where (`accessrules`; mailAllowedServiceAccess), "" without any; `host` is the back end that keeps
+    the account's mail (mailHost), "" when there is one only: `Store.is_here` says whether that is this one.
     """
 
     user: str

@@ -301,19 +301,19 @@ class BuiltinDirectory:
         there = set(self._aliases.all())
         return [*((*pair, True) for pair in sorted(there - rows)), *((*pair, False) for pair in sorted(rows - there))]
 
-    def settle_aliases(self) -> list[tuple[str, str, bool]]:
+    def reconcile_aliases(self) -> list[tuple[str, str, bool]]:
         """Have the table say what the users' rows say: it may be new, or an older one. Returns what was wrong.
 
         An alias that two rows have stays whose it is.
         """
         wrong = self.wrong_aliases()
         for alias, user, _ in wrong:
-            transact(self._env, partial(self._settle, alias, user))
+            transact(self._env, partial(self._reconcile, alias, user))
         if wrong:
             self._env.flush()
         return wrong
 
-    def _settle(self, alias: str, user: str, txn: Txn) -> None:
+    def _reconcile(self, alias: str, user: str, txn: Txn) -> None:
         if alias not in (self._aliases_of(user, txn) or ()):
             self._aliases.remove(alias, user, txn)
         elif self._aliases.owner(alias, txn) is None:

@@ -19,7 +19,7 @@ _SECRET = NO_USER_ID.encode()
 
 
 class DomainRules:
-    """The rules of access (access.py) for the users of a domain who have none (mailDomainAllowedServiceAccess)."""
+    """The rules of access (`accessrules`) for the users of a domain who have none (mailDomainAllowedServiceAccess)."""
 
     def __init__(self, mailboxes: MailboxNames) -> None:
         self._env = mailboxes.env

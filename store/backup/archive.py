@@ -22,18 +22,18 @@ from typing import IO, Any
 
 from attrs import asdict, define, evolve, field, fields, frozen
 
-from store.backup.compression import Read, pieces
+from store.backup.compression import Read, chunks
 from store.backup.tarmembers import Cut, Lost, Member, MemberReader
 from store.errors import Problem, StoreError
 
 FORMAT = 1
 MANIFEST, CATALOGUE, TOTALS = "manifest.json", "catalogue.jsonl", "totals.json"
 ACCOUNTS, LIMITS, CACHED, PARTITIONS = "accounts/", "limits/", "cache/", "partitions/"
-ROWS_IN_MEMBER = 1000                # rows in one member
-SMALL_OCTETS = 64 << 20            # octets of what is read as a whole: a manifest, some accounts
-CATALOGUE_OCTETS = 4 << 30             # octets of a catalogue
-TOTALS_WITHIN_OCTETS = 1 << 20              # octets in which the totals are
-_BLOCK = 4096               # serials in a row of a set of them
+ROWS_IN_MEMBER = 1000
+SMALL_OCTETS = 64 << 20             # of what is read as a whole: a manifest, some accounts
+CATALOGUE_OCTETS = 4 << 30          # of a catalogue
+TOTALS_WITHIN_OCTETS = 1 << 20      # of the end of an archive, in which the totals are
+_ROW_SERIALS = 4096
 
 
 @frozen
@@ -63,12 +63,11 @@ class Manifest:
     format: int = FORMAT
 
     def to_bytes(self) -> bytes:
-        """The stored form."""
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Manifest":
-        """From the stored form. Raises StoreError CORRUPT, and UNAVAILABLE for one of a later format."""
+        """Raises StoreError CORRUPT, and UNAVAILABLE for one of a later format."""
         try:
             values = json.loads(data)
             if values["format"] > FORMAT:
@@ -99,12 +98,11 @@ class Totals:
     digest: str = ""
 
     def to_bytes(self) -> bytes:
-        """The stored form."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Totals":
-        """From the stored form. Raises ValueError."""
+        """Raises ValueError."""
         values = json.loads(data)
         return cls(**{item.name: values[item.name] for item in fields(cls) if item.name in values})
 
@@ -116,26 +114,24 @@ class Serials:
     blocks: dict[int, int] = field(factory=dict)
 
     def __contains__(self, serial: int) -> bool:
-        return bool(self.blocks.get(serial // _BLOCK, 0) >> serial % _BLOCK & 1)
+        return bool(self.blocks.get(serial // _ROW_SERIALS, 0) >> serial % _ROW_SERIALS & 1)
 
     def add(self, serial: int) -> None:
-        """One more."""
-        self.blocks[serial // _BLOCK] = self.blocks.get(serial // _BLOCK, 0) | 1 << serial % _BLOCK
+        self.blocks[serial // _ROW_SERIALS] = self.blocks.get(serial // _ROW_SERIALS, 0) | 1 << serial % _ROW_SERIALS
 
     def to_json(self) -> dict[str, str]:
-        """The stored form."""
         return {str(number): f"{bits:x}" for number, bits in sorted(self.blocks.items())}
 
     @classmethod
     def from_json(cls, values: dict[str, str]) -> "Serials":
-        """From the stored form. Raises ValueError."""
+        """Raises ValueError."""
         return cls({int(number): int(bits, 16) for number, bits in values.items()})
 
 
 @frozen
 class Listed:
-    """A mailbox in a catalogue: `archive` is the id of the archive that has it, `facts` a digest of what is known of it
-    beside its records."""
+    """A mailbox in a catalogue: `archive` is the id of the archive that has it, `facts` a digest of what its
+    `store.idx` says beside the records."""
 
     name: str
     id: int
@@ -166,11 +162,9 @@ class Catalogue:
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """The archives."""
         return (*self.manifest.since, self.manifest.id)
 
     def lines(self) -> Iterator[bytes]:
-        """The stored form."""
         archives = {name: at for at, name in enumerate(self.chain)}
         yield json.dumps({"archives": self.chain, "complete": self.complete, "serials": {
             name: serials.to_json() for name, serials in self.serials.items()}}).encode() + b"\n"
@@ -180,7 +174,7 @@ class Catalogue:
 
     @classmethod
     def from_bytes(cls, manifest: Manifest, data: bytes) -> "Catalogue":
-        """From the stored form. Raises StoreError CORRUPT."""
+        """Raises StoreError CORRUPT."""
         try:
             first, *rest = data.splitlines()
             head = json.loads(first)
@@ -209,7 +203,6 @@ class Archive:
 
     @property
     def name(self) -> str:
-        """What to call it."""
         return str(self.path) if self.path is not None else "standard input"
 
     def members(self) -> Iterator[Member | Lost]:
@@ -230,22 +223,18 @@ class Archive:
             yield from self._members(_reading(file))
 
     def _members(self, read: Read) -> Iterator[Member | Lost]:
-        reader = MemberReader(pieces(read))
+        reader = MemberReader(chunks(read))
         for member in reader.all():
-            if isinstance(member, Member) and member.name == MANIFEST:
+            if isinstance(member, Member) and member.name in (MANIFEST, TOTALS):
                 try:
-                    self.manifest = Manifest.from_bytes(member.octets(SMALL_OCTETS))
-                except Cut:
-                    yield Lost(member.offset, member.size)
-            elif isinstance(member, Member) and member.name == TOTALS:
-                try:
+                    if member.name == MANIFEST:
+                        self.manifest = Manifest.from_bytes(member.octets(SMALL_OCTETS))
+                        continue
                     self.totals = Totals.from_bytes(member.octets(SMALL_OCTETS))
                 except (Cut, ValueError, TypeError):
                     yield Lost(member.offset, member.size)
-                else:
-                    yield member
-            else:
-                yield member
+                    continue
+            yield member
         self.ended = reader.ended
 
     def catalogue(self) -> Catalogue | None:
@@ -285,7 +274,7 @@ def _reading(file: IO[bytes]) -> Read:
 def _first(file: IO[bytes], at: int, name: str, form: Callable[[bytes], Any]) -> Any:
     """The member of that name, if it is among the first ones from that octet of the file on."""
     file.seek(at)
-    for member in MemberReader(pieces(_reading(file))).all():
+    for member in MemberReader(chunks(_reading(file))).all():
         if isinstance(member, Member) and member.name == name:
             try:
                 return form(member.octets(CATALOGUE_OCTETS))
@@ -297,7 +286,6 @@ def _first(file: IO[bytes], at: int, name: str, form: Callable[[bytes], Any]) ->
 
 
 def message_name(partition: str, digest: bytes) -> str:
-    """The name of a message file in an archive."""
     name = digest.hex()
     return f"{PARTITIONS}{partition}/messages/{name[0]}/{name[1:3]}/{name}"
 

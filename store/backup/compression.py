@@ -12,7 +12,7 @@ little-endian:
     36  16  BLAKE2b-128 of the compressed frame
     52  4   CRC-32 of the 52 octets before
 
-So a damaged frame costs what is in it and nothing else, and it is known which octets of the tar that is. An archive
+So a damaged frame costs what is in it and nothing else, and the labels tell which octets of the tar that is. An archive
 that is not compressed has no labels.
 """
 
@@ -45,8 +45,8 @@ Read = Callable[[int], bytes]
 
 
 @frozen
-class Piece:
-    """Octets of the tar from `offset` on; a member begins at `first` in them, if it is known that one does."""
+class Chunk:
+    """Octets of the tar from `offset` on; a member begins at `first` in them (None: perhaps nowhere)."""
 
     offset: int
     data: bytes = field(repr=False)
@@ -77,7 +77,6 @@ class FrameWriter:
             self._first = self._octets
 
     def write(self, data: bytes) -> None:
-        """More of the tar."""
         if self._octets + len(data) < LARGEST_FRAME_OCTETS:
             self._held.append(data)
             self._octets += len(data)
@@ -90,7 +89,6 @@ class FrameWriter:
                 self.flush()
 
     def flush(self) -> None:
-        """Write what is held."""
         data, start = b"".join(self._held), self.offset
         self._held, self._octets, self.offset = [], 0, self.offset + len(data)
         first, self._first = self._first, _NOWHERE
@@ -133,8 +131,8 @@ def _digest(packed: bytes | bytearray | memoryview) -> bytes:
 
 # Reading
 
-def pieces(read: Read) -> Iterator[Piece]:
-    """The tar, as far as it can be read. What is missing between two pieces is damaged; the last one may be cut off."""
+def chunks(read: Read) -> Iterator[Chunk]:
+    """The tar, as far as it can be read. What is missing between two chunks is damaged; the last one may be cut off."""
     held = bytearray()
     while True:
         found = held.find(MAGIC)
@@ -179,7 +177,7 @@ class _Rest(io.RawIOBase):
         return self._read(size if size > 0 else READ_OCTETS)
 
 
-def _plain(read: Read) -> Iterator[Piece]:
+def _plain(read: Read) -> Iterator[Chunk]:
     offset = 0
     while True:
         try:
@@ -188,11 +186,11 @@ def _plain(read: Read) -> Iterator[Piece]:
             return
         if not data:
             return
-        yield Piece(offset, data)
+        yield Chunk(offset, data)
         offset += len(data)
 
 
-def _labelled(held: bytearray, read: Read) -> Iterator[Piece]:
+def _labelled(held: bytearray, read: Read) -> Iterator[Chunk]:
     looked = expected = 0
     more = True
     while more:
@@ -212,10 +210,10 @@ def _labelled(held: bytearray, read: Read) -> Iterator[Piece]:
             looked = found + 1
             more = True
             continue
-        kind, piece = said
-        expected = piece.offset + len(piece.data)
-        if piece.data:
-            yield piece
+        kind, chunk = said
+        expected = chunk.offset + len(chunk.data)
+        if chunk.data:
+            yield chunk
         else:
             expected = _LABEL.unpack_from(held, found)[1] + _LABEL.unpack_from(held, found)[2]
         del held[:found + _LABEL.size + len(_WRAPPED[kind][1])]
@@ -223,10 +221,10 @@ def _labelled(held: bytearray, read: Read) -> Iterator[Piece]:
     if held:
         data = _beginning(bytes(held))
         if data:
-            yield Piece(expected, data, None, True)
+            yield Chunk(expected, data, None, True)
 
 
-def _parse(held: bytearray, at: int) -> tuple[str, Piece] | None:
+def _parse(held: bytearray, at: int) -> tuple[str, Chunk] | None:
     """The frame whose label is there, without octets if it is damaged; None when that is no label."""
     if len(held) < at + _LABEL.size:
         return None
@@ -237,7 +235,7 @@ def _parse(held: bytearray, at: int) -> tuple[str, Piece] | None:
     end = at - len(_WRAPPED[kind][0])
     frame = bytes(held[end - packed:end]) if end >= packed else b""
     data = _expanded(kind, frame, length) if frame and _digest(frame) == digest else None
-    return kind, Piece(offset, data or b"", None if first == _NOWHERE else first, True)
+    return kind, Chunk(offset, data or b"", None if first == _NOWHERE else first, True)
 
 
 def _beginning(frame: bytes) -> bytes:

@@ -1,8 +1,9 @@
-"""A backup is made, beside servers that go on. Each mailbox is read in one transaction, and the message files that its
-records refer to come before it; so the archive has each of them, also when the message is expunged meanwhile.
+"""Makes backups while servers run.
 
-A message file is known by its arrival serial, which no other one ever has in a store. So what earlier archives have is
-a set of numbers, and an archive of a million messages takes little memory.
+Each mailbox is read in one transaction, and the message files that its records refer to come before it; so the archive
+has each of them, also when the message is expunged meanwhile. A message file goes by its arrival serial, which no other
+one ever has in a store. So what earlier archives have is a set of numbers, and an archive of a million messages takes
+little memory.
 """
 
 import json
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +47,17 @@ from store.errors import Problem, StoreError
 from store.mailboxes import subscribing
 from store.partition.messagefiles import MessageFile
 from store.partition.partition import Partition
-from store.partition.transactions import state_key
 from store.store import Store
 from store.tables.index import Rows
 from store.tables.quotatable import DEFAULT
 from store.tables.references import MessageRecord
-from store.tables.state import MailboxState
 from store.userarea import idxfile, writing
 from store.userarea.idxfile import Contents, Head
 
 READ_TRIES = 5              # to read a mailbox whose messages are purged at that moment
 READ_OCTETS = 1 << 20       # of a message file at a time
 PART = ".part"              # ends the name of a file that is not whole yet
-MESSAGES_AT_A_TIME = 1000   # of which what is known is read
+MESSAGES_AT_A_TIME = 1000   # whose rows of messages.db, and cache records, are read together
 
 
 @frozen
@@ -68,9 +68,6 @@ class SoFar:
     of: int = 0
     messages: int = 0
     octets: int = 0
-
-
-Told = Callable[[SoFar], None]
 
 
 @frozen
@@ -95,7 +92,7 @@ class Making:
     store: Store
     scope: Scope
     previous: Catalogue | None = None
-    told: Told = lambda so_far: None
+    progress: Callable[[SoFar], None] = lambda so_far: None
     findings: list[str] = field(factory=list)
     manifest: Manifest = field(init=False)
     catalogue: Catalogue = field(init=False)
@@ -130,7 +127,7 @@ class Making:
                 complete = self._carry_over(entries[at:])
                 break
             self._mailbox(tar, entry)
-            self.told(SoFar(at + 1, len(entries), self.totals.messages, frames.packed))
+            self.progress(SoFar(at + 1, len(entries), self.totals.messages, frames.packed))
         self.catalogue.complete = complete
         frames.begin(fresh=True)
         where = frames.packed
@@ -155,7 +152,6 @@ class Making:
         return octets
 
     def entries(self) -> list[MailboxEntry]:
-        """The mailboxes in the scope."""
         scope, store = self.scope, self.store
         if scope.users is not None:
             return [entry for user in scope.users for entry in store.names(user)]
@@ -176,15 +172,11 @@ class Making:
     # What is beside the mailboxes
 
     def _write_lines(self, tar: MemberWriter, folder: str, lines: Iterator[object]) -> None:
-        held: list[bytes] = []
-        number = 1
-        for line in lines:
-            held.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-            if len(held) == ROWS_IN_MEMBER:
-                tar.add_octets(f"{folder}{number:04}.jsonl", b"".join(held), mtime=self.manifest.time)
-                held, number = [], number + 1
-        if held:
-            tar.add_octets(f"{folder}{number:04}.jsonl", b"".join(held), mtime=self.manifest.time)
+        number = 0
+        while some := list(islice(lines, ROWS_IN_MEMBER)):
+            number += 1
+            data = b"".join([json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in some])
+            tar.add_octets(f"{folder}{number:04}.jsonl", data, mtime=self.manifest.time)
 
     def _accounts(self) -> Iterator[object]:
         directory = self.store.directory
@@ -221,10 +213,9 @@ class Making:
             entry, partition = self.store.whereabouts(entry)
         except StoreError:
             return None
-        data = partition.states.get(state_key(entry.id))
-        if data is None or self.store.known(entry.id) is None:
+        state = partition.any_state(entry.id)
+        if state is None or self.store.known(entry.id) is None:
             return None
-        state = MailboxState.from_bytes(data, partition.epoch)
         return self._listed(writing.describe(self.store, partition, entry, 0, state, records=state.messages,
                                               readers=[]))
 
@@ -258,11 +249,11 @@ class Making:
                 return
         head = contents.head
         path = writing.right_place(partition, entry, 0).relative_to(partition.folder)
-        pieces = [memoryview(piece).cast("B") for piece in idxfile.encode(contents)]
+        parts = [memoryview(part).cast("B") for part in idxfile.encode(contents)]
         digest = blake2b(digest_size=32)
-        for piece in pieces:
-            digest.update(piece)
-        tar.add(f"{PARTITIONS}{partition.name}/{path}", sum(map(len, pieces)), map(bytes, pieces),
+        for part in parts:
+            digest.update(part)
+        tar.add(f"{PARTITIONS}{partition.name}/{path}", sum(map(len, parts)), map(bytes, parts),
                 {"digest": digest.hexdigest()}, mtime=head.written // 10**9)
         self.catalogue.mailboxes[head.name] = self._listed(head)
         self.totals = evolve(self.totals, mailboxes=self.totals.mailboxes + 1,
@@ -353,7 +344,6 @@ class _Reading:
     failed: bool = False
 
     def all(self) -> Iterator[bytes]:
-        """Its octets."""
         for at in range(0, self.file.size, READ_OCTETS):
             try:
                 yield self.file.read(at, READ_OCTETS)

@@ -16,7 +16,7 @@ from typing import Any
 
 from attrs import asdict, define, evolve, field, fields, frozen
 
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file
 from store.backup.archive import Archive, Catalogue
 from store.backup.compression import GZIP, NONE, ZSTD
 from store.backup.creation import PART, Form, Making
@@ -126,13 +126,8 @@ class Folder:
             raise disk_problem(error) from error
 
     def _write(self) -> None:
-        temporary = self.path / (NAME + PART)
-        with open(temporary, "w") as file:
-            json.dump({"archives": [asdict(each) for each in self.entries]}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path / NAME)
-        sync_folder(self.path)
+        text = json.dumps({"archives": [asdict(each) for each in self.entries]}, indent=1)
+        replace_file(self.path / NAME, text.encode(), PART)
 
 
 def archives_at(path: Path) -> list[Archive]:

@@ -11,6 +11,7 @@ from store.backup.archive import (
     ACCOUNTS,
     CACHED,
     CATALOGUE,
+    CATALOGUE_OCTETS,
     LIMITS,
     TOTALS,
     Archive,
@@ -38,7 +39,7 @@ class Verified:
     findings: list[str] = field(factory=list)
 
 
-Told = Callable[[Verified], None]
+Progress = Callable[[Verified], None]
 
 
 @define(eq=False)
@@ -49,14 +50,13 @@ class Seen:
     _new: list[int] = field(factory=list)
 
     def add(self, digest: bytes) -> None:
-        """One more."""
         self._new.append(int.from_bytes(digest[:8], "little"))
         if len(self._new) >= DIGESTS_UNSORTED:
-            self._settle()
+            self._sort()
 
     def lacks(self, digests: NDArray[np.void]) -> NDArray[np.bool_]:
         """Which of these digests have not been added."""
-        self._settle()
+        self._sort()
         wanted = np.frombuffer(digests.tobytes(), np.uint64)[::4]
         lacks = np.ones(len(wanted), np.bool_)
         for each in self._sorted:
@@ -64,7 +64,7 @@ class Seen:
             lacks &= each[at] != wanted
         return lacks
 
-    def _settle(self) -> None:
+    def _sort(self) -> None:
         if self._new:
             self._sorted.append(np.sort(np.array(self._new, np.uint64)))
             self._new = []
@@ -73,7 +73,7 @@ class Seen:
             self._sorted[-1] = np.sort(np.concatenate((self._sorted[-1], last)))
 
 
-def verify(archives: Sequence[Archive], told: Told = lambda so_far: None) -> Verified:
+def verify(archives: Sequence[Archive], progress: Progress = lambda so_far: None) -> Verified:
     """Read these archives, a full one and those that continue it. Raises StoreError UNAVAILABLE."""
     done, seen = Verified(), Seen()
     for archive in archives:
@@ -83,7 +83,7 @@ def verify(archives: Sequence[Archive], told: Told = lambda so_far: None) -> Ver
     given: set[str] = set()
     for archive in ordered:
         before = len(done.findings)
-        _Verifying(archive, done, seen, given, told).run()
+        _Verifying(archive, done, seen, given, progress).run()
         if len(done.findings) > before and archive.manifest is None:
             done.findings.append(f"{archive.name}: it has no manifest")
         if archive.manifest is not None:
@@ -99,13 +99,13 @@ class _Verifying:
     done: Verified
     seen: Seen
     given: set[str]
-    told: Told
+    progress: Progress
     _listed: dict[str, tuple[int, int, int]] = field(factory=dict, init=False)
     _catalogue: Catalogue | None = field(default=None, init=False)
+    _digest: str = field(default="", init=False)        # over all members before the totals
     _counts: list[int] = field(factory=lambda: [0, 0, 0, 0, 0], init=False)     # as in Totals
 
     def run(self) -> None:
-        """Look at all of it."""
         for member in self.archive.members():
             if isinstance(member, Lost):
                 self._tell(f"{member.octets} octets from {member.offset} on cannot be read")
@@ -115,7 +115,7 @@ class _Verifying:
             except Cut:
                 self._tell(f"{member.name} is damaged")
             self._counts[4] += member.name != TOTALS
-            self.told(self.done)
+            self.progress(self.done)
         if not self.archive.ended:
             self._tell("it is cut off")
         self._compare()
@@ -129,7 +129,7 @@ class _Verifying:
             if member.name == TOTALS:
                 self._digest = member.before.hexdigest()
             elif member.name == CATALOGUE:
-                data = member.octets(4 << 30)
+                data = member.octets(CATALOGUE_OCTETS)
                 if self.archive.manifest is not None:
                     try:
                         self._catalogue = Catalogue.from_bytes(self.archive.manifest, data)
@@ -141,8 +141,6 @@ class _Verifying:
             self._message(place[2], member)
         else:
             self._mailbox(member)
-
-    _digest: str = field(default="", init=False)
 
     def _message(self, digest: bytes, member: Member) -> None:
         trace = int(member.said.get("trace", "0"))
@@ -198,10 +196,11 @@ class _Verifying:
         if totals is None:
             self._tell("it has no totals")
         else:
-            told = [totals.messages, totals.octets, totals.mailboxes, totals.records, totals.members]
+            wanted = [totals.messages, totals.octets, totals.mailboxes, totals.records, totals.members]
             self._counts[4] += 1                # the manifest
-            if self._counts != told:
-                self._tell(f"messages, octets, mailboxes, records, members: {told} by the totals, {self._counts} found")
+            if self._counts != wanted:
+                self._tell(f"messages, octets, mailboxes, records, members: {wanted} by the totals, {self._counts} "
+                           "found")
             if self._digest != totals.digest:
                 self._tell("all together is not what the digest of the totals says")
         if self._catalogue is None or manifest is None:

@@ -1,6 +1,6 @@
 """What archives have is restored to a store: all of it, or what is chosen, beside servers that go on.
 
-Message files come first, each once; mailboxes that are not there are made as they were (`liveloader`), others
+Message files come first, each once; mailboxes that are not there are made as they were (`rebuild.liveloader`), others
 get what they lack (`messageimport.add`), if that is wanted. UIDNEXT and MODSEQs skip ahead of what may have been shown
 since the backup. All of it can be cut off and done again.
 
@@ -9,7 +9,6 @@ What is damaged costs what is in it: of a mailbox whose newest copy cannot be re
 
 import contextlib
 import tempfile
-from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -28,15 +27,15 @@ from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
 from store.mailboxes import placement
 from store.message.cacherecord import CachedMessage, fits
-from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage, Own
-from store.migration.messageimport import add, lacking
+from store.migration.messageimport import Contents, add, lacking
 from store.opening import make_empty_store, open_store
 from store.partition.partition import Partition
 from store.problems import problems
 from store.quota import roots
-from store.rebuild.desired import acl_of
+from store.rebuild.desired import NEW, DesiredMailbox, annotations_of, entry_of, new_mailbox, own_of, written_state
+from store.rebuild.liveloader import LiveLoader
 from store.rebuild.salvagedusers import NO_PASSWORD
+from store.rebuild.userareascan import Source
 from store.store import Store
 from store.tables.index import MAX_UID, Rows, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
@@ -62,11 +61,9 @@ class Choice:
 
     @property
     def everything(self) -> bool:
-        """Nothing is named."""
         return self.users is None and not self.mailbox
 
     def wants(self, name: MailboxName) -> bool:
-        """Whether the mailbox is among what is named."""
         return (self.users is None or name.owner in self.users) and self.mailbox in ("", name.path)
 
     def target(self, name: MailboxName) -> MailboxName:
@@ -92,9 +89,6 @@ class Restored:
     findings: list[str] = field(factory=list)
 
 
-Told = Callable[[Restored], None]
-
-
 @contextlib.contextmanager
 def passing_store() -> Iterator[Store]:
     """An empty store that goes again, to see what would be restored where there is none yet."""
@@ -114,23 +108,22 @@ class Restoring:
     store: Store
     archives: list[Archive]
     choice: Choice = Choice()
-    told: Told = lambda so_far: None
+    progress: Callable[[Restored], None] = lambda so_far: None
     done: Restored = field(factory=Restored)
     chain: Chain = field(init=False)
-    _loaders: dict[str, LiveLoader] = field(factory=dict, init=False)       # by partition
+    _contents: dict[str, Contents] = field(factory=dict, init=False)        # by partition, and
+    _made: dict[str, list[DesiredMailbox]] = field(factory=dict, init=False)    # mailboxes that are not there yet
     _ready: list[tuple[str, Remains]] = field(factory=list, init=False)
     _octets: int = field(default=0, init=False)                     # of the records in them
+    _made_octets: int = field(default=0, init=False)
     _names: set[str] = field(factory=set, init=False)               # mailboxes that have been dealt with
     _damaged: set[str] = field(factory=set, init=False)             # messages of which a copy was damaged, by digest
     _cached: Mapping[bytes, CachedMessage] = field(factory=dict, init=False)    # of the messages that come next
     _owners: set[str] = field(factory=set, init=False)
 
+    @problems()
     def run(self) -> Restored:
         """Do it. Raises StoreError DISK_FULL, UNAVAILABLE, BUSY, NO_MAILBOX."""
-        with problems():
-            return self._run()
-
-    def _run(self) -> Restored:
         self.chain = Chain.of(self.archives, self.done.findings)
         self.archives = self.chain.archives
         try:
@@ -142,24 +135,24 @@ class Restoring:
             else:
                 self._chosen()
             self._older()
-            self._publish(0)
+            self._load()
             self._missing()
         finally:
-            for loader in self._loaders.values():
-                loader.close()
+            for contents in self._contents.values():
+                contents.drop()
         for owner in sorted(self._owners):
-            roots.settle(self.store, owner)
+            roots.recharge(self.store, owner)
         return self._counted()
 
     def _counted(self) -> Restored:
-        self.done.files = sum(loader.contents.files for loader in self._loaders.values())
-        self.done.octets = sum(loader.contents.octets for loader in self._loaders.values())
+        self.done.files = sum(contents.files for contents in self._contents.values())
+        self.done.octets = sum(contents.octets for contents in self._contents.values())
         return self.done
 
     # Reading
 
     def _members(self, at: int) -> Iterator[Member]:
-        """Those of an archive; what cannot be read is told."""
+        """Those of an archive; what cannot be read is a finding."""
         archive = self.archives[at]
         for member in archive.members():
             if isinstance(member, Lost):
@@ -190,7 +183,7 @@ class Restoring:
                 head = left.head if left is not None else None
                 if left is not None and head is not None and self.chain.has_newest(at, member.name, head.name):
                     self._soon(place[0], left)
-            self.told(self._counted())
+            self.progress(self._counted())
         self._now()
 
     def _chosen(self) -> None:
@@ -215,7 +208,7 @@ class Restoring:
                         self._cached = cachemembers.read(member)
                     elif place is not None and place[1] == "messages" and place[2] in needed:
                         self._store(place[0], place[2], member)
-                    self.told(self._counted())
+                    self.progress(self._counted())
             for partition, where, octets in found:
                 kept.seek(where)
                 self._mailbox(partition, idxfile.decode(kept.read(octets)))
@@ -266,11 +259,11 @@ class Restoring:
         names = self.store.partitions
         return self.store.partition(partition if partition in names else placement.for_new_mail(self.store))
 
-    def _loader(self, partition: str) -> LiveLoader:
+    def _contents_of(self, partition: str) -> Contents:
         place = self._place(partition)
-        if place.name not in self._loaders:
-            self._loaders[place.name] = LiveLoader(self.store, place)
-        return self._loaders[place.name]
+        if place.name not in self._contents:
+            self._contents[place.name] = Contents(place)
+        return self._contents[place.name]
 
     def _store(self, partition: str, digest: bytes, member: Member) -> None:
         if self.choice.dry_run:
@@ -279,7 +272,7 @@ class Restoring:
             trace, record = int(member.said.get("trace", "0")), self._cached.get(digest)
             if record is not None and not fits(record, digest, trace, member.size):
                 record = None
-            self._loader(partition).contents.store(member.data(), digest=digest, trace=trace, cached=record)
+            self._contents_of(partition).store(member.data(), digest=digest, trace=trace, cached=record)
         except Cut:
             self._damaged.add(digest.hex())
         except (StoreError, ValueError) as error:
@@ -335,20 +328,18 @@ class Restoring:
             self._look(rows, target, entry)
             return
         self._own_account(name.owner, partition)
-        loader = self._loader(partition)
-        if loader.contents.waiting:
-            loader.contents.keep()
-        new, had = loader.contents.translated(rows, left.private_headers)
+        contents = self._contents_of(partition)
+        if contents.waiting:
+            contents.keep()
+        new, had = contents.translated(rows, left.private_headers)
         if not had.all():
             lost = rows["uid"][~had].tolist()
             self._tell(f"{name}: {len(lost)} messages are damaged or missing in the archive: UID {_few(lost)}")
-        image = self._image(target, left, new)
-        if entry is None and self.choice.into:
-            image = evolve(image, own=())
+        desired = self._desired(target, left, new)
         if entry is not None:
-            self._add(loader, entry, image)
+            self._add(contents, entry, desired)
         else:
-            self._make(loader, image)
+            self._make(contents.partition, evolve(desired, own=()) if self.choice.into else desired)
 
     def _look(self, rows: Rows, target: MailboxName, entry: MailboxEntry | None) -> None:
         if entry is None:
@@ -372,52 +363,52 @@ class Restoring:
                            "--into restores it beside)")
         return missing
 
-    def _image(self, name: MailboxName, left: Remains, rows: Rows) -> MailboxImage:
+    def _desired(self, name: MailboxName, left: Remains, rows: Rows) -> DesiredMailbox:
         """What the mailbox is to be; beside what is there it is nobody's but the owner's, and has new figures."""
         head = left.head
         assert head is not None
-        image = MailboxImage(name, keywords=head.keywords, rows=rows, own=_own(left), uidls=left.uidls)
+        own = own_of(head, left.own)
         if self.choice.into:
-            return image
-        notes = [(note, user, _octets(value)) for note, users in head.annotations.items()
-                 for user, value in users.items()]
-        return evolve(
-            image, uidvalidity=head.uidvalidity, uidnext=min(head.uidnext + UID_SKIP, MAX_UID), recent=head.recent,
-            highestmodseq=head.highestmodseq + MODSEQ_SKIP, created=head.created, special_use=head.special_use,
-            acl=acl_of(head), annotations=notes, subscriptions=head.subscriptions if name.is_inbox() else ())
+            return new_mailbox(name, rows, head.keywords, own=own, uidls=left.uidls)
+        state = evolve(written_state(head), uidnext=min(head.uidnext + UID_SKIP, MAX_UID),
+                       highestmodseq=head.highestmodseq + MODSEQ_SKIP)
+        return DesiredMailbox(evolve(entry_of(Source("", Path(), head, name), 0), id=NEW), state, rows, own=own,
+                              annotations=list(annotations_of(head)), uidls=left.uidls,
+                              subscriptions=head.subscriptions if name.is_inbox() else ())
 
-    def _add(self, loader: LiveLoader, entry: MailboxEntry, image: MailboxImage) -> None:
+    def _add(self, contents: Contents, entry: MailboxEntry, desired: DesiredMailbox) -> None:
         entry, partition = self.store.whereabouts(entry)
-        if partition is not loader.partition:
-            rows, = copy_rows(FileCopier(loader.partition, partition, loader.contents.side_by_side), [image.rows])
-            image = evolve(image, rows=rows)
+        rows = desired.rows
+        assert rows is not None
+        if partition is not contents.partition:
+            rows, = copy_rows(FileCopier(contents.partition, partition, contents.side_by_side), [rows])
+            desired = evolve(desired, rows=rows)
         if not (self.choice.over or self.choice.into):
-            self._lacks(entry.name, self.store.open_mailbox(entry).rows, image.rows)
+            self._lacks(entry.name, self.store.open_mailbox(entry).rows, rows)
             return
-        added = add(partition, entry, image)
+        added = add(partition, entry, desired)
         self.store.news.tell([entry.id])
         self.done.messages += len(added.uids)
         self.done.there += added.there
 
-    def _make(self, loader: LiveLoader, image: MailboxImage) -> None:
-        try:
-            loader.load(image)
-        except StoreError as refused:
-            if refused.problem is not Problem.MAILBOX_EXISTS:
-                raise
-            self._tell(f"{image.name}: it was made meanwhile: restore it again")
-            return
+    def _make(self, partition: Partition, desired: DesiredMailbox) -> None:
+        assert desired.rows is not None
+        self._made.setdefault(partition.name, []).append(desired)
         self.done.mailboxes += 1
-        self.done.messages += len(image.rows)
-        self._publish(MAILBOXES_TOGETHER)
+        self.done.messages += len(desired.rows)
+        self._made_octets += desired.rows.nbytes
+        if sum(map(len, self._made.values())) > MAILBOXES_TOGETHER or self._made_octets > RECORD_OCTETS:
+            self._load()
 
-    def _publish(self, most: int) -> None:
-        for loader in self._loaders.values():
-            if len(loader.waiting) > most or not most:
-                for refused in loader.publish():
-                    self.done.mailboxes -= 1
-                    self._tell(f"{refused.name}: it was made meanwhile, or the user is on another back end: "
-                               "restore it again")
+    def _load(self) -> None:
+        made, self._made, self._made_octets = self._made, {}, 0
+        for partition, every in made.items():
+            loader = LiveLoader(self.store.partition(partition), self.store)
+            loader.load(every)
+            for refused in loader.refused:
+                self.done.mailboxes -= 1
+                self._tell(f"{refused.entry.name}: it was made meanwhile, or the user is on another back end: "
+                           "restore it again")
 
     # Users and limits
 
@@ -465,19 +456,6 @@ def _name(left: Remains) -> MailboxName | None:
         return MailboxName.parse(left.head.name) if left.head is not None else None
     except NameProblem:
         return None
-
-
-def _octets(text: str) -> bytes:
-    try:
-        return b64decode(text)
-    except ValueError:
-        return b""
-
-
-def _own(left: Remains) -> list[Own]:
-    readers: Sequence[str] = left.head.readers if left.head is not None else ()
-    return [(int(item["chunk"]), readers[int(item["reader"])], item["own"]) for item in left.own
-            if int(item["reader"]) < len(readers)]
 
 
 def _few(uids: Sequence[int]) -> str:

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
+from store.partition.messagefiles import digest_in
 from store.partition.partition import Partition
 from store.partition.processes import look as look_inside
 from store.store import Store
 from store.tables.index import Rows
 from store.tables.references import FOREVER, MessageRecord, marks
-from store.values import RECONSTRUCT, RESTART, RESTORE, Finding
+from store.values import RESTART, RESTORE, Finding
 
 OLD = 3600                  # seconds after which nobody writes to a file in `staging/` any more
 
@@ -90,20 +91,19 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspe
     """What is wrong, when all records have been counted; with `suspects`, files are looked at there alone."""
     waiting = set(partition.refs.waiting(FOREVER, txn=txn))
     for digest, references in sorted(messages.unknown.items()):
-        yield Finding(f"{references} records refer to it, and nothing is known of it", f"message {digest.hex()}",
-                      RECONSTRUCT)
+        yield Finding(f"{references} records refer to it, and nothing is known of it", f"message {digest.hex()}")
     for digest, record, references, held, check in zip(
             messages.records, messages.records.values(), messages.references.tolist(), messages.held.tolist(),
             messages.checks.tolist(), strict=True):
         where = f"message {digest.hex()}"
         if record.references != references and (messages.sure or record.references < references):
-            yield Finding(f"{references} records refer to it, counted are {record.references}", where, RECONSTRUCT)
+            yield Finding(f"{references} records refer to it, counted are {record.references}", where)
         elif record.check != check and messages.sure:
-            yield Finding("the records that refer to it are not those that were counted", where, RECONSTRUCT)
+            yield Finding("the records that refer to it are not those that were counted", where)
         if record.trace > record.size:
-            yield Finding(f"its trace header is {record.trace} of its {record.size} octets", where, RECONSTRUCT)
+            yield Finding(f"its trace header is {record.trace} of its {record.size} octets", where)
         if not record.references and (record.released, digest) not in waiting:
-            yield Finding("nothing refers to it, and it does not wait for the purge", where, RECONSTRUCT)
+            yield Finding("nothing refers to it, and it does not wait for the purge", where)
         if suspects is None or where in suspects:
             yield from _look_at_file(partition, digest, record, where, missed=record.references > held)
     for released, digest in sorted(waiting):
@@ -111,10 +111,10 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn, suspe
             yield Finding(f"it waits for the purge since {released}, and nothing is known of it",
                           f"message {digest.hex()}", "purge")
     for serial in messages.serials[1:][messages.serials[1:] == messages.serials[:-1]].tolist():
-        yield Finding(f"two messages have the arrival serial {serial}", f"partition {partition.name}", RECONSTRUCT)
+        yield Finding(f"two messages have the arrival serial {serial}", f"partition {partition.name}")
     if len(messages.serials) and int(messages.serials[-1]) >= partition.first_free_serial(txn):
         yield Finding(f"the arrival serial {messages.serials[-1]} will be given out again",
-                      f"partition {partition.name}", RECONSTRUCT)
+                      f"partition {partition.name}")
     yield from _look_at_folders(partition, messages, txn, suspects)
     yield from _look_at_staging(store, partition)
 
@@ -134,9 +134,9 @@ def _look_at_file(partition: Partition, digest: bytes, record: MessageRecord, wh
         yield Finding(f"its file has {size} octets instead of {record.size}", where, RESTORE)
     cached = partition.cached([record.serial])[0]
     if cached is None:
-        yield Finding("it has no cache record", where, RECONSTRUCT)
+        yield Finding("it has no cache record", where)
     elif cached.digest != digest or cached.trace != record.trace:
-        yield Finding("its cache record is another message's", where, RECONSTRUCT)
+        yield Finding("its cache record is another message's", where)
 
 
 def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspects: set[str] | None
@@ -146,25 +146,17 @@ def _look_at_folders(partition: Partition, messages: Messages, txn: Txn, suspect
         try:
             names = os.listdir(folder)
         except FileNotFoundError:
-            yield Finding("the folder is missing", folder, RECONSTRUCT)
+            yield Finding("the folder is missing", folder)
             continue
         for name in names:
             path = f"{folder}/{name}"
-            if _digest(name) not in messages.records and (suspects is None or path in suspects):
+            if digest_in(name) not in messages.records and (suspects is None or path in suspects):
                 yield from _look_at_stranger(partition, path, txn)
 
 
 def _look_at_stranger(partition: Partition, path: str, txn: Txn) -> Iterator[Finding]:
-    if partition.refs.find(_digest(os.path.basename(path)), txn) is None and os.path.exists(path):
+    if partition.refs.find(digest_in(os.path.basename(path)), txn) is None and os.path.exists(path):
         yield Finding("nothing is known of this file", path, "scrub --sweep")
-
-
-def _digest(name: str) -> bytes:
-    try:
-        digest = bytes.fromhex(name)
-    except ValueError:
-        return b""
-    return digest if digest.hex() == name else b""
 
 
 def _look_at_staging(store: Store, partition: Partition) -> Iterator[Finding]:

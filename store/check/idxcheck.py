@@ -14,7 +14,7 @@ from store.tables.quotatable import DOMAIN
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile, writing
 from store.userarea.idxfile import Head
-from store.values import RECONSTRUCT, Finding
+from store.values import Finding
 
 
 def look(store: Store) -> Iterator[Finding]:
@@ -43,20 +43,20 @@ def _look_at(store: Store, partition: Partition, mailbox: MailboxId, *, current:
         there = idxfile.read(path)
     except StoreError as error:
         if path.exists() and error.problem is Problem.CORRUPT:
-            yield Finding(f"it is damaged: {error.detail}", str(path), RECONSTRUCT)
+            yield Finding(f"it is damaged: {error.detail}", str(path))
         elif current and not path.exists():
-            yield Finding("it is missing", str(path), RECONSTRUCT)
+            yield Finding("it is missing", str(path))
         return
     epoch = wanted.head.epoch
     old, new = comparable(there.head, epoch), comparable(wanted.head, epoch)
     if old == new:
         if (there.rows.tobytes(), there.own.tobytes(), there.private_headers, there.uidls) != (
                 wanted.rows.tobytes(), wanted.own.tobytes(), wanted.private_headers, wanted.uidls):
-            yield Finding("it has other records than its mailbox", str(path), RECONSTRUCT)
+            yield Finding("it has other records than its mailbox", str(path))
     elif current:
-        yield Finding("it says other things of its mailbox than is so", str(path), RECONSTRUCT)
+        yield Finding("it says other things of its mailbox than is so", str(path))
     elif old.id == new.id and old.highestmodseq > new.highestmodseq:
-        yield Finding("it is ahead of its mailbox", str(path), RECONSTRUCT)
+        yield Finding("it is ahead of its mailbox", str(path))
 
 
 def comparable(head: Head, epoch: int) -> Head:

@@ -7,11 +7,9 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import SEPARATOR
 from mboxlist.usermoves import Phase
 from store.partition.partition import Partition
-from store.partition.transactions import state_key
 from store.quota.roots import root_of
 from store.store import Store
-from store.tables.state import MailboxState
-from store.values import RECONSTRUCT, RESTART, Finding
+from store.values import RESTART, Finding
 
 
 def look(store: Store) -> Iterator[Finding]:
@@ -31,10 +29,10 @@ def look(store: Store) -> Iterator[Finding]:
             yield from _look_at_entry(partition, entry, roots[partition.name])
     for mailbox in store.mailboxes.annotations.mailboxes():
         if mailbox not in known and mailbox not in coming:
-            yield Finding("annotations of a mailbox that is not in the list", f"mailbox {mailbox}", RECONSTRUCT)
+            yield Finding("annotations of a mailbox that is not in the list", f"mailbox {mailbox}")
     for when, entry in deleted.values():
         partition = store.partitions.get(entry.partition)
-        state = _state(partition, entry) if partition is not None else None
+        state = partition.any_state(entry.id) if partition is not None else None
         if state is not None and not state.removed:
             yield Finding(f"was deleted at {when}, but its figures do not say so", f"{entry.name} (deleted)", RESTART)
     for partition in store.partitions.values():
@@ -53,16 +51,15 @@ def _look_at_list(store: Store, deleted: Mapping[MailboxId, tuple[int, MailboxEn
     for entry in store.mailboxes.all():
         where = str(entry.name)
         if entry.id in ids:
-            yield Finding(f"has the same id as {ids[entry.id].name}", where, RECONSTRUCT)
+            yield Finding(f"has the same id as {ids[entry.id].name}", where)
         elif store.mailboxes.find_id(entry.id) != entry:
-            yield Finding("is not found by its id", where, RECONSTRUCT)
+            yield Finding("is not found by its id", where)
         if entry.id in deleted:
-            yield Finding("is also on record as deleted", where, RECONSTRUCT)
+            yield Finding("is also on record as deleted", where)
         if entry.id > last_id:
-            yield Finding(f"has the id {entry.id}, and the last one given is {last_id}", where, RECONSTRUCT)
+            yield Finding(f"has the id {entry.id}, and the last one given is {last_id}", where)
         if entry.uidvalidity > last_validity:
-            yield Finding(f"has UIDVALIDITY {entry.uidvalidity}, and the last one given is {last_validity}", where,
-                          RECONSTRUCT)
+            yield Finding(f"has UIDVALIDITY {entry.uidvalidity}, and the last one given is {last_validity}", where)
         ids[entry.id] = entry
         if entry.partition not in store.partitions:
             yield Finding(f"is on partition {entry.partition}, which does not exist", where, "partition add")
@@ -72,30 +69,24 @@ def _look_at_list(store: Store, deleted: Mapping[MailboxId, tuple[int, MailboxEn
             yield Finding("its ACL has rights that do not exist", where, "mailbox acl")
     for identifier, name, too_much in store.mailboxes.granted.differences(store.mailboxes.all()):
         yield Finding(f"{identifier} may look it up by the table of rights alone" if too_much else
-                      f"{identifier} may look it up, not by the table of rights", name, RECONSTRUCT)
+                      f"{identifier} may look it up, not by the table of rights", name)
 
 
 def _look_at_aliases(store: Store) -> Iterator[Finding]:
     for alias, user, too_much in store.directory.wrong_aliases():
         yield Finding(f"user {user} has it by the table of aliases alone" if too_much else
-                      f"user {user} has it, not by the table of aliases", f"alias {alias}", RECONSTRUCT)
+                      f"user {user} has it, not by the table of aliases", f"alias {alias}")
 
 
 def _look_at_entry(partition: Partition, entry: MailboxEntry, roots: set[str]) -> Iterator[Finding]:
-    where, state = str(entry.name), _state(partition, entry)
+    where, state = str(entry.name), partition.any_state(entry.id)
     if state is None:
         yield Finding("has no figures", where, RESTART)
         return
     if state.removed:
-        yield Finding("is in the list, and its figures say that it was deleted", where, RECONSTRUCT)
+        yield Finding("is in the list, and its figures say that it was deleted", where)
     if state.uidvalidity != entry.uidvalidity:
-        yield Finding(f"UIDVALIDITY is {state.uidvalidity} in its figures and {entry.uidvalidity} in the list", where,
-                      RECONSTRUCT)
+        yield Finding(f"UIDVALIDITY is {state.uidvalidity} in its figures and {entry.uidvalidity} in the list", where)
     wanted = root_of(entry.name, roots)
     if state.quota_root != wanted and not state.moving:
         yield Finding(f"is charged to quota root {state.quota_root}, its name says {wanted}", where, RESTART)
-
-
-def _state(partition: Partition, entry: MailboxEntry) -> MailboxState | None:
-    data = partition.states.get(state_key(entry.id))
-    return MailboxState.from_bytes(data, partition.epoch) if data is not None else None

@@ -16,7 +16,7 @@ from store.tables.counters import counters_of
 from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, is_whole
 from store.tables.state import MailboxState
 from store.tables.uidls import is_legal
-from store.values import RECONSTRUCT, Finding, Flag
+from store.values import Finding, Flag
 
 _FLAGS = sum(flag.value for flag in Flag)
 
@@ -39,7 +39,7 @@ def look(store: Store, partition: Partition, messages: Messages, txn: Txn) -> It
             continue                        # on its way to or from elsewhere, or being purged
         yield from _look_at_mailbox(state, rows, where, whole=not broken)
         for uid in messages.wrong(rows, partition.private_headers.sizes(rows, txn)):
-            yield Finding(f"UID {uid} is not what is known of its message", where, RECONSTRUCT)
+            yield Finding(f"UID {uid} is not what is known of its message", where)
         yield from _look_at_vanished(partition, mailbox, state, rows, where, txn)
         yield from _look_at_removed(removed.get(mailbox, np.empty(0, np.uint32)), state, rows, where)
         yield from _look_at_own_flags(partition, mailbox, state, where, txn)
@@ -73,18 +73,18 @@ def _rows(partition: Partition, mailbox: MailboxId, where: str, txn: Txn) -> tup
     for key, value in partition.index.scan(start, end, txn, hold=txn is not None):
         number = chunk_of_key(key)[1]
         if not is_whole(value):
-            broken.append(Finding(f"index chunk {number} does not agree with its checksum", where, RECONSTRUCT))
+            broken.append(Finding(f"index chunk {number} does not agree with its checksum", where))
             continue
         rows = np.frombuffer(value[:-4], ROW)
         if ((rows["uid"].astype(np.int64) - 1) // CHUNK != number).any():
-            broken.append(Finding(f"index chunk {number} has records that are not its own", where, RECONSTRUCT))
+            broken.append(Finding(f"index chunk {number} has records that are not its own", where))
         whole.append(rows)
     return np.concatenate(whole), broken
 
 
 def _look_at_mailbox(state: MailboxState, rows: Rows, where: str, *, whole: bool) -> Iterator[Finding]:
     def found(what: str) -> Finding:
-        return Finding(what, where, RECONSTRUCT)
+        return Finding(what, where)
 
     uids, flags = rows["uid"].astype(np.int64), rows["flags"]
     if (np.diff(uids) <= 0).any():
@@ -115,21 +115,21 @@ def _look_at_vanished(partition: Partition, mailbox: MailboxId, state: MailboxSt
     items = partition.vanished.all(mailbox, txn)
     octets = sum(len(data) for _, data in items)
     if octets != state.logged:
-        yield Finding(f"{state.logged} octets of expunged UIDs in its figures, {octets} on record", where, RECONSTRUCT)
+        yield Finding(f"{state.logged} octets of expunged UIDs in its figures, {octets} on record", where)
     for modseq, data in items:
         pairs = np.frombuffer(data[:len(data) // 8 * 8], "<u4").reshape(-1, 2).astype(np.int64)
         if (not len(pairs) or len(data) % 8 or (pairs[:, 0] > pairs[:, 1]).any()
                 or (pairs[1:, 0] <= pairs[:-1, 1]).any() or pairs[0, 0] < 1):
-            yield Finding(f"what was expunged at MODSEQ {modseq} cannot be read", where, RECONSTRUCT)
+            yield Finding(f"what was expunged at MODSEQ {modseq} cannot be read", where)
         elif modseq > state.highestmodseq or pairs[-1, 1] >= state.uidnext:
-            yield Finding(f"what was expunged at MODSEQ {modseq} was never there", where, RECONSTRUCT)
+            yield Finding(f"what was expunged at MODSEQ {modseq} was never there", where)
         elif (np.searchsorted(rows["uid"], pairs[:, 1], "right") > np.searchsorted(rows["uid"], pairs[:, 0])).any():
-            yield Finding(f"a UID that was expunged at MODSEQ {modseq} is still there", where, RECONSTRUCT)
+            yield Finding(f"a UID that was expunged at MODSEQ {modseq} is still there", where)
 
 
 def _removed(partition: Partition, messages: Messages, txn: Txn
              ) -> tuple[dict[int, NDArray[np.uint32]], list[Finding]]:
-    """The UIDs of each mailbox that can be brought back. Their references are counted in `messages`."""
+    """The UIDs of each mailbox that can be undeleted. Their references are counted in `messages`."""
     found: dict[int, list[NDArray[np.uint32]]] = {}
     for item in partition.removed.all(txn=txn):
         found.setdefault(item.mailbox, []).append(item.rows["uid"])
@@ -138,30 +138,29 @@ def _removed(partition: Partition, messages: Messages, txn: Txn
     findings = []
     if partition.removed.unreadable(txn):
         messages.sure = False
-        findings.append(Finding("what was expunged cannot be read", f"removed.db of {partition.name}", RECONSTRUCT))
+        findings.append(Finding("what was expunged cannot be read", f"removed.db of {partition.name}"))
     return {mailbox: np.concatenate(uids) for mailbox, uids in found.items()}, findings
 
 
 def _look_at_removed(uids: NDArray[np.uint32], state: MailboxState, rows: Rows, where: str) -> Iterator[Finding]:
     if len(uids) and uids.max() >= state.uidnext:
-        yield Finding(f"UID {uids.max()} was expunged and is not below UIDNEXT {state.uidnext}", where, RECONSTRUCT)
+        yield Finding(f"UID {uids.max()} was expunged and is not below UIDNEXT {state.uidnext}", where)
     both = np.intersect1d(uids, rows["uid"])
     if len(both):
-        yield Finding(f"UID {both[0]} is there and can be brought back as well", where, RECONSTRUCT)
+        yield Finding(f"UID {both[0]} is there and can be undeleted as well", where)
 
 
 def _look_at_own_flags(partition: Partition, mailbox: MailboxId, state: MailboxState, where: str, txn: Txn
                        ) -> Iterator[Finding]:
     damaged = [(number, reader) for number, reader, _ in partition.readers.damaged(mailbox, txn)]
     for number, reader in damaged:
-        yield Finding(f"{reader}'s own flags of chunk {number} do not agree with their checksum", where, RECONSTRUCT)
+        yield Finding(f"{reader}'s own flags of chunk {number} do not agree with their checksum", where)
     try:
         for number, reader, own in () if damaged else partition.readers.all(mailbox, txn):
             if own["modseq"].max() > state.highestmodseq:
-                yield Finding(f"a MODSEQ of {reader}'s own flags of chunk {number} is above HIGHESTMODSEQ", where,
-                              RECONSTRUCT)
+                yield Finding(f"a MODSEQ of {reader}'s own flags of chunk {number} is above HIGHESTMODSEQ", where)
             if int(np.bitwise_or.reduce(own["flags"])) & ~_FLAGS or number * CHUNK + 1 >= max(state.uidnext, 2):
-                yield Finding(f"{reader} has flags of its own in chunk {number} that cannot be", where, RECONSTRUCT)
+                yield Finding(f"{reader} has flags of its own in chunk {number} that cannot be", where)
     except StoreError:
         pass                        # damaged since: the second look tells
 
@@ -171,16 +170,15 @@ def _look_at_uidls(partition: Partition, mailbox: MailboxId, rows: Rows, where: 
     uidls = partition.uidls.all(mailbox, txn)
     count = partition.uidls.counted(mailbox, txn)
     if count != len(uidls):
-        yield Finding(f"{count} messages should have a unique-id of their own, {len(uidls)} have one", where,
-                      RECONSTRUCT)
+        yield Finding(f"{count} messages should have a unique-id of their own, {len(uidls)} have one", where)
     there = set(rows["uid"].tolist())
     for uid, uidl in uidls.items():
         if uid not in there:
-            yield Finding(f"UID {uid} has a unique-id of its own and is not there", where, RECONSTRUCT)
+            yield Finding(f"UID {uid} has a unique-id of its own and is not there", where)
         elif not is_legal(uidl):
-            yield Finding(f"UID {uid} has a unique-id that is none", where, RECONSTRUCT)
+            yield Finding(f"UID {uid} has a unique-id that is none", where)
     if len(set(uidls.values())) != len(uidls):
-        yield Finding("two messages have the same unique-id", where, RECONSTRUCT)
+        yield Finding("two messages have the same unique-id", where)
 
 
 def _look_at_orphans(partition: Partition, known: set[MailboxId], txn: Txn) -> Iterator[Finding]:
@@ -191,7 +189,7 @@ def _look_at_orphans(partition: Partition, known: set[MailboxId], txn: Txn) -> I
                             ("expunged UIDs", partition.vanished.mailboxes(txn)),
                             ("unique-ids", partition.uidls.mailboxes(txn))):
         for mailbox in sorted(mailboxes - known):
-            yield Finding(f"{what} of a mailbox that has no figures", f"mailbox {mailbox}", RECONSTRUCT)
+            yield Finding(f"{what} of a mailbox that has no figures", f"mailbox {mailbox}")
 
 
 def _look_at_heads(partition: Partition, txn: Txn) -> Iterator[Finding]:
@@ -201,7 +199,7 @@ def _look_at_heads(partition: Partition, txn: Txn) -> Iterator[Finding]:
     last = int.from_bytes(known.pop(0, b""), "big")
     for number, octets in known.items():
         if number > last or private_headers.number(octets, txn) != number:
-            yield Finding("they have another number, or it will be given again", f"header fields {number}", RECONSTRUCT)
+            yield Finding("they have another number, or it will be given again", f"header fields {number}")
 
 
 def _look_at_quota(partition: Partition, uses: dict[str, list[int]], txn: Txn) -> Iterator[Finding]:
@@ -212,4 +210,4 @@ def _look_at_quota(partition: Partition, uses: dict[str, list[int]], txn: Txn) -
         use = partition.quotas.find(root, txn)
         if (use.octets, use.messages) != (octets, messages):
             said, found = f"{use.octets} octets in {use.messages} messages", f"{octets} in {messages}"
-            yield Finding(f"quota says {said}, the mailboxes {found}", f"quota root {root}", RECONSTRUCT)
+            yield Finding(f"quota says {said}, the mailboxes {found}", f"quota root {root}")

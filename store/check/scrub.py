@@ -18,16 +18,16 @@ from attrs import define, field, frozen
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from store.errors import Problem, StoreError
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.messagefiles import MID_OCTETS, digest_in
 from store.partition.partition import Partition
 from store.partition.verified import is_intact
 from store.tables.references import MessageRecord
-from store.values import RECONSTRUCT, RESTORE, Finding
+from store.values import RESTORE, Finding
 
 FOLDERS = 16 * 256
-PIECE = 1 << 20             # octets that are read at a time, at most
-SMALLEST = 4096             # and at least
-_TICK = 10                  # pieces in a second, with a rate so low that it counts
+MOST_OCTETS = 1 << 20       # that are read at a time,
+LEAST_OCTETS = 4096         # with a low rate
+_READS = 10                 # in a second, with a rate so low that it counts
 _IOPRIO_SET = {"x86_64": (251, 252), "aarch64": (30, 31)}      # system call numbers of ioprio_set(2), ioprio_get(2)
 _IDLE = 3 << 13             # IOPRIO_CLASS_IDLE
 _THIS_THREAD = (1, 0)       # IOPRIO_WHO_PROCESS, 0
@@ -47,9 +47,9 @@ class Pace:
     _begun: float | None = field(default=None, init=False)
 
     @property
-    def piece(self) -> int:
-        """How many octets to read at a time, so that no sleep is long."""
-        return min(PIECE, max(SMALLEST, self.rate // _TICK)) if self.rate else PIECE
+    def read_octets(self) -> int:
+        """How many to read at a time, so that no sleep is long."""
+        return min(MOST_OCTETS, max(LEAST_OCTETS, self.rate // _READS)) if self.rate else MOST_OCTETS
 
     def count(self, octets: int) -> None:
         """So many were read: wait until they may have been."""
@@ -86,7 +86,7 @@ def scrub(partition: Partition, pace: Pace, *, first: int = 0, sweep: bool = Fal
 
     `sweep` removes the files that nobody knows. `stop` is asked between two reads. Raises Stopped.
     """
-    buffer = memoryview(bytearray(pace.piece))
+    buffer = memoryview(bytearray(pace.read_octets))
     for number in range(first, FOLDERS):
         yield _folder(partition, number, _Reader(partition, pace, buffer, stop), sweep)
 
@@ -100,9 +100,9 @@ def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -
     place, strange = partition.files.folder / name[0] / name[1:], []
     try:
         with os.scandir(place) as entries:
-            strange = sorted(entry.path for entry in entries if _digest(entry.name) not in records)
+            strange = sorted(entry.path for entry in entries if digest_in(entry.name) not in records)
     except FileNotFoundError:
-        findings.append(Finding("the folder is missing", str(place), RECONSTRUCT))
+        findings.append(Finding("the folder is missing", str(place)))
     except OSError as error:
         findings.append(Finding(f"the folder cannot be read: {error.strerror}", str(place), RESTORE))
     findings += [found for path in strange if (found := _unknown(partition, path, sweep)) is not None]
@@ -111,7 +111,7 @@ def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -
 
 def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
     """A file that was not known. Another look, and, to `sweep`, its removal, while its row is locked."""
-    digest = _digest(os.path.basename(path))
+    digest = digest_in(os.path.basename(path))
 
     def work(txn: Txn) -> Finding | None:
         if partition.refs.find_to_change(digest, txn) is not None:
@@ -123,15 +123,6 @@ def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
         return Finding("nothing is known of this file" + (": it was removed" if sweep else ""), path, "scrub --sweep")
 
     return transact(partition.env, work)
-
-
-def _digest(name: str) -> bytes:
-    """The digest that is the name of a message file; what no digest is for any other name."""
-    try:
-        digest = bytes.fromhex(name)
-    except ValueError:
-        return b""
-    return digest if len(digest) == MID_OCTETS and digest.hex() == name else b""
 
 
 @frozen

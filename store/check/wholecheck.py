@@ -1,8 +1,8 @@
 """The consistency check: every promise that the store keeps on disk, as findings where it is broken.
 
 It runs beside the servers. What a first look finds may be a change that was half seen, so a partition with findings is
-looked at again with everything on it held still, as far as there was something to find. What lies in two environments,
-or in files, cannot be held still: there a finding must be the same before and after all the rest was looked at.
+looked at again within one transaction, in which nothing changes. What lies in two environments, or in files, no
+transaction covers: there a finding must be the same before and after all the rest was looked at.
 """
 
 from collections.abc import Iterator

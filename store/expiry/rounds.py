@@ -23,7 +23,7 @@ from store.store import Store
 
 log = logging.getLogger(__name__)
 
-PIECE = 256                 # mailboxes that are looked up together
+MAILBOXES_AT_A_TIME = 256   # that are looked up together
 MOST = 2000                 # messages of one mailbox that go before others have their turn
 SAVED_EVERY = 5.0           # seconds between two writings of the file
 MAX_COUNTERS = 5000         # rules, and
@@ -47,7 +47,6 @@ class Record:
     problems: dict[str, int] = field(factory=dict)
 
     def add(self, done: Done) -> None:
-        """What has been done in a mailbox."""
         for key, counter in done.counters.items():
             if key not in self.counters and len(self.counters) >= MAX_COUNTERS:
                 key = REST
@@ -63,12 +62,11 @@ class Record:
 
 
 def path(store: Store) -> Path:
-    """Where the record is."""
     return store.root / "run" / "expire.json"
 
 
 def load(store: Store) -> Record:
-    """What is known of the last round; an empty record when nothing is, or cannot be read."""
+    """The record of the last round; an empty one when there is none, or it cannot be read."""
     try:
         values = json.loads(path(store).read_bytes())
         counters = {str(key): Counter(**counter) for key, counter in values.pop("counters").items()}
@@ -88,7 +86,6 @@ def save(store: Store, record: Record) -> None:
 
 
 def is_due(text: str, record: Record, now: float) -> bool:
-    """Whether a round is to begin (setting `expire_schedule`)."""
     kind, seconds = schedule(text)
     last = max(record.began, record.since)
     if kind == "every":
@@ -127,9 +124,9 @@ def after(store: Store, position: str) -> Iterator[MailboxEntry]:
         name = MailboxName.parse(position) if position else None
     except NameProblem:
         name = None
-    while piece := store.mailboxes.some_after(name, PIECE):
-        yield from piece
-        name = piece[-1].name
+    while some := store.mailboxes.some_after(name, MAILBOXES_AT_A_TIME):
+        yield from some
+        name = some[-1].name
 
 
 @define(eq=False)
@@ -178,7 +175,7 @@ class Rounds:
                  sum(counter.messages for counter in record.counters.values()))
 
     def work(self, store: Store, mailbox: MailboxId) -> int:
-        """Do what is to be done in a mailbox, or a piece of it; how many messages that was. Raises StoreError."""
+        """Do what is to be done in a mailbox, or a part of it; how many messages that was. Raises StoreError."""
         self._more = False
         entry = store.mailboxes.find_id(mailbox)
         if entry is None:
@@ -211,12 +208,11 @@ def _report(done: Done) -> None:
 
 
 def shown(item: Reported) -> str:
-    """A line about messages that are reported."""
     uids = " ".join(map(str, item.uids[:SHOWN])) + (" ..." if len(item.uids) > SHOWN else "")
     return f"{item.mailbox} uidvalidity {item.uidvalidity}: {len(item.uids)} messages by {item.rule}: {uids}"
 
 
-def told(record: Record) -> dict[str, Any]:
+def summary(record: Record) -> dict[str, Any]:
     """The record as commands print it: counters in order of their rules."""
     return {"mailboxes": record.mailboxes, "messages": sum(each.messages for each in record.counters.values()),
             "octets": sum(each.octets for each in record.counters.values()),

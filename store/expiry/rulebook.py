@@ -17,7 +17,7 @@ from pathlib import Path
 from attrs import define, field, frozen
 
 from mboxlist.annotations import MAX_VALUE
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, SEPARATOR, MailboxName, NameProblem
 from store.errors import Problem, StoreError
@@ -44,7 +44,6 @@ class Scope(IntEnum):
 
     @property
     def word(self) -> str:
-        """For people."""
         return self.name.lower().replace("_", "-")
 
 
@@ -60,7 +59,6 @@ class Source:
     faults: tuple[Fault, ...] = ()
 
     def complaints(self) -> list[str]:
-        """Its faults, a line for each."""
         return [f"{self.where}:{fault.line}:{fault.column}: {fault.text}" for fault in self.faults]
 
 
@@ -73,7 +71,7 @@ class Applied:
 
     @property
     def key(self) -> str:
-        """By what its counters are known."""
+        """The name of its counters."""
         words = (self.source.scope.word, *((self.source.of,) if self.source.of else ()), self.rule.name)
         return ":".join(words)
 
@@ -125,7 +123,6 @@ class Rulebook:
         self.excluded = frozenset(found)
 
     def choice(self, entry: MailboxEntry) -> Choice:
-        """The rules of this mailbox."""
         if self.complaints:
             return Choice(why_none=self.complaints[0])
         if entry.name.owner and entry.name.owner in self.excluded:
@@ -188,7 +185,6 @@ def built_in(trash: int, junk: int) -> Source:
 
 
 def partition_file(partition: Partition) -> Path:
-    """Where the rules of a partition are."""
     return partition.folder / FILE
 
 
@@ -259,13 +255,7 @@ def set_file(path: Path, text: str | None, *, change: bool = True) -> None:
             sync_folder(path.parent)
         return
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    temporary = path.with_name(path.name + ".new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
+    replace_file(path, text.encode())
     sync_folder(path.parent.parent)
 
 

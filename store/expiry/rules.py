@@ -106,12 +106,10 @@ class Rule:
 
     @property
     def does(self) -> str:
-        """The action as it is written."""
         return f"{self.action.value}:{self.target}" if self.target else self.action.value
 
     @property
     def about(self) -> str:
-        """The mailboxes as they are written."""
         return " ".join(word for word in (self.special_use, self.pattern) if word)
 
 
@@ -137,7 +135,6 @@ def name_test(pattern: str, regexp: bool) -> Callable[[str], bool]:
 
 
 def flag_word(flag: Flag) -> str:
-    """The attribute that is about a flag."""
     return next(word for word, known in _FLAGS.items() if known is flag)
 
 

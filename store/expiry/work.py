@@ -1,7 +1,7 @@
 """What rules decide is done to a mailbox, in transactions of a bounded number of messages.
 
-A decision is about a view of the mailbox. Each transaction first looks whether anything but arrivals has happened to
-the mailbox since; then it does nothing, and the decision is made anew. So no message goes that a client has flagged or
+A decision is about a view of the mailbox. Each transaction first looks whether anything but deliveries has happened to
+the mailbox since; then it does nothing, and the rules decide again. So no message goes that a client has flagged or
 expunged something beside in the meantime, and none that has just arrived; and done again, after a crash or beside
 another process, the work takes no message twice.
 """
@@ -51,13 +51,11 @@ class Counter:
     oldest: int = 0
 
     def plus(self, other: "Counter") -> "Counter":
-        """Both together."""
         oldest = min((when for when in (self.oldest, other.oldest) if when), default=0)
         return Counter(self.messages + other.messages, self.octets + other.octets, oldest)
 
     @classmethod
     def of(cls, rows: Rows) -> "Counter":
-        """That of these records."""
         return cls(len(rows), int(rows["size"].sum()), max(1, int(rows["received"].min()))) if len(rows) else cls()
 
 
@@ -82,11 +80,9 @@ class Done:
 
     @property
     def messages(self) -> int:
-        """How many have gone."""
         return sum(counter.messages for counter in self.counters.values())
 
     def count(self, rule: str, rows: Rows) -> None:
-        """A rule has acted on these."""
         self.counters[rule] = self.counters.get(rule, Counter()).plus(Counter.of(rows))
 
 
@@ -133,7 +129,7 @@ def _once(store: Store, mailbox: Mailbox, rules: Sequence[Applied], plan: Plan, 
     changed = _Expected(mailbox.state)
     for one, rows in found:
         if one.rule.action is Action.REPORT:
-            if not any(item.rule == one.key for item in done.reported):     # it was decided anew
+            if not any(item.rule == one.key for item in done.reported):     # it was decided again
                 done.count(one.key, rows)
                 done.reported.append(Reported(str(mailbox.entry.name), mailbox.state.uidvalidity, one.key,
                                               tuple(rows["uid"].tolist())))
@@ -147,12 +143,12 @@ def _once(store: Store, mailbox: Mailbox, rules: Sequence[Applied], plan: Plan, 
             if left <= 0:
                 done.more = True
                 return
-            piece = rows[at:at + min(plan.batch, left)]
-            if not work(store, mailbox, one, piece, changed, done):
+            some = rows[at:at + min(plan.batch, left)]
+            if not work(store, mailbox, one, some, changed, done):
                 break
-            done.count(one.key, piece)
-            at += len(piece)
-            left -= len(piece)
+            done.count(one.key, some)
+            at += len(some)
+            left -= len(some)
 
 
 @define(eq=False)
@@ -169,8 +165,7 @@ class _Expected:
             raise _Changed
         self.then = state.highestmodseq + 1
 
-    def settle(self) -> None:
-        """Our own change has been committed."""
+    def committed(self) -> None:
         self.state = evolve(self.state, changed=self.then)
 
 
@@ -187,7 +182,7 @@ def _discard(store: Store, mailbox: Mailbox, one: Applied, rows: Rows, expected:
         take_out(txn, entry.id, state, there)
 
     store.transact(entry, work)
-    expected.settle()
+    expected.committed()
     return True
 
 
@@ -200,7 +195,7 @@ def _file(store: Store, mailbox: Mailbox, one: Applied, rows: Rows, expected: _E
             return False
         if store.partition_of(target) is store.partition_of(entry):
             copy_messages(store, entry, target, rows["uid"], remove=True, guard=expected.look)
-            expected.settle()
+            expected.committed()
         else:
             expected.look(store.status(entry))
             crosspartition.copy(store, entry, target, rows["uid"], remove=True)

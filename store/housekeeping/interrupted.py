@@ -112,7 +112,7 @@ def _finish(store: Store, partition: Partition, mailbox: MailboxId, row: tuple[M
     if what == "purged":
         deletion.destroy(partition, mailbox, int(time.time()))
     elif what == "was renamed" and row[0] is not None:
-        roots.settle(store, row[0].name.owner)
+        roots.recharge(store, row[0].name.owner)
     if what:
         log.info("mailbox %d on partition %s: what the disk had stopped is finished: it %s", mailbox, partition.name,
                  what)

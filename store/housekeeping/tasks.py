@@ -19,10 +19,9 @@ from store.housekeeping import interrupted, notices
 from store.mailboxes import deletion
 from store.mailboxes.expunge import Batch, Due, Expunges, due, expunges, forget, last_due, purge_batch
 from store.partitions import volumes
-from store.quota import fairshare
-from store.rebuild import knownfiles
+from store.quota import accounting
 from store.rebuild.recount import repair_damaged
-from store.recovery import userareacheck
+from store.recovery import knownfiles, userareacheck
 from store.snapshots import retention
 from store.snapshots.taking import environments
 from store.store import Store
@@ -190,7 +189,7 @@ def every_process(store: Store) -> list[Task]:
 def one_process(store: Store) -> list[Task]:
     """What one process does for the whole store."""
     flush = [Task("flush", FLUSH_INTERVAL, environments, _flush)] if store.settings.sync == "messages" else []
-    fair = [Task("fair shares", store.settings.quota_fair_interval, _partitions, fairshare.reckon, limited=True)
+    fair = [Task("fair shares", store.settings.quota_fair_interval, _partitions, accounting.reckon, limited=True)
             ] if store.settings.quota_charge == "fair" else []
     return [*flush, *fair,
             Task("deadlocks", DEADLOCK_INTERVAL, environments, _detect_deadlocks),

@@ -24,20 +24,20 @@ gives quota back, and keeps two things: the UIDs (`vanished.db`, up to 256 KiB a
 and `Store.vanished` says that it does not know), and the records (`removed.db`), from which `undelete_messages` makes
 new messages. These records still count as references: so an expunge, and an expiry of half a large mailbox, writes
 chunks of records and no row of `messages.db`, which were half of what it cost. When `store.purge_delay` is over they
-can be brought back no more (`expunge.forget`), and their references are given back, as of the time of the expunge. With
+can be restored no more (`expunge.forget`), and their references are given back, as of the time of the expunge. With
 the last one the digest goes on the purge list, in one row with others that went then and arrived about the same time.
 
 The purge removes the files on that list, in batches: up to 64 at a time are unlinked while the rows of their digests
 are locked, then all names leave the disk with one sync under no lock, then the records go, list by list. In between,
 and after a crash, a record has neither references nor file and is still on the purge list; a message with the same
-content that arrives then comes anew. A file to which a mailbox referred when the oldest snapshot was made is not
+content that arrives then is stored again. A file to which a mailbox referred when the oldest snapshot was made is not
 purged. One that had only been expunged then may be: when that snapshot is put back, reconciliation
 (`expunge.drop_lost`) lets go of the expunged records whose files are gone. Expunged records that came with a mailbox
 from another partition, or from a version before, are not counted; `removed.db` says of each whether it is.
 
 A mailbox that is deleted (`deletion`) leaves the list, gives its quota back, and keeps its records and references.
 `undelete_mailbox` puts it back whole, under a new UIDVALIDITY, since another mailbox may have had the name meanwhile.
-After the purge delay `purge_mailboxes` destroys it: it leaves `deleted.db` first, and the next start finishes what was
+After the purge delay `purge_mailbox` destroys it: it leaves `deleted.db` first, and the next start finishes what was
 cut off. A message file waits for the purge from the latest time at which one of its references went.
 
 `joining` makes one content of what is below differing header fields (`onecopy relink`): records get a private header

@@ -123,7 +123,7 @@ def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, r
     here, there = store.partition(mailbox.entry.partition), store.partition_of(target)
     if here is there:
         with suppress(NotCopied):              # a file is no longer as it was: the carrier says what it is now
-            return _out_of_the_past(store, there, mailbox, target, rows, reader, within_root)
+            return _copy_from_snapshot(store, there, mailbox, target, rows, reader, within_root)
     there.transact(lambda txn: _try_quota(txn, target, rows, within_root))
     carrier = FileCopier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
     for _ in range(TRIES):
@@ -138,10 +138,10 @@ def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, r
     raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 
 
-def _out_of_the_past(store: Store, partition: Partition, source: Mailbox, target: MailboxEntry, rows: Rows,
+def _copy_from_snapshot(store: Store, partition: Partition, source: Mailbox, target: MailboxEntry, rows: Rows,
                      reader: str, within_root: bool) -> list[int]:
-    """The same for records of a snapshot of the partition, whose files are there still. Numbers of header fields are
-    as they are now. Raises NotCarried."""
+    """Add records of a snapshot of the partition, whose files are there still. Numbers of header fields are as they
+    are now. Raises NotCopied."""
     new = partition.transact(lambda txn: _arrive(store, txn, target, rows, source, reader, within_root, seen=False))
     partition.flush()
     return new
@@ -200,7 +200,7 @@ def _remove(store: Store, source: Mailbox, target: MailboxEntry, rows: Rows, new
                 change_flags(store, target, [uids[int(row["uid"])]], FlagAction.REPLACE, flags, source.reader)
             store.partition_of(target).flush()
     except StoreError as error:
-        if error.problem is Problem.NO_MAILBOX:     # it was deleted, and what was in it can be brought back from there
+        if error.problem is Problem.NO_MAILBOX:     # it was deleted, and what was in it can be restored from there
             return
         remove_messages(store, target, [uids[uid] for uid in rows["uid"].tolist()])
         raise

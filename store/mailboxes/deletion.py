@@ -1,8 +1,8 @@
-"""Removal in three steps: a message is flagged, expunged, and purged; what was expunged or deleted can be brought back
+"""Removal in three steps: a message is flagged, expunged, and purged; what was expunged or deleted can be restored
 until its purge.
 
-A deleted mailbox leaves the list and gives its quota back; its records stay as they are, until `purge_mailboxes` has
-them destroyed. The list decides: after a crash the partitions are made to agree with it.
+A deleted mailbox leaves the list and gives its quota back; its records stay as they are, until `purge_mailbox`
+destroys them. The list decides: after a crash the partitions are made to agree with it.
 """
 
 import logging
@@ -31,12 +31,12 @@ from store.values import Flag
 log = logging.getLogger(__name__)
 
 DOOMED = 1                  # `MailboxState.removed` of a mailbox that is being destroyed
-PIECE = 32                  # chunks of records that are destroyed in one transaction
+CHUNKS_AT_A_TIME = 32                  # chunks of records that are destroyed in one transaction
 
 
 @problems()
 def delete_mailbox(store: Store, name: MailboxName, *, even_inbox: bool = False) -> None:
-    """Delete a mailbox; those below it stay (RFC 3501 §6.3.4). It can be brought back until the purge delay has passed.
+    """Delete a mailbox; those below it stay (RFC 3501 §6.3.4). It can be restored until the purge delay has passed.
 
     Raises StoreError NO_MAILBOX, and NO_PERMISSION for INBOX, which goes only with its user (`even_inbox`).
     """
@@ -118,19 +118,19 @@ def undelete_mailbox(store: Store, name: MailboxName, *, new_name: MailboxName |
         raise
     store.mailboxes.env.flush()
     partition.transact(lambda txn: txn.make_writable(entry.id, store.mailboxes))
-    roots.settle_renamed(store, target.owner)
+    roots.recharge_renamed(store, target.owner)
     return entry
 
 
 def _revive(store: Store, txn: WriteTxn, entry: MailboxEntry, root: str) -> None:
     state = txn.any_state(entry.id)
-    if state is None or store.mailboxes.deleted.find(entry.id) is None:     # it was purged, or somebody brought it back
+    if state is None or store.mailboxes.deleted.find(entry.id) is None:     # it was purged, or somebody restored it
         raise StoreError(Problem.NO_MAILBOX)
     if state.moving == MOVING:
         raise StoreError(Problem.BUSY, "The mailbox is being moved")
     if state.removed:
         txn.charge_root(root, state.octets, state.messages, enforce=False)
-    else:                                   # it was cut off when it was last brought back
+    else:                                   # it was cut off when it was last restored
         root = state.quota_root
     modseq = state.highestmodseq + 1
     txn.set_state(entry.id, state, evolve(state, removed=0, moving=UNLISTED, quota_root=root, highestmodseq=modseq,
@@ -138,7 +138,7 @@ def _revive(store: Store, txn: WriteTxn, entry: MailboxEntry, root: str) -> None
 
 
 def _bury_again(store: Store, txn: WriteTxn, mailbox: MailboxId) -> None:
-    """It could not be brought back; nothing is done to one that somebody else has brought back."""
+    """It could not be restored; nothing is done to one that somebody else has restored."""
     deleted = store.mailboxes.deleted.find(mailbox)
     if store.mailboxes.find_id(mailbox) is None:
         bury(txn, mailbox, DOOMED if deleted is None else deleted[0])
@@ -178,19 +178,19 @@ def undelete_messages(store: Store, entry: MailboxEntry, *, since: int = 0, uids
     partition.state(entry.id)
     wanted = None if uids is None else np.fromiter(uids, np.uint32)
     keys = [item.key for item in partition.removed.all() if item.mailbox == entry.id and item.when >= since]
-    back = partition.transact(lambda txn: [uid for key in keys for uid in _bring_back(txn, entry.id, key, wanted)])
+    back = partition.transact(lambda txn: [uid for key in keys for uid in _restore(txn, entry.id, key, wanted)])
     partition.flush()
     return back
 
 
-def _bring_back(txn: WriteTxn, mailbox: MailboxId, key: bytes, wanted: "np.ndarray | None") -> list[int]:
+def _restore(txn: WriteTxn, mailbox: MailboxId, key: bytes, wanted: "np.ndarray | None") -> list[int]:
     state = txn.state(mailbox)
     item = txn.partition.removed.find_to_change(key, txn.handle)
     if item is None:                        # purged just now
         return []
     which = np.ones(len(item.rows), np.bool_) if wanted is None else np.isin(item.rows["uid"], wanted)
     known = [txn.refs.find_to_change(bytes(digest), txn.handle) for digest in item.rows["digest"]]
-    is_whole = txn.partition.files.is_whole     # what is brought back without its file would be gone from here, too
+    is_whole = txn.partition.files.is_whole     # what is restored without its file would be gone from here, too
     wanted_files = zip(item.rows["digest"].tolist(), item.rows["serial"].tolist(), known, strict=True)
     which &= np.array([record is not None and record.serial == serial and is_whole(digest, serial, record.size)
                        for digest, serial, record in wanted_files], np.bool_)
@@ -217,14 +217,6 @@ def _bring_back(txn: WriteTxn, mailbox: MailboxId, key: bytes, wanted: "np.ndarr
     return new
 
 
-def purge_mailboxes(store: Store, now: float | None = None) -> int:
-    """Destroy the mailboxes that were deleted longer ago than the purge delay; how many.
-
-    Each leaves the list of those that can be brought back first, so that nobody brings back what is being destroyed.
-    """
-    return sum(purge_mailbox(store, mailbox) for mailbox in due_mailboxes(store, now))
-
-
 def due_mailboxes(store: Store, now: float | None = None) -> list[MailboxId]:
     """Those mailboxes."""
     until = int(time.time() if now is None else now) - store.settings.purge_delay
@@ -243,7 +235,7 @@ def purge_mailbox(store: Store, mailbox: MailboxId) -> int:
 
     def forget(txn: Txn) -> bool:
         gone = store.mailboxes.deleted.remove(entry.id, txn)
-        if gone:                        # else it has been brought back
+        if gone:                        # else it has been restored
             store.mailboxes.annotations.forget(entry.id, txn)
             store.mailboxes.pending.note([entry.id], txn)
         return gone
@@ -271,16 +263,16 @@ def _doom(txn: WriteTxn, mailbox: MailboxId) -> None:
 
 def destroy(partition: Partition, mailbox: MailboxId, when: int) -> None:
     """Remove all that a partition knows of a deleted mailbox; its message files are released as of `when`."""
-    while partition.transact(lambda txn: _destroy_piece(txn, mailbox, when)):
+    while partition.transact(lambda txn: _destroy_some(txn, mailbox, when)):
         pass
 
 
-def _destroy_piece(txn: WriteTxn, mailbox: MailboxId, when: int) -> bool:
+def _destroy_some(txn: WriteTxn, mailbox: MailboxId, when: int) -> bool:
     """Whether there may be more."""
     state = txn.any_state(mailbox)
     if state is not None and not state.removed:
         bury(txn, mailbox, when)
-    rows = txn.load(mailbox, most=PIECE)
+    rows = txn.load(mailbox, most=CHUNKS_AT_A_TIME)
     if len(rows):
         for digest, count, check in tally(mailbox, rows):
             txn.refs.release(digest, count, check, txn.handle, when)

@@ -1,4 +1,4 @@
-"""Expunge: records go (RFC 3501 §6.4.3). When they can be brought back no more their references are given back, and a
+"""Expunge: records go (RFC 3501 §6.4.3). When they can be restored no more their references are given back, and a
 file without any waits for the purge.
 """
 
@@ -130,25 +130,16 @@ class Staging:
         return serial in self.serials or released >= self.when - 1
 
 
-def purge(partition: Partition, now: float | None = None, most: int = BATCH) -> int:
-    """Remove up to `most` of the message files that are `due`; how many. Raises OSError."""
-    files = tuple(itertools.islice((each for batch in due(partition, now) for each in batch.files), most))
-    purged = purge_batch(partition, files) if files else Purged()
-    for error in purged.failed.values():
-        raise error
-    return purged.files
-
-
 def due(partition: Partition, now: float | None = None, most: int = BATCH) -> Iterator[Batch]:
     """The message files whose last reference went longer ago than the purge delay, so many at a time.
 
-    What was expunged as long ago can no longer be brought back. A snapshot keeps the files that had references when it
+    What was expunged as long ago can no longer be restored. A snapshot keeps the files that had references when it
     was made. No transaction is open while the caller has its turn.
     """
     until = last_due(partition, time.time() if now is None else now)
     for some in expunges(partition, until):
         forget(partition, some)
-    partition.flush()           # nothing can bring them back any more, also after a crash: now their files may go
+    partition.flush()           # nothing can restore them any more, also after a crash: now their files may go
     last = b""
     while files := _next_lists(partition, until, last, most):
         last = files[-1][0]
@@ -188,7 +179,7 @@ def expunges(partition: Partition, until: int) -> Iterator[Expunges]:
 
 
 def forget(partition: Partition, some: Expunges) -> int:
-    """Have these brought back no more; how many they are."""
+    """Have these restored no more; how many they are."""
     for key in some.large:
         while transact(partition.env, lambda txn, key=key: partition.removed.shorten(key, LARGE, txn)):  # type: ignore[misc]
             pass
@@ -197,7 +188,7 @@ def forget(partition: Partition, some: Expunges) -> int:
 
 
 def drop_lost(partition: Partition) -> int:
-    """Have those brought back no more whose message files are gone, as in a snapshot that was put back, when they have
+    """Have those restored no more whose message files are gone, as in a snapshot that was put back, when they have
     been purged since; how many."""
     locate = partition.files.locate
 
@@ -227,8 +218,8 @@ def purge_batch(partition: Partition, files: Sequence[Due]) -> Purged:
     """Remove the message files that are due, unless they have references again. One that cannot be removed, and its
     record, stay. Raises OSError when it is not known what is on disk: then all records stay.
 
-    A file goes while its row is locked, so that a message arriving with the same content waits, and comes anew. Its
-    record goes when the names of all files of the batch have left the disk: else a crash could bring a file back of
+    A file goes while its row is locked, so that a message arriving with the same content waits, and is stored again.
+    Its record goes when the names of all files of the batch have left the disk: else a crash could bring a file back of
     which nothing is known. In between, and when the purge is cut off, a record without references and without a file
     is left, which `deliver` knows how to read, and which is still on the purge list. No lock is held during the sync.
     """

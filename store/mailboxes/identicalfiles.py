@@ -26,7 +26,7 @@ from store.partition.partition import Partition
 from store.store import Store
 from store.tables.references import MessageRecord
 
-PIECE = 1 << 20             # octets that are compared at a time
+COMPARED_OCTETS = 1 << 20             # octets that are compared at a time
 OLD = 3600                  # seconds after which nobody writes to a file in `staging/` any more
 _TRACE = (b"return-path:", b"received:")
 
@@ -128,7 +128,7 @@ def _same_octets(one: Path, two: Path) -> bool:
     try:
         with open(one, "rb", buffering=0) as first, open(two, "rb", buffering=0) as second:
             while True:
-                data, other = first.read(PIECE), second.read(PIECE)
+                data, other = first.read(COMPARED_OCTETS), second.read(COMPARED_OCTETS)
                 if data != other:
                     return False
                 if not data:

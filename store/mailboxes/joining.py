@@ -40,7 +40,7 @@ SMALLEST = 4096             # octets below its head that a message has to have t
 HEAD_LIMIT = 16 << 10       # octets of a head, and at most so
 PART = 4                    # part of what is below it
 BEGINNING = 16 << 10        # octets of what is below by which files are compared first
-PIECE = 5000                # contents that are brought before records are looked for
+CONTENTS_AT_A_TIME = 5000                # contents that are brought before records are looked for
 BATCH = 1000                # records that are changed in one transaction
 _FIELD = re.compile(rb"([!-9;-~]+)[ \t]*:[^\n]*\n(?:[ \t][^\n]*\n)*")
 
@@ -175,7 +175,7 @@ def join(store: Store, partition: Partition, *, change: bool = True, smallest: i
             done.written += 0 if there is not None else group.octets
             continue
         piece.append(group)
-        if len(piece) >= PIECE:
+        if len(piece) >= CONTENTS_AT_A_TIME:
             _join(store, partition, piece, done)
             piece = []
     if piece:
@@ -335,7 +335,7 @@ def _change(partition: Partition, entry: MailboxEntry, rows: Rows, ways: dict[by
         for digest, count, check in tally(entry.id, released):
             txn.refs.release(digest, count, check, txn.handle)
         txn.rewrite(entry.id, there, changed)
-        # Every view of the mailbox is made anew, though nothing that a client sees has changed.
+        # Every view of the mailbox is read again, though nothing that a client sees has changed.
         txn.set_state(entry.id, state, evolve(state, highestmodseq=state.highestmodseq + 1,
                                               changed=state.highestmodseq + 1))
         return int(np.count_nonzero(changed))

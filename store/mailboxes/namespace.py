@@ -71,7 +71,7 @@ def insert_mailbox(store: Store, name: MailboxName, partition: str, special_use:
     store.mailboxes.env.flush()
     place.transact(lambda txn: txn.make_writable(mailbox, store.mailboxes, new))
     if new.quota_root != roots.root_for(place, name):      # changed while the mailbox was not in the list yet
-        roots.settle(store, name.owner)
+        roots.recharge(store, name.owner)
     return entry
 
 
@@ -116,7 +116,7 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
     roots.check_rename(store, old, new)
     transact(store.mailboxes.env, work)
     store.mailboxes.env.flush()
-    roots.settle_renamed(store, new.owner)
+    roots.recharge_renamed(store, new.owner)
 
 
 def _moved(name: MailboxName, old: MailboxName, new: MailboxName) -> MailboxName:

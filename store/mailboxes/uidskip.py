@@ -16,7 +16,7 @@ from store.tables.state import before_skip
 _NOBODY_BRINGS = frozenset({Problem.NO_MAILBOX, Problem.BUSY, Problem.DISK_FULL})
 
 
-def unsettled(store: Store, entries: Iterable[MailboxEntry]) -> list[MailboxEntry]:
+def unstored(store: Store, entries: Iterable[MailboxEntry]) -> list[MailboxEntry]:
     """Those of these mailboxes that have skipped ahead, and whose stored figures do not say so."""
     found = []
     for entry in entries:
@@ -27,7 +27,7 @@ def unsettled(store: Store, entries: Iterable[MailboxEntry]) -> list[MailboxEntr
     return found
 
 
-def settle(store: Store, entries: Iterable[MailboxEntry]) -> None:
+def store_skips(store: Store, entries: Iterable[MailboxEntry]) -> None:
     """Have the figures of these mailboxes on disk as they are shown, where anybody could bring mail to them. For a
     thread. Raises StoreError."""
     partitions = set()
@@ -45,8 +45,8 @@ def settle(store: Store, entries: Iterable[MailboxEntry]) -> None:
         store.partition(name).flush()
 
 
-async def settled(store: Store, entries: Iterable[MailboxEntry]) -> None:
-    """`settle` those that need it, in a thread: before UIDNEXT of these mailboxes is shown."""
-    found = unsettled(store, entries)
+async def stored(store: Store, entries: Iterable[MailboxEntry]) -> None:
+    """`store_skips` those that need it, in a thread: before UIDNEXT of these mailboxes is shown."""
+    found = unstored(store, entries)
     if found:
-        await run(store, "changes", settle, store, found)
+        await run(store, "changes", store_skips, store, found)

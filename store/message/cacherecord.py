@@ -67,7 +67,7 @@ class CachedMessage(NamedTuple):
     body: bytes
     table: bytes                # the parts, see `parts`
     references: bytes = b""     # the References field (RFC 5322 §3.6.4), for THREAD
-    fields: bytes = b""         # of the header, see `store.fields`; b"": the file must be read
+    fields: bytes = b""         # of the header, see `fields.listed`; b"": the file must be read
 
     @property
     def parts(self) -> dict[Path, PartSpan]:

@@ -13,7 +13,7 @@ _FIRST = re.compile(rb'\((NIL|"[^"]*") (NIL|"[^"]*") ')
 _PARTS = re.compile(rb"\(%b %b %b %b\)" % ((rb"(%b)" % _STRING,) * 4), re.DOTALL)
 _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 _SPECIAL = re.compile(rb'(["\\])')
-_PIECE = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*"|[^"{]++|\{([0-9]++)\}\r\n', re.DOTALL)
+_QUOTED_OR_LITERAL = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*"|[^"{]++|\{([0-9]++)\}\r\n', re.DOTALL)
 
 DATE, SUBJECT, FROM, SENDER, REPLY_TO, TO, CC, BCC, IN_REPLY_TO, MESSAGE_ID = range(10)
 _NOTHING = (b"NIL",) * 10
@@ -90,7 +90,7 @@ def _quoted(envelope: bytes) -> bytes:
     """The envelope with its literals as quoted strings, whatever is in them."""
     out = []
     at = 0
-    while (found := _PIECE.match(envelope, at)) is not None:
+    while (found := _QUOTED_OR_LITERAL.match(envelope, at)) is not None:
         at = found.end()
         if found[1] is None:
             out.append(found[0])

@@ -34,6 +34,17 @@ def unfold(header: bytes) -> bytes:
     return header.replace(b"\r\n", b"\n").replace(b"\n ", b" ").replace(b"\n\t", b"\t")
 
 
+def header_end(message: bytes) -> int | None:
+    """Where the header ends of a message that begins so: after the first empty line, as `mime` has it."""
+    if message.startswith((b"\r\n", b"\n")):
+        return 1 if message.startswith(b"\n") else 2
+    end = message.find(b"\n\r\n")
+    bare = message.find(b"\n\n", 0, end + 1 if end >= 0 else len(message))
+    if bare >= 0:
+        return bare + 2
+    return end + 3 if end >= 0 else None
+
+
 def select(header: bytes, names: frozenset[bytes], joined: Collection[bytes] = ()) -> dict[bytes, bytes]:
     """The unfolded values of the fields in `names` (lower case), the first of each.
 
@@ -150,7 +161,7 @@ def parameter(pairs: Iterable[Pair], name: bytes) -> bytes | None:
     return out
 
 
-_PIECE = re.compile(rb"([^*]+)\*(0|[1-9][0-9]{0,2})(\*?)")
+_CONTINUATION = re.compile(rb"([^*]+)\*(0|[1-9][0-9]{0,2})(\*?)")
 _NOT_ATTRIBUTE_CHAR = re.compile(rb"[^!#$&+\-.^_`{|}~0-9A-Za-z]")       # RFC 2231 §7 attribute-char
 
 
@@ -163,13 +174,13 @@ def joined(pairs: tuple[Pair, ...]) -> tuple[Pair, ...]:
         return pairs
     pieces: dict[bytes, dict[int, tuple[bool, bytes]]] = {}
     for key, value in pairs:
-        found = _PIECE.fullmatch(key)
+        found = _CONTINUATION.fullmatch(key)
         if found is not None:
             pieces.setdefault(found[1], {}).setdefault(int(found[2]), (bool(found[3]), value))
     whole = {name: _whole(name, found) for name, found in pieces.items() if 0 in found}
     out: dict[bytes, bytes] = {}
     for key, value in pairs:
-        found = _PIECE.fullmatch(key)
+        found = _CONTINUATION.fullmatch(key)
         name, number = (found[1], int(found[2])) if found is not None else (key, 0)
         if found is None or name not in whole or number >= whole[name][2]:
             out.setdefault(key, value)

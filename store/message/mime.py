@@ -58,7 +58,7 @@ class Part:
     location: bytes | None = None
     children: tuple["Part", ...] = ()
     envelope: Mapping[bytes, bytes] | None = None
-    listed: bytes = b""                         # of the message itself, see `store.fields`
+    listed: bytes = b""                         # of the message itself, see `fields.listed`
 
     @property
     def is_multipart(self) -> bool:
@@ -164,7 +164,7 @@ class Scanner:
         data = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
         self._waiting.clear()
         self._waiting_size, window = 0, self._octets
-        # In windows: searches that begin anew at every part must not each run over a chunk of any size.
+        # In windows: searches that begin again at every part must not each run over a chunk of any size.
         for start in range(0, len(data) - window, window):
             self._run(data[start:start + window], final=False)
         self._run(data[(len(data) - 1) // window * window:] if len(data) > window else data, final)

@@ -187,10 +187,13 @@ def body_octets(read: Callable[[int, int], bytes], part: PartSpan, shift: int = 
                 ) -> Iterable[bytes]:
     """The octets of a part in pieces, without its transfer encoding, which must be one of `ENCODINGS`.
 
-    The lines of text end in CRLF, however they do in the message (RFC 3516 §4.3).
+    Lines of text as mail has them end in CRLF, however they do in the file (RFC 3516 §4.3). What is within base64, an
+    escape or a part in BINARY is no line of mail, and stays as it is (§4.2).
     """
-    pieces = _decoded(_windows(read, part.body_start + shift, part.end + shift, window), part.encoding)
-    return _with_crlf(pieces) if part.type == b"TEXT" else pieces
+    pieces: Iterable[bytes] = _windows(read, part.body_start + shift, part.end + shift, window)
+    if part.type == b"TEXT" and part.encoding not in (b"BASE64", b"BINARY"):
+        pieces = _with_crlf(pieces)
+    return _decoded(pieces, part.encoding)
 
 
 def _with_crlf(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,9 +1,9 @@
 """Mail that comes from elsewhere (a backup, another server, a folder of files) and is to be here what it was there.
 
-`Contents` puts message octets on a partition, one file for each content. `new_rows` makes index records of what is
-known of messages. `add` puts records into a mailbox that is there, those that it lacks; `liveloader` makes a mailbox
-that is not there yet. Whatever is cut off can be done again with the same input and then adds only what is missing;
-nothing of it is enforced against limits of quota, though all is charged.
+`Contents` puts message octets on a partition, one file for each content. `new_rows` makes index records of messages
+from elsewhere. `add` puts those records into a mailbox that it lacks; `rebuild.liveloader` makes a mailbox that is not
+there yet. Whatever is cut off can be done again with the same input and then adds only what is missing. Limits of quota
+are not enforced, though all is charged.
 """
 
 import time
@@ -21,20 +21,20 @@ from store.delivery.batch import BatchStore, CopiedFile, NotCopied, SideBySide, 
 from store.delivery.replacement import fits
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage
-from store.migration.mailboximage import MailboxImage, Own
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn
+from store.rebuild.desired import DesiredMailbox, Own
+from store.rebuild.repair import ALL_FLAGS
 from store.tables.index import CHUNK, MAX_UID, OWN, ROW, Rows, take
 from store.tables.references import MessageRecord
 from store.tables.state import MAX_KEYWORDS, MailboxState, gained, keyword_bits
 from store.tables.uidls import is_legal
-from store.values import Flag, Flags, InternalDate
+from store.values import Flags, InternalDate
 
 ROWS_AT_A_TIME = 2000       # records that one transaction adds
 FILES_AT_A_TIME = 1000      # message files that are put on disk together
 CONTENTS_REMEMBERED = 50_000
-FLAGS = sum(flag.value for flag in Flag)
 
 Key = tuple[bytes, int, int, int]       # what makes two records the same message: digest, date, zone, own header fields
 
@@ -90,8 +90,8 @@ class Contents:
         self._batch.begin()
         staged = Staged(self.partition.files, self.partition.next_serial(), head, limit, cached=cached)
         try:
-            for piece in data:
-                staged.write(piece)
+            for octets in data:
+                staged.write(octets)
                 if staged.full:
                     staged.spill()
             staged.finish()
@@ -146,7 +146,7 @@ class Contents:
         return None
 
     def _record(self, digest: bytes) -> MessageRecord | None:
-        """What is known of a content; some are remembered. Whoever refers to it sees whether it is so still."""
+        """The record of a content; some are remembered. Whoever refers to it sees whether it is so still."""
         record = self._known.get(digest)
         if record is None:
             record = usable(self.partition, digest)
@@ -188,10 +188,10 @@ def _divided(data: Iterator[bytes], count: int) -> tuple[bytes, Iterator[bytes]]
     """The first octets, and the rest. Raises StoreError CORRUPT when there are fewer."""
     head = b""
     while len(head) < count:
-        piece = next(data, b"")
-        if not piece:
+        octets = next(data, b"")
+        if not octets:
             raise StoreError(Problem.CORRUPT, "A message is shorter than its trace header")
-        head += piece
+        head += octets
     return head[:count], chain((head[count:],), data)
 
 
@@ -199,7 +199,7 @@ def _divided(data: Iterator[bytes], count: int) -> tuple[bytes, Iterator[bytes]]
 
 @frozen
 class Known:
-    """What is known of one message beside its octets: `uid` where it comes from, or 0; `uidl` see `uidls`."""
+    """What is to be recorded of one message beside its octets: `uid` where it comes from, or 0; `uidl` see `uidls`."""
 
     digest: bytes
     size: int
@@ -210,8 +210,8 @@ class Known:
 
 
 def new_rows(contents: Contents, messages: Sequence[Known]) -> tuple[Rows, tuple[str, ...], list[bool]]:
-    r"""Records, their keywords, and which of all the messages could be had. `keep` comes first. Of \Recent and the like
-    nothing is known; keywords past what a mailbox can have are left out."""
+    r"""Records, their keywords, and which of all the messages could be had. `keep` comes first.
+    Keywords past what a mailbox can have are left out."""
     rows, words = np.zeros(len(messages), ROW), dict[str, tuple[int, str]]()
     for at, known in enumerate(messages):
         bits = 0
@@ -260,14 +260,15 @@ class Added:
     there: int
 
 
-def add(partition: Partition, entry: MailboxEntry, image: MailboxImage, *, all_of_them: bool = False) -> Added:
-    """Add those of the image's records that the mailbox lacks (`lacking`), in order of UID, and have them on disk; or
+def add(partition: Partition, entry: MailboxEntry, desired: DesiredMailbox, *, all_of_them: bool = False) -> Added:
+    """Add those records that the mailbox is to have and lacks (`lacking`), in order of UID, and have them on disk; or
     `all_of_them`, by a caller who knows that it lacks them.
 
     A record keeps its UID where the mailbox has not come so far yet; else it gets the next one, and a new MODSEQ in any
     case. Raises StoreError NO_MAILBOX, BUSY, DISK_FULL, UNAVAILABLE; what has been added by then stays.
     """
-    rows = image.rows
+    rows = desired.rows
+    assert rows is not None
     order = np.argsort(rows["uid"], kind="stable")
     wanted = take(rows, order)
     lacks = np.ones(len(wanted), np.bool_) if all_of_them else lacking(
@@ -277,7 +278,7 @@ def add(partition: Partition, entry: MailboxEntry, image: MailboxImage, *, all_o
     for at in range(0, len(places), ROWS_AT_A_TIME):
         some = places[at:at + ROWS_AT_A_TIME]
         try:
-            new = partition.transact(partial(_append, entry.id, take(wanted, some), image))
+            new = partition.transact(partial(_append, entry.id, take(wanted, some), desired))
         except NotCopied:
             raise StoreError(Problem.BUSY, detail="message files went while they were being imported") from None
         uids.update(zip(order[some].tolist(), new, strict=True))
@@ -285,7 +286,7 @@ def add(partition: Partition, entry: MailboxEntry, image: MailboxImage, *, all_o
     return Added(uids, len(rows) - len(places))
 
 
-def _append(mailbox: MailboxId, rows: Rows, image: MailboxImage, txn: WriteTxn) -> list[int]:
+def _append(mailbox: MailboxId, rows: Rows, desired: DesiredMailbox, txn: WriteTxn) -> list[int]:
     """The UIDs that they get."""
     before = txn.state(mailbox)
     old = rows["uid"].tolist()
@@ -295,17 +296,17 @@ def _append(mailbox: MailboxId, rows: Rows, image: MailboxImage, txn: WriteTxn) 
         following = uids[-1] + 1
     if following > MAX_UID:
         raise StoreError(Problem.LIMIT, "The mailbox has no UIDs left")
-    words, bits = _keywords(before, rows, image.keywords)
+    words, bits = _keywords(before, rows, desired.state.keywords)
     modseq = before.highestmodseq + 1
     rows["uid"], rows["modseq"], rows["keywords"] = uids, modseq, bits
-    rows["flags"] &= np.uint16(FLAGS)
+    rows["flags"] &= ALL_FLAGS
     after = evolve(gained(before, rows), uidnext=following, highestmodseq=modseq, keywords=words)
     txn.charge(before, after.octets - before.octets, len(rows), enforce=False)
     txn.append(mailbox, rows)
     txn.set_state(mailbox, before, after)
-    _put_own(txn, mailbox, dict(zip(old, uids, strict=True)), image.own, modseq)
-    _put_uidls(txn, mailbox, {
-        new: image.uidls[uid] for uid, new in zip(old, uids, strict=True) if uid in image.uidls})
+    _put_own(txn, mailbox, dict(zip(old, uids, strict=True)), desired.own or (), modseq)
+    uidls = desired.uidls or {}
+    _put_uidls(txn, mailbox, {new: uidls[uid] for uid, new in zip(old, uids, strict=True) if uid in uidls})
     refer(txn, mailbox, rows)
     return uids
 
@@ -333,7 +334,7 @@ def _put_own(txn: WriteTxn, mailbox: MailboxId, uids: Mapping[int, int],
             if uid is not None:
                 chunk = txn.partition.readers.chunk(mailbox, (uid - 1) // CHUNK, reader, txn.handle)
                 assert chunk.dtype == OWN
-                chunk[(uid - 1) % CHUNK] = int(flags["flags"][place]) & FLAGS, modseq
+                chunk[(uid - 1) % CHUNK] = int(flags["flags"][place]) & int(ALL_FLAGS), modseq
                 txn.put_own(mailbox, (uid - 1) // CHUNK, reader, chunk)
 
 

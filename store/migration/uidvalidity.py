@@ -9,9 +9,9 @@ from attrs import evolve
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
-from store.migration.liveloader import HIGHEST_UIDVALIDITY
 from store.partition.transactions import WriteTxn, state_key
 from store.problems import problems
+from store.rebuild.liveloader import HIGHEST_UIDVALIDITY
 from store.store import Store
 from store.tables.state import before_skip
 
@@ -56,7 +56,7 @@ def rewind(store: Store, entry: MailboxEntry, uid: int) -> None:
     """Have the mailbox take that UID, which comes from where its UIDVALIDITY comes from, though an unclean end has made
     it skip ahead (`state.UID_SKIP`) while it was being imported.
 
-    Not when it has, or had, a message of that UID or a higher one, nor when a client has been told of a higher UIDNEXT,
+    Not when it has, or had, a message of that UID or a higher one, nor when a client has seen a higher UIDNEXT,
     be it by STATUS (`uidskip`). Raises StoreError NO_MAILBOX, BUSY.
     """
     gone = store.vanished(entry, store.status(entry).log_since)

@@ -5,51 +5,41 @@ import math
 from collections import Counter
 from pathlib import Path
 
-from attrs import Attribute, define, field, frozen
+from attrs import define, field, frozen
 from attrs.validators import ge, in_
 
 from store.accounts.networks import Networks
 from store.accounts.sharedcounts import Counts
 from store.net.limits import ConnectionLimits
+from store.values import setting
 
 log = logging.getLogger(__name__)
 
 MINUTE = 60.0               # seconds in which `command_rate` counts
 
 
-def are_networks(_settings: object, _attribute: "Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
-    """For a setting that names networks. Raises ValueError."""
-    Networks.parse(value)
-
-
 @frozen
 class AdmissionSettings:
     """What can be chosen about the doors of each server alike; its own `Settings` may have other defaults."""
 
-    connections: int = field(default=10_000, validator=ge(1), metadata={
-        "help": "connections at a time, over all processes"})
-    connections_per_address: int = field(default=1000, validator=ge(1), metadata={
-        "help": "connections at a time from one address"})
-    ipv6_prefix: int = field(default=64, validator=in_(range(129)), metadata={
-        "help": "how many bits of an IPv6 address make one address in this sense"})
-    proxy_networks: tuple[str, ...] = field(default=(), validator=are_networks, metadata={
-        "help": "addresses and networks of proxies: every connection from there begins with a PROXY header (v1 or v2)"})
-    client_ca: Path | None = field(default=None, metadata={
-        "help": "PEM file of authorities: clients may show a certificate of theirs, for SASL EXTERNAL; any other one "
-                "ends the connection"})
+    connections: int = setting(10_000, "connections at a time, over all processes", validator=ge(1))
+    connections_per_address: int = setting(1000, "connections at a time from one address", validator=ge(1))
+    ipv6_prefix: int = setting(64, "how many bits of an IPv6 address make one address in this sense",
+                               validator=in_(range(129)))
+    proxy_networks: tuple[str, ...] = setting((), "addresses and networks of proxies: every connection from there "
+        "begins with a PROXY header (v1 or v2)", check=Networks.parse)
+    client_ca: Path | None = setting(None, "PEM file of authorities: clients may show a certificate of theirs, for "
+                                     "SASL EXTERNAL; any other one ends the connection")
 
 
 @frozen
 class LoginAdmissionSettings(AdmissionSettings):
     """And about those of servers that users log in to."""
 
-    connections_per_user: int = field(default=100, validator=ge(0), metadata={
-        "help": "connections at a time of one user; 0: any number"})
-    early_octets: int = field(default=64 << 10, validator=ge(0), metadata={
-        "help": "octets that a client may send before it has logged in, under TLS those within; 0: any number",
-        "type": "size"})
-    command_rate: int = field(default=600_000, validator=ge(0), metadata={
-        "help": "lines that a client may send in a minute; 0: any number"})
+    connections_per_user: int = setting(100, "connections at a time of one user; 0: any number", validator=ge(0))
+    early_octets: int = setting(64 << 10, "octets that a client may send before it has logged in, under TLS those "
+                                "within; 0: any number", type="size", validator=ge(0))
+    command_rate: int = setting(600_000, "lines that a client may send in a minute; 0: any number", validator=ge(0))
 
 
 @define(eq=False)

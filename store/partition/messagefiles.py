@@ -398,6 +398,15 @@ def remove_name(path: str) -> None:
         pass
 
 
+def digest_in(name: str) -> bytes:
+    """The digest that is the name of a message file; what no digest is for any other name."""
+    try:
+        digest = bytes.fromhex(name)
+    except ValueError:
+        return b""
+    return digest if len(digest) == MID_OCTETS and digest.hex() == name else b""    # it takes blanks and capitals
+
+
 def _modified(entry: "os.DirEntry[str]") -> float:
     try:
         return entry.stat().st_mtime

@@ -368,11 +368,15 @@ class Partition:
 
     def state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState:
         """The mailbox's figures. Raises StoreError NO_MAILBOX when it has been deleted."""
-        data = self.states.get(state_key(mailbox), txn)
-        state = None if data is None else MailboxState.from_bytes(data, self.epoch)
+        state = self.any_state(mailbox, txn)
         if state is None or state.removed:
             raise StoreError(Problem.NO_MAILBOX)
         return state
+
+    def any_state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState | None:
+        """The figures of a mailbox that may have been deleted; None when there are none."""
+        data = self.states.get(state_key(mailbox), txn)
+        return None if data is None else MailboxState.from_bytes(data, self.epoch)
 
     def all_states(self, txn: Txn = None) -> Iterator[tuple[MailboxId, MailboxState]]:
         """Every mailbox that has figures here, also those that were deleted and not purged yet; within a transaction

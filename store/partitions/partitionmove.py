@@ -10,34 +10,31 @@ A crash leaves the mailboxes where the list says; what is on another partition i
 """
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
-from itertools import islice
-from typing import Any, cast
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
-import numpy as np
 from attrs import define, evolve, field, frozen
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import INBOX, MailboxName
-from store.delivery.batch import NotCopied, SideBySide, one_by_one, usable, write_chunks
+from store.delivery.batch import NotCopied, SideBySide, one_by_one, write_chunks
 from store.delivery.filecopy import TRIES, FileCopier, copy_rows
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
 from store.mailboxes import deletion
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn, state_key
-from store.partitions.holding import moves_no_more
+from store.partitions.changedrows import changed_chunks, unpurged
+from store.partitions.holding import hold, moves_no_more
 from store.problems import problems
 from store.store import Store
 from store.tables.expunged import Expunged
-from store.tables.index import ROW, Rows, chunk_key, chunk_of_key, decode, take
+from store.tables.index import Rows
 from store.tables.state import MOVING, MailboxState
 from store.userarea import writing
 
-PIECE = 32                  # chunks of records that are brought in one transaction
 PASSES = 10                 # over a user's mailboxes before they are held, at most;
 LITTLE = 200                # fewer records than that in one pass are few enough
 OVERLAP = 60                # seconds between the time that an expunge says and its end, at most
@@ -57,13 +54,13 @@ class Moved:
                      self.octets + other.octets)
 
 
-Told = Callable[[Moved], None]
+Progress = Callable[[Moved], None]
 
 
 @problems()
 def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = one_by_one,
-               told: Told = lambda so_far: None) -> Moved:
-    """Move all mailboxes of a user ("": the public ones) to the partition, those too that can still be brought back.
+               progress: Progress = lambda so_far: None) -> Moved:
+    """Move all mailboxes of a user ("": the public ones) to the partition, deleted ones too.
 
     New ones will be made there. For a thread. Raises StoreError UNAVAILABLE, DISK_FULL, BUSY, and CORRUPT when
     something cannot be read: then what has not been moved is where it was.
@@ -75,7 +72,7 @@ def move_owner(store: Store, owner: str, to: str, *, side_by_side: SideBySide = 
         while sources := {entry.partition for entry in _entries(store, owner)} - {to}:
             for name in sorted(sources):
                 move = _Move(store, owner, store.partition(name), target,
-                             FileCopier(store.partition(name), target, side_by_side), told, done)
+                             FileCopier(store.partition(name), target, side_by_side), progress, done)
                 done += move.run()
         if owner:
             transact(store.mailboxes.env, lambda txn: store.directory.place(owner, to, txn))
@@ -105,7 +102,7 @@ def complete(store: Store, owner: str) -> None:
 
 
 def _complete(store: Store, owner: str) -> None:
-    """The same, for who is alone and has the list on disk."""
+    """See `complete`; the caller is alone and has the list on disk."""
     entries = _entries(store, owner)
     for partition in store.partitions.values():
         there = {entry.id: data for entry in entries if (data := partition.states.get(state_key(entry.id))) is not None}
@@ -126,7 +123,7 @@ class _Move:
     source: Partition
     target: Partition
     carrier: FileCopier
-    told: Told
+    progress: Progress
     before: Moved
     _sent: dict[MailboxId, dict[int, int]] = field(factory=dict, init=False)    # by chunk: a hash of what it had
     _expunged: dict[bytes, int] = field(factory=dict, init=False)               # likewise of what `undelete` needs
@@ -178,33 +175,14 @@ class _Move:
             deletion.destroy(self.target, mailbox, int(time.time()))
             self.target.transact(lambda txn: self._announce(txn, mailbox))
             sent = self._sent[mailbox] = {}
-        there: set[int] = set()
-        number = count = 0
-        while found := self._chunks(mailbox, number):
-            there |= found.keys()
-            number = max(found) + 1
-            new = {number: value for number, value in found.items() if sent.get(number) != hash(value)}
-            if new:
-                count += self._put(mailbox, {number: decode(value) for number, value in new.items()})
-                sent.update((number, hash(value)) for number, value in new.items())
-        if gone := sent.keys() - there:
-            count += self._put(mailbox, {number: _NONE for number in gone})
-            for number in gone:
-                del sent[number]
-        return count
+        return sum(self._put(mailbox, chunks) for chunks in changed_chunks(self.source, mailbox, sent))
 
     def _announce(self, txn: WriteTxn, mailbox: MailboxId) -> None:
         """It is not charged to anybody, and nobody looks at it, until it has arrived."""
-        state = _state(self.source, mailbox)
+        state = self.source.any_state(mailbox)
         if state is not None:
             txn.set_state(mailbox, None, evolve(state, epoch=self.target.epoch, moving=True,
                                                 removed=state.removed or int(time.time())))
-
-    def _chunks(self, mailbox: MailboxId, first: int) -> dict[int, bytes]:
-        """The next chunks, by their numbers."""
-        scan = self.source.index.scan(chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0))
-        with closing(cast("Any", scan)):
-            return {chunk_of_key(key)[1]: value for key, value in islice(scan, PIECE)}
 
     def _put(self, mailbox: MailboxId, chunks: dict[int, Rows]) -> int:
         """Make these chunks what they are at the source; how many records that are."""
@@ -216,12 +194,12 @@ class _Move:
             except NotCopied:
                 continue
             self._messages += sum(map(len, carried))
-            self.told(self.before + self._so_far())
+            self.progress(self.before + self._so_far())
             return max(1, sum(map(len, carried)))
         raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 
     def _bring_expunged(self) -> None:
-        """What was expunged and can be brought back."""
+        """What was expunged and can be undeleted."""
         mailboxes = set(self._sent)
         for key in self._expunged:
             if self.source.removed.find(key) is None:
@@ -233,9 +211,7 @@ class _Move:
                 self._expunged[item.key] = hash(item.rows.tobytes())
 
     def _put_expunged(self, item: Expunged) -> None:
-        known = [(record := usable(self.source, bytes(row["digest"]))) is not None and record.serial == row["serial"]
-                 for row in item.rows]
-        rows, = copy_rows(self.carrier, [take(item.rows, np.array(known, np.bool_))], item.when)
+        rows, = copy_rows(self.carrier, [unpurged(self.source, item)], item.when)
         self.target.transact(lambda txn: txn.partition.removed.replace(evolve(item, held=False), rows, txn.handle))
 
     # While they are held
@@ -243,19 +219,13 @@ class _Move:
     def _hold(self) -> None:
         """Nobody writes to the mailboxes from here on, nor to those that were made meanwhile."""
         while new := [mailbox for mailbox in self._mailboxes() if mailbox not in self._held]:
-            def work(txn: WriteTxn, mailboxes: Sequence[MailboxId] = new) -> None:
-                for mailbox in mailboxes:
-                    state = txn.any_state(mailbox)
-                    if state is not None:
-                        txn.set_state(mailbox, None, evolve(state, moving=True))
-
             self._held.update(new)
-            self.source.transact(work)
+            self.source.transact(lambda txn, new=new: hold(txn, new))       # type: ignore[misc]
 
     def _finish(self) -> None:
-        """Bring what is known of the mailboxes beside their records."""
+        """Copy what the mailboxes have beside their records."""
         states = {mailbox: state for mailbox in sorted(self._held)
-                  if (state := _state(self.source, mailbox)) is not None}
+                  if (state := self.source.any_state(mailbox)) is not None}
         inbox = self.store.mailboxes.find(MailboxName(self.owner, INBOX)) if self.owner else None
         leads = inbox is None or inbox.id in states
         roots = self._roots(states)
@@ -348,14 +318,6 @@ class _Move:
 
     def _forget_expunged(self, partition: Partition) -> None:
         partition.transact(lambda txn: txn.partition.removed.forget(self._expunged, txn.handle))
-
-
-_NONE: Rows = np.empty(0, ROW)
-
-
-def _state(partition: Partition, mailbox: MailboxId) -> MailboxState | None:
-    data = partition.states.get(state_key(mailbox))
-    return None if data is None else MailboxState.from_bytes(data, partition.epoch)
 
 
 def alone(store: Store) -> AbstractContextManager[None]:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 PARTS = ("index", "messages", "staging", "users")
 LOCK = "partitions.lock"
-REBUILD = "rebuild"             # a folder in a partition whose databases are being made anew: see `livepartition`
+REBUILD = "rebuild"             # a folder in a partition whose databases are being rebuilt: see `livepartition`
 
 
 @frozen
@@ -43,7 +43,7 @@ class Figures:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a partition has its databases, unless it was never in use, and they are not being made anew."""
+    """Whether a partition has its databases, unless it was never in use, and they are not being rebuilt."""
     return _has_index(folder) and not (folder / REBUILD).is_dir() and (
         any((folder / "index").glob("*.db")) or not (folder / "users" / EPOCH).exists())
 
@@ -99,22 +99,22 @@ def _make(store: Store, name: str, folder: Path | None) -> None:
     sync_folder(link.parent)
 
 
-def put_in_use(store: Store, name: str, settle: Callable[[Store, Partition], None]) -> None:
-    """Have a partition in use whose databases have been made anew, once `settle` has done what only can be done while
+def put_in_use(store: Store, name: str, reconcile: Callable[[Store, Partition], None]) -> None:
+    """Have a partition in use whose databases have been rebuilt, once `reconcile` has done what only can be done while
     nobody has it."""
     with in_turn(store.root / "run" / LOCK):
-        _begin(store, store.root / "partitions" / name, settle)
+        _begin(store, store.root / "partitions" / name, reconcile)
         write_list(store.root, sorted({*(listed(store.root) or store.partitions), name}))
 
 
-def _begin(store: Store, folder: Path, settle: Callable[[Store, Partition], None] = lambda store, partition: None
+def _begin(store: Store, folder: Path, reconcile: Callable[[Store, Partition], None] = lambda store, partition: None
            ) -> None:
     """Recover it, as the first process does, since nobody else has it yet. It counts as in use from here on."""
     partition = store.open_partition(folder, recover=True)
     source = next(iter(store.partitions.values()), None)
     if source is not None:
         partition.transact(lambda txn: partition.quotas.take_domains(source.quotas, txn.handle))
-    settle(store, partition)
+    reconcile(store, partition)
     partition.env.opened()
     partition.close(clean=False)
 
@@ -159,7 +159,7 @@ def _needed(store: Store, partition: Partition) -> str:
         return f"{there} mailboxes are on it"
     deleted = sum(entry.partition == name for _, entry in store.mailboxes.deleted.all())
     if deleted:
-        return f"{deleted} deleted mailboxes on it can still be brought back"
+        return f"{deleted} deleted mailboxes on it can still be undeleted"
     users = [account.user for account in store.directory.all() if account.partition == name]
     if users:
         return f"it is the partition of {users[0]}" + (" and others" if len(users) > 1 else "")

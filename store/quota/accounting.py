@@ -19,12 +19,15 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
-from mboxlist.names import PUBLIC
+from mboxlist.names import PUBLIC, SEPARATOR
 from store.partition.partition import Partition
 from store.partition.records import every_record
+from store.partition.transactions import WriteTxn
 from store.store import Store
 from store.tables.index import Rows
 from store.tables.references import FOREVER
+
+ROOTS_AT_A_TIME = 100       # changed in one transaction
 
 Integers = NDArray[np.int64]
 
@@ -93,13 +96,41 @@ def fair_shares(partition: Partition) -> dict[str, int]:
     """The fair share of each user on the partition, in octets: what limits are held against under the setting
     `quota_charge = fair`. All public mailboxes go as "public/"."""
     default = partition.settings.default_domain
-    owned = sorted((*_order(_owner(state.quota_root), default), mailbox) for mailbox, state in partition.all_states()
+    owned = sorted((*_order(_user_of(state.quota_root), default), mailbox) for mailbox, state in partition.all_states()
                    if not state.removed)
     users, groups = _numbered(user for _, user, _ in owned)
     uses, _ = _uses(partition, [mailbox for _, _, mailbox in owned])
     starts, _ = _runs(uses, np.arange(len(owned)))
     total = _summed(groups[uses.place[starts]], _fair_shares(uses, groups), len(users))
     return dict(zip(users, total.tolist(), strict=True))
+
+
+def reckon(store: Store, partition: str) -> int:
+    """Compute what sharing takes off the use of each root on a partition (setting `quota_charge` = fair); how many
+    roots there are. For a thread.
+
+    A user's discount is what fair shares are less than the sum of the user's messages. Where a user has more than one
+    root it is divided among them by what they use.
+    """
+    place = store.partitions[partition]
+    shares, roots = fair_shares(place), list(place.quotas.all())
+    used: dict[str, int] = {}
+    for root, use in roots:
+        used[_user_of(root)] = used.get(_user_of(root), 0) + use.octets
+    changed = []
+    for root, use in roots:
+        owner = _user_of(root)
+        whole = max(0, used[owner] - shares.get(owner, used[owner]))
+        discount = whole * use.octets // used[owner] if used[owner] > 0 else 0
+        if discount != use.discount:
+            changed.append((root, discount))
+    for at in range(0, len(changed), ROOTS_AT_A_TIME):
+        def work(txn: WriteTxn, piece: list[tuple[str, int]] = changed[at:at + ROOTS_AT_A_TIME]) -> None:
+            for root, discount in piece:
+                place.quotas.set_discount(root, discount, txn.handle)
+        place.transact(work)
+    place.flush()
+    return len(roots)
 
 
 def _name(entry: MailboxEntry) -> str:
@@ -110,14 +141,14 @@ def _user(entry: MailboxEntry) -> str:
     return entry.name.owner or PUBLIC
 
 
-def _owner(root: str) -> str:
-    """The user that a quota root is of; "" for public mailboxes."""
-    return "" if root.startswith(PUBLIC) else root.partition("/")[0]
+def _user_of(root: str) -> str:
+    """The user that a quota root is of; all public mailboxes go as "public/"."""
+    return PUBLIC if root.startswith(PUBLIC) else root.partition(SEPARATOR)[0]
 
 
 def _order(owner: str, default: str) -> tuple[str, str]:
     """Domain and user of a mailbox: in that order remainders are given out."""
-    return (owner.partition("@")[2] or default, owner) if owner else (PUBLIC, PUBLIC)
+    return (PUBLIC, PUBLIC) if owner in ("", PUBLIC) else (owner.partition("@")[2] or default, owner)
 
 
 def _numbered(names: Iterable[str]) -> tuple[list[str], Integers]:

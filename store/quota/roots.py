@@ -131,7 +131,7 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
             place.quotas.set_limits(root, octets, messages, txn.handle)
             return _arrange(store, owner, place.quotas.roots_below(owner, txn.handle), txn) if path else ()
 
-        _until_settled(store, partition, work)
+        _until_unchanged(store, partition, work)
     _writing().note_limits(store, root)
 
 
@@ -169,7 +169,7 @@ def remove_quota_root(store: "Store", root: str) -> None:
             place.quotas.forget(root, txn.handle)
             return moved
 
-        _until_settled(store, partition, work)
+        _until_unchanged(store, partition, work)
     _writing().note_limits(store, root)
 
 
@@ -180,24 +180,24 @@ def _writing() -> ModuleType:
 
 # Names that change
 
-def settle(store: "Store", owner: str) -> None:
+def recharge(store: "Store", owner: str) -> None:
     """Have each mailbox of the owner charged to the root that its name says; call it when names have changed."""
     for partition in store.partitions.values():
-        _until_settled(store, partition, lambda txn: _arrange(
+        _until_unchanged(store, partition, lambda txn: _arrange(
             store, owner, txn.partition.quotas.roots_below(owner, txn.handle), txn))
 
 
-def settle_renamed(store: "Store", owner: str) -> None:
-    """The same, where there is nothing to be done unless the owner has more than one root."""
+def recharge_renamed(store: "Store", owner: str) -> None:
+    """`recharge`, where there is nothing to be done unless the owner has more than one root."""
     if not owner or _has_more_roots(store, owner):
-        settle(store, owner)
+        recharge(store, owner)
 
 
 def _has_more_roots(store: "Store", owner: str) -> bool:
     return any(partition.quotas.roots_below(owner) for partition in store.partitions.values())
 
 
-def _until_settled(store: "Store", partition: "Partition", work: "Callable[[WriteTxn], Sequence[MailboxEntry]]"
+def _until_unchanged(store: "Store", partition: "Partition", work: "Callable[[WriteTxn], Sequence[MailboxEntry]]"
                    ) -> None:
     """Repeat the transaction until it moves nothing: another process may have renamed a mailbox since it looked."""
     while moved := partition.transact(work):
@@ -248,7 +248,7 @@ def agree(store: "Store") -> None:
                   and states[entry.id].quota_root != root_of(entry.name, roots)}
         for owner in sorted(owners):
             log.info("the mailboxes of %s are charged to other quota roots than before the end", owner or "all")
-            settle(store, owner)
+            recharge(store, owner)
 
 
 # What servers ask

@@ -71,7 +71,7 @@ def _is_right_at_rest(folder: Path) -> bool:
 
 def _is_right_in_use(folder: Path) -> bool:
     """Of a partition that others have open. What seems wrong may have been changed between two looks: then once more,
-    with everything held still."""
+    under locks."""
     env = Env(folder / "index", cache=_CACHE, locks=_LOCKS, recover=False, broken=lambda: None)
     try:
         states, quotas = (env.table(name, page=4096, glances=True) for name in (_STATES, _QUOTAS))

@@ -1,11 +1,12 @@
-"""Cache records made anew from message files, and message files looked at: for the messages of some mailboxes."""
+"""Cache records rebuilt from message files, and message files looked at: for the messages of some mailboxes."""
 
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 from numpy.typing import NDArray
 
 from mboxlist.entry import MailboxEntry
@@ -16,13 +17,15 @@ from store.partition.filelooks import PIECE, read_through, sizes
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
+from store.rebuild.loader import KnownFile
 from store.rebuild.outcome import Correction
 from store.store import Store
 from store.tables.references import MessageRecord
 from store.values import RESTORE, Finding
 
-BATCH = 200                 # messages that are read before what differs is written
-LOOK = 2000                 # messages that are looked at at a time
+READ_AT_A_TIME = 200        # messages that are read before what differs is written
+CACHED_AT_A_TIME = 500      # cache records that are exchanged in one transaction
+LOOKED_AT_A_TIME = 2000     # messages that are looked at at a time
 KNOWN = np.dtype([("digest", "V32"), ("serial", "<u8"), ("size", "<u8"), ("trace", "<u4")])
 
 Tell = Callable[[int], None]            # so many messages more have been read
@@ -45,13 +48,13 @@ def look_at(partition: Partition, said: NDArray[Any], *, deep: bool = False, cha
             tell: Tell = lambda count: None) -> Iterator[Correction | Finding]:
     """What is wrong with the messages of which messages.db says this (`known`, `recount_some`). A file must be there,
     and as long as it was when it came; with `deep` it is read, and its content must agree with the digest. A cache
-    record that is missing, cannot be read or is another message's is made anew from the file, with `change`.
+    record that is missing, cannot be read or is another message's is rebuilt from the file, with `change`.
 
     A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.
     """
     order = np.argsort(said["serial"])          # of arrival: files and cache records lie on the disk in that order
-    for at in range(0, len(order), LOOK):
-        figures = said.take(order[at:at + LOOK])
+    for at in range(0, len(order), LOOKED_AT_A_TIME):
+        figures = said.take(order[at:at + LOOKED_AT_A_TIME])
         some = figures["digest"]
         there = figures["serial"] != 0          # of any other, who counts references says that it is not known
         right = read_through(partition.files, figures) if deep else np.zeros(len(some), np.bool_)
@@ -140,7 +143,7 @@ def _read(partition: Partition, own_digest: bytes, serial: int, trace: int) -> I
 
 def recache(partition: Partition, digests: Collection[bytes], *, change: bool = True, verify: bool = False,
             tell: Tell = lambda count: None) -> Iterator[Correction | Finding]:
-    """Make the cache records of these messages anew from their files, also those that are there; what was wrong with
+    """Rebuild the cache records of these messages from their files, also those that are there; what was wrong with
     any. With `verify` the octets of each file are compared with its digest.
 
     A message that was expunged or purged meanwhile is passed over. Raises StoreError BUSY, UNAVAILABLE, DISK_FULL.
@@ -148,8 +151,8 @@ def recache(partition: Partition, digests: Collection[bytes], *, change: bool = 
     # In order of arrival: files and cache records lie on the disk in that order.
     known = sorted((record.serial, digest,
                     record) for digest in digests if (record := partition.refs.find(digest)) is not None)
-    for at in range(0, len(known), BATCH):
-        some = known[at:at + BATCH]
+    for at in range(0, len(known), READ_AT_A_TIME):
+        some = known[at:at + READ_AT_A_TIME]
         stored = partition.cached([serial for serial, _, _ in some])
         wrong = []
         for (_, digest, record), cached in zip(some, stored, strict=True):
@@ -162,8 +165,7 @@ def recache(partition: Partition, digests: Collection[bytes], *, change: bool = 
                 continue
             if cached is None or cached.to_bytes() != new.to_bytes():
                 wrong.append((digest, record, new))
-                yield Correction("it had no cache record of its own" if cached is None or cached.digest != digest else
-                                 "its cache record said other things than its file", f"message {digest.hex()}")
+                yield Correction(_fault(cached, digest), f"message {digest.hex()}")
         if wrong and change:
             partition.transact(lambda txn, wrong=wrong: _write(txn, wrong))         # type: ignore[misc]
         tell(len(some))
@@ -188,3 +190,52 @@ def _write(txn: WriteTxn, wrong: list[tuple[bytes, MessageRecord, CachedMessage]
         now = txn.refs.find(digest, txn.handle)
         if now is not None and now.serial == record.serial:
             txn.partition.write_cached(record.serial, cached, txn.handle)
+
+
+# What another source says of message files
+
+def correct_cached(partition: Partition, files: Iterable[KnownFile], *, change: bool) -> Iterator[Correction]:
+    """Exchange the cache records, and the sizes of message files, that are others than these; of the records of the
+    files their sizes and trace headers count."""
+    held: list[KnownFile] = []
+    for each in files:
+        if _wrong(partition, each) is not None:
+            held.append(each)
+        if len(held) >= CACHED_AT_A_TIME:
+            yield from partition.transact(lambda txn, held=held: _exchange(txn, held, change))      # type: ignore[misc]
+            held = []
+    if held:
+        yield from partition.transact(lambda txn: _exchange(txn, held, change))
+
+
+def _wrong(partition: Partition, wanted: KnownFile, txn: WriteTxn | None = None) -> str | None:
+    """What is wrong with what the partition says of a message file."""
+    digest, right, octets = wanted
+    record = partition.refs.find(digest) if txn is None else txn.refs.find_to_change(digest, txn.handle)
+    if record is None:
+        return None                     # what refers to it, if anything, is found when references are counted
+    if (record.size, record.trace) != (right.size, right.trace):
+        return (f"its file has {right.size} octets, {right.trace} of them a trace header; known were "
+                f"{record.size}, {record.trace}")
+    cached = partition.cached([record.serial], None if txn is None else txn.handle)[0]
+    return _fault(cached, digest) if cached is None or cached.to_bytes() != octets else None
+
+
+def _exchange(txn: WriteTxn, files: Sequence[KnownFile], change: bool) -> list[Correction]:
+    done = []
+    for wanted in sorted(files, key=lambda each: each[0]):
+        digest, right, octets = wanted
+        what, record = _wrong(txn.partition, wanted, txn), txn.refs.find(digest, txn.handle)
+        if what is None or record is None:
+            continue
+        if change:
+            txn.refs.write(digest, evolve(record, size=right.size, trace=right.trace), txn.handle)
+            txn.partition.write_cached(record.serial, CachedMessage.from_bytes(octets), txn.handle)
+        done.append(Correction(what, f"message {digest.hex()}"))
+    return done
+
+
+def _fault(cached: CachedMessage | None, digest: bytes) -> str:
+    if cached is None or cached.digest != digest:
+        return "it had no cache record of its own"
+    return "its cache record said other things than its file"

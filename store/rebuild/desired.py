@@ -1,4 +1,4 @@
-"""What a mailbox is to be: the value that every source of a rebuild gives, and that the loaders put into a partition.
+"""What a mailbox is to be: the value that every source gives, and that the loader puts into a partition.
 
 Its messages' octets are in the files that its records name by their digests.
 """
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 from mboxlist.acl import AclProblem, parse_identifier, parse_rights
 from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxEntry, MailboxId
-from mboxlist.names import PUBLIC, SEPARATOR, NameProblem, legal_owner
+from mboxlist.names import PUBLIC, SEPARATOR, MailboxName, NameProblem, legal_owner
 from mboxlist.table import MailboxList
 from store.partition.partition import Partition
 from store.quota.roots import root_for
 from store.rebuild.userareascan import Source
-from store.tables.index import ROW, Rows
+from store.tables.index import MAX_UID, ROW, Rows
 from store.tables.quotatable import DOMAIN
 from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState, counted
 from store.userarea.idxfile import OWN, Head
 
-UIDS = (1 << 32) - 1        # no mailbox gives out this UID,
-MODSEQS = 1 << 62           # comes to this MODSEQ, and no message to this arrival serial
+NEW = MailboxId(0)          # the id of a mailbox that is not there yet
+MODSEQS = 1 << 62           # no mailbox comes to this MODSEQ, and no message to this arrival serial
 
 Own = tuple[int, str, NDArray[Any]]         # chunk, reader, flags
 Note = tuple[str, str, bytes]               # an annotation: entry name, user, value
@@ -40,9 +40,12 @@ def _no_rows() -> Rows:
 @frozen(eq=False)
 class DesiredMailbox:
     """A mailbox as it is to be. `removed` is the Unix time at which it was deleted, or 0; `subscriptions` are the
-    owner's, in an INBOX; `uidls` see `tables.uidls`. Of `rows`, `own` and `uidls` those that are there stay where the
-    source has None. For a live partition: records that are `unused` have message files that cannot be used, and may be
-    there; what is not `complete` may lack others, too.
+    owner's, in an INBOX; `uidls` see `tables.uidls`. Where `rows`, `own` or `uidls` is None, those that are there stay.
+
+    For a partition in use: one with the id NEW is not there yet; its UIDVALIDITY 0 means a new one, and UIDNEXT and
+    HIGHESTMODSEQ are the least that it gets. Of one that is there `state` is what `store.idx` had when it was written;
+    records that are `unused` have message files that cannot be used, and may be there; what is not `complete` may lack
+    others, too.
     """
 
     entry: MailboxEntry
@@ -55,6 +58,16 @@ class DesiredMailbox:
     uidls: Mapping[int, bytes] | None = field(factory=dict)
     unused: Rows = field(factory=_no_rows)
     complete: bool = True
+
+
+def new_mailbox(name: MailboxName, rows: Rows | None = None, keywords: Sequence[str] = (), *, uidvalidity: int = 0,
+                special_use: str | None = None, own: Sequence[Own] = (), uidls: Mapping[int, bytes] | None = None
+                ) -> DesiredMailbox:
+    """One that is not there yet, or records that one is to have; `keywords` are what their bits stand for, `own` and
+    `uidls` go by their UIDs."""
+    entry = MailboxEntry(NEW, name, "", uidvalidity, int(time.time()), special_use)
+    state = evolve(MailboxState.new(uidvalidity, 0, ""), keywords=tuple(keywords))
+    return DesiredMailbox(entry, state, _no_rows() if rows is None else rows, own=own, uidls=uidls or {})
 
 
 # Out of the heads of the user area
@@ -118,6 +131,12 @@ def limits_of(found: Iterable[Source], partition: str) -> dict[str, list[int]]:
 
 # Figures
 
+def written_state(head: Head) -> MailboxState:
+    """The figures of the mailbox when its `store.idx` was written; nothing that is counted."""
+    return evolve(MailboxState.new(head.uidvalidity, head.epoch, ""), uidnext=head.uidnext, recent=head.recent,
+                  highestmodseq=head.highestmodseq, removed=head.removed, keywords=tuple(head.keywords))
+
+
 def figures_of(source: Source, partition: Partition, rows: Rows | None = None) -> tuple[int, int]:
     """UIDNEXT and HIGHESTMODSEQ that a file, and its records, say, for the partition's epoch: both skip ahead of what
     may have been shown since the file was written."""
@@ -126,13 +145,13 @@ def figures_of(source: Source, partition: Partition, rows: Rows | None = None) -
     if rows is not None:
         uidnext = max(uidnext, int(rows["uid"].max(initial=0)) + 1)
         highest = max(highest, int(rows["modseq"].max(initial=1)))
-    return min(uidnext + behind * UID_SKIP, UIDS), highest + behind * MODSEQ_SKIP
+    return min(uidnext + behind * UID_SKIP, MAX_UID), highest + behind * MODSEQ_SKIP
 
 
 def state_of(partition: Partition, entry: MailboxEntry, rows: Rows, source: Source | None, *,
              left: MailboxState | None = None, removed: int = 0) -> MailboxState:
     """The state of a mailbox with these records: neither behind what its `store.idx` says, nor behind what is `left` of
-    the databases. Its log of expunged UIDs begins anew."""
+    the databases. Its log of expunged UIDs is empty."""
     epoch = partition.epoch
     base = left or MailboxState.new(entry.uidvalidity, epoch, root_for(partition, entry.name))
     uidnext, highest, recent, keywords = base.uidnext, base.highestmodseq, base.recent, base.keywords
@@ -144,7 +163,7 @@ def state_of(partition: Partition, entry: MailboxEntry, rows: Rows, source: Sour
             keywords = tuple(source.head.keywords)
     elif left is None:                  # nobody knows what it had
         uidnext, highest = 1 + (epoch - 1) * UID_SKIP, 1 + epoch * MODSEQ_SKIP
-    uidnext = min(max(uidnext, int(rows["uid"].max(initial=0)) + 1), UIDS)
+    uidnext = min(max(uidnext, int(rows["uid"].max(initial=0)) + 1), MAX_UID)
     highest = max(highest, int(rows["modseq"].max(initial=1)))
     return counted(evolve(base, uidvalidity=entry.uidvalidity, uidnext=uidnext, highestmodseq=highest, changed=highest,
                           log_since=highest, logged=0, epoch=epoch, removed=removed, moving=False, keywords=keywords,

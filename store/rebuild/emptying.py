@@ -22,13 +22,13 @@ Adopted = dict[str, list[list[Path]]]           # by partition, for each file th
 
 
 def nobody_else(root: Path) -> contextlib.AbstractContextManager[None]:
-    """No other process makes all databases of a store anew. Raises StoreError STORE_IN_USE."""
-    return exclusive(root / "partitions", Problem.STORE_IN_USE, "Another process makes the databases anew", folder=True)
+    """No other process rebuilds all databases of a store. Raises StoreError STORE_IN_USE."""
+    return exclusive(root / "partitions", Problem.STORE_IN_USE, "Another process rebuilds the databases", folder=True)
 
 
 def prepare(root: Path, target: Path, names: Sequence[str]) -> Adopted:
     """The folders of a store without databases; every message file has its name in `messages/`: see `adopt`. From here
-    on until it is `finished` the store cannot be opened: what is cut off begins anew, and not with half of it.
+    on until it is `finished` the store cannot be opened: after an interruption the rebuild starts from the beginning.
 
     Raises StoreError STORE_IN_USE when there are databases, OSError.
     """
@@ -68,7 +68,7 @@ def _write(note: Path, adopted: Adopted) -> None:
 
 
 def discard(target: Path, names: Iterable[str]) -> None:
-    """Remove databases that were being made anew when that was cut off. Raises OSError."""
+    """Remove databases that an interrupted rebuild has left. Raises OSError."""
     for folder in (target / "mboxlist", target / SCRATCH / "mboxlist",
                    *(target / "partitions" / name / "index" for name in names)):
         if folder.exists():
@@ -113,7 +113,7 @@ def _link(path: Path, copy: Path) -> bool:
 
 def adopt(staging: Path, messages: Path) -> list[list[Path]]:
     """Give the files in `staging/` names in `messages/`, since a store that opens sweeps what it does not know: what
-    was committed may not have got there yet. For each the names that it got: the right one is known later."""
+    was committed may not have got there yet. For each the names that it got: which is the right one turns out later."""
     adopted = []
     for path in sorted(staging.iterdir()) if staging.is_dir() else []:
         if path.is_file() and path.stat().st_size:      # empty ones wait for messages

@@ -1,12 +1,12 @@
-"""Mailboxes and message files put into a partition that nobody else has open, in bulk: the loader of every rebuild, and
-of whoever makes a store and knows all of it beforehand.
+"""The loader: puts mailboxes, as they are to be (`desired`), and message files into a partition.
 
-Everything that is loaded twice is as if it were loaded once. Quota use is counted when all mailboxes are there.
+Its callers are the start of a store that has lost databases, `onecopy reconstruct`, the plan of a rebuild, restore and
+import, and the generator of test stores.
 """
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -28,7 +28,7 @@ from store.rebuild.desired import DesiredMailbox, enlist
 from store.rebuild.emptying import drop_names
 from store.rebuild.recount import recount_quota
 from store.rebuild.referencepass import Gathered, Known
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, encode, octets_of, with_trailer
+from store.tables.index import ROW, Rows, chunk_key, chunk_of_key, octets_of, split, with_trailer
 from store.tables.references import STORED, MessageRecord
 
 MESSAGES = 1000             # of one transaction
@@ -46,18 +46,43 @@ KnownFile = tuple[bytes, MessageRecord, bytes]      # digest; what is to be know
 
 
 @define(eq=False)
-class Loader:
-    """Puts mailboxes into one partition, and with `listed` into that list, but for those that it has already.
-
-    `bulk`: there are no records, and mailboxes come in order of id; their records become a new table, which gets its
-    place when all are there. `gathered` counts what records refer to, where somebody wants to know.
-    """
+class Loader(ABC):
+    """Puts mailboxes, as they are to be, into one partition. It has two ends: `EmptyLoader` fills a partition that
+    nobody else has open, `liveloader.LiveLoader` changes one of a store that is in use."""
 
     partition: Partition
+
+    def load(self, every: Iterable[DesiredMailbox], progress: Callable[[int], None] = lambda done: None) -> int:
+        """Put them in; how many there were. `progress` gets how many are on the partition's disk.
+
+        Raises StoreError DISK_FULL, UNAVAILABLE, OSError.
+        """
+        done = 0
+        for batch in _batches(every):
+            self.put(batch)
+            done += len(batch)
+            progress(done)
+        return done
+
+    @abstractmethod
+    def put(self, batch: Sequence[DesiredMailbox]) -> None:
+        """Put in mailboxes that fit into memory together."""
+
+
+@define(eq=False)
+class EmptyLoader(Loader):
+    """Puts mailboxes into a partition that nobody else has open, and with `listed` into that list, but for those that
+    it has already. Quota use is counted when all mailboxes are there; what is loaded twice is as if loaded once.
+
+    `bulk`: there are no records, and mailboxes come in order of id; their records become a new table, which gets its
+    place when all are there. `gathered` counts what records refer to, where the caller needs to know.
+    """
+
     listed: MailboxList | None = None
     bulk: bool = False
     gathered: Gathered | None = None
-    _logged: set[int] = field(init=False)       # mailboxes of which it is on record what was expunged
+    _logged: set[int] = field(init=False)       # mailboxes that have a log of expunged UIDs
+    _new_index: Load | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._logged = self.partition.vanished.mailboxes()
@@ -68,25 +93,27 @@ class Loader:
             self.partition.skip_to(epoch, last_serial)
         set_limits(self.partition, limits)
 
-    def load(self, every: Iterable[DesiredMailbox], told: Callable[[int], None] = lambda done: None) -> int:
-        """Put them in; how many there were. What the list has is on the partition's disk.
-
-        Raises StoreError DISK_FULL, UNAVAILABLE, OSError.
-        """
-        done = 0
-        with self._new_index() as index:
-            for batch in _batches(desired for desired in every if not self._is_listed(desired)):
-                for desired in batch:
-                    self._put_records(desired, index)
-                self.partition.transact(partial(self._put_figures, batch))
-                self._enlist(batch)
-                tidy(self.partition)
-                done += len(batch)
-                told(done)
-            if index is not None:
-                index.end()
-                self.partition.env.exchange(self.partition.index, index.file)
+    def load(self, every: Iterable[DesiredMailbox], progress: Callable[[int], None] = lambda done: None) -> int:
+        """See Loader."""
+        wanted = (desired for desired in every if not self._is_listed(desired))
+        if not self.bulk:
+            return super().load(wanted, progress)
+        with Load.begin(self.partition.env.folder / self.partition.index.name, chunks_of) as self._new_index:
+            done = super().load(wanted, progress)
+            self._new_index.end()
+            self.partition.env.exchange(self.partition.index, self._new_index.file)
         return done
+
+    def put(self, batch: Sequence[DesiredMailbox]) -> None:
+        """See Loader."""
+        for desired in batch:
+            self._put_records(desired)
+        self.partition.transact(partial(self._put_figures, batch))
+        if self.listed is not None:
+            self.partition.flush()
+            transact(self.listed.env, partial(_enlist_all, self.listed, batch))
+            self.partition.unwritten.changed.update(desired.entry.id for desired in batch)
+        tidy(self.partition)
 
     def finish(self, adopted: Iterable[Sequence[Path]] = ()) -> None:
         """All mailboxes and messages are there: count the quotas; `adopted` see `emptying`. Flushed."""
@@ -99,34 +126,27 @@ class Loader:
         return self.listed is not None and (self.listed.find_id(mailbox) is not None
                                             or self.listed.deleted.find(mailbox) is not None)
 
-    def _new_index(self) -> AbstractContextManager[Load | None]:
-        table = self.partition.env.folder / self.partition.index.name
-        return Load.begin(table, chunks_of) if self.bulk else nullcontext()
-
-    def _put_records(self, desired: DesiredMailbox, index: Load | None) -> None:
+    def _put_records(self, desired: DesiredMailbox) -> None:
         mailbox, rows = desired.entry.id, desired.rows
         if rows is None:
             return
         if self.gathered is not None:
             self.gathered.add(mailbox, rows)
-        if index is not None:
-            give_rows(index, mailbox, rows)
+        if self._new_index is not None:
+            if len(rows):
+                self._new_index.write(_PART.pack(mailbox, len(rows)), octets_of(rows))
             return
-        table, chunks = self.partition.index, split(rows)
-        stale = {chunk_of_key(key)[1] for key, _ in table.scan(chunk_key(mailbox, 0), chunk_key(
-            MailboxId(mailbox + 1), 0))} - {number for number, _ in chunks}
-        work: list[tuple[int, Rows | None]] = [*((number, None) for number in sorted(stale)), *chunks]
+        there = {chunk_of_key(key)[1] for key, _ in self.partition.index.scan(
+            chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0))}
+        chunks = dict(split(rows))
+        work = [(number, chunks.get(number, rows[:0])) for number in sorted(there | chunks.keys())]
         for at in range(0, len(work), CHUNKS):
             self.partition.transact(partial(self._put_chunks, mailbox, work[at:at + CHUNKS]))
 
     @staticmethod
-    def _put_chunks(mailbox: MailboxId, some: Sequence[tuple[int, Rows | None]], txn: WriteTxn) -> None:
-        table = txn.partition.index
+    def _put_chunks(mailbox: MailboxId, some: Sequence[tuple[int, Rows]], txn: WriteTxn) -> None:
         for number, rows in some:
-            if rows is None:
-                table.delete(chunk_key(mailbox, number), txn.handle)
-            else:
-                table.put(chunk_key(mailbox, number), encode(rows), txn.handle)
+            txn.put_chunk(mailbox, number, rows)
 
     def _put_figures(self, batch: Sequence[DesiredMailbox], txn: WriteTxn) -> None:
         partition = self.partition
@@ -140,12 +160,6 @@ class Loader:
             if desired.uidls is not None:
                 partition.uidls.forget(mailbox, txn.handle)
                 partition.uidls.put(mailbox, desired.uidls, txn.handle)
-
-    def _enlist(self, batch: Sequence[DesiredMailbox]) -> None:
-        if self.listed is not None:
-            self.partition.flush()
-            transact(self.listed.env, partial(_enlist_all, self.listed, batch))
-            self.partition.unwritten.changed.update(desired.entry.id for desired in batch)
 
 
 def _enlist_all(mailboxes: MailboxList, batch: Sequence[DesiredMailbox], txn: Txn) -> None:
@@ -195,7 +209,7 @@ def load_messages(partition: Partition, messages: Sequence[KnownFile]) -> int:
 
     Raises StoreError DISK_FULL, UNAVAILABLE.
     """
-    for some in _pieces(sorted(messages, key=lambda known: known[1].serial)):
+    for some in _some(sorted(messages, key=lambda message: message[1].serial)):
         partition.transact(lambda txn, some=some: _write_cached(txn, some))     # type: ignore[misc]
         tidy(partition)
     load_records(partition, sorted((digest, record) for digest, record, _ in messages))
@@ -208,7 +222,7 @@ def load_records(partition: Partition, records: Sequence[tuple[bytes, MessageRec
         for digest, record in some:
             (txn.refs.park if record.released else txn.refs.write)(digest, record, txn.handle)
 
-    for some in _pieces(records):
+    for some in _some(records):
         partition.transact(lambda txn, some=some: write(txn, some))     # type: ignore[misc]
         tidy(partition)
 
@@ -225,27 +239,11 @@ def _write_cached(txn: WriteTxn, some: Sequence[KnownFile]) -> None:
         txn.partition.write_cached(record.serial, CachedMessage.from_bytes(cached), txn.handle)
 
 
-def _pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
+def _some(items: Sequence[T]) -> Iterator[Sequence[T]]:
     return (items[at:at + MESSAGES] for at in range(0, len(items), MESSAGES))
 
 
 # What goes into a table that is made beside the others (`mboxlist.engine.bulk`)
-
-def split(rows: Rows) -> list[tuple[int, Rows]]:
-    """Records by the number of their chunk."""
-    if not len(rows):
-        return []
-    numbers, starts = np.unique((rows["uid"] - 1) // CHUNK, return_index=True)
-    ends = [*starts[1:].tolist(), len(rows)]
-    return [(number, rows[start:end]) for number, start, end in zip(numbers.tolist(), starts.tolist(), ends,
-                                                                    strict=True)]
-
-
-def give_rows(load: Load, mailbox: MailboxId, rows: Rows) -> None:
-    """Records of a mailbox, all of them; mailboxes in order of id. Raises OSError."""
-    if len(rows):
-        load.write(_PART.pack(mailbox, len(rows)), octets_of(rows))
-
 
 def chunks_of(stream: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
     """The rows of the index that these are."""

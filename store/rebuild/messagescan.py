@@ -19,7 +19,7 @@ from store.partition.marks import read_epoch
 from store.partition.partition import SERIALS, Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.desired import MODSEQS, DesiredMailbox, annotations_of, own_of, state_of
-from store.rebuild.loader import Loader, load_references
+from store.rebuild.loader import EmptyLoader, load_references
 from store.rebuild.outcome import Outcome
 from store.rebuild.referencepass import Gathered
 from store.rebuild.userareascan import Source
@@ -42,7 +42,7 @@ def fill(partition: Partition, wanted: Sequence[tuple[Source, MailboxEntry]], li
     could not be had is in the outcome's findings. Flushed. Raises StoreError DISK_FULL, UNAVAILABLE, OSError."""
     epoch = max([read_epoch(partition.folder), *(source.head.epoch for source, _ in wanted)])
     gathered = Gathered(partition)
-    loader = Loader(partition, listed, bulk=True, gathered=gathered)
+    loader = EmptyLoader(partition, listed, bulk=True, gathered=gathered)
     loader.prepare(epoch + 1, max((_last_serial(source) for source, _ in wanted), default=0) + SERIALS, limits)
     scan = MessageScan(partition, outcome)
     outcome.mailboxes += loader.load((scan.desired(source, entry) for source, entry in wanted),
@@ -93,15 +93,15 @@ class MessageScan:
         return renumbered(left.rows, {number: new[octets] for number, octets in left.private_headers.items()})
 
     def _usable(self, source: Source, rows: Rows) -> Rows:
-        """The records whose message files are there, whole; the files are known to the partition then."""
+        """The records whose message files are there, whole; the partition has records of the files then."""
         partition, kept = self.partition, np.ones(len(rows), np.bool_)
         digests = [bytes(digest) for digest in rows["digest"]]
         private_headers = partition.private_headers.sizes(rows).tolist()
         for at in range(0, len(rows), FILES):
-            piece = range(at, min(at + FILES, len(rows)))
-            self._read({digests[place]: (rows[place], private_headers[place]) for place in piece
+            places = range(at, min(at + FILES, len(rows)))
+            self._read({digests[place]: (rows[place], private_headers[place]) for place in places
                         if partition.refs.find(digests[place]) is None and digests[place] not in self._damaged})
-            for place in piece:
+            for place in places:
                 row, record = rows[place], partition.refs.find(digests[place])
                 if record is not None and _fits(row, private_headers[place], record):
                     row["serial"] = record.serial

@@ -1,4 +1,4 @@
-"""Figures that are sums of others, counted anew: of mailboxes, quota roots and message files, all from the records."""
+"""Figures that are sums of others, counted again from the records: of mailboxes, quota roots and message files."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +26,8 @@ from store.tables.state import MailboxState, counted
 
 log = logging.getLogger(__name__)
 
-CACHED = 1000               # messages whose cache records are looked at at a time
-PURGED = 10_000             # the same, whether they should wait for the purge
+CACHED_AT_A_TIME = 1000     # messages whose cache records are looked at, and
+PURGED_AT_A_TIME = 10_000   # messages of which it is seen whether they should wait for the purge
 # Of a record: its mark; and of its message file the digest, and what messages.db says.
 USES = np.dtype([("mark", "<u8"), ("digest", "V32"), ("serial", "<u8"), ("references", "<u4"), ("check", "<u8"),
                  ("size", "<u8"), ("trace", "<u4")])
@@ -39,13 +39,13 @@ class _Broken(Exception):
 
 
 def recount(store: Store, partition: Partition) -> list[Correction]:
-    """Count everything on the partition anew, and the tables of rights and aliases, and correct what is wrong; each
+    """Count everything on the partition again, and the tables of rights and aliases, and correct what is wrong; each
     correction. Flushed.
 
-    A mailbox is held still while it is counted; all mailboxes' figures when a quota root seems to have a wrong use; and
-    the partition as a whole when a message file seems to have a wrong count. Raises StoreError BUSY, CORRUPT.
+    A mailbox is locked while it is counted; all mailboxes' figures when a quota root seems to have a wrong use; and
+    the whole partition when a message file seems to have a wrong count. Raises StoreError BUSY, CORRUPT.
     """
-    done = rebuild_rights(store) + settle_aliases(store)
+    done = rebuild_rights(store) + reconcile_aliases(store)
     for mailbox in [mailbox for mailbox, _ in partition.all_states()]:
         done += _mend_mailbox(store, partition, mailbox)[0]
     done += recount_quota(partition)
@@ -58,7 +58,7 @@ def recount(store: Store, partition: Partition) -> list[Correction]:
 
 def recount_some(store: Store, partition: Partition, mailboxes: Iterable[MailboxId]
                  ) -> tuple[list[Correction], NDArray[Any] | None]:
-    """The same for these mailboxes alone, and quota. The references to message files are counted over the whole
+    """Count these mailboxes and quota again, as `recount` does; and the references to message files over the whole
     partition if something was wrong, or if those from these mailboxes alone cannot be what was counted. If nothing was,
     also the USES of the records, one for each message, for who looks at these next."""
     done: list[Correction] = []
@@ -152,10 +152,10 @@ def wrong_rights(store: Store) -> list[Correction]:
     return [Correction("the table of rights does not agree with its ACL", name) for name in sorted(wrong)]
 
 
-def settle_aliases(store: Store) -> list[Correction]:
+def reconcile_aliases(store: Store) -> list[Correction]:
     """Have the table of aliases say what the users' rows say."""
     return [Correction(f"the table of aliases did not agree with user {user}", f"alias {alias}")
-            for alias, user, _ in store.directory.settle_aliases()]
+            for alias, user, _ in store.directory.reconcile_aliases()]
 
 
 # Mailboxes
@@ -173,24 +173,24 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int
     uidls = txn.partition.uidls.settle(entry.id, rows, txn.handle)
     logged = txn.partition.vanished.octets(entry.id, txn.handle)
     after = _counted(before, rows, before.uidvalidity if removed else entry.uidvalidity, logged)
-    told = [f"{name} was {getattr(before, name)}, and is {getattr(after, name)}" for name in FIGURES
+    changes = [f"{name} was {getattr(before, name)}, and is {getattr(after, name)}" for name in FIGURES
             if getattr(before, name) != getattr(after, name)]
     if wrong.any():
-        told.append(f"{np.count_nonzero(wrong)} records were not what the mailbox and the messages say")
+        changes.append(f"{np.count_nonzero(wrong)} records were not what the mailbox and the messages say")
     if uidls:
-        told.append(f"{uidls} unique-ids were not those of its messages")
-    if told:
+        changes.append(f"{uidls} unique-ids were not those of its messages")
+    if changes:
         modseq = after.highestmodseq + 1
         rows["modseq"][wrong] = modseq
         txn.rewrite(entry.id, rows, wrong)
-        lost = after.messages < before.messages         # clients are told of every UID that is not there
+        lost = after.messages < before.messages         # clients hear of every UID that is not there
         txn.set_state(entry.id, before, evolve(after, highestmodseq=modseq, changed=modseq,
                                                log_since=modseq if lost else after.log_since))
     uses = np.empty(len(rows), USES)
     uses["mark"], uses["digest"] = marks(entry.id, rows["uid"]), rows["digest"]
     for name in ("serial", "references", "check", "size", "trace"):
         uses[name] = figures[name]
-    return [Correction(what, str(entry.name)) for what in told], uses
+    return [Correction(what, str(entry.name)) for what in changes], uses
 
 
 def _sound_rows(txn: WriteTxn, mailbox: MailboxId) -> Rows:
@@ -291,7 +291,7 @@ def _take_up(partition: Partition, counts: Counts, unknown: NDArray[np.uint64], 
 
 
 def _rebuild_cached(partition: Partition) -> list[Correction]:
-    """Make lost cache records anew. What has no file is left out."""
+    """Rebuild lost cache records. What has no file is left out."""
     done = []
     for digest in chain.from_iterable(lost_cached(partition)):
         row = np.zeros(1, ROW)
@@ -347,7 +347,7 @@ def recount_purge(partition: Partition) -> list[Correction]:
     """Have everything wait for the purge that was released."""
     waiting = set(partition.refs.waiting(FOREVER))
     missing = []
-    for digests, said in partition.refs.all_figures(PURGED):
+    for digests, said in partition.refs.all_figures(PURGED_AT_A_TIME):
         for at in np.flatnonzero((said["released"] != 0) & (said["references"] == 0)).tolist():
             if (int(said["released"][at]), digests[at]) not in waiting:
                 missing.append(digests[at])
@@ -361,7 +361,7 @@ def lost_cached(partition: Partition) -> Iterator[list[bytes]]:
     """The messages that are in use and have no cache record of their own, of some messages at a time: often none. No
     cursor stays open between two."""
     start = b""
-    while batch := list(islice(partition.refs.all(start=start, raw=True), CACHED)):
+    while batch := list(islice(partition.refs.all(start=start, raw=True), CACHED_AT_A_TIME)):
         used = [(digest, record) for digest, record in batch if record.references]
         digests = [digest for digest, _ in used]
         figures = np.array([(record.serial, record.trace) for _, record in used], np.uint64).reshape(-1, 2)

@@ -14,8 +14,8 @@ from store.tables.index import Rows
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import STORED, MessageRecord, marks
 
-PIECE = 200_000             # records that are counted at a time
-MOST = 4_000_000            # claims that are held before those of the same files are joined; serials below it have
+RECORDS_AT_A_TIME = 200_000 # that are counted
+CLAIMS_HELD = 4_000_000     # claims that are held before those of the same files are joined; serials below it have
 # places of their own, which takes a fifth of the time
 _ODD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F), np.uint64(0x165667B19E3779F9))
 
@@ -41,9 +41,9 @@ class Known:
     @classmethod
     def of(cls, partition: Partition) -> "Known":
         """All of it."""
-        pieces = [(b"".join(digests), stored) for digests, stored in partition.refs.all_figures(PIECE)]
-        return cls(np.frombuffer(b"".join([digests for digests, _ in pieces]), f"V{MID_OCTETS}"),
-                   np.concatenate([np.empty(0, STORED), *(stored for _, stored in pieces)]))
+        parts = [(b"".join(digests), stored) for digests, stored in partition.refs.all_figures(RECORDS_AT_A_TIME)]
+        return cls(np.frombuffer(b"".join([digests for digests, _ in parts]), f"V{MID_OCTETS}"),
+                   np.concatenate([np.empty(0, STORED), *(stored for _, stored in parts)]))
 
     def record(self, at: int) -> MessageRecord:
         """One of them."""
@@ -65,13 +65,13 @@ class Gathered:
     are counted `at_a_time`; serials below `most` have a place of their own."""
 
     partition: Partition
-    at_a_time: int = PIECE
-    most: int = MOST
+    at_a_time: int = RECORDS_AT_A_TIME
+    most: int = CLAIMS_HELD
     clash: bool = False
     _by_serial: "_BySerial" = field(factory=lambda: _BySerial())
     _rows: list[tuple[Any, Rows]] = field(factory=list)     # mailbox, or the mailbox of each
     _held: int = 0
-    _pieces: list[Claims] = field(factory=list)             # of serials from MOST on
+    _joined_claims: list[Claims] = field(factory=list)             # of serials from CLAIMS_HELD on
     _claims: int = 0
 
     def add(self, mailbox: Any, rows: Rows) -> None:
@@ -87,7 +87,7 @@ class Gathered:
         self._count()
         self._join()
         claims, clash = self._by_serial.all()
-        claims = np.concatenate([claims, *self._pieces]) if self._pieces else claims
+        claims = np.concatenate([claims, *self._joined_claims]) if self._joined_claims else claims
         claims = claims[order_of(claims["digest"])]
         octets = words(claims["digest"])
         self.clash |= clash or bool((octets[1:] == octets[:-1]).all(axis=1).any())
@@ -96,10 +96,10 @@ class Gathered:
     def _count(self) -> None:
         if not self._rows:
             return
-        pieces, self._rows, self._held = self._rows, [], 0
-        made = np.empty(sum(len(rows) for _, rows in pieces), CLAIM)
+        parts, self._rows, self._held = self._rows, [], 0
+        made = np.empty(sum(len(rows) for _, rows in parts), CLAIM)
         at = 0
-        for mailbox, rows in pieces:
+        for mailbox, rows in parts:
             there = made[at:at + len(rows)]
             at += len(rows)
             for name in ("serial", "digest", "header_length"):
@@ -113,17 +113,17 @@ class Gathered:
                                          there["size"].astype(np.int64) - private_headers)
         small = made["serial"] < self.most
         if not small.all():
-            self._pieces.append(self._joined(made[~small]))
-            self._claims += len(self._pieces[-1])
+            self._joined_claims.append(self._joined(made[~small]))
+            self._claims += len(self._joined_claims[-1])
             made = made[small]
         self._by_serial.add(made)
         if self._claims > self.most:
             self._join()
 
     def _join(self) -> None:
-        if len(self._pieces) > 1:
-            self._pieces = [self._joined(np.concatenate(self._pieces))]
-            self._claims = len(self._pieces[0])
+        if len(self._joined_claims) > 1:
+            self._joined_claims = [self._joined(np.concatenate(self._joined_claims))]
+            self._claims = len(self._joined_claims[0])
 
     def _joined(self, claims: Claims) -> Claims:
         """One for each serial."""

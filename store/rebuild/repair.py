@@ -1,15 +1,15 @@
-"""A mailbox with damaged chunks of records, made whole again from all that is known of its messages.
+"""A mailbox with damaged chunks of records, made whole again from all that can be found out of its messages.
 
 What the records were is found out from three sources. The chunk itself: where one bit has turned, most of it is as it
 was. `store.idx`: what it has of a record counts if the record has not changed since. And `messages.db`: a message file
 whose references are more than the records that can be read is used by damaged ones, and its check value says by which.
 For the sum of the marks of those that are missing tells their mailboxes and UIDs, since no two references have the same
-mark; so no UID can come to mean another message, and even of a chunk that is lost altogether it is known which messages
-were in it under which UIDs.
+mark; so no UID can come to mean another message, and even where a whole chunk is lost, its messages and their UIDs can
+be found out.
 
 All records of a chunk that was damaged get a new MODSEQ, so that clients look at their flags again (RFC 7162 §3.1). If
-any could not be brought back the log of expunged UIDs begins anew, so that they are told of all UIDs that are not
-there (§3.2.5.1). UIDVALIDITY stays.
+any could not be restored the log of expunged UIDs starts again, so that clients hear of all UIDs that are not there
+(§3.2.5.1). UIDVALIDITY stays.
 """
 
 import logging
@@ -22,7 +22,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.partition.transactions import WriteTxn
 from store.rebuild.outcome import Correction
-from store.rebuild.salvage import Chunk, Evidence, broken_chunks, gather
+from store.rebuild.salvage import Chunk, Salvaged, broken_chunks, gather
 from store.store import Store
 from store.tables.index import ROW, Rows, chunk_key
 from store.tables.privateheaders import LOST, renumbered
@@ -34,7 +34,7 @@ from store.values import Flag, InternalDate
 
 log = logging.getLogger(__name__)
 
-TRIES = 5                   # when the mailbox changes while the evidence is gathered
+TRIES = 5                   # when the mailbox changes while its messages are looked for
 ALL_FLAGS = np.uint16(sum(flag.value for flag in Flag))
 _ZONE = 99 * 60 + 59        # minutes, the largest that a date can show (RFC 3501 §9, zone)
 _LATEST = 1 << 33           # seconds, past every date of a message
@@ -57,13 +57,13 @@ def repair_mailbox(store: Store, entry: MailboxEntry) -> list[Correction]:
     for _ in range(TRIES):
         if not broken_chunks(partition, entry.id):
             break
-        evidence = gather(partition)
-        chunks = [chunk for chunk in evidence.broken if chunk.mailbox == entry.id]
+        salvaged = gather(partition)
+        chunks = [chunk for chunk in salvaged.broken if chunk.mailbox == entry.id]
         copy = _copy(store, entry)
         try:
             done += [Correction(what, where) for what in partition.transact(
-                lambda txn, evidence=evidence, chunks=chunks, copy=copy: _mend(  # type: ignore[misc]
-                    txn, entry.id, chunks, evidence, copy))]
+                lambda txn, salvaged=salvaged, chunks=chunks, copy=copy: _mend(  # type: ignore[misc]
+                    txn, entry.id, chunks, salvaged, copy))]
             break
         except _Changed:
             continue
@@ -92,7 +92,7 @@ def _copy(store: Store, entry: MailboxEntry) -> idxfile.Remains | None:
 
 # The repair
 
-def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], evidence: Evidence, copy: idxfile.Remains | None
+def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], salvaged: Salvaged, copy: idxfile.Remains | None
           ) -> list[str]:
     """Put whole chunks in the place of the broken ones; what was done. Raises _Changed, StoreError."""
     state = txn.any_state(mailbox)
@@ -105,12 +105,12 @@ def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], evidence: Evid
         if table.get_to_change(chunk_key(mailbox, chunk.number), txn.handle) != chunk.value:
             raise _Changed
     modseq = state.highestmodseq + 1
-    salvage = _Salvage(txn, state, evidence, copy, modseq)
-    told = []
+    salvage = _Salvage(txn, state, salvaged, copy, modseq)
+    done = []
     for chunk in chunks:
         rows = salvage.rows_of(chunk)
         txn.put_chunk(mailbox, chunk.number, rows)
-        told.append(f"index chunk {chunk.number} was damaged; it has {len(rows)} records now{salvage.sources()}")
+        done.append(f"index chunk {chunk.number} was damaged; it has {len(rows)} records now{salvage.sources()}")
     rows = txn.load(mailbox)
     unsure = np.isin(rows["uid"], salvage.unsure)
     if unsure.any() and state.octets == rows["size"].sum() + rows["header_length"][unsure].sum():
@@ -120,25 +120,25 @@ def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], evidence: Evid
     after = counted(evolve(state, highestmodseq=modseq, changed=modseq), rows)
     lost = state.messages - after.messages
     if lost > 0:
-        told.append(f"{lost} messages are lost from it")
-        after = evolve(after, log_since=modseq)         # clients are told of every UID that is not there
+        done.append(f"{lost} messages are lost from it")
+        after = evolve(after, log_since=modseq)         # clients hear of every UID that is not there
     if not state.removed:
         txn.charge(state, after.octets - state.octets, after.messages - state.messages, enforce=False)
     txn.set_state(mailbox, state, after)
     txn.partition.uidls.settle(mailbox, rows, txn.handle)
-    return told
+    return done
 
 
 class _Salvage:
     """Finds the records of damaged chunks of one mailbox."""
 
-    def __init__(self, txn: WriteTxn, state: MailboxState, evidence: Evidence, copy: idxfile.Remains | None,
+    def __init__(self, txn: WriteTxn, state: MailboxState, salvaged: Salvaged, copy: idxfile.Remains | None,
                  modseq: int) -> None:
         self._txn = txn
         self._state = state
-        self._evidence = evidence
+        self._salvaged = salvaged
         self._modseq = modseq
-        self._open = dict(evidence.open)
+        self._open = dict(salvaged.open)
         self._copies = {} if copy is None else {int(row["uid"]): row for row in _as_here(copy, state, txn)}
         self._written = copy.head.highestmodseq if copy is not None and copy.head is not None else 0
         self._from_copy = self._without_flags = 0
@@ -154,7 +154,7 @@ class _Salvage:
             by_mid.setdefault(bytes(row["digest"]), row)
         found: dict[int, Any] = {}
         placed = set()
-        for (mailbox, uid), (digest, record) in self._evidence.placed.items():
+        for (mailbox, uid), (digest, record) in self._salvaged.placed.items():
             if mailbox == chunk.mailbox and chunk.has(uid):
                 near = by_uid.get(uid)
                 row = near if near is not None and bytes(near["digest"]) == digest else by_mid.get(digest, near)
@@ -190,7 +190,7 @@ class _Salvage:
         return gone is not None and uid in gone
 
     def _record(self, uid: int, digest: bytes, record: MessageRecord, row: Any | None) -> Any:
-        """The record of a message, whose place is known, with what else is known of it."""
+        """The record of a message whose place is certain, with what else can be found out of it."""
         kept = self._copies.get(uid)
         if kept is not None and bytes(kept["digest"]) != digest:
             kept = None
@@ -232,7 +232,7 @@ class _Salvage:
 
 def fit(row: Any, record: MessageRecord, txn: WriteTxn) -> None:
     """Make the record say how much of the message file it skips, which header fields of its own it has, and its size,
-    whichever of these is damaged. Fields of which nothing is known are lost."""
+    whichever of these is damaged. Fields that are in no table are lost."""
     number, size = int(row["head"]), int(row["size"])
     head = txn.partition.private_headers.get(number, txn.handle) or b""
     if record.size + len(head) - size not in (0, record.trace) and record.size - size in (0, record.trace):

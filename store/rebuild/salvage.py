@@ -1,4 +1,4 @@
-"""What is known of records in chunks that are damaged, from all that can still be read of a partition.
+"""What can be found out of records in damaged chunks, from all that can still be read of a partition.
 
 `messages.db` has the number of references to each message file and the sum of their marks. What the records that can
 be read leave over of both are the references in damaged chunks; and the sum tells which mailboxes and UIDs these are,
@@ -19,7 +19,7 @@ from store.partition.records import Owned, are_sound, every_reference, sound
 from store.tables.index import CHUNK, ROW, chunk_key, chunk_of_key
 from store.tables.references import MessageRecord, mark, marks
 
-BATCH = 10_000              # messages whose references are compared at a time
+MESSAGES_AT_A_TIME = 10_000              # messages whose references are compared at a time
 PAIRS = 50_000_000          # sums that are tried, at most, to find two references each that are missing
 _MASK = (1 << 64) - 1
 
@@ -48,7 +48,7 @@ class Chunk:
 
 
 @frozen(eq=False)
-class Evidence:
+class Salvaged:
     """What `messages.db` knows of the records in damaged chunks.
 
     `placed`: the message of each UID for which it is certain. `open`: by digest, how many references there are besides
@@ -96,7 +96,7 @@ class Counts:
         """The messages of which messages.db says otherwise: digest, record as it is stored, what was counted, sum of
         the marks."""
         self.known = np.zeros(len(self.serials), np.bool_)
-        for digests, said in partition.refs.all_figures(BATCH, txn):
+        for digests, said in partition.refs.all_figures(MESSAGES_AT_A_TIME, txn):
             references, checks = self._find(said["serial"])
             for at in np.flatnonzero((references != said["references"]) | (checks != said["check"])).tolist():
                 yield (digests[at], MessageRecord.from_bytes(said[at].tobytes()), int(references[at]), int(checks[at]))
@@ -151,9 +151,9 @@ class Possible:
         return int(self.mailboxes[at]), int(self.uids[at])
 
 
-def gather(partition: Partition) -> Evidence:
-    """All that is known of the partition's damaged chunks. What changes meanwhile stays open, at worst: a sum of marks
-    that is not of one moment is that of no reference."""
+def gather(partition: Partition) -> Salvaged:
+    """All that can be found out of the partition's damaged chunks. What changes meanwhile stays open, at worst: a
+    sum of marks that is not of one moment is that of no reference."""
     broken: list[Chunk] = []
 
     def usable(mailbox: MailboxId, number: int, value: bytes) -> bool:
@@ -163,9 +163,9 @@ def gather(partition: Partition) -> Evidence:
         return False
 
     counts = Counts.of(every_reference(partition, usable=usable))
-    evidence = Evidence(broken)
+    salvaged = Salvaged(broken)
     if not broken:
-        return evidence
+        return salvaged
     possible = Possible.of((chunk.mailbox, chunk.number * CHUNK + 1, (chunk.number + 1) * CHUNK + 1)
                            for chunk in broken)
     claimed: dict[bytes, set[Reference]] = {}
@@ -178,10 +178,10 @@ def gather(partition: Partition) -> Evidence:
         found = solve(missing, record.check - check & _MASK, claimed.get(digest, set()), possible)
         if found is not None:
             known = partition.refs.complete(digest, record)
-            evidence.placed.update((reference, (digest, known)) for reference in found)
+            salvaged.placed.update((reference, (digest, known)) for reference in found)
         elif missing > 0:
-            evidence.open[digest] = missing
-    return evidence
+            salvaged.open[digest] = missing
+    return salvaged
 
 
 def solve(missing: int, total: int, claimed: set[Reference], possible: Possible) -> list[Reference] | None:

@@ -18,7 +18,7 @@ from store.values import RESTORE, Finding
 
 @frozen
 class Source:
-    """A mailbox that is to be made anew: where its file is, and what it will be called. `found` is not the head of the
+    """A mailbox that is to be rebuilt: where its file is, and what it will be called. `found` is not the head of the
     file where that is lost."""
 
     partition: str

@@ -1,4 +1,4 @@
-"""A partition whose databases are gone or damaged, made anew from its `messages/` and `users/`, and from the list of
+"""A partition whose databases are gone or damaged, rebuilt from its `messages/` and `users/`, and from the list of
 mailboxes, while the rest of the store is in use.
 
     partitions/P/index.damaged-<time>/      what was there is set aside; if it can be opened, each `store.idx` of which
@@ -8,7 +8,7 @@ mailboxes, while the rest of the store is in use.
     partitions/P/index/                     in the end it gets its place, with one rename, and the partition is joined
 
 Until then who wants a mailbox on it is refused for now (UNAVAILABLE). The long part has the store not open: a server
-that has to start again meanwhile does so, without this partition. What is cut off begins anew, from the same sources.
+that has to start again meanwhile does so, without this partition. An interrupted rebuild starts again.
 
 The list decides which mailboxes there are; their records, with UIDs, flags and dates, come from `store.idx`. A mailbox
 that the list has and of which there is no file is there again, empty, under a new UIDVALIDITY; one of another list, of
@@ -74,13 +74,13 @@ def reconstruct_partitions(request: Request, names: Sequence[str]) -> Outcome:
     for name in names:
         lost = is_lost(request.root, name)
         if request.check:
-            outcome.left.append(Finding("it has no databases" if lost else "its databases would be made anew",
+            outcome.left.append(Finding("it has no databases" if lost else "its databases would be rebuilt",
                                         f"partition {name}", RECONSTRUCT))
             continue
         if lost and not (request.root / "mboxlist").is_dir():
-            raise Refused("the list of mailboxes is lost, too: make everything anew (--all)")
+            raise Refused("the list of mailboxes is lost, too: rebuild everything (--all)")
         with request.watched() as progress:
-            done = reinstate(request.root, name, request.settings(), request.open_store,
+            done = rebuild_partition(request.root, name, request.settings(), request.open_store,
                              restart=partial(_restart, request.root), force=request.force, progress=progress)
             with request.open_store() as store:
                 take_in_lost(store, store.partition(name), done)
@@ -89,23 +89,23 @@ def reconstruct_partitions(request: Request, names: Sequence[str]) -> Outcome:
 
 
 def _restart(root: Path) -> None:
-    """Have a server's processes begin anew: when a process dies in the store its supervisor starts all of them again,
+    """Have a server's processes restart: when a process dies in the store its supervisor starts all of them again,
     and clients see a dropped connection. A command that has the store open must end by itself."""
     if not server(root / "run" / "server.pid"):
         return
     child = os.fork()
     if not child:
         with contextlib.suppress(BaseException):
-            ProcessRegistry(root / "run", "onecopy reconstruct, which wants all to begin anew").settled()
+            ProcessRegistry(root / "run", "onecopy reconstruct, which has all processes restarted").settled()
         os._exit(1)
     os.waitpid(child, 0)
 
 
-def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, restart: Callable[[], None],
+def rebuild_partition(root: Path, name: str, settings: Settings, open_store: Open, *, restart: Callable[[], None],
            force: bool = False, progress: Progress = silent) -> Outcome:
-    """Make the databases of a partition anew, and have every process take it up; with `force` also if it has some.
+    """Rebuild the databases of a partition, and have every process take it up; with `force` also if it has some.
 
-    `restart` has the processes of a server begin anew, which leave the partition alone then; it is called if any of
+    `restart` has the processes of a server restart, which leave the partition alone then; it is called if any of
     them has it open. Raises StoreError UNAVAILABLE when there is no such partition or they do not leave it,
     STORE_IN_USE when another process does the same, DISK_FULL.
     """
@@ -125,13 +125,13 @@ def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, re
                 with open_store() as store:
                     _write_what_it_knows(store, folder, done)
             _set_aside(folder)
-            reinstating = _Reinstating(folder, settings, done, progress)
-            reinstating.look()
+            rebuild = _PartitionRebuild(folder, settings, done, progress)
+            rebuild.look()
             with open_store() as store:
-                reinstating.choose(store)
-            reinstating.make()
+                rebuild.choose(store)
+            rebuild.make()
             with open_store() as store:
-                reinstating.join(store)
+                rebuild.join(store)
         except OSError as error:
             raise disk_problem(error) from error
     return done
@@ -139,7 +139,7 @@ def reinstate(root: Path, name: str, settings: Settings, open_store: Open, *, re
 
 def _nobody_else(folder: Path) -> contextlib.AbstractContextManager[None]:
     """No other process does the same. Raises StoreError STORE_IN_USE."""
-    return exclusive(folder, Problem.STORE_IN_USE, f"Another process makes partition {folder.name} anew", folder=True)
+    return exclusive(folder, Problem.STORE_IN_USE, f"Another process rebuilds partition {folder.name}", folder=True)
 
 
 def _left_alone(root: Path, folder: Path, restart: Callable[[], None]) -> None:
@@ -229,7 +229,7 @@ class _Wanted:
 
 
 @define(eq=False)
-class _Reinstating:
+class _PartitionRebuild:
     """See `livepartition`."""
 
     folder: Path
@@ -347,10 +347,10 @@ class _Reinstating:
         partition = store.partition(self.folder.name)
         self._make_empty(store, partition)
         for owner in {each.entry.name.owner for each in self._wanted}:
-            roots.settle(store, owner)
+            roots.recharge(store, owner)
         partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
         writing.write_round(store, partition, hurry=True)
-        log.info("partition %s has been made anew: %d mailboxes, %d records", partition.name, self.done.mailboxes,
+        log.info("partition %s has been rebuilt: %d mailboxes, %d records", partition.name, self.done.mailboxes,
                  self.done.records)
 
     def _enlist(self, store: Store) -> None:
@@ -396,4 +396,4 @@ def _named(source: Source, entry: MailboxEntry, removed: int) -> Source:
 
 
 def _broken() -> None:
-    log.error("the databases that are being made need recovery: it will be begun anew")
+    log.error("the databases that are being made need recovery: the rebuild starts again")

@@ -41,7 +41,7 @@ def rebuild_cached(store: Store, entries: Sequence[MailboxEntry], outcome: Outco
     """Cache records of these mailboxes' messages, or of some UIDs, from their files. Raises StoreError."""
     found = cacherebuild.messages_of(store, entries, request.uids)
     outcome.messages = sum(map(len, found.values()))
-    tell = _Told(progress, outcome.messages)
+    tell = _Watched(progress, outcome.messages)
     for name, digests in sorted(found.items()):
         for item in cacherebuild.recache(store.partitions[name], digests, change=not request.check,
                                          verify=request.force, tell=tell):
@@ -64,7 +64,7 @@ def look_at(store: Store, entries: Sequence[MailboxEntry], outcome: Outcome, pro
     if not uses or len(found) < len(uses):
         found = {name: cacherebuild.known(store.partitions[name], digests)
                  for name, digests in cacherebuild.messages_of(store, entries).items()}
-    tell = _Told(progress, sum(map(len, found.values())))
+    tell = _Watched(progress, sum(map(len, found.values())))
     known = {finding.where for finding in outcome.findings}     # --force has read the files already
     for name, said in sorted(found.items()):
         for item in cacherebuild.look_at(store.partitions[name], said, deep=deep, tell=tell):
@@ -74,7 +74,7 @@ def look_at(store: Store, entries: Sequence[MailboxEntry], outcome: Outcome, pro
                 outcome.findings.append(item)
 
 
-class _Told:
+class _Watched:
     """Sums up how many messages have been read, for who watches."""
 
     def __init__(self, progress: Progress, total: int) -> None:

@@ -1,11 +1,11 @@
-"""The list of mailboxes made anew, where it alone is lost: the partitions have their databases.
+"""The list of mailboxes rebuilt, where it alone is lost: the partitions have their databases.
 
 Which mailboxes there are, with their ids, UIDVALIDITYs and messages, the partitions say; their names, ACLs, special
 uses and annotations, and the owners' subscriptions, `store.idx`. A mailbox that has none (it was made in the last
 minute) gets a name that says so, with the owner that its quota root tells. Accounts come from whoever has kept them:
 see `rebuild`.
 
-The list is made beside its place, and one rename makes it the store's: what is cut off begins anew.
+The list is made beside its place, and one rename makes it the store's: an interrupted rebuild starts again.
 """
 
 import shutil
@@ -60,24 +60,24 @@ def reconstruct_list(request: Request) -> Outcome:
     aside = root / LIST
     if any(aside.glob("*.db")):
         if not request.force:
-            raise Refused("there is a list of mailboxes; with --force it is set aside, and made anew")
+            raise Refused("there is a list of mailboxes; with --force it is set aside, and rebuilt")
         if request.check:
-            return Outcome(left=[Finding("it would be made anew", str(aside), RECONSTRUCT)])
+            return Outcome(left=[Finding("it would be rebuilt", str(aside), RECONSTRUCT)])
         if server(root / "run" / "server.pid"):
             raise StoreError(Problem.STORE_IN_USE, "Stop the server first: nobody can do without the list")
         aside.rename(aside_name(aside, time.time()))
         users = users or kept_accounts(root)
     if not only_list_is_lost(root):
-        raise Refused("partitions have no databases, either: make everything anew (--all)")
+        raise Refused("partitions have no databases, either: rebuild everything (--all)")
     if request.check:
         return Outcome(left=[Finding("it is lost", str(aside), RECONSTRUCT)])
-    outcome = relist(root, request.settings(), users=users)
-    with request.open_store():              # which settles what differs
+    outcome = rebuild_list(root, request.settings(), users=users)
+    with request.open_store():              # which reconciles what differs
         return outcome
 
 
-def relist(root: Path, settings: Settings, *, users: Iterable[User] = ()) -> Outcome:
-    """Make the list anew. Raises StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE."""
+def rebuild_list(root: Path, settings: Settings, *, users: Iterable[User] = ()) -> Outcome:
+    """Rebuild the list. Raises StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE."""
     refuse_databases([root / "mboxlist"])
     done = Outcome()
     (root / "run").mkdir(mode=0o700, exist_ok=True)
@@ -88,7 +88,7 @@ def relist(root: Path, settings: Settings, *, users: Iterable[User] = ()) -> Out
                 raise StoreError(Problem.STORE_IN_USE, "Other processes are in the store: stop them first")
             shutil.rmtree(root / SCRATCH, ignore_errors=True)
             (root / SCRATCH).mkdir(mode=0o700)
-            _Relisting(root, settings, done).run(list(users))
+            _ListRebuild(root, settings, done).run(list(users))
             for region in (*(root / "mboxlist").glob("__db.*"), *(root / SCRATCH).glob("__db.*")):
                 region.unlink()
             (root / SCRATCH).rename(root / "mboxlist")          # there may be an empty folder
@@ -103,11 +103,11 @@ def relist(root: Path, settings: Settings, *, users: Iterable[User] = ()) -> Out
 
 
 def _broken() -> None:
-    """It is begun anew."""
+    """The rebuild starts again."""
 
 
 @define(eq=False)
-class _Relisting:
+class _ListRebuild:
     """Fills an empty list."""
 
     root: Path

@@ -191,7 +191,7 @@ class _Claimed(Exception):
 
 
 def _arrive(txn: WriteTxn, entry: MailboxEntry, batch: Iterable[_Message]) -> None:
-    """A record for each of them, and then what is known of each file, whose rows are locked last. Raises _Claimed."""
+    """A record for each of them, and then the record of each file; these rows are locked last. Raises _Claimed."""
     txn.state(entry.id)
     uids = {}
     for message in batch:

@@ -26,7 +26,7 @@ def rebuild_parts(request: Request) -> Outcome:
         if request.rights and request.check:
             outcome.left += [Finding(each.what, each.where, RECONSTRUCT) for each in recount.wrong_rights(store)]
         elif request.rights:
-            outcome.corrections += recount.rebuild_rights(store) + recount.settle_aliases(store)
+            outcome.corrections += recount.rebuild_rights(store) + recount.reconcile_aliases(store)
     return outcome
 
 
@@ -35,11 +35,11 @@ def _recount_quotas(store: Store, request: Request, outcome: Outcome) -> None:
     wanted = _roots_of(owner_meant(store, request))
     for name, partition in sorted(store.partitions.items()):
         if request.partition in (None, name):
-            told = recount_quota(partition, wanted, change=not request.check)
+            wrong = recount_quota(partition, wanted, change=not request.check)
             if request.check:
-                outcome.left += [Finding(each.what, each.where, RECONSTRUCT) for each in told]
+                outcome.left += [Finding(each.what, each.where, RECONSTRUCT) for each in wrong]
             else:
-                outcome.corrections += told
+                outcome.corrections += wrong
                 partition.flush()
 
 

@@ -34,7 +34,7 @@ def _require_sense(request: Request, down: bool) -> None:
     if down and not (request.root / "partitions").is_dir():
         raise StoreError(Problem.NO_STORE, f"There is no store in {request.root}; `onecopy init` makes one")
     if down and (request.what or parts or request.partition and not request.plan):
-        raise Refused("the databases are lost: only all of them can be made anew (--all), or the list (--mboxlist)")
+        raise Refused("the databases are lost: only all of them can be rebuilt (--all), or the list (--mboxlist)")
 
 
 def _procedure(request: Request, down: bool) -> Callable[[Request], Outcome]:

@@ -1,4 +1,4 @@
-"""A store made anew from `messages/` and `users/` alone, when its databases are lost.
+"""A store rebuilt from `messages/` and `users/` alone, when its databases are lost.
 
 Each mailbox comes back as its `store.idx` has it: name, UIDVALIDITY, ACL, special use, quota root and limits, the
 owner's subscriptions, and all records with UIDs, flags, keywords and dates. References, quota use and cache records are
@@ -53,8 +53,8 @@ def accounts(request: Request) -> list[User]:
 
 def rebuild(root: Path, into: Path | None = None, settings: Settings | None = None, *, users: Iterable[User] = (),
             progress: Progress = silent) -> Outcome:
-    """Make the databases of the store in `root` anew, or those of a new store `into` which message files are linked or
-    copied. No process may have the store open. `users` are rows for the built-in directory.
+    """Rebuild the databases of the store in `root`, or make those of a new store `into` which message files are linked
+    or copied. No process may have the store open. `users` are rows for the built-in directory.
 
     Whatever cannot be read becomes a finding. What is cut off leaves a store that cannot be opened, and is done again
     from the beginning. Raises StoreError NO_STORE when there is nothing to begin with,

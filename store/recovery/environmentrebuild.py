@@ -36,10 +36,10 @@ class EnvironmentRebuild:
     environment: str
 
     def run(self, found: str, cut: bool, aside: Path | None, *, deep: bool) -> None:
-        """Make it anew. `aside`: it has been set aside already, and what is in its place is half made. `deep`: see
+        """Rebuild it. `aside`: it has been set aside already, and what is in its place is half made. `deep`: see
         `damage.look_through`."""
         folder = self.recovery.root / self.environment
-        log.error("%s is damaged (%s): it is made anew from what there is", self.environment, found)
+        log.error("%s is damaged (%s): it is rebuilt from what there is", self.environment, found)
         event = self.recovery.events[self.environment] = Event(self.environment, found)
         if aside is None and ".db" not in found and folder.is_dir():
             bad = damage.look_through(folder, recover=False)
@@ -60,7 +60,7 @@ class EnvironmentRebuild:
             raise StoreError(Problem.UNAVAILABLE, f"{self.environment} is damaged, and cannot be mended: {error}"
                              ) from error
         event.source, event.exact, event.lost, event.logs_lost = done.source, done.exact, done.lost, done.logs_lost
-        log.warning("%s has been made anew from %s%s", self.environment, done.source, "" if done.exact else
+        log.warning("%s has been rebuilt from %s%s", self.environment, done.source, "" if done.exact else
                     "; what is missing comes from the user area")
         for old in sorted(folder.parent.glob(folder.name + ".damaged-*"))[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)

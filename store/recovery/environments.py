@@ -6,8 +6,8 @@ an earlier process has met something that Berkeley DB could not read, the enviro
 snapshot and the log since; from those of its tables that are whole. What is still missing then comes from the user area
 and the message files (`startrebuild`). What was found and done is in `<root>/recovered/<time>.json`.
 
-Until all of it is on disk `<root>/mending` says what was set aside, and where: a start that comes upon it begins the
-work anew from there, so nobody takes what is half made for a store.
+Until all of it is on disk `<root>/mending` says what was set aside, and where: a start that finds it begins the
+work again from there, so nobody takes what is half made for a store.
 """
 
 import json
@@ -35,7 +35,7 @@ from store.store import Store
 log = logging.getLogger(__name__)
 
 REPORTS = "recovered"
-MENDING = "mending"         # the file in the store's folder that is there while environments are made anew
+MENDING = "mending"         # the file in the store's folder that is there while environments are rebuilt
 LIST = "mboxlist"           # the folder of the list's environment
 PAST_THE_END = "BDB2509"    # what Berkeley DB says of tables that are newer than the log
 
@@ -89,12 +89,12 @@ class Recovery:
         begun = self.begun.get(environment)
         if begun is None or not (self.root / begun["aside"]).is_dir():
             return None
-        log.error("%s was being made anew when an earlier start was cut off: that begins once more", environment)
+        log.error("%s was being rebuilt when an earlier start was cut off: that begins once more", environment)
         return begun
 
     def begin(self, environment: str, aside: Path, found: str, cut: bool) -> None:
         """Have the next start know, on disk, in case that this one does not come to its end. In an open store it is
-        about a partition that is being rebuilt, and that begins anew by itself."""
+        about a partition that is being rebuilt, and that starts again by itself."""
         if self.over:
             return
         self.begun = {**self.begun, environment: {
@@ -144,7 +144,7 @@ class Recovery:
     # What was done
 
     def is_needed(self) -> bool:
-        """Whether anything has happened that is to be told."""
+        """Whether anything has happened that must be reported."""
         return bool(self.events or self.notes)
 
     def report(self) -> Path:

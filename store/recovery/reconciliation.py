@@ -31,11 +31,11 @@ def agree(store: Store, *, wholly: bool = False) -> bool:
     if wholly:
         _agree_wholly(store)
     else:
-        ready = _settle_moves(store)
-        owners = {owner for mailbox, _ in there if (owner := _settle(store, mailbox, ready)) is not None}
+        ready = _finish_moves(store)
+        owners = {owner for mailbox, _ in there if (owner := _reconcile(store, mailbox, ready)) is not None}
         _hold_who_has_gone(store)
         for owner in sorted(owners):
-            roots.settle(store, owner)
+            roots.recharge(store, owner)
 
     def forget(txn: Txn) -> None:
         for mailbox, since in there if all_are_there(store) else ():
@@ -43,7 +43,7 @@ def agree(store: Store, *, wholly: bool = False) -> bool:
         pending.complete(txn)
 
     for partition in store.partitions.values():
-        partition.flush()                   # what was settled is on disk before it is forgotten
+        partition.flush()                   # what was done is on disk before it is forgotten
     if there or wholly:
         transact(store.mailboxes.env, forget)
     return wholly
@@ -54,7 +54,7 @@ def all_are_there(store: Store) -> bool:
     return all(path.name in store.partitions for path in (store.root / "partitions").glob("[!.]*"))
 
 
-def _settle(store: Store, mailbox: MailboxId, ready: set[MailboxId]) -> str | None:
+def _reconcile(store: Store, mailbox: MailboxId, ready: set[MailboxId]) -> str | None:
     """Make the partitions what the list says of one mailbox; its owner, if it is charged to a wrong quota root."""
     entry = store.mailboxes.find_id(mailbox)
     wrong = None
@@ -79,7 +79,7 @@ def _settle(store: Store, mailbox: MailboxId, ready: set[MailboxId]) -> str | No
 def _agree_wholly(store: Store) -> None:
     _skip_what_was_used(store)
     listed = {entry.id: entry for entry in store.mailboxes.all()}
-    ready = _settle_moves(store)
+    ready = _finish_moves(store)
     for partition in store.partitions.values():
         there = {mailbox for mailbox, _ in partition.all_states()}
         here = {entry.id for entry in listed.values() if entry.partition == partition.name}
@@ -95,7 +95,7 @@ def _agree_wholly(store: Store) -> None:
     roots.agree(store)
 
 
-def _settle_moves(store: Store) -> set[MailboxId]:
+def _finish_moves(store: Store) -> set[MailboxId]:
     """Remove copies of users from other back ends that are not whole; the mailboxes of those that are."""
     moves = list(store.mailboxes.moves.all())
     coming = [move for move in moves if move.phase is Phase.COMING and move.partition in store.partitions]

@@ -1,4 +1,4 @@
-"""What an environment that was made anew is still missing, taken from the user area, the message files, and the tables
+"""What a rebuilt environment is still missing, taken from the user area, the message files, and the tables
 that are whole: after `recovery`, before anybody uses the store.
 
 The sources, in this order: tables that are whole; `store.idx`, at most a minute old, where it is newer than what is
@@ -21,12 +21,12 @@ from store.accounts.builtin import User
 from store.errors import StoreError
 from store.partition.marks import mark_behind
 from store.rebuild.desired import acl_of, annotations_of
-from store.rebuild.knownfiles import SHOWN
 from store.rebuild.outcome import Event
-from store.rebuild.partitionfill import Refill
 from store.rebuild.recount import rebuild_rights
 from store.rebuild.salvagedusers import add_users, salvage_users
 from store.rebuild.userareascan import Source, choose, read_source
+from store.recovery.knownfiles import SHOWN
+from store.recovery.partitionfill import PartitionFill
 from store.snapshots.taking import folder as snapshots_folder
 from store.snapshots.taking import listed as snapshots_listed
 from store.store import Store
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 LIST = "mboxlist"
 
 
-def remake(store: Store, recovery: "Recovery") -> bool:
+def rebuild_at_start(store: Store, recovery: "Recovery") -> bool:
     """Do it for every environment that has not come back exactly; whether there was one. Raises StoreError."""
     events = {name: event for name, event in recovery.events.items() if not event.exact}
     if not events:
         return bool(recovery.events)
-    done = _Remaking(store, recovery, events)
+    done = _StartRebuild(store, recovery, events)
     done.run()
     return True
 
 
 @define(eq=False)
-class _Remaking:
+class _StartRebuild:
     """See the module's text."""
 
     store: Store
@@ -75,7 +75,7 @@ class _Remaking:
         for name, partition in store.partitions.items():
             there = self.events.get(f"partitions/{name}/index")
             if there is not None:
-                Refill(store, self.recovery.adopted.get(name, []), partition, there, self.found).run()
+                PartitionFill(store, self.recovery.adopted.get(name, []), partition, there, self.found).run()
             elif event is not None:
                 mark_behind(partition.folder)
         if event is not None:
@@ -101,9 +101,9 @@ class _Remaking:
         validity = max([*(state.uidvalidity for state, _ in states.values()),
                         *(source.head.uidvalidity for source in self.found)], default=0)
         transact(mailboxes.env, lambda txn: mailboxes.skip_identities(MailboxId(last), validity, txn))
-        for piece in _pieces(self.found):
-            def rows_of(txn: Txn, piece: list[Source] = piece) -> None:
-                for source in piece:
+        for batch in _batches(self.found):
+            def rows_of(txn: Txn, batch: list[Source] = batch) -> None:
+                for source in batch:
                     self._row(source, states, lost, old, txn)
 
             transact(mailboxes.env, rows_of)
@@ -138,7 +138,7 @@ class _Remaking:
                 mailboxes.deleted.remove(mailbox, txn)
                 other = mailboxes.find(wanted.name, txn)
                 if other is not None and other.id != mailbox:
-                    mailboxes.remove(other.name, txn, guarded=False)    # an older row: its own file names it anew
+                    mailboxes.remove(other.name, txn, guarded=False)    # an older row: its own file names it
                 mailboxes.write(wanted, txn, guarded=False)
         if old or "annotations.db" in lost:
             for name, user, value in annotations_of(head):
@@ -203,5 +203,5 @@ def _entry(source: Source, validity: int) -> MailboxEntry:
 
 
 
-def _pieces(items: list[Any], size: int = 256) -> Iterator[list[Any]]:
+def _batches(items: list[Any], size: int = 256) -> Iterator[list[Any]]:
     return (items[at:at + size] for at in range(0, len(items), size))

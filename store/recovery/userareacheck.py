@@ -26,7 +26,7 @@ from store.userarea.writing import describe, right_place, write_round
 
 log = logging.getLogger(__name__)
 
-PIECE = 64                  # mailboxes of one step
+MAILBOXES_AT_A_TIME = 64    # of one step
 
 
 Step = tuple[str, tuple[int, ...]]
@@ -40,7 +40,7 @@ def reconcile(store: Store) -> int:
 
 
 def steps(store: Store) -> Iterator[Step]:
-    """The work of `userareacheck` in pieces, for `take_step`: the name of a partition, and mailboxes on it; none of
+    """The work of `userareacheck` in steps, for `take_step`: the name of a partition, and mailboxes on it; none of
     them at the end of a partition. Nothing is locked between two of them."""
     for partition in store.partitions.values():
         if not behind_marker(partition.folder).exists():
@@ -48,16 +48,16 @@ def steps(store: Store) -> Iterator[Step]:
         first: int | None = 1
         while first is not None:
             states = cast("_Rows", partition.states.scan(state_key(MailboxId(first))))
-            piece = tuple(int.from_bytes(key, "big") for key, _ in islice(states, PIECE))
+            mailboxes = tuple(int.from_bytes(key, "big") for key, _ in islice(states, MAILBOXES_AT_A_TIME))
             states.close()
-            if piece:
-                yield partition.name, piece
-            first = piece[-1] + 1 if len(piece) == PIECE else None
+            if mailboxes:
+                yield partition.name, mailboxes
+            first = mailboxes[-1] + 1 if len(mailboxes) == MAILBOXES_AT_A_TIME else None
         yield partition.name, ()
 
 
 def take_step(store: Store, step: Step) -> int:
-    """Do one piece; how many mailboxes it was about. What cannot be written stays in `Partition.unwritten`."""
+    """Do one step; how many mailboxes it was about. What cannot be written stays in `Partition.unwritten`."""
     partition, mailboxes = store.partitions[step[0]], step[1]
     if mailboxes:
         partition.unwritten.changed.update(mailbox for mailbox in mailboxes if _differs(store, partition, mailbox))

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from heapq import merge
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from store.tables.state import Mailbox
 KEPT = 500_000              # messages in all columns of a process together: some 100 MB
 EACH = 10                   # messages that a column counts for beside its own: empty ones take memory, too
 FEW = 8                     # bodies of a message that need decoding of which a column knows
-PIECE = 5000                # texts that are sorted in one go
+TEXTS_AT_A_TIME = 5000                # texts that are sorted in one go
 SPARE = 1000                # messages that have gone of which a column still knows
 NO_DATE = np.iinfo(np.int64).min
 
@@ -54,8 +55,8 @@ class Words:
         if len(self._ranks) < len(self._numbers):
             known = list(self._numbers)
             # In pieces: while one list is sorted nobody else in the process can do anything.
-            order = merge(*[sorted(range(at, min(at + PIECE, len(known))), key=known.__getitem__)
-                            for at in range(0, len(known), PIECE)], key=known.__getitem__)
+            order = merge(*[sorted(range(at, min(at + TEXTS_AT_A_TIME, len(known))), key=known.__getitem__)
+                            for at in range(0, len(known), TEXTS_AT_A_TIME)], key=known.__getitem__)
             ranks = np.empty(len(known), np.int64)
             ranks[np.fromiter(order, np.int64, len(known))] = np.arange(len(known))
             self._ranks = ranks
@@ -100,15 +101,13 @@ class Dates(Column):
         super().__init__()
         self.day: Numbers = np.full(1, NO_DATE)             # in the message's own zone, since 1970
         self.time: Numbers = np.full(1, NO_DATE)            # Unix time
-        self._new: list[Numbers] = []
 
     def take(self, batch: Batch) -> None:
         values = [envelopes.string(date) for date, _, _, _ in batch.ends]
         found = [(headers.sent(value) if value else None) or (NO_DATE, NO_DATE) for value in values]
         self._new.append(np.array(found, np.int64).reshape(-1, 2))
 
-    def settle(self) -> None:
-        new, self._new = self._new, []
+    def extend(self, new: list[Any]) -> None:
         self.day = np.concatenate((self.day, *[piece[:, 0] for piece in new]))
         self.time = np.concatenate((self.time, *[piece[:, 1] for piece in new]))
 
@@ -121,7 +120,6 @@ class Subjects(Column):
         self.text = Texts()
         self.base = Words()
         self.is_reply = np.zeros(1, np.bool_)
-        self._new: list[tuple[bytes | None, bytes, bool]] = []
 
     def take(self, batch: Batch) -> None:
         for _, field, _, _ in batch.ends:
@@ -139,8 +137,7 @@ class Subjects(Column):
                 key = text if base == subject else collation_key(base)
             self._new.append((text, key, is_reply))
 
-    def settle(self) -> None:
-        new, self._new = self._new, []
+    def extend(self, new: list[Any]) -> None:
         self.text.add([text for text, _, _ in new])
         self.base.add([base for _, base, _ in new])
         self.is_reply = np.concatenate((self.is_reply, np.array([is_reply for _, _, is_reply in new], np.bool_)))
@@ -155,7 +152,6 @@ class People(Column):
         self.mailbox = Words()
         self.display = Words()
         self._field = field
-        self._new: list[tuple[bytes | None, bytes, bytes]] = []
         self._remembered: dict[bytes, tuple[bytes | None, bytes, bytes]] = {}
 
     def take(self, batch: Batch) -> None:
@@ -167,8 +163,7 @@ class People(Column):
                 said = remembered[field] = _said(field)
             self._new.append(said)
 
-    def settle(self) -> None:
-        new, self._new = self._new, []
+    def extend(self, new: list[Any]) -> None:
         self._remembered.clear()
         self.text.add([text for text, _, _ in new])
         self.mailbox.add([mailbox for _, mailbox, _ in new])
@@ -194,14 +189,13 @@ def _unconverted(octets: bytes) -> bytes:
 
 
 class Bodies(Column):
-    """What must be decoded before a text can be looked for in a body; `store.matching` looks."""
+    """What must be decoded before a text can be looked for in a body; `matching` looks."""
 
     def __init__(self) -> None:
         super().__init__()
         self.kind = np.full(1, ENCODED, np.int8)            # see `text.charset_kind`; or some body that is text is
         self.trace: Numbers = np.zeros(1, np.int64)         # octets of the message file before the content
         self.encoded: dict[int, tuple[Leaf, ...]] = {}      # of a place, if they are few
-        self._new: list[tuple[int, int, tuple[Leaf, ...]]] = []
 
     def take(self, batch: Batch) -> None:
         for record in batch.records:
@@ -210,8 +204,7 @@ class Bodies(Column):
             encoded = tuple([leaf for leaf in leaves if leaf[2] in _ENCODINGS])
             self._new.append((ENCODED if encoded and kind <= COMPATIBLE else kind, record.trace, encoded))
 
-    def settle(self) -> None:
-        new, self._new = self._new, []
+    def extend(self, new: list[Any]) -> None:
         for place, (kind, _, encoded) in enumerate(new, len(self.kind)):
             if kind == ENCODED and len(encoded) <= FEW:
                 self.encoded[place] = encoded
@@ -229,7 +222,6 @@ class Ids(Column):
         self._own: Numbers = np.zeros(1, np.int64)          # 0: has none
         self._references: Numbers = np.zeros(0, np.int64)
         self._numbered: tuple[Numbers, Numbers, int] | None = None
-        self._new: list[tuple[int, list[int]]] = []
 
     def numbered(self) -> tuple[Numbers, Numbers, int]:
         """The ids of messages, and all references, as small numbers, 0 for no id; and how many numbers there are."""
@@ -246,8 +238,7 @@ class Ids(Column):
             references = _ids(record.references) or _ids(envelopes.string(in_reply_to))[:1]
             self._new.append((own[0] if own else 0, references))
 
-    def settle(self) -> None:
-        new, self._new = self._new, []
+    def extend(self, new: list[Any]) -> None:
         counts = np.array([len(references) for _, references in new], np.int64)
         self._numbered = None
         self._own = np.concatenate((self._own, np.array([own for own, _ in new], np.int64)))

@@ -6,7 +6,6 @@ Keys that the index can answer are evaluated on whole arrays, and narrow what is
 
 from collections.abc import Callable, Iterator
 from datetime import date
-from typing import Protocol
 
 import numpy as np
 from attrs import define, frozen
@@ -115,17 +114,6 @@ def _resolved(ranges: Ranges, largest: int) -> Iterator[tuple[int, int]]:
             yield min(first, last), max(first, last)
 
 
-class _Known(Protocol):
-    """What can evaluate some keys on whole arrays."""
-
-    @property
-    def mailbox(self) -> Mailbox:
-        """Whose messages they are."""
-
-    def mask(self, key: Key) -> Mask | None:
-        """The messages that the key finds; None for a key that is not known here."""
-
-
 @define
 class _Envelopes:
     """Evaluates keys that the columns know, for the messages at these places; others are not found."""
@@ -183,7 +171,7 @@ def _folded(key: Key) -> Key:
     return key
 
 
-def _prepare(key: Key, index: _Known) -> Key:
+def _prepare(key: Key, index: _Index | _Envelopes) -> Key:
     """The key with all that the index, or the columns, know replaced by masks; cheap before dear."""
     match key:
         case And(keys):

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from store.errors import StoreError
 from store.message.cacherecord import CachedMessage, Leaf
 from store.message.collation import casemap
-from store.message.headers import unfold
+from store.message.headers import header_end, unfold
 from store.message.text import ENCODED, STRANGE, UTF8, body_text, decode_words, header_text, leaf_octets, octets_text
 from store.partition.messagefiles import MessageFile
 from store.progress import Progress
 from store.readable import Readable
 from store.search.columns import columns_of
-from store.search.prefilter import Sieve
+from store.search.prefilter import Prefilter
 from store.search.projection import readable
 from store.search.searchkeys import Among, And, Body, Header, Key, Mask, Not, Or, Text
 from store.tables.index import take
@@ -42,7 +42,7 @@ def find(store: Readable, mailbox: Mailbox, key: Key, places: Places, progress: 
 
     A message that cannot be read is not found, and logged. Raises Abandoned.
     """
-    sieves: dict[str, Sieve] = {}
+    prefilters: dict[str, Prefilter] = {}
     found = np.zeros(len(places), np.bool_)
     progress.begin(len(places))
     octets = np.cumsum(np.minimum(mailbox.rows["size"][places], np.uint64(SMALL)))
@@ -50,7 +50,7 @@ def find(store: Readable, mailbox: Mailbox, key: Key, places: Places, progress: 
     while start < len(places):
         full = int(np.searchsorted(octets, octets[start] + np.uint64(OCTETS)))
         end = min(max(full, start + 1), start + PAGE)
-        page = _Page(store, mailbox, places[start:end], sieves)
+        page = _Page(store, mailbox, places[start:end], prefilters)
         found[start:end] = page.found(key)
         progress.step(end - start)
         start = end
@@ -60,11 +60,11 @@ def find(store: Readable, mailbox: Mailbox, key: Key, places: Places, progress: 
 class _Page:
     """Some messages of a mailbox, and what has been read of them. They are known by their places in the page."""
 
-    def __init__(self, store: Readable, mailbox: Mailbox, places: Places, sieves: dict[str, Sieve]) -> None:
+    def __init__(self, store: Readable, mailbox: Mailbox, places: Places, prefilters: dict[str, Prefilter]) -> None:
         self._store = store
         self._mailbox = mailbox
         self._places = places
-        self._sieves = sieves
+        self._prefilters = prefilters
         self._rows = rows = take(mailbox.rows, places)
         self._small = np.asarray(rows["size"] <= SMALL)
         self._unreadable = np.zeros(len(rows), np.bool_)
@@ -174,7 +174,7 @@ class _Page:
         for one, whole in zip(small.tolist(), self._wholes(small), strict=True):
             if whole is None:
                 closely.append(one)
-            elif has_field(whole[:header_end(whole)], name, key.text):
+            elif has_field(whole[:header_end(whole) or len(whole)], name, key.text):
                 found.append(one)
         found += self._safely(closely, lambda message: has_field(message.header(), name, key.text))
         return np.isin(at, found)
@@ -185,29 +185,29 @@ class _Page:
         wanted = key.text
         if not wanted:
             return np.ones(len(at), np.bool_)
-        sieve = self._sieves.get(wanted) or self._sieves.setdefault(wanted, Sieve(wanted))
-        small = at[self._small[at]] if sieve.usable else at[:0]
+        prefilter = self._prefilters.get(wanted) or self._prefilters.setdefault(wanted, Prefilter(wanted))
+        small = at[self._small[at]] if prefilter.usable else at[:0]
         closely = np.setdiff1d(at, small).tolist()
         found: list[int] = []
         if len(small):
             whole = self._wholes(small)
             there = np.array([octets is not None for octets in whole], np.bool_)
             closely += small[~there].tolist()
-            more, found = self._sieved(sieve, small[there], [octets for octets in whole if octets is not None])
+            more, found = self._prefiltered(prefilter, small[there], [octets for octets in whole if octets is not None])
             closely += more
-        elif not sieve.usable:
+        elif not prefilter.usable:
             self._wholes(at[self._small[at]])
         in_header = isinstance(key, Text)
         found += self._safely(closely, lambda message: message.has(wanted, in_header))
         return np.isin(at, found)
 
-    def _sieved(self, sieve: Sieve, at: Places, whole: list[bytes]) -> tuple[list[int], list[int]]:
+    def _prefiltered(self, prefilter: Prefilter, at: Places, whole: list[bytes]) -> tuple[list[int], list[int]]:
         """Which of these messages must be taken apart, and which have the text in an encoded body."""
         bodies = columns_of(self._store).bodies(self._mailbox)
         places = bodies.places(self._store, self._mailbox.entry, take(self._rows, at))
         self._unreadable[at[places == 0]] = True
         kinds = bodies.kind[places]
-        left = sieve.left(whole, kinds == UTF8) | (kinds == STRANGE)
+        left = prefilter.left(whole, kinds == UTF8) | (kinds == STRANGE)
         found = []
         for one in np.flatnonzero(~left & (kinds == ENCODED) & (places != 0)).tolist():
             place = int(places[one])
@@ -216,7 +216,7 @@ class _Page:
                 left[one] = True
             else:
                 shift = int(bodies.trace[place]) - self._skips[at[one]] + self._heads[at[one]]
-                if _in_bodies(sieve.wanted, whole[one], shift, leaves):
+                if _in_bodies(prefilter.wanted, whole[one], shift, leaves):
                     found.append(int(at[one]))
         return at[left & (places != 0)].tolist(), found
 
@@ -309,17 +309,6 @@ def is_in(wanted: str, texts: Iterable[Iterable[str]]) -> bool:
                 return True
             tail = tail[max(0, len(tail) - len(wanted) + 1):]
     return False
-
-
-def header_end(octets: bytes) -> int:
-    """Where a message's own header ends: after the first empty line, as `store.mime` has it."""
-    if octets.startswith((b"\n", b"\r\n")):
-        return octets.index(b"\n") + 1
-    end = octets.find(b"\n\r\n")
-    bare = octets.find(b"\n\n", 0, end + 1 if end >= 0 else len(octets))
-    if bare >= 0:
-        return bare + 2
-    return end + 3 if end >= 0 else len(octets)
 
 
 def has_field(header: bytes, name: bytes, wanted: str) -> bool:

@@ -23,7 +23,7 @@ _BETWEEN = b"\n.\n"         # two messages: no text that is looked for, nor enco
 _WORDS = 20_000             # of which the text is remembered: the same names come again and again
 
 
-class Sieve:
+class Prefilter:
     """Looks for one text, which is folded (`collation.casemap`). Not `usable` for texts that go over line ends."""
 
     def __init__(self, wanted: str) -> None:

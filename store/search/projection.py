@@ -9,6 +9,7 @@ import threading
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import takewhile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,7 @@ class Column:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self._new: list[Any] = []
         self._digests: NDArray[np.uint64] = np.zeros(0, np.uint64)     # ascending
         self._order: Places = np.zeros(0, np.intp)          # the places of those
         self._asked: NDArray[np.uint64] = self._digests     # what was asked for last, and the answer
@@ -95,7 +97,8 @@ class Column:
 
     def add(self, new: NDArray[np.uint64]) -> None:
         """The messages of which all records have been taken since the last time; for one who holds the lock."""
-        self.settle()
+        values, self._new = self._new, []
+        self.extend(values)
         places = np.arange(len(self._digests) + 1, len(self._digests) + 1 + len(new))
         order = np.argsort(new)
         at = np.searchsorted(self._digests, new[order])
@@ -103,11 +106,11 @@ class Column:
         self._order = np.insert(self._order, at, places[order])
 
     def take(self, batch: Batch) -> None:
-        """Keep what these records say."""
+        """Keep what these records say, in `_new`."""
         raise NotImplementedError
 
-    def settle(self) -> None:
-        """All records of one reading have been taken."""
+    def extend(self, new: list[Any]) -> None:
+        """Add what was kept of the records of one reading, all of which have been taken."""
         raise NotImplementedError
 
 

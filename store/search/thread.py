@@ -123,7 +123,7 @@ def _has_loop(parent: Numbers, child: Numbers, size: int) -> bool:
 
 
 def _has_loop_left(parent: Numbers, child: Numbers, size: int) -> bool:
-    """The same, for deep trees: link by link, from above."""
+    """Whether the links make a loop, for deep trees: link by link, from above."""
     pairs = np.unique(parent * size + child)
     parent, child = np.divmod(pairs, size)
     waiting = np.bincount(child, minlength=size)
@@ -220,20 +220,20 @@ class _Forest:
         held = heads >= self.count
         self.times[heads[held]] = self.times[firsts[held]]
         self.place[heads[held]] = firsts[held]
-        self.private_headers, self._order, self._bounds = heads, order, np.append(starts, len(order))
+        self._heads, self._order, self._bounds = heads, order, np.append(starts, len(order))
 
     def _children(self, which: Mask) -> dict[int, list[int]]:
         """The children of these of `heads`, in their order."""
         everybody: list[int] = self._order.tolist()
         starts, ends = self._bounds[:-1][which].tolist(), self._bounds[1:][which].tolist()
         return {head: everybody[start:end]
-                for head, start, end in zip(self.private_headers[which].tolist(), starts, ends, strict=True)}
+                for head, start, end in zip(self._heads[which].tolist(), starts, ends, strict=True)}
 
     def _roots(self) -> Numbers:
         """The top of all threads, by sent date."""
         is_root = self.parents == NONE
         is_root[self.count:] = False
-        roots = np.append(np.flatnonzero(is_root), self.private_headers[self.private_headers >= self.count])
+        roots = np.append(np.flatnonzero(is_root), self._heads[self._heads >= self.count])
         return roots[np.lexsort((self.place[roots], self.times[roots]))]
 
     def gathered(self, bases: Numbers, is_reply: Mask) -> Threads:
@@ -247,11 +247,11 @@ class _Forest:
             self._gather(roots[several].tolist(), subjects[several].tolist(), is_reply)
             self._sort()
             roots = self._roots()
-        return Threads(self.count, roots.tolist(), self._children(np.ones(len(self.private_headers), np.bool_)))
+        return Threads(self.count, roots.tolist(), self._children(np.ones(len(self._heads), np.bool_)))
 
     def _gather(self, roots: list[int], subjects: list[int], is_reply: Mask) -> None:
         count, parents = self.count, self.parents.tolist()
-        of_dummies = self._children(self.private_headers >= count)
+        of_dummies = self._children(self._heads >= count)
         table: dict[int, int] = {}
         for one, subject in zip(roots, subjects, strict=True):
             kept = table.get(subject)

@@ -26,13 +26,14 @@ from attrs import define, evolve, field, frozen
 
 from mboxlist.engine import hotcopy
 from mboxlist.engine.btree import Table, Txn, salvage
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.hotcopy import Logs, log_number
 from mboxlist.engine.kv import KEPT_LOG, Env, Failure, transact
 from mboxlist.entry import MailboxId
 from mboxlist.table import LAST_IDENTITY, MailboxList
 from store.errors import Problem, StoreError, disk_problem
 from store.partition.marks import RESTORING, read_epoch
+from store.partition.messagefiles import digest_in
 from store.partition.partition import META, META_KEY, SERIALS
 from store.partition.processes import ProcessRegistry
 from store.settings import Settings
@@ -273,7 +274,7 @@ class _Restoring:
         """Message files that came later would be swept, or be found as unknown: they are noted, to be set aside."""
         known = env.table("messages.db")
         later = [Path(entry.path) for first in os.scandir(folder / "messages") for second in os.scandir(first.path)
-                 for entry in os.scandir(second.path) if known.get(_mid(entry.name)) is None]
+                 for entry in os.scandir(second.path) if known.get(digest_in(entry.name)) is None]
         self.files[folder.name] = len(later)
         (folder / f"index{NEW}" / "later").write_text("".join(f"{path.relative_to(folder)}\n" for path in later))
 
@@ -311,11 +312,7 @@ class _Restoring:
         if self.exact or self.until is not None:
             self._supersede()
         text = json.dumps([(str(source.absolute()), str(target.absolute())) for source, target in moves])
-        temporary = self.root / (RESTORING + ".new")
-        temporary.write_text(text)
-        hotcopy.sync_file(temporary)
-        temporary.rename(self.root / RESTORING)
-        sync_folder(self.root)
+        replace_file(self.root / RESTORING, text.encode())
         finish(self.root)
         log.warning("the snapshot %s has been put back; what was there before is in %s", self.snapshot.name, self.aside)
 
@@ -370,10 +367,3 @@ def _of_another_life(archive: Path, last: int, aside: str) -> list[tuple[Path, P
     """Archived logs from number `last` on do not belong to what comes now, which gives its logs the same names."""
     found = sorted(archive.glob("log.*")) if archive.is_dir() else []
     return [(path, archive / aside / path.name) for path in found if log_number(path.name) >= last]
-
-
-def _mid(name: str) -> bytes:
-    try:
-        return bytes.fromhex(name)
-    except ValueError:
-        return b""

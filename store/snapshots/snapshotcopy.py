@@ -1,6 +1,6 @@
-"""Messages out of the past: copies of what a mailbox had when a snapshot was made, in a mailbox as it is now.
+"""Copies messages that a mailbox had when a snapshot was made to a mailbox as it is now.
 
-No message is written anew: the records refer to the files that the snapshot has kept. Only where the target is on
+No message file is written: the records refer to the files that the snapshot has kept. Only where the target is on
 another partition, and has not got them, are they copied to it, as with any COPY.
 """
 
@@ -45,7 +45,7 @@ def bring_back(snapshot: "SnapshotReader", source: Mailbox, target: MailboxEntry
 
 def _numbered_as_now(snapshot: "SnapshotReader", name: str, rows: Rows) -> Rows:
     """The records with the numbers that their own header fields have on that partition now: its table of them may have
-    been made anew since. Raises StoreError CORRUPT, LIMIT, BUSY."""
+    been rebuilt since. Raises StoreError CORRUPT, LIMIT, BUSY."""
     if not rows["head"].any():
         return rows
     partition = snapshot.store.partition(name)

@@ -52,13 +52,13 @@ from store.values import Flag
 CACHE = 4 << 20             # octets of memory for each environment
 MOST = 4                    # snapshots that a process looks into at the same time
 LINGER = 300                # seconds that one stays open that nobody uses any more
-ANEW = 1000                 # cache records made anew that are remembered of a partition,
-LARGEST = 16 << 10          # if they have no more octets
+RENDERED_RECORDS = 1000     # lost cache records that are remembered of a partition once they are rendered,
+RENDERED_OCTETS = 16 << 10  # if they have no more octets
 
 T = TypeVar("T")
 
 
-class PastPartition:
+class SnapshotPartition:
     """The records of a partition as they were; the files are those of the partition now."""
 
     def __init__(self, folder: Path, files: MessageFiles) -> None:
@@ -72,7 +72,7 @@ class PastPartition:
         self._refs = References(self._still.table("messages.db"), self._still.table("purge.db"), partial(seen, files))
         self._vanished = Vanished(self._still.table("vanished.db"))
         self._readers = ReaderFlags(self._still.table("seen.db"))
-        self._anew: dict[bytes, CachedMessage] = {}
+        self._rendered: dict[bytes, CachedMessage] = {}
         try:
             self._epoch = _epoch_of(self._states.get(META_KEY) or b"")
         except BaseException:
@@ -101,7 +101,6 @@ class PastPartition:
         return overlay(rows, self._readers.of(mailbox, reader, numbers), private)
 
     def vanished(self, mailbox: MailboxId, since: int) -> NDArray[np.uint32] | None:
-        """See `Store.vanished`."""
         return self._vanished.since(mailbox, self.state(mailbox), since)
 
     def cached(self, rows: Rows) -> list[CachedMessage]:
@@ -115,11 +114,11 @@ class PastPartition:
                 cached = None if value is None else CachedMessage.from_bytes(value)
             except ValueError:                  # an earlier version's
                 cached = None
-            found.append(cached if cached is not None and cached.digest == digest else self._cached_anew(digest))
+            found.append(cached if cached is not None and cached.digest == digest else self._render(digest))
         return found
 
-    def _cached_anew(self, digest: bytes) -> CachedMessage:
-        known = self._anew.get(digest)
+    def _render(self, digest: bytes) -> CachedMessage:
+        known = self._rendered.get(digest)
         if known is not None:
             return known
         record = self._refs.find(digest)
@@ -127,14 +126,13 @@ class PastPartition:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {digest.hex()}")
         with self.files.open(digest, record.serial, record.trace, record.size - record.trace) as file:
             made = render(parse(file.read, file.size), digest, record.trace)
-        if sum(map(len, made[2:])) <= LARGEST:
-            if len(self._anew) >= ANEW:
-                self._anew.clear()
-            self._anew[digest] = made
+        if sum(map(len, made[2:])) <= RENDERED_OCTETS:
+            if len(self._rendered) >= RENDERED_RECORDS:
+                self._rendered.clear()
+            self._rendered[digest] = made
         return made
 
     def close(self) -> None:
-        """Nobody reads any more."""
         self._still.close()
 
 
@@ -160,8 +158,8 @@ class SnapshotReader:
     unused_since: float = 0.0
     _prepared: Prepared | None = None
     _list: SnapshotList | None = None
-    _partitions: dict[str, PastPartition] = field(factory=dict)
-    _pictures: WeakValueDictionary[tuple[int, str], Mailbox] = field(factory=WeakValueDictionary)
+    _partitions: dict[str, SnapshotPartition] = field(factory=dict)
+    _views: WeakValueDictionary[tuple[int, str], Mailbox] = field(factory=WeakValueDictionary)
     _lock: threading.Lock = field(factory=threading.Lock)
 
     @property
@@ -228,19 +226,19 @@ class SnapshotReader:
         StoreError NO_MAILBOX, CORRUPT."""
         with problems():
             partition = self.partition(entry.partition)
-            known = self._pictures.get((entry.id, reader))
+            known = self._views.get((entry.id, reader))
             if known is not None and known.entry == entry:
                 return known
             rows = partition.rows(_own(entry))
             if reader:
                 rows = partition.as_seen(_own(entry), rows, reader, self.store.settings.private_bits)
             found = Mailbox(entry, partition.state(_own(entry)), rows, reader)
-            self._pictures[entry.id, reader] = found
+            self._views[entry.id, reader] = found
             return found
 
     # Messages
 
-    def partition(self, name: str) -> PastPartition:
+    def partition(self, name: str) -> SnapshotPartition:
         """The partition as it was; for a thread unless it has been asked for before. Raises StoreError UNAVAILABLE."""
         found = self._partitions.get(name)
         if found is not None:               # the event loop comes here, too: it must not wait while another is opened
@@ -248,17 +246,15 @@ class SnapshotReader:
         files = self.store.partition(name).files
         with self._lock, problems():
             if name not in self._partitions:
-                self._partitions[name] = PastPartition(self._environment(f"partitions/{name}/index"), files)
+                self._partitions[name] = SnapshotPartition(self._environment(f"partitions/{name}/index"), files)
             return self._partitions[name]
 
     def cached(self, entry: MailboxEntry, rows: Rows) -> list[CachedMessage]:
-        """See `Store.cached`."""
         partition = self.partition(entry.partition)
         with problems():
             return partition.cached(rows)
 
     def open_message(self, entry: MailboxEntry, row: np.void) -> MessageFile:
-        """See `Store.open_message`."""
         partition = self.partition(entry.partition)
         with problems():
             head = partition.private_headers.find(int(row["head"]))
@@ -272,7 +268,6 @@ class SnapshotReader:
             return {number: private_headers.find(number) for number in set(rows["head"].tolist()) - {0}}
 
     def vanished(self, entry: MailboxEntry, since: int) -> NDArray[np.uint32] | None:
-        """See `Store.vanished`."""
         with problems():
             return self.partition(entry.partition).vanished(_own(entry), since)
 
@@ -302,7 +297,6 @@ class SnapshotReader:
             path.unlink()
 
     def close(self) -> None:
-        """Nobody reads any more. For a thread."""
         with self._lock:
             if self._list is not None:
                 self._list.close()
@@ -375,7 +369,6 @@ class SnapshotReaders:
 
     @contextmanager
     def used(self, name: str) -> Iterator[SnapshotReader]:
-        """`use` and `give_back`."""
         snapshot = self.use(name)
         try:
             yield snapshot
@@ -403,7 +396,6 @@ class SnapshotReaders:
             snapshot.close()
 
     def close(self) -> None:
-        """The store is left."""
         for snapshot in self._open.values():
             snapshot.close()
         self._open.clear()

@@ -74,7 +74,6 @@ class Part:
 
     @property
     def size(self) -> int:
-        """Octets of all files."""
         return sum(file.size for file in self.files)
 
 
@@ -124,7 +123,6 @@ class Snapshot:
 
     @property
     def name(self) -> str:
-        """What people call it."""
         return self.path.name
 
     @property
@@ -134,12 +132,10 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """Octets."""
         return sum(part.size for part in self.manifest.environments.values())
 
 
 def folder(root: Path, settings: Settings) -> Path:
-    """Where the snapshots of the store in `root` are."""
     return settings.snapshot_folder or root / FOLDER
 
 

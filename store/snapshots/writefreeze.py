@@ -1,4 +1,4 @@
-"""The store held still: nothing is committed, and no file of it is written, while somebody copies its volumes."""
+"""The write freeze: nothing is committed, and no file of the store is written, while somebody copies its volumes."""
 
 import contextlib
 import time
@@ -17,7 +17,7 @@ STEP = 0.002
 
 @contextlib.contextmanager
 def frozen(store: Store, seconds: float) -> Iterator[None]:
-    """Hold the store still, in all processes, for so long at most: who writes waits, who reads goes on. The databases
+    """Freeze writes, in all processes, for so long at most: writers wait, readers go on. The databases
     are on disk whole, and every message that was committed has its name in `messages/`. Messages go on to be received
     into `staging/`; what has not been committed when a copy is made is swept from the copy when it is opened.
 
@@ -30,7 +30,7 @@ def frozen(store: Store, seconds: float) -> Iterator[None]:
             envs = environments(store).values()
             while any(env.active() for env in envs):
                 if time.monotonic() > deadline:
-                    raise StoreError(Problem.BUSY, "The store cannot be held still: something takes too long")
+                    raise StoreError(Problem.BUSY, "The store cannot be frozen: something takes too long")
                 time.sleep(STEP)
             for env in envs:
                 env.flush()
@@ -39,9 +39,9 @@ def frozen(store: Store, seconds: float) -> Iterator[None]:
                 _place_all(partition)
             yield
             if not store.write_freeze.left():
-                raise StoreError(Problem.BUSY, f"The store was held still for {seconds:g} s and has gone on")
+                raise StoreError(Problem.BUSY, f"The store was frozen for {seconds:g} s and has gone on")
     except ShutAlready:
-        raise StoreError(Problem.BUSY, "The store is held still already") from None
+        raise StoreError(Problem.BUSY, "The store is frozen already") from None
 
 
 def _place_all(partition: Partition) -> None:

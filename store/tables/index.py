@@ -118,6 +118,16 @@ def joined(*pieces: Rows) -> Rows:
     return np.concatenate([piece.view(_OCTETS) for piece in pieces]).view(ROW)
 
 
+def split(rows: Rows) -> list[tuple[int, Rows]]:
+    """Records by the number of their chunk."""
+    if not len(rows):
+        return []
+    numbers, starts = np.unique((rows["uid"] - 1) // CHUNK, return_index=True)
+    ends = [*starts[1:].tolist(), len(rows)]
+    return [(number, rows[start:end]) for number, start, end in zip(numbers.tolist(), starts.tolist(), ends,
+                                                                    strict=True)]
+
+
 def writable(values: Sequence[bytes]) -> Rows:
     """The same in an array that can be written to."""
     octets = bytearray(sum(map(len, values)) - TRAILER * len(values))

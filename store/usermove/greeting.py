@@ -9,7 +9,7 @@ from collections.abc import Collection
 from store.usermove.messageformat import VERSION, Wire, encode, receive
 
 LANGUAGE = "user move"
-GREETING_OCTETS = 2000      # of a message, before a caller is known
+GREETING_OCTETS = 2000      # of a message of a caller who has not said a name
 
 
 class Refused(Exception):

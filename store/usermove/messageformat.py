@@ -122,11 +122,11 @@ def receive(read: Callable[[int], bytes], fields: int = FIELDS_OCTETS, octets: i
 
 
 def _exactly(read: Callable[[int], bytes], count: int) -> bytes:
-    pieces: list[bytes] = []
+    found: list[bytes] = []
     while count:
-        piece = read(count)
-        if not piece:
+        octets = read(count)
+        if not octets:
             raise Ended
-        pieces.append(piece)
-        count -= len(piece)
-    return b"".join(pieces)
+        found.append(octets)
+        count -= len(octets)
+    return b"".join(found)

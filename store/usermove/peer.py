@@ -27,15 +27,12 @@ class Peer:
     wire: Wire
 
     def look(self, user: str, partition: str) -> None:
-        """Whether the user could come."""
         self._ask({"op": "look", "user": user, "partition": partition})
 
     def begin(self, user: str, move: str, partition: str) -> None:
-        """The user is to come."""
         self._ask({"op": "begin", "user": user, "move": move, "partition": partition})
 
     def expect(self, mailboxes: Sequence[int]) -> None:
-        """With these mailboxes, more and more."""
         for at in range(0, len(mailboxes), 10_000):
             self._ask({"op": "expect", "mailboxes": list(mailboxes[at:at + 10_000])})
 
@@ -62,11 +59,11 @@ class Peer:
         self._tell({"op": "file", "digest": digest.hex(), "trace": trace, "octets": octets, "whole": whole})
         at = 0
         while at < octets:
-            piece = read(at, min(SEND_OCTETS, octets - at))
-            if not piece:
+            data = read(at, min(SEND_OCTETS, octets - at))
+            if not data:
                 raise StoreError(Problem.CORRUPT, "A message cannot be read", f"{digest.hex()} is shorter than it was")
-            self._tell({"op": "data"}, piece)
-            at += len(piece)
+            self._tell({"op": "data"}, data)
+            at += len(data)
 
     def name_head(self, partition: str, number: int, octets: bytes) -> None:
         """Header fields that records on that partition have under that number."""
@@ -80,26 +77,23 @@ class Peer:
 
     def put_expunged(self, mailbox: int, partition: str, when: int, modseq: int, keywords: Sequence[str], rows: bytes,
                      *, first: bool) -> bool:
-        """Likewise what can be brought back."""
+        """Likewise what can be undeleted."""
         said = self._ask({"op": "expunged", "mailbox": mailbox, "partition": partition, "when": when, "modseq": modseq,
                           "keywords": list(keywords), "first": first}, rows)
         return self._is(said, "done")
 
     def forget_expunged(self, mailbox: int, when: int, modseq: int) -> None:
-        """It cannot be brought back any more."""
         self._ask({"op": "purged", "mailbox": mailbox, "when": when, "modseq": modseq})
 
     def describe_user(self, row: bytes, limits: Mapping[str, QuotaUse]) -> None:
-        """The user's row in the directory, and limits."""
         roots = [[root, use.octet_limit, use.message_limit, use.refused, use.warned] for root, use in limits.items()]
         self._ask({"op": "user", "roots": roots}, row)
 
     def subscribe(self, names: Sequence[str]) -> None:
-        """Some of the subscriptions."""
         self._ask({"op": "subscriptions", "names": list(names)})
 
     def describe(self, mailbox: int, head: Head, figures: Figures, digest: str) -> None:
-        """All that is known of a mailbox beside its records, of which this is the digest."""
+        """A mailbox without its records, of which this is the digest."""
         text = head.to_bytes()
         self._tell({"op": "mailbox", "mailbox": mailbox, "figures": dict(figures), "digest": digest,
                     "octets": len(text)})
@@ -108,19 +102,14 @@ class Peer:
         self._answer()
 
     def put_vanished(self, mailbox: int, items: Sequence[tuple[int, bytes]]) -> None:
-        """A part of the log of expunged UIDs."""
-        for at in range(0, len(items), 500):
-            some = items[at:at + 500]
-            self._ask({"op": "vanished", "mailbox": mailbox, "modseqs": [modseq for modseq, _ in some],
-                       "lengths": [len(ranges) for _, ranges in some]}, b"".join([ranges for _, ranges in some]))
+        self._ask({"op": "vanished", "mailbox": mailbox, "modseqs": [modseq for modseq, _ in items],
+                   "lengths": [len(ranges) for _, ranges in items]}, b"".join([ranges for _, ranges in items]))
 
     def put_own(self, mailbox: int, items: Sequence[tuple[int, str, NDArray[Any]]]) -> None:
-        """Flags that readers have for themselves."""
         self._ask({"op": "own", "mailbox": mailbox, "chunks": [number for number, _, _ in items],
                    "readers": [reader for _, reader, _ in items]}, b"".join([own.tobytes() for _, _, own in items]))
 
     def put_uidls(self, mailbox: int, uidls: Mapping[int, bytes]) -> None:
-        """Unique-ids of POP3 that messages brought along."""
         self._ask({"op": "uidls", "mailbox": mailbox, "uids": list(uidls),
                    "uidls": [uidl.decode("ascii") for uidl in uidls.values()]})
 
@@ -129,19 +118,15 @@ class Peer:
         self._ask({"op": "ready"})
 
     def activate(self, user: str, move: str) -> None:
-        """The user is there from now on."""
         self._ask({"op": "activate", "user": user, "move": move})
 
     def confirm(self, user: str, move: str) -> None:
-        """Here is nothing of the user any more."""
         self._ask({"op": "confirm", "user": user, "move": move})
 
     def drop(self, user: str, move: str) -> None:
-        """The move is given up."""
         self._ask({"op": "drop", "user": user, "move": move})
 
     def close(self) -> None:
-        """End the connection."""
         self.wire.close()
 
     def _is(self, said: Message, name: str) -> bool:
@@ -183,12 +168,10 @@ class Peer:
 
 
 def said_of(error: StoreError) -> dict[str, str]:
-    """The fields that tell a refusal."""
     return {"error": error.problem.name, "public": error.public[:1000], "detail": error.detail[:1000]}
 
 
 def refusal_of(said: Message) -> StoreError:
-    """The refusal that such fields tell."""
     try:
         problem = Problem[said.text("error")]
         return StoreError(problem, said.text("public"), said.text("detail"))

@@ -1,4 +1,4 @@
-"""What comes of a user from another back end: message files, records, and all else that is known of the mailboxes.
+"""What comes of a user from another back end: message files, records, and all else that belongs to the mailboxes.
 
 Mailboxes go by the ids that they have where they come from. Nothing of it is seen by anybody until
 `targetside.activate`.
@@ -7,7 +7,6 @@ Mailboxes go by the ids that they have where they come from. Nothing of it is se
 import contextlib
 import hashlib
 import time
-from base64 import b64decode
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -27,8 +26,9 @@ from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
-from store.rebuild.desired import acl_of
+from store.rebuild.desired import acl_of, annotations_of
 from store.store import Store
+from store.tables.counters import counters_of
 from store.tables.expunged import key_of
 from store.tables.index import Rows, joined
 from store.tables.privateheaders import renumbered
@@ -36,13 +36,13 @@ from store.tables.quotatable import QuotaUse
 from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
 from store.usermove.messageformat import BadMessage
-from store.usermove.rowformat import Answer, head_digest, is_root_of, told
+from store.usermove.rowformat import Answer, head_digest, is_root_of, records_digest
 
-ControlServer = tuple[bytes, bool]          # digest, and whether the message shows the trace header of its file
+Wanted = tuple[bytes, bool]         # digest, and whether the message shows the trace header of its file
 
 
 def drop_copy(store: Store, move: Move) -> None:
-    """Remove a copy that nobody sees, or what is known of a move that is over."""
+    """Remove a copy that nobody sees, or the row of a move that is over."""
     if move.phase in (Phase.COMING, Phase.READY):
         put(store, evolve(move, phase=Phase.COMING, planned=(), subscriptions=()))     # nobody can activate it
         partition = store.partition(move.partition)
@@ -78,7 +78,7 @@ class Arrival:
     _ids: dict[int, MailboxId] = field(factory=dict, init=False)
     _heads: dict[tuple[str, int], bytes] = field(factory=dict, init=False)      # by partition and number there
     _numbers: dict[tuple[str, int], int] = field(factory=dict, init=False)
-    _found: dict[ControlServer, CopiedFile] = field(factory=dict, init=False)              # of what was asked for last
+    _found: dict[Wanted, CopiedFile] = field(factory=dict, init=False)     # of what was asked for last
     _planned: dict[MailboxId, Planned] = field(factory=dict, init=False)
     _subscriptions: list[str] = field(factory=list, init=False)
     _row: User | None = field(default=None, init=False)
@@ -136,7 +136,7 @@ class Arrival:
         return Answer.TELL if known.trace == trace else Answer.WHOLE
 
     def compare(self, headers: "np.ndarray") -> list[Answer]:
-        """The same, of messages that come behind these trace headers (`HEADER`)."""
+        """What has to be sent of messages that come behind these trace headers (`HEADER`)."""
         found = []
         for own_digest, digest in headers.tolist():
             own_digest = bytes(own_digest)
@@ -157,9 +157,9 @@ class Arrival:
         try:
             if whole:
                 staged.write(head)
-            for piece in rest:
-                digest.update(piece)
-                staged.write(piece)
+            for part in rest:
+                digest.update(part)
+                staged.write(part)
                 if staged.full:
                     staged.spill()
             if digest.digest() != own_digest or staged.size != octets:
@@ -212,7 +212,7 @@ class Arrival:
         """
         target = self._id(mailbox)
         try:
-            self._land(int(time.time()))
+            self._keep_files(int(time.time()))
             here = {number: self._translated(partition, rows) for number, rows in chunks.items()}
             self.partition.transact(lambda txn: write_chunks(txn, target, here))
         except NotCopied:
@@ -221,11 +221,11 @@ class Arrival:
 
     def put_expunged(self, mailbox: int, partition: str, when: int, modseq: int, keywords: Sequence[str], rows: Rows,
                      *, first: bool) -> bool:
-        """Likewise of what was expunged and can be brought back; unless it is the `first` piece, it follows others."""
+        """Likewise of what was expunged and can be undeleted; what is not the `first` part follows others."""
         target = self._id(mailbox)
         removed = self.partition.removed
         try:
-            self._land(when)
+            self._keep_files(when)
             here = self._translated(partition, rows)
             if not first:
                 here = joined(removed.rows(key_of(when, target, modseq)), here)
@@ -236,13 +236,12 @@ class Arrival:
         return True
 
     def forget_expunged(self, mailbox: int, when: int, modseq: int) -> None:
-        """It cannot be brought back any more."""
         key = key_of(when, self._id(mailbox), modseq)
         self.partition.transact(lambda txn: self.partition.removed.forget([key], txn.handle))
 
-    def _land(self, when: int) -> None:
+    def _keep_files(self, when: int) -> None:
         self.batch_store.keep()
-        found = {(carried.digest, carried.header_length): carried for carried in self._found.values()}
+        found = {(file.digest, file.header_length): file for file in self._found.values()}
         self.batch_store.hold(found, dict.fromkeys(found, when))
 
     def _translated(self, partition: str, rows: Rows) -> Rows:
@@ -251,10 +250,10 @@ class Arrival:
         new = renumbered(rows, self._numbered(partition, rows))
         found = []
         for digest, header_length in zip(rows["digest"].tolist(), rows["header_length"].tolist(), strict=True):
-            carried = self._found.get((digest, header_length == 0)) or self._found.get((digest, False))
-            if carried is None:
+            file = self._found.get((digest, header_length == 0)) or self._found.get((digest, False))
+            if file is None:
                 raise NotCopied
-            found.append(carried)
+            found.append(file)
         if found:
             new["digest"] = np.frombuffer(b"".join([each.digest for each in found]), rows.dtype["digest"])
             new["serial"] = [each.serial for each in found]
@@ -267,7 +266,7 @@ class Arrival:
         numbers = [number for number in np.unique(rows["head"]).tolist() if number]
         missing = [number for number in numbers if (partition, number) not in self._numbers]
         if any((partition, number) not in self._heads for number in missing):
-            raise BadMessage("header fields have not been told")
+            raise BadMessage("header fields have not been sent")
         if missing:
             every = [self._heads[partition, number] for number in missing]
             there = self.partition.transact(lambda txn: self.partition.private_headers.numbers(every, txn.handle))
@@ -293,12 +292,13 @@ class Arrival:
     # All else
 
     def describe(self, mailbox: int, head: Head, state: MailboxState, digest: str) -> None:
-        """All that is known of a mailbox beside its records, which must be all here. Raises StoreError CORRUPT."""
+        """A mailbox without its records, which must be all here. Raises StoreError CORRUPT."""
         target, name = self._id(mailbox), _name(head, self.user)
         entry = MailboxEntry(target, name, self.partition.name, head.uidvalidity, head.created, head.special_use,
                              acl_of(head))
         rows = self.partition.transact(lambda txn: txn.load(target))
-        if told(rows) != digest or len(rows) != state.messages or int(rows["size"].sum()) != state.octets:
+        sums = counters_of(rows)
+        if records_digest(rows) != digest or (sums.messages, sums.octets) != (state.messages, state.octets):
             raise StoreError(Problem.CORRUPT, "The records did not come as they were", f"{name}")
         if not is_root_of(state.quota_root, self.user):
             raise BadMessage(f"{state.quota_root} is not a quota root of {self.user}")
@@ -314,12 +314,10 @@ class Arrival:
                 txn.charge(state, state.octets, state.messages, enforce=False)
 
         self.partition.transact(arrive)
-        notes = [(note, user, b64decode(value)) for note, users in head.annotations.items()
-                 for user, value in users.items()]
 
         def annotate(txn: Txn) -> None:
             self.store.mailboxes.annotations.forget(target, txn)
-            for note, user, value in notes:
+            for note, user, value in annotations_of(head):
                 with contextlib.suppress(ValueError):       # what nobody could have set
                     self.store.mailboxes.annotations.set(target, note, value, txn, user)
 
@@ -327,7 +325,6 @@ class Arrival:
         self._planned[target] = Planned(entry, head.removed)
 
     def put_vanished(self, mailbox: int, items: Sequence[tuple[int, bytes]]) -> None:
-        """A part of the log of expunged UIDs."""
         target = self._id(mailbox)
 
         def work(txn: WriteTxn) -> None:
@@ -347,7 +344,7 @@ class Arrival:
         self.partition.transact(work)
 
     def put_uidls(self, mailbox: int, uidls: dict[int, bytes]) -> None:
-        """Unique-ids of POP3 that messages brought along."""
+        """Unique-ids of POP3 from an earlier server."""
         target = self._id(mailbox)
         self.partition.transact(lambda txn: self.partition.uidls.put(target, uidls, txn.handle))
 
@@ -366,7 +363,6 @@ class Arrival:
         self.partition.transact(work)
 
     def subscribe(self, names: Sequence[str]) -> None:
-        """Some of the user's subscriptions."""
         self._subscriptions += names
 
     def ready(self) -> None:
@@ -395,7 +391,7 @@ class Arrival:
         self._ids = {mailbox: target for mailbox, target in self._ids.items() if target in self._planned}
 
     def end(self) -> None:
-        """The connection ends. What is not `ready` by now goes: whoever brought it begins anew."""
+        """The connection ends. What is not `ready` by now goes: whoever sent it begins again."""
         self.batch_store.drop()
         there = self.store.mailboxes.moves.find(self.user) if self._begun else None
         if there is not None and there.id == self.move and there.phase is Phase.COMING:
@@ -416,10 +412,10 @@ def _divided(data: Iterator[bytes], count: int) -> tuple[bytes, Iterator[bytes]]
     """The first octets, and an iterator over the rest. Raises BadMessage when there are fewer."""
     head = b""
     while len(head) < count:
-        piece = next(data, b"")
-        if not piece:
+        more = next(data, b"")
+        if not more:
             raise BadMessage("a message file is shorter than its trace header")
-        head += piece
+        head += more
 
     def rest() -> Iterator[bytes]:
         if len(head) > count:

@@ -7,6 +7,7 @@ connection; a refusal of the store is the answer, and the caller decides. Each s
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from mboxlist.engine.kv import Failure
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError
 from store.partition.messagefiles import MID_OCTETS
+from store.store import Store
 from store.tables.index import CHUNK, MAX_UID, OWN, ROW
 from store.tables.quotatable import DEFAULT, QuotaUse
 from store.tables.state import MailboxState
@@ -27,7 +29,7 @@ from store.usermove.messageformat import BadMessage, Ended, Message, Wire, encod
 from store.usermove.peer import said_of
 from store.usermove.receivemailboxes import Arrival
 from store.usermove.rowformat import ASKED, HEADER, SEND_CHUNKS, chunks_of, table
-from store.usermove.targetside import Arrivals
+from store.usermove.targetside import IncomingMoves
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ class Session:
 
     wire: Wire
     host: str
-    arrivals: Arrivals
+    incoming: IncomingMoves
     _arrival: Arrival | None = field(default=None, init=False)
     _claims: ExitStack = field(factory=ExitStack, init=False)
     _failed: StoreError | None = field(default=None, init=False)        # of a file, which gets no answer of its own
@@ -56,8 +58,9 @@ class Session:
             "compare": self._compare, "file": self._file, "head": self._head, "rows": self._rows,
             "expunged": self._expunged, "purged": self._purged, "user": self._user,
             "subscriptions": self._subscriptions, "mailbox": self._mailbox, "vanished": self._vanished,
-            "own": self._own, "uidls": self._uidls, "ready": self._ready, "activate": self._activate,
-            "confirm": self._confirm, "drop": self._drop}
+            "own": self._own, "uidls": self._uidls, "ready": lambda message: self._here.ready(),
+            "activate": partial(self._after, targetside.activate), "confirm": partial(self._after, targetside.confirm),
+            "drop": partial(self._after, targetside.drop)}
         try:
             while True:
                 message = receive(self.wire.read)
@@ -121,35 +124,24 @@ class Session:
 
     def _look(self, message: Message) -> None:
         user = message.text("user")
-        with self.arrivals.alone(user):
-            partition = targetside.look(self.arrivals.store, user, message.text("partition"))
+        with self.incoming.alone(user):
+            partition = targetside.look(self.incoming.store, user, message.text("partition"))
         if self._arrival is None:
-            self._arrival = Arrival.looking(self.arrivals.store, user, self.host, partition)
+            self._arrival = Arrival.looking(self.incoming.store, user, self.host, partition)
 
     def _begin(self, message: Message) -> None:
         self._leave()
         user = message.text("user")
-        self._claims.enter_context(self.arrivals.alone(user))
-        self._arrival = targetside.begin(self.arrivals.store, user, message.text("move", 64), self.host,
-                                       message.text("partition"), self.arrivals.side_by_side)
+        self._claims.enter_context(self.incoming.alone(user))
+        self._arrival = targetside.begin(self.incoming.store, user, message.text("move", 64), self.host,
+                                       message.text("partition"), self.incoming.side_by_side)
 
-    def _activate(self, message: Message) -> None:
+    def _after(self, step: Callable[[Store, str, str, str], None], message: Message) -> None:
+        """One of the steps that follow when all has come."""
         self._leave()
         user = message.text("user")
-        with self.arrivals.alone(user):
-            targetside.activate(self.arrivals.store, user, message.text("move", 64), self.host)
-
-    def _confirm(self, message: Message) -> None:
-        self._leave()
-        user = message.text("user")
-        with self.arrivals.alone(user):
-            targetside.confirm(self.arrivals.store, user, message.text("move", 64), self.host)
-
-    def _drop(self, message: Message) -> None:
-        self._leave()
-        user = message.text("user")
-        with self.arrivals.alone(user):
-            targetside.drop(self.arrivals.store, user, message.text("move", 64), self.host)
+        with self.incoming.alone(user):
+            step(self.incoming.store, user, message.text("move", 64), self.host)
 
     # What comes of one
 
@@ -229,7 +221,9 @@ class Session:
             head = Head.from_bytes(text)
         except ValueError as error:
             raise BadMessage(f"what is said of a mailbox cannot be read: {error}") from None
-        figures = Message(_object(message.fields.get("figures")))
+        if not isinstance(message.fields.get("figures"), dict):
+            raise BadMessage("figures are no object")
+        figures = Message(message.fields["figures"])
         state = MailboxState(
             head.uidvalidity, figures.number("uidnext", 1, _U32), figures.number("highestmodseq", 1),
             figures.number("changed"), figures.number("recent", 0, _U32), figures.number("messages", 0, _U32),
@@ -269,15 +263,6 @@ class Session:
             raise BadMessage("unique-ids that are none")
         self._here.put_uidls(_mailbox(message), dict(zip(uids, uidls, strict=True)))
 
-    def _ready(self, message: Message) -> None:
-        self._here.ready()
-
 
 def _mailbox(message: Message) -> int:
     return message.number("mailbox", 1, _U32)
-
-
-def _object(value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise BadMessage("figures are no object")
-    return value

@@ -12,13 +12,13 @@ from store.tables.index import CHUNK, ROW, Rows
 from store.usermove.messageformat import BadMessage
 
 SEND_CHUNKS = 32            # chunks of records that go in one message
-DIGEST_OCTETS = 32          # of a trace header, and of what both sides know of a mailbox
+DIGEST_OCTETS = 32          # of a trace header, and of the records of a mailbox
 
 #: A message of which the records will speak: digest, octets of the trace header in its file, whether it shows that.
 ASKED = np.dtype([("digest", "V32"), ("trace", "<u4"), ("shows", "u1")])
 #: A trace header, by its digest.
 HEADER = np.dtype([("digest", "V32"), ("head", "V32")])
-_TOLD = ["uid", "flags", "zone", "keywords", "modseq", "received", "size", "saved"]
+_COMPARED = ["uid", "flags", "zone", "keywords", "modseq", "received", "size", "saved"]
 
 
 class Answer(IntEnum):
@@ -38,7 +38,6 @@ def table(octets: bytes, of: "np.dtype[Any]", most: int) -> NDArray[Any]:
 
 
 def head_digest(head: bytes) -> bytes:
-    """That of a trace header."""
     return hashlib.blake2b(head, digest_size=DIGEST_OCTETS).digest()
 
 
@@ -58,10 +57,10 @@ def chunks_of(octets: bytes, numbers: list[int], counts: list[int]) -> dict[int,
     return found
 
 
-def told(rows: Rows) -> str:
-    """A digest of all in the records that is the same wherever a mailbox is."""
+def records_digest(rows: Rows) -> str:
+    """A digest of all in the records that does not depend on where the mailbox is."""
     digest = hashlib.blake2b(digest_size=DIGEST_OCTETS)
-    for name in _TOLD:
+    for name in _COMPARED:
         digest.update(np.ascontiguousarray(rows[name]).tobytes())
     return digest.hexdigest()
 

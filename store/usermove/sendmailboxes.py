@@ -1,13 +1,12 @@
-"""What a user's mailboxes are is brought to another back end, up to the step that decides; see `sourceside`."""
+"""A user's mailboxes are sent to another back end, up to the step that decides; see `sourceside`."""
 
 import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, cast
+from typing import TypeVar
 
 import numpy as np
 from attrs import asdict, define, evolve, field, frozen
@@ -17,27 +16,27 @@ from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Move, Phase
 from store import hosting
-from store.delivery.batch import head_of, usable
+from store.delivery.batch import head_of
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
-from store.partition.transactions import state_key
+from store.partitions.changedrows import changed_chunks, chunks_from, unpurged
 from store.partitions.holding import hold, moves_no_more
-from store.partitions.partitionmove import LITTLE, OVERLAP, PASSES, Moved, Told
+from store.partitions.partitionmove import LITTLE, OVERLAP, PASSES, Moved
 from store.store import Store
 from store.tables.expunged import Expunged
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, decode, take
+from store.tables.index import CHUNK, Rows, decode
 from store.tables.quotatable import QuotaUse
-from store.tables.state import MailboxState
 from store.userarea import writing
 from store.usermove.peer import Peer
-from store.usermove.rowformat import ASKED, HEADER, SEND_CHUNKS, Answer, head_digest, told
+from store.usermove.rowformat import ASKED, HEADER, SEND_CHUNKS, Answer, head_digest, records_digest
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+Progress = Callable[[Moved], None]
 
 PATIENCE = 20.0             # seconds that one answer may take while the mailboxes are held
-TRIES = 10                  # of one piece whose messages come and go at the other side,
-ROUNDS = 5                  # of telling what the list says while others change it
-_NONE: Rows = np.empty(0, ROW)
+TRIES = 10                  # of records whose messages come and go at the other side,
+ROUNDS = 5                  # of sending what the list says while others change it
 _FIGURES = ("uidnext", "highestmodseq", "changed", "recent", "messages", "unseen", "deleted", "octets", "log_since",
             "logged", "removed", "quota_root")
 _BATCH = 500                # subscriptions, unique-ids, chunks of readers' flags that go in one message
@@ -80,12 +79,12 @@ class Departure:
     user: str
     host: str
     peer: Peer
-    told: Told = lambda so_far: None
+    progress: Progress = lambda so_far: None
     moved: Moved = field(factory=Moved, init=False)
     held: float = field(default=0.0, init=False)
     _id: str = field(factory=lambda: secrets.token_hex(16), init=False)
     _sent: dict[MailboxId, dict[int, int]] = field(factory=dict, init=False)    # by chunk: a hash of what it had
-    _expunged: dict[tuple[str, bytes], tuple[MailboxId, int]] = field(factory=dict, init=False)    # what has been told
+    _expunged: dict[tuple[str, bytes], tuple[MailboxId, int]] = field(factory=dict, init=False)    # what has been sent
     _heads: set[tuple[str, int]] = field(factory=set, init=False)
     _held: dict[MailboxId, str] = field(factory=dict, init=False)               # with their partitions
     _since: int = field(default=0, init=False)
@@ -97,7 +96,7 @@ class Departure:
         self.peer.begin(self.user, self._id, place.account.partition)
         try:
             for _ in range(PASSES):
-                if self._bring() <= LITTLE:
+                if self._send_changes() <= LITTLE:
                     break
             self.peer.wire.limit(PATIENCE)
             begun = time.monotonic()
@@ -129,16 +128,14 @@ class Departure:
         return len(entries), messages, files, octets
 
     def _pieces(self, entries: list[tuple[Partition, MailboxId]]) -> Iterator[tuple[Partition, Rows, bool]]:
-        """All records, and whether they are in mailboxes, or were expunged and can be brought back."""
+        """All records, and whether they are in mailboxes, or were expunged and can be undeleted."""
         for partition, mailbox in entries:
-            number = 0
-            while found := _chunks(partition, mailbox, number):
-                number = max(found) + 1
+            for found in chunks_from(partition, mailbox):
                 yield partition, np.concatenate([decode(value) for value in found.values()]), True
         ids = {mailbox for _, mailbox in entries}
         for partition in {partition.name: partition for partition, _ in entries}.values():
             for item in [item for item in partition.removed.all() if item.mailbox in ids]:
-                rows = _left(partition, item)
+                rows = unpurged(partition, item)
                 for at in range(0, len(rows), SEND_CHUNKS * CHUNK):
                     yield partition, rows[at:at + SEND_CHUNKS * CHUNK], False
 
@@ -149,37 +146,23 @@ class Departure:
 
     # While everything goes on, and once more when nothing does
 
-    def _bring(self) -> int:
-        """Bring what is new; how many records."""
+    def _send_changes(self) -> int:
+        """Send what is new; how many records."""
         now, count = int(time.time()), 0
         every = self._mailboxes()
         if new := [mailbox for _, mailbox in every if mailbox not in self._sent]:
             self.peer.expect(new)
             self._sent.update((mailbox, {}) for mailbox in new)
         for partition, mailbox in every:
-            count += self._bring_mailbox(partition, mailbox)
+            count += self._send_mailbox(partition, mailbox)
         for name in sorted({partition.name for partition, _ in every}):
-            self._bring_expunged(self.store.partition(name))
+            self._send_expunged(self.store.partition(name))
         self._since = now - OVERLAP
         return count
 
-    def _bring_mailbox(self, partition: Partition, mailbox: MailboxId) -> int:
-        sent = self._sent[mailbox]
-        there: set[int] = set()
-        number = count = 0
-        while found := _chunks(partition, mailbox, number):
-            there |= found.keys()
-            number = max(found) + 1
-            new = {number: value for number, value in found.items() if sent.get(number) != hash(value)}
-            if new:
-                count += self._put(partition, mailbox, {number: decode(value) for number, value in new.items()})
-                sent.update((number, hash(value)) for number, value in new.items())
-        gone = sorted(sent.keys() - there)
-        for at in range(0, len(gone), SEND_CHUNKS):
-            count += self._put(partition, mailbox, {number: _NONE for number in gone[at:at + SEND_CHUNKS]})
-        for number in gone:
-            del sent[number]
-        return count
+    def _send_mailbox(self, partition: Partition, mailbox: MailboxId) -> int:
+        return sum(self._put(partition, mailbox, chunks)
+                   for chunks in changed_chunks(partition, mailbox, self._sent[mailbox]))
 
     def _put(self, partition: Partition, mailbox: MailboxId, chunks: dict[int, Rows]) -> int:
         rows = np.concatenate(list(chunks.values()))
@@ -245,10 +228,10 @@ class Departure:
 
     def _count(self, more: Moved) -> None:
         self.moved += more
-        self.told(evolve(self.moved, mailboxes=len(self._sent)))
+        self.progress(evolve(self.moved, mailboxes=len(self._sent)))
 
-    def _bring_expunged(self, partition: Partition) -> None:
-        """What was expunged and can be brought back."""
+    def _send_expunged(self, partition: Partition) -> None:
+        """What was expunged and can be undeleted."""
         for key, (mailbox, _) in list(self._expunged.items()):
             if key[0] == partition.name and partition.removed.find(key[1]) is None:
                 when, modseq = _parted(key[1])
@@ -262,7 +245,7 @@ class Departure:
                 self._expunged[partition.name, item.key] = item.mailbox, print_
 
     def _put_expunged(self, partition: Partition, item: Expunged) -> None:
-        rows = _left(partition, item)
+        rows = unpurged(partition, item)
         when, modseq = _parted(item.key)
         for at in range(0, len(rows), SEND_CHUNKS * CHUNK):
             some = rows[at:at + SEND_CHUNKS * CHUNK]
@@ -274,7 +257,7 @@ class Departure:
     def _hold_and_switch(self) -> Move:
         for _ in range(ROUNDS):
             self._hold()
-            self._bring()
+            self._send_changes()
             snapshot = transact(self.store.mailboxes.env, lambda txn: _Snapshot.of(self.store, self.user, txn))
             if {entry.id for entry, _ in snapshot.every()} - self._held.keys():
                 continue                                # made just now
@@ -300,17 +283,17 @@ class Departure:
 
     def _describe(self, snapshot: _Snapshot) -> None:
         self.peer.describe_user(snapshot.row, self._limits(snapshot))
-        for at in range(0, len(snapshot.subscriptions), _BATCH):
-            self.peer.subscribe(list(snapshot.subscriptions[at:at + _BATCH]))
+        for names in _batches(snapshot.subscriptions):
+            self.peer.subscribe(names)
         for entry, removed in snapshot.every():
             partition = self.store.partition(entry.partition)
-            state = _state(partition, entry.id)
+            state = partition.any_state(entry.id)
             if state is None:
                 raise StoreError(Problem.BUSY, detail=f"{entry.name} has gone meanwhile")
             rows = partition.transact(lambda txn, entry=entry: txn.load(entry.id))      # type: ignore[misc]
             head = writing.describe(self.store, partition, entry, removed, state, records=len(rows), readers=[])
             figures = {name: value for name, value in asdict(state).items() if name in _FIGURES}
-            self.peer.describe(entry.id, evolve(head, limits={}, subscriptions=[]), figures, told(rows))
+            self.peer.describe(entry.id, evolve(head, limits={}, subscriptions=[]), figures, records_digest(rows))
             self._describe_more(partition, entry.id)
 
     def _describe_more(self, partition: Partition, mailbox: MailboxId) -> None:
@@ -322,12 +305,10 @@ class Departure:
                 some = []
         if some:
             self.peer.put_vanished(mailbox, some)
-        own = list(partition.readers.all(mailbox))
-        for at in range(0, len(own), _BATCH):
-            self.peer.put_own(mailbox, own[at:at + _BATCH])
-        uidls = sorted(partition.uidls.of(mailbox).items())
-        for at in range(0, len(uidls), _BATCH):
-            self.peer.put_uidls(mailbox, dict(uidls[at:at + _BATCH]))
+        for own in _batches(list(partition.readers.all(mailbox))):
+            self.peer.put_own(mailbox, own)
+        for uidls in _batches(sorted(partition.uidls.of(mailbox).items())):
+            self.peer.put_uidls(mailbox, dict(uidls))
 
     def _limits(self, snapshot: _Snapshot) -> dict[str, QuotaUse]:
         """Of the user's roots: those of the partition of INBOX come first."""
@@ -363,25 +344,12 @@ def let_go(store: Store, held: dict[MailboxId, str]) -> None:
         store.partition(name).transact(lambda txn, mailbox=mailbox: moves_no_more(txn, mailbox))    # type: ignore[misc]
 
 
-def _left(partition: Partition, item: Expunged) -> Rows:
-    """The records whose messages have not been purged."""
-    known = [(record := usable(partition, bytes(row["digest"]))) is not None and record.serial == row["serial"]
-             for row in item.rows]
-    return take(item.rows, np.array(known, np.bool_))
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    left = iter(items)
+    while some := list(islice(left, _BATCH)):
+        yield some
 
 
 def _parted(key: bytes) -> tuple[int, int]:
     """When it was expunged, and at which MODSEQ."""
     return int.from_bytes(key[:4], "big"), int.from_bytes(key[8:], "big")
-
-
-def _chunks(partition: Partition, mailbox: MailboxId, first: int) -> dict[int, bytes]:
-    """The next chunks, by their numbers."""
-    scan = partition.index.scan(chunk_key(mailbox, first), chunk_key(MailboxId(mailbox + 1), 0))
-    with closing(cast("Any", scan)):
-        return {chunk_of_key(key)[1]: value for key, value in islice(scan, SEND_CHUNKS)}
-
-
-def _state(partition: Partition, mailbox: MailboxId) -> MailboxState | None:
-    data = partition.states.get(state_key(mailbox))
-    return None if data is None else MailboxState.from_bytes(data, partition.epoch)

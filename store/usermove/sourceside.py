@@ -1,10 +1,10 @@
 """A user leaves: what is done by the back end that a user is moved from. Blocking, for a thread.
 
-Message files and records are brought while everything goes on, again and again until little is new. Then the mailboxes
-are held: who wants to write to them waits, or is put off. What is left is brought, with all that is known of them; the
-other back end has it on disk (`ready`). Then comes the one step that decides: a single transaction sees that the list
-says of the user what has been told, and has the user's row name the other back end. It is on disk before that one hears
-`activate`; and only when it has said that the user is there does this one remove what it has.
+Message files and records are sent while everything goes on, again and again until little is new. Then the mailboxes
+are held: a change of them waits, or is put off. The rest is sent, and all else that belongs to the mailboxes; the other
+back end has it on disk (`ready`). Then comes the one step that decides: a single transaction compares the list with
+what was sent, and has the user's row name the other back end. It is on disk before that one hears `activate`; and only
+when it has said that the user is there does this one remove what it has.
 
 What a crash leaves, and what follows. `here` and `elsewhere` are what the user's row says at each side; who says
 elsewhere puts mail and logins off. A phase is that of the row in `mboxlist.moves`, which is written with it.
@@ -12,14 +12,14 @@ elsewhere puts mail and logins off. A phase is that of the row in `mboxlist.move
     this one             the other one        then
     here                 elsewhere, -         nothing has happened
     here                 elsewhere, COMING    the user is here; the other one's next start or the next try removes that
-    here                 elsewhere, READY     the user is here; the next try removes that, and begins anew
+    here                 elsewhere, READY     the user is here; the next try removes that, and begins again
     elsewhere, GONE      elsewhere, READY     nobody has the user, for as long as it takes: `finish` activates the copy
     elsewhere, GONE      here, HERE           the user is there: `finish` removes what this one has
     elsewhere, LEFT      here, HERE           this one has nothing any more: `finish` tells the other one so
     elsewhere, LEFT      here, -              `finish` removes our row
     elsewhere, -         here, -              done
 
-The first three begin anew with another id, so that no copy of an earlier try can be activated. From the fourth on only
+The first three begin again with another id, so that no copy of an earlier try can be activated. From the fourth on only
 `finish` is done, by the same command or by housekeeping, as often as it takes; each of its steps may be done twice.
 While the other one has the row HERE, it lets the user go nowhere: so our questions have one answer. The other one
 activates what is READY under the id in our row GONE, and we write that row only when it has said `ready`: so both never
@@ -41,13 +41,13 @@ from store import hosting
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
 from store.partition.transactions import WriteTxn
-from store.partitions.partitionmove import Moved, Told, alone
+from store.partitions.partitionmove import Moved, alone
 from store.problems import problems
 from store.search.columns import columns_of
 from store.store import Store
 from store.userarea import writing
 from store.usermove.peer import Peer
-from store.usermove.sendmailboxes import Departure
+from store.usermove.sendmailboxes import Departure, Progress
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Gone:
 
 
 @problems()
-def send(store: Store, user: str, host: str, connect: Callable[[], Peer], told: Told = lambda so_far: None,
+def send(store: Store, user: str, host: str, connect: Callable[[], Peer], progress: Progress = lambda so_far: None,
          tries: int = TRIES) -> Gone:
     """Move a user to the back end of that name, or finish a move that was cut off, for which there are so many tries.
 
@@ -80,7 +80,7 @@ def send(store: Store, user: str, host: str, connect: Callable[[], Peer], told: 
         require_movable(store, user, host)
         store.directory.try_set_host(user)      # once the user has gone it would be too late to find out
         with closing(connect()) as peer:
-            departure = Departure(store, user, host, peer, told)
+            departure = Departure(store, user, host, peer, progress)
             move = departure.run()
             try:
                 finish(store, move, peer)
@@ -143,7 +143,7 @@ def finish(store: Store, move: Move, peer: Peer) -> None:
     store.mailboxes.env.flush()
 
 
-def unfinished(store: Store) -> list[Move]:
+def moves_to_finish(store: Store) -> list[Move]:
     """The moves for which `finish` is due."""
     return [move for move in store.mailboxes.moves.all() if move.phase in (Phase.GONE, Phase.LEFT)]
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 @define(eq=False)
-class Arrivals:
+class IncomingMoves:
     """All users who are on their way to this process: nobody comes twice at the same time."""
 
     store: Store
@@ -57,7 +57,7 @@ class Arrivals:
 
 def begin(store: Store, user: str, move: str, host: str, place: str, side_by_side: SideBySide = one_by_one
           ) -> Arrival:
-    """Begin anew, whatever an earlier try has left. The user comes from `host`, from a partition of the name `place`.
+    """Begin, whatever an earlier try has left. The user comes from `host`, from a partition of the name `place`.
 
     Raises StoreError USER_EXISTS, MAILBOX_EXISTS, BAD_NAME, DISK_FULL, UNAVAILABLE.
     """

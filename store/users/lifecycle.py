@@ -101,7 +101,7 @@ def rename_user(store: Store, old: str, new: str) -> None:
     for partition in store.partitions.values():
         partition.transact(lambda txn: _rename_on_partition(store, txn, old, new))
         partition.flush()
-    roots.settle_renamed(store, new)       # a start in between has charged mailboxes by rows with the old name
+    roots.recharge_renamed(store, new)       # a start in between has charged mailboxes by rows with the old name
     store.domains.refresh()
     directory.alter(new, lambda row: evolve(row, before=None, renamed_from="", account=evolve(
         row.account, status=row.before or Status.ACTIVE)))

@@ -392,7 +392,7 @@ def _unlike(there: dict[int, str], now: dict[int, str]) -> str:
 def table(done: list[Tried]) -> str:
     """For people."""
     lines = [f"{'harm':<52} {'ways':>4} {'up: median':>10} {'worst':>7} {'lost':>5} {'unlike':>6} {'named':>6}  "
-             "made anew from"]
+             "rebuilt from"]
     for kind in sorted({tried.kind for tried in done}):
         of = [tried for tried in done if tried.kind == kind]
         up = [max(tried.up) for tried in of if tried.up]

@@ -17,7 +17,7 @@ from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.copymessages import copy_messages
-from store.mailboxes.expunge import expunge, purge, remove
+from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.partition import messagefiles
 from store.quota import roots
@@ -43,6 +43,7 @@ from tests.crash.places import (
     fill,
 )
 from tests.crash.views import Box, Picture
+from tests.support.stores.purging import purge, purge_mailboxes
 
 
 @frozen
@@ -285,7 +286,7 @@ def _undelete_messages(place: Place, answered: Answered) -> None:
 
 
 def _purge_mailbox(place: Place, answered: Answered) -> None:
-    deletion.purge_mailboxes(place.store, time.time() + LATER)
+    purge_mailboxes(place.store, time.time() + LATER)
     answered()
 
 

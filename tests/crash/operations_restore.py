@@ -23,15 +23,17 @@ from store.backup.creation import Making
 from store.backup.restore import Choice, Restoring
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, firstuse, namespace, subscribing
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.migration import liveloader, messageimport
+from store.migration import messageimport
 from store.opening import make_empty_store, open_store
 from store.quota import roots
+from store.rebuild import liveloader
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
 from tests.crash.places import ALICE, BOB, LATER, NEW, OLD, PROBES, SETTINGS, TRACE, WORK, Answered, Place, deliver
 from tests.crash.views import Box, Picture, view
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import HASH
 
 ARCHIVE = "archive"             # the file, in the store's folder

@@ -26,14 +26,13 @@ from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import StoreError
 from store.mailboxes import namespace, subscribing
-from store.mailboxes.expunge import expunge, purge
+from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partitions import partitionmove, volumes
-from store.rebuild import knownfiles
-from store.rebuild.partitionfill import Refill
-from store.recovery import environments
+from store.recovery import environments, knownfiles
 from store.recovery.environments import Recovery, recovery_of
+from store.recovery.partitionfill import PartitionFill
 from store.snapshots import taking
 from store.tables.references import FOREVER, UNSEEN_TRACE
 from store.userarea import writing
@@ -45,6 +44,7 @@ from tests.support.clients.imap import Imap
 from tests.support.faults.volume import Volume
 from tests.support.processes import wait
 from tests.support.servers.server import Server
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import SMALL, deliver, let_go, make_store
 
 MAILBOXES = ("user/alice/INBOX", "user/bob/INBOX", "user/alice/Archive")
@@ -163,7 +163,7 @@ def test_a_start_that_is_cut_off_while_it_mends_begins_that_anew(
     root = tmp_path / "store"
     shutil.copytree(whole, root, copy_function=harm.copy)
     said = WAYS[f"{harm.INDEX}/index.db is deleted"](root, Random(1))
-    place, name = {"mending": (damage, "mend"), "remaking": (Refill, "_messages"),
+    place, name = {"mending": (damage, "mend"), "remaking": (PartitionFill, "_messages"),
                    "reporting": (Recovery, "report")}[where]
 
     def cut(*_: object, **__: object) -> None:

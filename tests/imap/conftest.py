@@ -9,11 +9,11 @@ import pytest
 
 from store.check.wholecheck import check
 from store.mailboxes import deletion, firstuse
-from store.mailboxes.deletion import purge_mailboxes
 from store.opening import make_empty_store, open_store
 from store.settings import Settings
 from store.users import lifecycle
 from tests.support.conversations.scripts import Place
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import HASH
 
 MEMORY = Path("/dev/shm")       # a store has thousands of folders

@@ -84,13 +84,23 @@ def test_blanks_at_the_end_of_a_line_in_quoted_printable(place, windows):
     assert b"[1] 16)" in size
 
 
-@pytest.mark.parametrize("kind, wanted", [(b"text/plain", b"a\r\nb\r\r\nc\r\n\r\n\rd\r\n"),
-                                          (b"application/x", b"a\nb\r\r\nc\r\n\n\rd\n")])
-def test_only_text_has_its_lines_mended(place, windows, kind, wanted):
-    raw = b"a\nb\r\r\nc\r\n\n\rd\n"
-    whole, size = ask(place, message(kind, b"base64", in_base64(raw)), b"BINARY.PEEK[1]", b"BINARY.SIZE[1]")
+RAW, MENDED = b"a\nb\r\r\nc\r\n\n\rd\n", b"a\r\nb\r\r\nc\r\n\r\n\rd\r\n"
+
+
+@pytest.mark.parametrize("encoding, body, wanted", [
+    (b"base64", in_base64(RAW), RAW), (b"quoted-printable", b"a=0Ab\r\nc=0D=0A=0A", b"a\nb\r\nc\r\n\n"),
+    (b"binary", RAW, RAW), (b"7bit", RAW, MENDED), (b"8bit", RAW, MENDED),
+    (b"quoted-printable", b"a\nb=\nc=0A", b"a\r\nbc\n")])
+def test_what_has_been_decoded_is_left_as_it_is(place, windows, encoding, body, wanted):
+    """RFC 3516 §4.2: the transfer encoding is undone, and no more. Only lines of mail end in CRLF (§4.3)."""
+    whole, size = ask(place, message(b"text/x-patch", encoding, body), b"BINARY.PEEK[1]", b"BINARY.SIZE[1]")
     assert content(whole) == wanted
     assert b"[1] %d)" % len(wanted) in size
+
+
+def test_only_text_has_lines(place, windows):
+    whole, = ask(place, message(b"application/x", b"8bit", RAW), b"BINARY.PEEK[1]")
+    assert content(whole) == RAW
 
 
 def test_octets_as_they_are(place, windows):

@@ -20,7 +20,7 @@ from tests.support.conversations.scripts import SCRIPTS, Player, content
 def test_many_mailboxes_are_listed_as_few_are(place, monkeypatch, name, faults):
     kinds = faults.watch(offload, "run", lambda store, kind, *_: kind)
     monkeypatch.setattr(listing, "FEW", 0)
-    monkeypatch.setattr(listednames, "PIECE", 2)
+    monkeypatch.setattr(listednames, "LINES_AT_A_TIME", 2)
     Player(place).play((SCRIPTS / f"{name}.txt").read_text())
     assert "search" in kinds
 
@@ -113,7 +113,7 @@ def test_in_progress():
 
 
 def test_numbers_are_written_in_pieces(monkeypatch):
-    monkeypatch.setattr(numbers, "PIECE", 3)
+    monkeypatch.setattr(numbers, "NUMBERS_AT_A_TIME", 3)
     every = np.array([1, 2, 3, 4, 9, 8, 7, 20, 21, 22, 23, 24, 25, 40])
     assert list(numbers.set_pieces(every)) == [b"1:4,9,8", b"7,20:25,40"]         # no run is cut
     assert format_numbers(every) == b"1:4,9,8,7,20:25,40"
@@ -130,7 +130,7 @@ def test_others_are_let_in_between_the_pieces(place, monkeypatch, command, piece
     wire = logged_in(place, 6)
     wire.send(b"d " + command + b"\r\n")
     whole = wire.received().replace(b"\r\nd OK", b"\r\ne OK").replace(b'TAG "d"', b'TAG "e"')
-    monkeypatch.setattr(numbers, "PIECE", 2)
+    monkeypatch.setattr(numbers, "NUMBERS_AT_A_TIME", 2)
     breaths = faults.watch(Stream, "breathe")
     wire.send(b"e NOOP\r\n")
     wire.received()

@@ -2,9 +2,8 @@
 
 import pytest
 
-from pop3.prepared import prepared
 from pop3.states import COMMANDS
-from pop3.wire import Pass, SyntaxProblem, User, keyword
+from pop3.wire import Pass, SyntaxProblem, User, keyword, prepared
 
 
 @pytest.mark.parametrize(("octets", "text"), [
@@ -21,7 +20,7 @@ def test_prepared(octets, text):
     "\ue000".encode(),
     "\u200e".encode(), b"\xc2\xad", b"", "\ufffd".encode(), "\ufdd0".encode(), "\u0627a\u0628".encode()])
 def test_prohibited(octets):
-    with pytest.raises(ValueError):
+    with pytest.raises(SyntaxProblem):
         prepared(octets)
     for verb in (b"USER ", b"PASS "):
         name, rest = keyword(verb + octets)

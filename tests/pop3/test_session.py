@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pop3.maildrop import LINES
-from pop3.replyqueue import HELD_BACK, PIECE
+from pop3.replyqueue import HELD_BACK, READ_OCTETS
 from pop3.settings import Settings
 from pop3.states import COMMANDS, State
 from tests.pop3.place import PASSWORD, SCRIPTS, Player
@@ -96,7 +96,7 @@ def test_answers_to_endless_commands_do_not_pile_up(place):
 
 
 def test_a_slow_client_is_waited_for_and_a_dead_one_is_cut_off(place):
-    message = b"A: b\r\n\r\n" + b"x\r\n" * PIECE
+    message = b"A: b\r\n\r\n" + b"x\r\n" * READ_OCTETS
     place.deliver(message)
     wire = place.connect()
     wire.send(LOGIN)
@@ -110,7 +110,7 @@ def test_a_slow_client_is_waited_for_and_a_dead_one_is_cut_off(place):
     wire.transport.write = full
     wire.send(b"RETR 1\r\n")
     received = wire.received()
-    assert len(received) <= PIECE + 100                 # one piece, and then it waits
+    assert len(received) <= READ_OCTETS + 100                 # one piece, and then it waits
     for _ in range(10):
         wire.protocol.resumeProducing()
         received += wire.received()

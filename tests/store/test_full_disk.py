@@ -18,13 +18,14 @@ from store.housekeeping import interrupted
 from store.mailboxes import authorization, deletion, firstuse, namespace, subscribing
 from store.mailboxes.expunge import remove
 from store.migration import uidvalidity
-from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage
 from store.partitions import partitionmove, volumes
 from store.quota import roots
+from store.rebuild.desired import new_mailbox
+from store.rebuild.liveloader import LiveLoader
 from store.store import Store
 from store.users import lifecycle, restorable
 from tests.support.faults.planted import Faults
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import HASH, deliver, make_store
 
 ALICE, ARCHIVE = MailboxName("alice", "INBOX"), MailboxName("alice", "Archive")
@@ -61,7 +62,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "remove all of a user": lambda store: lifecycle.remove_mail(store, "bob"),
     "undelete a mailbox": lambda store: deletion.undelete_mailbox(store, OLD),
     "undelete messages": lambda store: deletion.undelete_messages(store, store.entry(ALICE)),
-    "purge mailboxes": lambda store: deletion.purge_mailboxes(store, 1 << 40),
+    "purge mailboxes": lambda store: purge_mailboxes(store, 1 << 40),
     "rights": lambda store: authorization.set_acl(store, ARCHIVE, "bob", "lr"),
     "annotate": lambda store: authorization.annotate(store, store.entry(ALICE), "/shared/comment", b"one"),
     "remove a user": lambda store: lifecycle.remove_user(store, "alice"),
@@ -77,7 +78,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "flush the directory": lambda store: _directory(store).domains.next_epoch(),
     "the directory's secret": lambda store: _directory(store).domains.secret(),
     "adopt": lambda store: uidvalidity.adopt(store, store.entry(NEW), 4_000_000_000),
-    "import": lambda store: LiveLoader(store, store.partitions["primary"]).load(MailboxImage(NEW)),
+    "import": lambda store: LiveLoader(store.partitions["primary"], store).load([new_mailbox(NEW)]),
     "move": lambda store: partitionmove.move_owner(store, "alice", "second"),
 }
 #: These are not on disk when they are answered, nor need they be.

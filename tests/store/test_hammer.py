@@ -27,7 +27,7 @@ from store.delivery.commit import Target
 from store.errors import Problem, StoreError
 from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
-from store.mailboxes.expunge import expunge, purge
+from store.mailboxes.expunge import expunge
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition.partition import Partition
@@ -35,6 +35,7 @@ from store.partition.transactions import WriteTxn
 from store.store import Store
 from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 WRITERS = 2

@@ -27,7 +27,7 @@ def open_with_directory(config: Config, settings: store.settings.Settings, who: 
     opened = open_store(config.root, settings, who=who, broken=broken, directory=partial(_directory, config))
     directory = opened.directory
     assert isinstance(directory, LdapDirectory)
-    directory.settled = partial(settle_account, opened)
+    directory.on_found = partial(settle_account, opened)
     directory.here = lambda: Here(opened.settings.host, frozenset(opened.partitions), placement.for_new_mail(opened))
     return opened
 

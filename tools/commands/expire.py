@@ -158,7 +158,7 @@ def _entry(store: Store, text: str) -> MailboxEntry:
 
 
 def _print(arguments: Any, record: rounds.Record, reported: list[Reported]) -> None:
-    facts = rounds.told(record)
+    facts = rounds.summary(record)
     if arguments.json:
         facts["reported"] = [{"mailbox": item.mailbox, "uidvalidity": item.uidvalidity, "rule": item.rule,
                               "uids": list(item.uids)} for item in reported]
@@ -293,7 +293,7 @@ def show_last(invocation: Invocation) -> int:
     with invocation.store() as store:
         record, setting = rounds.load(store), store.settings.expire_schedule
     following = rounds.following(setting, record, time.time())
-    facts = rounds.told(record)
+    facts = rounds.summary(record)
     times = {"began": when(record.began) if record.began else None,
              "ended": None if record.running or not record.ended else when(record.ended),
              "done_up_to": record.position or None, "schedule": setting,

@@ -10,7 +10,7 @@ from tools.cli.lookup import mailbox, owner
 from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import mailbox_bar
 from tools.commands.mailbox import OWNER_HELP
-from tools.transfer.exportmail import FORMATS, Leaving
+from tools.transfer.exportmail import FORMATS, MailExport
 
 COLUMNS = ("mailbox", "path", "messages", "written", "octets", "failed")
 
@@ -43,9 +43,9 @@ def export(invocation: Invocation) -> int:
     with invocation.store() as store, mailbox_bar() as progress:
         user = owner(store, arguments.user)
         entries = [mailbox(store, user or arguments.user, name) for name in arguments.mailboxes] or store.names(user)
-        leaving = Leaving(store, arguments.to, tell, arguments.format, arguments.layout, arguments.crlf, arguments.uids,
-                          arguments.dry_run, progress)
-        rows = [asdict(left) for left in leaving.mailboxes(entries, None if arguments.mailboxes else user)]
+        job = MailExport(store, arguments.to, tell, arguments.format, arguments.layout, arguments.crlf, arguments.uids,
+                         arguments.dry_run, progress)
+        rows = [asdict(left) for left in job.mailboxes(entries, None if arguments.mailboxes else user)]
     if arguments.json:
         print_json({"mailboxes": rows, "told": told})
     else:

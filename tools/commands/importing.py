@@ -20,7 +20,7 @@ from tools.transfer.imapconnection import PORTS, Connection
 from tools.transfer.imapsource import ImapServer
 from tools.transfer.importjobs import Job, OldUser
 from tools.transfer.importmail import Choices
-from tools.transfer.sourcevalues import Told, Unreadable
+from tools.transfer.sourcevalues import Unreadable, Warn
 
 COLUMNS = ("mailbox", "there", "here", "brought", "octets", "flags_changed", "removed", "only_here", "missing",
            "differing", "uids")
@@ -134,15 +134,15 @@ def _uidl_format(text: str) -> str:
 def import_mbox(invocation: Invocation) -> int:
     """onecopy import mbox"""
     arguments = invocation.arguments
-    return _run(invocation, [Job(arguments.user, lambda told: mbox.MboxFiles(
+    return _run(invocation, [Job(arguments.user, lambda warn: mbox.MboxFiles(
         _there(arguments.path), arguments.mailbox, arguments.quoting))])
 
 
 def import_maildir(invocation: Invocation) -> int:
     """onecopy import maildir"""
     arguments = invocation.arguments
-    return _run(invocation, [Job(arguments.user, lambda told: maildir.Maildirs(
-        _there(arguments.path), arguments.mailbox, arguments.layout, told))])
+    return _run(invocation, [Job(arguments.user, lambda warn: maildir.Maildirs(
+        _there(arguments.path), arguments.mailbox, arguments.layout, warn))])
 
 
 def _there(path: Path) -> Path:
@@ -176,7 +176,7 @@ def import_imap(invocation: Invocation) -> int:
 
 
 def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[], Connection]) -> Job:
-    return Job(old.here, lambda told: ImapServer(connect, told, arguments.mailboxes, dict(arguments.rename),
+    return Job(old.here, lambda warn: ImapServer(connect, warn, arguments.mailboxes, dict(arguments.rename),
                                                  arguments.into))
 
 
@@ -198,8 +198,8 @@ def import_cyrus(invocation: Invocation) -> int:
     """onecopy import cyrus"""
     arguments = invocation.arguments
 
-    def spool(user: str, told: Told) -> cyrus.Spool:
-        return cyrus.Spool(user, arguments.imapd_conf, arguments.bin, told, arguments.mailboxes,
+    def spool(user: str, warn: Warn) -> cyrus.Spool:
+        return cyrus.Spool(user, arguments.imapd_conf, arguments.bin, warn, arguments.mailboxes,
                            dict(arguments.rename), arguments.into)
 
     return _run(invocation, [Job(old.here, partial(spool, old.there)) for old in _users(arguments)])

@@ -87,7 +87,7 @@ def move_owners(store: Store, owners: Sequence[str], to: Callable[[], str]) -> i
     with progress(len(shown)) as tell:
         def work(name: str) -> None:
             done = move_owner(store, shown[name], volumes.named(store, to()).name, side_by_side=in_threads,
-                              told=lambda so_far: tell(name, so_far))
+                              progress=lambda so_far: tell(name, so_far))
             print(f"{name}: {done.mailboxes} mailboxes, {done.messages} messages, {done.files} files copied "
                   f"({decimal(done.octets)})", flush=True)
 

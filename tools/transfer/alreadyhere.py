@@ -15,7 +15,7 @@ class Here:
     """The messages of a mailbox that none of the source's has been found to be so far."""
 
     def __init__(self, store: Store, view: Mailbox | None) -> None:
-        self._store, self._picture = store, view
+        self._store, self._view = store, view
         self._uids: dict[int, tuple[int, int]] = {}                     # size and date
         self._by_date: dict[tuple[int, int], list[int]] = defaultdict(list)
         self._by_content: dict[bytes, list[int]] = defaultdict(list)
@@ -59,11 +59,11 @@ class Here:
         return found
 
     def _message_ids(self, dates: set[tuple[int, int]]) -> Mapping[tuple[int, int, bytes], list[int]]:
-        assert self._picture is not None
+        assert self._view is not None
         uids = sorted_uids(uid for each in dates for uid in self._by_date[each] if uid in self._uids)
-        rows = take(self._picture.rows, places(self._picture.rows, uids))
+        rows = take(self._view.rows, places(self._view.rows, uids))
         found: dict[tuple[int, int, bytes], list[int]] = defaultdict(list)
-        for row, cached in zip(rows, self._store.cached(self._picture.entry, rows), strict=True):
+        for row, cached in zip(rows, self._store.cached(self._view.entry, rows), strict=True):
             message_id = envelopes.string(envelopes.split(cached.envelope)[envelopes.MESSAGE_ID]) or b""
             found[int(row["size"]), int(row["received"]), b"".join(message_id.split())].append(int(row["uid"]))
         return found

@@ -14,7 +14,7 @@ from imap.wire import utf7
 from imap.wire.grammar import SyntaxProblem
 from store.values import InternalDate
 from tools.transfer.mbox import is_keyword
-from tools.transfer.sourcevalues import Box, Content, Mail, Told, Unreadable, chosen, flags_of, with_crlf
+from tools.transfer.sourcevalues import Box, Content, Mail, Source, Unreadable, Warn, chosen, flags_of, with_crlf
 
 SYSTEM = {"FLAG_SEEN": "\\Seen", "FLAG_ANSWERED": "\\Answered", "FLAG_FLAGGED": "\\Flagged",
           "FLAG_DELETED": "\\Deleted", "FLAG_DRAFT": "\\Draft"}
@@ -25,13 +25,13 @@ _GONE = ("EXPUNGED", "UNLINKED")
 
 
 @define(eq=False)
-class Spool:
+class Spool(Source):
     """The mailboxes of one user; see `imapsource.ImapServer` for what is chosen of them."""
 
     user: str
     config: Path
     programs: Path
-    told: Told
+    warn: Warn
     patterns: Sequence[str] = ()
     renamed: Mapping[str, str] = field(factory=dict)
     prefix: str = ""
@@ -39,7 +39,7 @@ class Spool:
     _mails: list[Mail] = field(factory=list, init=False)
 
     def boxes(self) -> Iterator[Box]:
-        listed = self._run("ctl_mboxlist", "-d")
+        listed = "\n".join(self._lines("ctl_mboxlist", "-d"))
         try:
             rows = json.loads(listed)
         except ValueError as error:
@@ -59,14 +59,14 @@ class Spool:
         try:
             text = "/".join(utf7.decode(level.encode("utf-8")) for level in levels) or "INBOX"
         except SyntaxProblem:
-            self.told(f"{'/'.join(levels)}: its name is not in modified UTF-7")
+            self.warn(f"{'/'.join(levels)}: its name is not in modified UTF-7")
             return None
         return chosen(text, self.patterns, self.renamed, self.prefix)
 
     def opened(self, box: Box) -> Box:
         self._folder, self._mails, following = Path(), [], 0
         keywords: list[str] = []
-        piece: list[str] = []
+        about: list[str] = []
         for line in self._lines("mbexamine", str(box.key)):
             text = line.strip()
             if text.startswith("Path to mailbox:"):
@@ -76,18 +76,18 @@ class Spool:
             elif (found := re.match(r"UIDValidity: ([0-9]+)\s+Last UID: ([0-9]+)", text)) is not None:
                 box, following = evolve(box, uidvalidity=int(found[1])), int(found[2]) + 1
             elif re.match(r"[0-9]{6}> UID:", text):
-                self._take(box, piece, keywords)
-                piece = [text]
-            elif piece and text.startswith(">"):
-                piece.append(text)
-        self._take(box, piece, keywords)
+                self._take(box, about, keywords)
+                about = [text]
+            elif about and text.startswith(">"):
+                about.append(text)
+        self._take(box, about, keywords)
         if not self._folder.parts:
             raise Unreadable(f"{box.key}: mbexamine does not say where it is")
         return evolve(box, uidnext=following)
 
-    def _take(self, box: Box, piece: Sequence[str], keywords: Sequence[str]) -> None:
+    def _take(self, box: Box, lines: Sequence[str], keywords: Sequence[str]) -> None:
         """A message, of the lines about it."""
-        text = " ".join(piece)
+        text = " ".join(lines)
         found = _UID.search(text)
         if found is None:
             return
@@ -104,36 +104,25 @@ class Spool:
         self._mails.append(Mail(f"{box.name}: UID {uid}", InternalDate(int(found[2])), flags_of(names), int(found[3]),
                                 uid))
 
-    def mails(self, box: Box, told: Told) -> Sequence[Mail]:
+    def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
         return self._mails
 
-    def read(self, box: Box, mails: Sequence[Mail], told: Told) -> Iterator[Content]:
+    def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
         for mail in mails:
             path = self._folder / f"{mail.uid}."
             try:
                 file = path.open("rb")
             except OSError as error:
-                told(f"{mail.where}: {path}: {error.strerror}")
+                warn(f"{mail.where}: {path}: {error.strerror}")
                 continue
             with file:
                 yield mail, with_crlf(file)
 
-    def message_ids(self, box: Box, mails: Sequence[Mail]) -> Mapping[Mail, bytes]:
-        return {}
-
-    def subscriptions(self) -> Sequence[str]:
-        return []
-
-    def _command(self, program: str, words: Sequence[str]) -> list[str]:
-        return [str(self.programs / program), "-C", str(self.config), *words]
-
-    def _run(self, program: str, *words: str) -> str:
-        return "\n".join(self._lines(program, *words))
-
     def _lines(self, program: str, *words: str) -> Iterator[str]:
         """What it prints. Raises Unreadable."""
         try:
-            with subprocess.Popen(self._command(program, words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            command = [str(self.programs / program), "-C", str(self.config), *words]
+            with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                   stderr=subprocess.DEVNULL, text=True, errors="replace", cwd=os.sep) as process:
                 assert process.stdout is not None
                 for line in process.stdout:

@@ -9,35 +9,38 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from attrs import define
+from attrs import define, field
 
 from imap.wire import utf7
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.entry import MailboxEntry
 from store.errors import StoreError
 from store.mailboxes import subscribing
 from store.message import envelopes
 from store.partition.messagefiles import sync_file_system
 from store.store import Store
+from store.tables.counters import counters_of
 from store.tables.state import Mailbox
 from store.values import Flag, Flags, InternalDate
 from tools.transfer.maildir import FORWARDED, INFO, KEYWORDS, LETTERS
 from tools.transfer.mbox import SUFFIX, own_fields, quoted, separator
-from tools.transfer.sourcevalues import READ_OCTETS, Told
+from tools.transfer.sourcevalues import READ_OCTETS, Warn
 
 MAILDIR, MBOX = "maildir", "mbox"
 FORMATS = (MAILDIR, MBOX)
 PART = ".part"              # ends the name of an mbox file that is not whole
 HOST = "onecopy"            # in the place of a host in names of files, so that they are the same each time
+ODD_LINES = "it has CRs or LFs of its own, which nobody can tell from line ends there (--crlf keeps them)"
 
 _NOT_ALONE = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 
 
 @define
-class Left:
+class Exported:
     """What has become of a mailbox; `written` of its messages were written this time, the others before."""
 
     mailbox: str
@@ -49,13 +52,13 @@ class Left:
 
 
 @define(eq=False)
-class Leaving:
-    """Writes mailboxes to a folder. `told` takes a line about a message that cannot be written, or not octet for octet;
+class MailExport:
+    """Writes mailboxes to a folder. `warn` takes a line about a message that cannot be written, or not octet for octet;
     `progress` the mailbox, and how many of its messages are done, out of how many."""
 
     store: Store
     folder: Path
-    told: Told
+    warn: Warn
     form: str = MAILDIR
     layout: str = "maildir++"
     crlf: bool = False
@@ -63,7 +66,7 @@ class Leaving:
     dry_run: bool = False
     progress: Callable[[str, int, int], None] = lambda mailbox, done, total: None
 
-    def mailboxes(self, entries: Iterable[MailboxEntry], user: str | None = None) -> Iterator[Left]:
+    def mailboxes(self, entries: Iterable[MailboxEntry], user: str | None = None) -> Iterator[Exported]:
         """Mailboxes, one after the other, and then the subscriptions of the user. What is wrong with one mailbox stops
         no other. Raises OSError."""
         if not self.dry_run:
@@ -72,21 +75,21 @@ class Leaving:
             try:
                 yield self.mailbox(entry)
             except StoreError as error:
-                self.told(f"{entry.name.path}: {error}")
+                self.warn(f"{entry.name.path}: {error}")
         if user:
             self.subscriptions(user)
 
-    def mailbox(self, entry: MailboxEntry) -> Left:
+    def mailbox(self, entry: MailboxEntry) -> Exported:
         """One mailbox. Raises StoreError, OSError."""
         view = self.store.open_mailbox(entry)
         path = self._maildir(entry) if self.form == MAILDIR else self._file(entry)
-        left = Left(entry.name.path, str(path), len(view.rows))
+        left = Exported(entry.name.path, str(path), len(view.rows))
         if self.dry_run:
-            left.octets = int(view.rows["size"].sum())
+            left.octets = counters_of(view.rows).octets
         elif self.form == MAILDIR:
-            _Maildir(self, view, path, left).write()
+            _MaildirExport(self, view, path, left).write()
         else:
-            _Mbox(self, view, path, left).write()
+            _MboxExport(self, view, path, left).write()
         return left
 
     def subscriptions(self, user: str) -> None:
@@ -97,7 +100,7 @@ class Leaving:
         names = [utf7.encode(name.replace("/", ".") if separated else name)
                  for name in subscribing.subscriptions(self.store, user)]
         name = "subscriptions" if self.form == MAILDIR else ".subscriptions"
-        _write(self.folder / name, b"".join(each + b"\n" for each in names))
+        replace_file(self.folder / name, b"".join(each + b"\n" for each in names))
 
     def _maildir(self, entry: MailboxEntry) -> Path:
         levels = [os.fsdecode(utf7.encode(level)) for level in entry.name.path.split("/")]
@@ -106,7 +109,7 @@ class Leaving:
         if self.layout == "fs":
             return self.folder.joinpath(*levels)
         if any("." in level for level in levels):       # would be another level when it is read
-            self.told(f"{entry.name.path}: . separates levels there, so it becomes _ (--layout fs keeps it)")
+            self.warn(f"{entry.name.path}: . separates levels there, so it becomes _ (--layout fs keeps it)")
             levels = [level.replace(".", "_") for level in levels]
         return self.folder / ("." + ".".join(levels))
 
@@ -115,7 +118,6 @@ class Leaving:
         return self.folder.joinpath(*levels, last + SUFFIX)
 
     def lines(self, octets: bytes) -> bytes:
-        """As the files have lines."""
         return octets if self.crlf else octets.replace(b"\r\n", b"\n")
 
     def octets(self, view: Mailbox, row: Any) -> Iterator[bytes]:
@@ -132,55 +134,80 @@ class Leaving:
                 yield held
 
 
-class _Maildir:
-    """One mailbox as a Maildir."""
+@define(eq=False)
+class _Export:
+    """One mailbox as files."""
 
-    def __init__(self, leaving: Leaving, view: Mailbox, folder: Path, left: Left) -> None:
-        self.leaving, self.view, self.folder, self.left = leaving, view, folder, left
-        self.words = view.state.keywords
-        self.letters = {word: chr(ord("a") + at) for at, word in enumerate(self.words[:KEYWORDS])}
+    job: MailExport
+    view: Mailbox
+    path: Path
+    left: Exported
+
+    def each(self, work: Callable[[Any], None]) -> None:
+        """Do this to every record; what is wrong with one message stops no other."""
+        for done, row in enumerate(self.view.rows, 1):
+            try:
+                work(row)
+            except StoreError as error:
+                self.left.failed += 1
+                self.warn(row, str(error))
+            self.job.progress(self.left.mailbox, done, len(self.view.rows))
+
+    def warn(self, row: Any, what: str) -> None:
+        self.job.warn(f"{self.left.mailbox}: UID {int(row['uid'])}: {what}")
+
+    def changes_lines(self, octets: bytes) -> bool:
+        """Whether a reader cannot tell what these octets were."""
+        return not self.job.crlf and _NOT_ALONE.search(octets) is not None
+
+
+@define(eq=False)
+class _MaildirExport(_Export):
+    """As a Maildir."""
+
+    letters: dict[str, str] = field(init=False)         # of keywords
+
+    def __attrs_post_init__(self) -> None:
+        self.letters = {word: chr(ord("a") + at) for at, word in enumerate(self.view.state.keywords[:KEYWORDS])}
 
     def write(self) -> None:
         for part in ("cur", "new", "tmp"):
-            (self.folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
-        if self.folder != self.leaving.folder and self.leaving.layout != "fs":
-            (self.folder / "maildirfolder").touch(mode=0o600)
-        there = {name.partition(INFO)[0]: name for name in os.listdir(self.folder / "cur")}
+            (self.path / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.path != self.job.folder and self.job.layout != "fs":
+            (self.path / "maildirfolder").touch(mode=0o600)
+        there = {name.partition(INFO)[0]: name for name in os.listdir(self.path / "cur")}
         known = {base.split(",")[0]: base for base, name in there.items() if self._is_whole(base, name)}
         names: list[tuple[int, str]] = []
-        for done, row in enumerate(self.view.rows, 1):
+
+        def export(row: Any) -> None:
             stem = f"{max(int(row['received']), 0)}.V{self.view.state.uidvalidity}U{int(row['uid'])}.{HOST}"
-            try:
-                base = known.get(stem) or self._message(row, stem)
-                wanted = base + INFO + self._flags(row)
-                if there.get(base, wanted) != wanted:
-                    os.rename(self.folder / "cur" / there[base], self.folder / "cur" / wanted)
-                names.append((int(row["uid"]), base))
-            except StoreError as error:
-                self.left.failed += 1
-                self.leaving.told(f"{self.left.mailbox}: UID {int(row['uid'])}: {error}")
-            self.leaving.progress(self.left.mailbox, done, len(self.view.rows))
+            base = known.get(stem) or self._message(row, stem)
+            wanted = base + INFO + self._flags(row)
+            if there.get(base, wanted) != wanted:
+                os.rename(self.path / "cur" / there[base], self.path / "cur" / wanted)
+            names.append((int(row["uid"]), base))
+
+        self.each(export)
         self._lists(names)
-        sync_file_system(self.folder)
+        sync_file_system(self.path)
 
     def _is_whole(self, base: str, name: str) -> bool:
         """Whether the file is as long as its name says: a crash of the machine may leave less."""
         found = re.search(",S=([0-9]+)", base)
-        return found is not None and os.stat(self.folder / "cur" / name).st_size == int(found[1])
+        return found is not None and os.stat(self.path / "cur" / name).st_size == int(found[1])
 
     def _message(self, row: Any, stem: str) -> str:
         """Write one; the name of its file without flags. Raises StoreError, OSError."""
-        tmp, size, odd = self.folder / "tmp" / stem, 0, False
+        tmp, size, odd = self.path / "tmp" / stem, 0, False
         with open(tmp, "wb", opener=_private) as file:
-            for data in self.leaving.octets(self.view, row):
-                odd = odd or not self.leaving.crlf and _NOT_ALONE.search(data) is not None
-                size += file.write(self.leaving.lines(data))
+            for data in self.job.octets(self.view, row):
+                odd = odd or self.changes_lines(data)
+                size += file.write(self.job.lines(data))
         if odd:
-            self.leaving.told(f"{self.left.mailbox}: UID {int(row['uid'])}: it has CRs or LFs of its own, which nobody "
-                              f"can tell from line ends there (--crlf keeps them)")
+            self.warn(row, ODD_LINES)
         os.utime(tmp, (int(row["received"]),) * 2)
         base = f"{stem},S={size},W={int(row['size'])}"
-        os.rename(tmp, self.folder / "cur" / (base + INFO + self._flags(row)))
+        os.rename(tmp, self.path / "cur" / (base + INFO + self._flags(row)))
         self.left.written += 1
         self.left.octets += size
         return base
@@ -196,24 +223,21 @@ class _Maildir:
     def _lists(self, names: Sequence[tuple[int, str]]) -> None:
         """Dovecot's list of UIDs, with UIDVALIDITY, and its names of keywords. Raises OSError."""
         state = self.view.state
-        own = self.leaving.store.uidls(self.view.entry)
+        own = self.job.store.uidls(self.view.entry)
         lines = [b"3 V%d N%d" % (state.uidvalidity, state.uidnext)]
         for uid, base in names:
             lines.append(b"%d%b :%b" % (uid, b" P" + own[uid] if uid in own else b"", base.encode()))
-        _write(self.folder / "dovecot-uidlist", b"\n".join(lines) + b"\n")
+        replace_file(self.path / "dovecot-uidlist", b"\n".join(lines) + b"\n")
         words = sorted((letter, word) for word, letter in self.letters.items())
         if words:
-            _write(self.folder / "dovecot-keywords", b"".join(
+            replace_file(self.path / "dovecot-keywords", b"".join(
                 b"%d %b\n" % (ord(letter) - ord("a"), word.encode()) for letter, word in words))
-        if len(self.words) > KEYWORDS:
-            self.leaving.told(f"{self.left.mailbox}: a Maildir has {KEYWORDS} keywords at most; others are left out")
+        if len(self.view.state.keywords) > KEYWORDS:
+            self.job.warn(f"{self.left.mailbox}: a Maildir has {KEYWORDS} keywords at most; others are left out")
 
 
-class _Mbox:
-    """One mailbox as an mbox file, quoted as mboxrd."""
-
-    def __init__(self, leaving: Leaving, view: Mailbox, path: Path, left: Left) -> None:
-        self.leaving, self.view, self.path, self.left = leaving, view, path, left
+class _MboxExport(_Export):
+    """As an mbox file, quoted as mboxrd."""
 
     def write(self) -> None:
         state = self.view.state
@@ -224,17 +248,7 @@ class _Mbox:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = self.path.with_name(self.path.name + PART)
         with open(part, "wb", opener=_private) as file:
-            for done, row in enumerate(self.view.rows, 1):
-                at = file.tell()
-                try:
-                    self._message(file, done - 1)
-                    self.left.written += 1
-                except StoreError as error:
-                    file.seek(at)
-                    file.truncate()
-                    self.left.failed += 1
-                    self.leaving.told(f"{self.left.mailbox}: UID {int(row['uid'])}: {error}")
-                self.leaving.progress(self.left.mailbox, done, len(self.view.rows))
+            self.each(partial(self._append, file))
             self.left.octets = file.tell()
             file.flush()
             os.fsync(file.fileno())
@@ -243,46 +257,54 @@ class _Mbox:
         os.rename(part, self.path)
         sync_folder(self.path.parent)
         if not self.left.failed:
-            _write(mark, whole)
+            replace_file(mark, whole)
 
-    def _message(self, file: IO[bytes], at: int) -> None:
-        row: Any = self.view.rows[at]
-        state, leaving = self.view.state, self.leaving
+    def _append(self, file: IO[bytes], row: Any) -> None:
+        at = file.tell()
+        try:
+            self._message(file, row)
+        except StoreError:
+            file.seek(at)
+            file.truncate()
+            raise
+        self.left.written += 1
+
+    def _message(self, file: IO[bytes], row: Any) -> None:
+        state, job = self.view.state, self.job
         flags = Flags(Flag(int(row["flags"])), self.view.keyword_names(int(row["keywords"])))
         base = b"%d %010d %b" % (state.uidvalidity, state.uidnext - 1, " ".join(state.keywords).encode())
-        line_end = b"\r\n" if leaving.crlf else b"\n"
-        own = own_fields(flags, int(row["uid"]) if leaving.uids else 0,
-                         base.rstrip() if at == 0 and leaving.uids else b"")
+        line_end = b"\r\n" if job.crlf else b"\n"
+        own = own_fields(flags, int(row["uid"]) if job.uids else 0,
+                         base.rstrip() if not file.tell() and job.uids else b"")
         received = InternalDate(int(row["received"]), int(row["zone"]))
-        file.write((separator(self._sender(at), received) + own).replace(b"\n", line_end))
+        file.write((separator(self._sender(row), received) + own).replace(b"\n", line_end))
         begins, odd = True, False
-        for line in _lines(leaving.octets(self.view, row)):
-            odd = odd or not leaving.crlf and _NOT_ALONE.search(line) is not None
-            file.write(quoted(leaving.lines(line)) if begins else leaving.lines(line))
+        for line in _lines(job.octets(self.view, row)):
+            odd = odd or self.changes_lines(line)
+            file.write(quoted(job.lines(line)) if begins else job.lines(line))
             begins = line.endswith(b"\n")
         file.write(line_end if begins else line_end * 2)
         if odd:
-            leaving.told(f"{self.left.mailbox}: UID {int(row['uid'])}: it has CRs or LFs of its own, which nobody can "
-                         f"tell from line ends there (--crlf keeps them)")
+            self.warn(row, ODD_LINES)
 
-    def _sender(self, at: int) -> bytes:
+    def _sender(self, row: Any) -> bytes:
         """Of the trace header, else of the From field."""
-        with self.leaving.store.open_message(self.view.entry, self.view.rows[at]) as file:
+        with self.job.store.open_message(self.view.entry, row) as file:
             start = file.read(0, min(file.size, 1024))
         found = re.match(rb"Return-Path:\s*<([^<>\r\n]*)>", start, re.IGNORECASE)
         if found is not None:
             return found[1]
-        cached, = self.leaving.store.cached(self.view.entry, self.view.rows[at:at + 1])
+        cached, = self.job.store.cached(self.view.entry, row.reshape(1))
         people = envelopes.people(envelopes.split(cached.envelope)[envelopes.FROM])
         name, host = people[0][2:] if people else (None, None)
         return name + b"@" + host if name and host else b""
 
 
-def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Lines with their ends; one that is very long comes in pieces."""
+def _lines(octets: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines with their ends; one that is very long comes in parts."""
     held = b""
-    for piece in pieces:
-        *lines, held = (held + piece).split(b"\n")
+    for some in octets:
+        *lines, held = (held + some).split(b"\n")
         yield from (line + b"\n" for line in lines)
         if len(held) > READ_OCTETS:
             yield held
@@ -300,12 +322,3 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def _write(path: Path, octets: bytes) -> None:
-    part = path.with_name(path.name + PART)
-    with open(part, "wb", opener=_private) as file:
-        file.write(octets)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(part, path)

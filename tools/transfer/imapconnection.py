@@ -18,7 +18,7 @@ from typing import IO, cast
 from attrs import define, field, frozen
 
 from imap.wire.framer import Announced, Frame, literal_at_end
-from imap.wire.grammar import ESCAPE, MAX_NUMBER, QUOTED_UTF8, SyntaxProblem
+from imap.wire.grammar import ESCAPE, MAX_NUMBER, QUOTED, SyntaxProblem
 from imap.wire.scanner import Scanner
 from store.values import Secret
 from tools.transfer.sourcevalues import Unreadable
@@ -95,7 +95,7 @@ def _values(scan: Scanner, literals: Iterator[Literal], *, nested: bool) -> list
             break
         if scan.take(b"("):
             found.append(_values(scan, literals, nested=True))
-        elif (quoted := scan.match(QUOTED_UTF8)) is not None:
+        elif (quoted := scan.match(QUOTED)) is not None:
             found.append(ESCAPE.sub(rb"\1", quoted[1]))
         elif _LITERAL.match(scan.text, scan.at):
             scan.announced()
@@ -142,7 +142,6 @@ class Connection:
         self.drop()
 
     def drop(self) -> None:
-        """End it."""
         self._reading.close()
         if isinstance(self.way, socket.socket):
             self.way.close()

@@ -19,7 +19,7 @@ from imap.wire.scanner import Scanner
 from store.settings import SPECIAL_USES
 from store.values import InternalDate
 from tools.transfer.imapconnection import Connection, Gone, Literal, Refused, octets_of, quoted
-from tools.transfer.sourcevalues import READ_OCTETS, Box, Content, Mail, Told, Unreadable, chosen, flags_of
+from tools.transfer.sourcevalues import READ_OCTETS, Box, Content, Mail, Source, Unreadable, Warn, chosen, flags_of
 
 T = TypeVar("T")
 
@@ -40,12 +40,12 @@ class Registered:
 
 
 @define(eq=False)
-class ImapServer:
+class ImapServer(Source):
     """The mailboxes of the user whom `connect` logs in. `patterns` say which (all if there are none), `renamed` what
     they are called here; `prefix` is where they go."""
 
     connect: Callable[[], Connection]
-    told: Told
+    warn: Warn
     patterns: Sequence[str] = ()
     renamed: Mapping[str, str] = field(factory=dict)
     prefix: str = ""
@@ -60,7 +60,6 @@ class ImapServer:
     _separator: str = field(default="/", init=False)
 
     def close(self) -> None:
-        """Leave the server."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -102,21 +101,21 @@ class ImapServer:
                 self._foreign = [prefix for space in others for prefix in space if prefix]
 
     def _name(self, wire: bytes) -> str | None:
-        """What the mailbox is called here; None when it is not wanted. Told when it cannot be called so."""
+        """What the mailbox is called here; None when it is not wanted. Warn when it cannot be called so."""
         shown = wire.decode("utf-8", "replace")
         if any(shown.startswith(prefix) or shown + self._separator == prefix for prefix in self._foreign):
             return None
         try:
             text = utf7.decode(wire) if wire.isascii() else wire.decode("utf-8")
         except (SyntaxProblem, UnicodeError):
-            self.told(f"{shown}: its name is neither modified UTF-7 nor UTF-8")
+            self.warn(f"{shown}: its name is neither modified UTF-7 nor UTF-8")
             return None
         if text.upper() != "INBOX":
             text = text.removeprefix(self._prefix)
             levels = text.split(self._separator)
             if self._separator != "/" and "/" in text:
                 levels = [level.replace("/", "_") for level in levels]
-                self.told(f"{text}: / separates levels here, so it becomes _")
+                self.warn(f"{text}: / separates levels here, so it becomes _")
             text = "/".join(levels)
         return chosen(text, self.patterns, self.renamed, self.prefix)
 
@@ -128,7 +127,7 @@ class ImapServer:
         try:
             names = [self._name(wire) for wire in self._again(work)]
         except Refused as refusal:
-            self.told(f"subscriptions: {refusal}")
+            self.warn(f"subscriptions: {refusal}")
             return []
         return [name for name in names if name]
 
@@ -171,7 +170,7 @@ class ImapServer:
             raise Unreadable(f"{box.name}: its UIDVALIDITY has changed meanwhile; begin again")
         return evolve(box, uidvalidity=validity, uidnext=following)
 
-    def mails(self, box: Box, told: Told) -> Sequence[Mail]:
+    def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
         def work(connection: Connection) -> list[Mail]:
             found: dict[int, Mail] = {}
             if self._exists:
@@ -187,7 +186,7 @@ class ImapServer:
         except Refused as refusal:
             raise Unreadable(f"{box.name}: {refusal}") from refusal
 
-    def read(self, box: Box, mails: Sequence[Mail], told: Told) -> Iterator[Content]:
+    def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
         left = {mail.uid: mail for mail in mails}
         failures, refusals = 0, list[str]()
         while left:
@@ -205,7 +204,7 @@ class ImapServer:
                 self._drop()
                 raise
         for mail in left.values():
-            told(f"{mail.where}: {refusals[-1] if refusals else 'it is gone there'}")
+            warn(f"{mail.where}: {refusals[-1] if refusals else 'it is gone there'}")
 
     def _fetched(self, connection: Connection, mails: Sequence[Mail], refusals: list[str]
                  ) -> Iterator[tuple[int, Literal | bytes]]:

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from pathlib import Path
 
 from attrs import field, frozen
@@ -11,9 +11,8 @@ from store.accounts.base import Account
 from store.errors import StoreError
 from store.mailboxes import placement
 from store.store import Store
-from tools.transfer.imapsource import ImapServer
-from tools.transfer.importmail import Choices, Taken, Taking
-from tools.transfer.sourcevalues import Source, Told, Unreadable
+from tools.transfer.importmail import Choices, Imported, MailImport
+from tools.transfer.sourcevalues import Source, Unreadable, Warn
 
 Progress = Callable[[str, int, int], None]          # a mailbox, how many messages are done, out of how many
 
@@ -23,7 +22,7 @@ class Job:
     """One user's mail: who gets it here, and how its source is opened."""
 
     user: str
-    open: Callable[[Told], Source] = field(repr=False)
+    open: Callable[[Warn], Source] = field(repr=False)
 
 
 @frozen
@@ -49,19 +48,18 @@ def users_in(path: Path) -> list[OldUser]:
     return found
 
 
-def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | None], choices: Choices, told: Told,
-        progress: Progress) -> list[tuple[str, Taken]]:
+def run(store: Store, jobs: Sequence[Job], account: Callable[[str], Account | None], choices: Choices, warn: Warn,
+        progress: Progress) -> list[tuple[str, Imported]]:
     """Do the jobs; what has become of each mailbox, with its user. `account` finds a user's account, None for the owner
     of public mailboxes, and may raise StoreError."""
-    found: list[tuple[str, Taken]] = []
+    found: list[tuple[str, Imported]] = []
     for job in jobs:
         try:
             owner = account(job.user)
             user, partition = (owner.user, owner.partition) if owner else ("", placement.for_new_mail(store))
-            source = job.open(told)
-            with closing(source) if isinstance(source, ImapServer) else nullcontext():
-                taking = Taking(store, user, partition, source, told, choices, progress)
-                found += [(job.user, taken) for taken in list(taking.all())]
+            with closing(job.open(warn)) as source:
+                work = MailImport(store, user, partition, source, warn, choices, progress)
+                found += [(job.user, result) for result in list(work.all())]
         except (Unreadable, StoreError, OSError) as error:
-            told(f"{job.user}: {error}")
+            warn(f"{job.user}: {error}")
     return found

@@ -8,7 +8,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from attrs import asdict, define, evolve, frozen
+from attrs import asdict, define, evolve, field, frozen
 
 from mboxlist.acl import RIGHTS
 from mboxlist.entry import MailboxEntry
@@ -18,18 +18,18 @@ from store.errors import Problem, StoreError
 from store.mailboxes import authorization, giveuidls, subscribing
 from store.mailboxes.flagchanges import update_flags
 from store.migration import messageimport
-from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage
 from store.migration.uidvalidity import adopt, rewind
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.transactions import WriteTxn
+from store.rebuild.desired import new_mailbox
+from store.rebuild.liveloader import LiveLoader
 from store.rebuild.loader import tidy
 from store.store import Store
 from store.tables import uidls
 from store.tables.state import Mailbox
 from store.values import FlagAction, Flags
 from tools.transfer.alreadyhere import Here
-from tools.transfer.sourcevalues import Box, Mail, Source, Told, Unreadable
+from tools.transfer.sourcevalues import Box, Mail, Source, Unreadable, Warn
 
 SLICE_MESSAGES, SLICE_OCTETS = 500, 64 << 20    # messages that come in one go, and what they may have together
 
@@ -47,7 +47,7 @@ class Choices:
 
 
 @define
-class Taken:
+class Imported:
     """What has become of a mailbox. `there` and `here`: messages on both sides at the end; `missing` ones are there and
     not here; of those that are `differing` flags, size or date differ; `removed` were here and have been expunged here;
     `only_here` came another way, or are no more there."""
@@ -76,7 +76,7 @@ class Taken:
 
 
 @define(eq=False)
-class Taking:
+class MailImport:
     """Brings the mailboxes of a source to an owner ("": public ones). `progress` takes the mailbox, and how many of its
     messages have been looked at, out of how many."""
 
@@ -84,26 +84,26 @@ class Taking:
     owner: str
     partition: str
     source: Source
-    told: Told
+    warn: Warn
     choices: Choices = Choices()
     progress: Callable[[str, int, int], None] = lambda mailbox, done, total: None
 
-    def all(self) -> Iterator[Taken]:
+    def all(self) -> Iterator[Imported]:
         """One mailbox after the other; what is wrong with one stops no other. Raises StoreError DISK_FULL and the like,
         Unreadable when the source cannot be read at all."""
         for box in self.source.boxes():
-            taken = Taken(box.name)
+            result = Imported(box.name)
             try:
-                self._take(box, taken)
+                self._take(box, result)
             except Unreadable as problem:
-                taken.problem = str(problem)
+                result.problem = str(problem)
             except StoreError as error:
                 if error.problem in (Problem.DISK_FULL, Problem.UNAVAILABLE):
                     raise
-                taken.problem = error.public or str(error)
-            if taken.problem:
-                self.told(f"{box.name}: {taken.problem}")
-            yield taken
+                result.problem = error.public or str(error)
+            if result.problem:
+                self.warn(f"{box.name}: {result.problem}")
+            yield result
         if self.owner and self.choices.subscriptions and not self.choices.dry_run:
             self._subscribe()
 
@@ -115,9 +115,9 @@ class Taking:
             try:
                 subscribing.subscribe(self.store, self.owner, name)
             except StoreError as error:
-                self.told(f"{name}: no subscription: {error.public}")
+                self.warn(f"{name}: no subscription: {error.public}")
 
-    def _take(self, box: Box, taken: Taken) -> None:
+    def _take(self, box: Box, result: Imported) -> None:
         """Raises Unreadable, StoreError."""
         try:
             name = MailboxName.from_client(self.owner, box.name if self.owner else f"public/{box.name}")
@@ -126,15 +126,15 @@ class Taking:
         except NameProblem as problem:
             raise Unreadable(str(problem)) from problem
         box = self.source.opened(box)
-        mails = self.source.mails(box, self.told)
-        taken.there = len(mails)
+        mails = self.source.mails(box, self.warn)
+        result.there = len(mails)
         entry = self.store.mailboxes.find(name)
         if entry is None and not self.choices.dry_run:
             entry = self._make(name, box)
         elif entry is not None and box.uidvalidity not in (0, entry.uidvalidity) and not self.choices.dry_run:
             entry = adopt(self.store, entry, box.uidvalidity)
-        work = _One(self, box, entry, taken)
-        work.bring(mails)
+        work = _MailboxImport(self, box, entry, result)
+        work.add_missing(mails)
         if entry is not None and not self.choices.dry_run:
             if self.choices.acl and box.acl is not None:
                 self._share(entry, box.acl)
@@ -146,12 +146,8 @@ class Taking:
         use = box.special_use if box.special_use not in used else None
         if len(self.store.names(self.owner)) >= self.store.settings.mailbox_limit:
             raise StoreError(Problem.LIMIT, "There are too many mailboxes")
-        loader = LiveLoader(self.store, self.store.partition(self.partition))
-        try:
-            loader.load(MailboxImage(name, box.uidvalidity, special_use=use))
-            loader.publish()
-        finally:
-            loader.close()
+        LiveLoader(self.store.partition(self.partition), self.store).load([
+            new_mailbox(name, uidvalidity=box.uidvalidity, special_use=use)])
         return self.store.entry(name)
 
     def _share(self, entry: MailboxEntry, acl: Mapping[str, str]) -> None:
@@ -166,22 +162,31 @@ class Taking:
             try:
                 authorization.set_acl(self.store, entry.name, name, letters)
             except StoreError as error:
-                self.told(f"{entry.name.path}: {identifier} {held}: {error.public}")
+                self.warn(f"{entry.name.path}: {identifier} {held}: {error.public}")
 
 
-class _One:
+@define(eq=False)
+class _MailboxImport:
     """One mailbox on its way."""
 
-    def __init__(self, taking: Taking, box: Box, entry: MailboxEntry | None, taken: Taken) -> None:
-        self.taking, self.store, self.box, self.entry, self.taken = taking, taking.store, box, entry, taken
-        self.dry_run = taking.choices.dry_run
-        self.keeps = bool(box.uidvalidity) and (entry is None or entry.uidvalidity == box.uidvalidity)
-        self.pairs: dict[Mail, int] = {}            # messages there, and their UIDs here
-        self.gone: set[Mail] = set()                # expunged here
-        self.done = 0
-        taken.uids = "kept" if self.keeps else "new" if box.uidvalidity else ""
+    job: MailImport
+    box: Box
+    entry: MailboxEntry | None
+    result: Imported
+    pairs: dict[Mail, int] = field(factory=dict, init=False)    # messages there, and their UIDs here
+    gone: set[Mail] = field(factory=set, init=False)            # expunged here
+    done: int = field(default=0, init=False)
+    store: Store = field(init=False)
+    dry_run: bool = field(init=False)
+    keeps: bool = field(init=False)                             # the UIDs that they have there
 
-    def bring(self, mails: Sequence[Mail]) -> None:
+    def __attrs_post_init__(self) -> None:
+        self.store, self.dry_run = self.job.store, self.job.choices.dry_run
+        validity = self.box.uidvalidity
+        self.keeps = bool(validity) and (self.entry is None or self.entry.uidvalidity == validity)
+        self.result.uids = "kept" if self.keeps else "new" if validity else ""
+
+    def add_missing(self, mails: Sequence[Mail]) -> None:
         """Have here what is missing, and flags as they are there."""
         view = self.store.open_mailbox(self.entry) if self.entry is not None else None
         here = Here(self.store, view)
@@ -189,18 +194,18 @@ class _One:
             self.pairs |= here.by_uid(mails)
             self.gone = self._expunged([mail for mail in mails if mail not in self.pairs], view)
         left = self._left(mails)
-        self.pairs |= here.by_message_id(self.taking.source, self.box, left)
+        self.pairs |= here.by_message_id(self.job.source, self.box, left)
         left = self._left(left)
         self._tell(len(mails) - len(left), len(mails))
         if self.dry_run:
             self._count(left, here)
         else:
-            self._bring(left, here, len(mails))
-        self.taken.removed = len(self.gone)
-        if view is not None and not self.taking.choices.keep_flags:
+            self._import(left, here, len(mails))
+        self.result.removed = len(self.gone)
+        if view is not None and not self.job.choices.keep_flags:
             self._change_flags(view)
         if self.entry is not None and not self.dry_run:
-            self._bring_uidls()
+            self._import_uidls()
             if self.keeps:
                 self._reach(self.box.uidnext)
 
@@ -219,20 +224,20 @@ class _One:
         """What would come."""
         for mail, data in self._contents(left) if len(here) else ():
             digest, size = hashlib.blake2b(digest_size=MID_OCTETS), 0
-            for piece in data:
-                digest.update(piece)
-                size += len(piece)
+            for octets in data:
+                digest.update(octets)
+                size += len(octets)
             uid = here.by_content(mail, digest.digest(), size)
             if uid:
                 self.pairs[mail] = uid
         coming = self._left(left)
-        self.taken.brought = len(coming)
-        self.taken.octets = sum(max(mail.size, 0) for mail in coming)
+        self.result.brought = len(coming)
+        self.result.octets = sum(max(mail.size, 0) for mail in coming)
 
     def _contents(self, mails: Sequence[Mail]) -> Iterator[tuple[Mail, Iterable[bytes]]]:
-        return self.taking.source.read(self.box, mails, self.taking.told)
+        return self.job.source.read(self.box, mails, self.job.warn)
 
-    def _bring(self, left: Sequence[Mail], here: Here, total: int) -> None:
+    def _import(self, left: Sequence[Mail], here: Here, total: int) -> None:
         assert self.entry is not None
         partition = self.store.partition_of(self.entry)
         contents = messageimport.Contents(partition)
@@ -261,25 +266,25 @@ class _One:
 
         def counted() -> Iterator[bytes]:
             nonlocal size
-            for piece in data:
-                size += len(piece)
-                yield piece
+            for octets in data:
+                size += len(octets)
+                yield octets
 
         try:
             digest = contents.store(counted(), limit=self.store.settings.message_limit)
         except StoreError as error:
             if error.problem is Problem.CORRUPT:
-                self.taking.told(f"{mail.where}: {error}")
+                self.job.warn(f"{mail.where}: {error}")
             elif error.problem is Problem.TOO_BIG:
-                self.taking.told(f"{mail.where}: it has more than {self.store.settings.message_limit} octets "
+                self.job.warn(f"{mail.where}: it has more than {self.store.settings.message_limit} octets "
                                  f"(store.message_limit)")
             else:
                 raise
             return None
         except OSError as error:            # of the source: those of the store are StoreErrors
-            self.taking.told(f"{mail.where}: {error.strerror or error}")
+            self.job.warn(f"{mail.where}: {error.strerror or error}")
             return None
-        self.taken.octets += size
+        self.result.octets += size
         return messageimport.Known(digest, size, mail.received, mail.flags, mail.uid if self.keeps else 0)
 
     def _add(self, contents: messageimport.Contents, known: dict[Mail, messageimport.Known]) -> None:
@@ -289,11 +294,11 @@ class _One:
             return
         if self.keeps and int(rows["uid"][0]) < self.store.status(self.entry).uidnext:
             rewind(self.store, self.entry, int(rows["uid"].min()))
-        added = messageimport.add(contents.partition, self.entry, MailboxImage(
-            self.entry.name, keywords=keywords, rows=rows), all_of_them=True)
+        added = messageimport.add(contents.partition, self.entry, new_mailbox(self.entry.name, rows, keywords),
+                                  all_of_them=True)
         mails = [mail for mail, there in zip(known, had, strict=True) if there]
         self.pairs.update((mails[at], uid) for at, uid in added.uids.items())
-        self.taken.brought += len(added.uids)
+        self.result.brought += len(added.uids)
 
     def _change_flags(self, before: Mailbox) -> None:
         """Of messages that were here already."""
@@ -304,22 +309,22 @@ class _One:
             if uid in rows and not _same_flags(mail.flags, rows[uid][0], before.keyword_names(rows[uid][1])):
                 wanted[mail.flags].append(uid)
         for flags, uids in wanted.items():
-            self.taken.flags_changed += len(uids)
+            self.result.flags_changed += len(uids)
             if self.dry_run:
                 continue
             assert self.entry is not None
             try:
                 update_flags(self.store, self.entry, uids, FlagAction.REPLACE, flags)
             except StoreError as error:
-                self.taking.told(f"{self.box.name}: UIDs {uids[:5]}: {error.public}")
+                self.job.warn(f"{self.box.name}: UIDs {uids[:5]}: {error.public}")
         if wanted and self.entry is not None and not self.dry_run:
             self.store.partition_of(self.entry).flush()
 
-    def _bring_uidls(self) -> None:
+    def _import_uidls(self) -> None:
         """The unique-ids that POP3 clients know messages by."""
         assert self.entry is not None
         wanted = {uid: mail.uidl for mail, uid in self.pairs.items() if mail.uidl}
-        form = self.taking.choices.uidl_format
+        form = self.job.choices.uidl_format
         if form and self.entry.name.is_inbox() and self.box.uidvalidity:
             names = uniqueids.UniqueIds(uniqueids.parse(form), self.box.uidvalidity)
             wanted = {uid: names.of(mail.uid) for mail, uid in self.pairs.items() if mail.uid} | wanted
@@ -358,21 +363,21 @@ class _One:
                 continue
             row = rows.pop(self.pairs.get(mail, 0), None)
             if row is None:
-                self.taken.missing += 1
-                self.taking.told(f"{mail.where}: missing here")
+                self.result.missing += 1
+                self.job.warn(f"{mail.where}: missing here")
                 continue
             size, date, flags, bits = row
-            same = _same_flags(mail.flags, flags, view.keyword_names(bits)) or self.taking.choices.keep_flags
+            same = _same_flags(mail.flags, flags, view.keyword_names(bits)) or self.job.choices.keep_flags
             if not same or date != mail.received.seconds or mail.size not in (-1, size):
-                self.taken.differing += 1
+                self.result.differing += 1
                 what = [name for name, wrong in (("flags", not same), ("date", date != mail.received.seconds),
                                                  ("size", mail.size not in (-1, size))) if wrong]
-                self.taking.told(f"{mail.where}: other {', '.join(what)} here (UID {self.pairs[mail]})")
-        self.taken.here, self.taken.only_here = len(view.rows), len(rows)
+                self.job.warn(f"{mail.where}: other {', '.join(what)} here (UID {self.pairs[mail]})")
+        self.result.here, self.result.only_here = len(view.rows), len(rows)
 
     def _tell(self, more: int, total: int) -> None:
         self.done += more
-        self.taking.progress(self.box.name, self.done, total)
+        self.job.progress(self.box.name, self.done, total)
 
 
 def _same_flags(flags: Flags, system: int, keywords: Iterable[str]) -> bool:

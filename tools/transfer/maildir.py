@@ -18,7 +18,7 @@ from store.tables.uidls import is_legal
 from store.values import Flag, Flags, InternalDate
 from tools.transfer import subscriptionfiles as subscriptions
 from tools.transfer.mbox import is_keyword
-from tools.transfer.sourcevalues import Box, Content, Mail, Told, Unreadable, with_crlf
+from tools.transfer.sourcevalues import Box, Content, Mail, Source, Unreadable, Warn, with_crlf
 from tools.transfer.subscriptionfiles import name_of
 
 LAYOUTS = ("auto", "maildir++", "fs")
@@ -43,13 +43,13 @@ class Known:
 
 
 @define(eq=False)
-class Maildirs:
+class Maildirs(Source):
     """The Maildirs at and below a folder, as mailboxes of a user."""
 
     path: Path
     mailbox: str = ""           # that the folder itself is to go to, and those below it
     layout: str = "auto"
-    told: Told = lambda line: None
+    warn: Warn = lambda line: None
     _known: Known = field(factory=Known, init=False)
 
     def boxes(self) -> Iterator[Box]:
@@ -62,7 +62,7 @@ class Maildirs:
             try:
                 parts = [name_of(level) for level in levels]
             except (SyntaxProblem, UnicodeError):
-                self.told(f"{folder}: its name is neither modified UTF-7 nor UTF-8")
+                self.warn(f"{folder}: its name is neither modified UTF-7 nor UTF-8")
                 continue
             yield Box("/".join([*(self.mailbox.split("/") if self.mailbox else ()), *parts]), folder)
 
@@ -86,49 +86,46 @@ class Maildirs:
         self._known = _known(_path(box))
         return evolve(box, uidvalidity=self._known.uidvalidity, uidnext=self._known.uidnext)
 
-    def mails(self, box: Box, told: Told) -> Sequence[Mail]:
+    def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
         folder, keywords = _path(box), _keywords(_path(box))
         found: dict[str, Mail] = {}
         for part in ("cur", "new"):         # a file on its way from new to cur is seen at least once in this order
-            for entry in _files(folder / part, told):
+            for entry in _files(folder / part, warn):
                 base = entry.name.partition(INFO)[0]
-                mail = self._mail(entry, base, keywords, told)
+                mail = self._mail(entry, base, keywords, warn)
                 if mail is not None:
                     found[base] = mail
         return sorted(found.values(), key=lambda mail: (mail.uid or 1 << 32, mail.received.seconds, mail.where))
 
-    def _mail(self, entry: "os.DirEntry[str]", base: str, keywords: Mapping[str, str], told: Told) -> Mail | None:
+    def _mail(self, entry: "os.DirEntry[str]", base: str, keywords: Mapping[str, str], warn: Warn) -> Mail | None:
         shown = os.fsencode(entry.path).decode("utf-8", "replace")
         try:
             if not entry.is_file():
-                told(f"{shown}: not a file")
+                warn(f"{shown}: not a file")
                 return None
             figures = entry.stat()
         except OSError as error:            # gone, or renamed for its flags: the next run sees it
-            told(f"{shown}: {error.strerror}")
+            warn(f"{shown}: {error.strerror}")
             return None
         uid, uidl, size = self._known.files.get(base, (0, b"", -1))
         named = _WSIZE.search(base)
         flags, unknown = letters_to_flags(entry.name.partition(INFO)[2], keywords)
         if unknown:
-            told(f"{shown}: there is no flag for {', '.join(unknown)}; the message is taken without")
+            warn(f"{shown}: there is no flag for {', '.join(unknown)}; the message is taken without")
         date = InternalDate(int(figures.st_mtime))
         return Mail(shown, date, flags, int(named[1]) if named else size, uid, uidl, entry.path)
 
-    def read(self, box: Box, mails: Sequence[Mail], told: Told) -> Iterator[Content]:
+    def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
         for mail in mails:
             path = mail.key
             assert isinstance(path, str)
             try:
                 file = _open(path)
             except OSError as error:
-                told(f"{mail.where}: {error.strerror}")
+                warn(f"{mail.where}: {error.strerror}")
                 continue
             with file:
                 yield mail, with_crlf(file)
-
-    def message_ids(self, box: Box, mails: Sequence[Mail]) -> Mapping[Mail, bytes]:
-        return {}
 
     def subscriptions(self) -> Sequence[str]:
         for name, prefix in (("subscriptions", ""), ("courierimapsubscribed", "INBOX.")):
@@ -162,14 +159,14 @@ def _folders(path: Path) -> list[Path]:
     return sorted((entry for entry in path.iterdir() if entry.is_dir()), key=lambda entry: entry.name)
 
 
-def _files(folder: Path, told: Told) -> "Iterable[os.DirEntry[str]]":
+def _files(folder: Path, warn: Warn) -> "Iterable[os.DirEntry[str]]":
     try:
         with os.scandir(folder) as entries:
             return sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
     except OSError as error:
-        told(f"{folder}: {error.strerror}")
+        warn(f"{folder}: {error.strerror}")
         return []
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from calendar import timegm
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +19,7 @@ from attrs import define, evolve, field, frozen
 from imap.wire.grammar import SyntaxProblem
 from store.values import Flag, Flags, InternalDate
 from tools.transfer import subscriptionfiles as subscriptions
-from tools.transfer.sourcevalues import READ_OCTETS, Box, Content, Mail, Told, Unreadable, crlf
+from tools.transfer.sourcevalues import READ_OCTETS, Box, Content, Mail, Source, Unreadable, Warn, crlf
 
 QUOTINGS = ("auto", "mboxrd", "mboxo", "mboxcl", "mboxcl2")
 SUFFIX = ".mbox"
@@ -36,7 +36,7 @@ _X_STATUS = {ord("A"): Flag.ANSWERED, ord("F"): Flag.FLAGGED, ord("T"): Flag.DRA
 
 
 @frozen
-class Piece:
+class Span:
     """A message in the file: where its header begins, its body, and its end. `claimed` is the Content-Length that it
     was found by, or -1; `cut` octets of it are missing."""
 
@@ -79,13 +79,13 @@ def is_separator(line: bytes) -> bool:
 
 
 @define(eq=False)
-class MboxFiles:
+class MboxFiles(Source):
     """A file, or a folder of them (`.mbox` at the end of a name is left out), as mailboxes of a user."""
 
     path: Path
     mailbox: str = ""           # that the file is to go to, or those of a folder below it
     quoting: str = "auto"
-    _pieces: list[tuple[Piece, Mail]] = field(factory=list, init=False)
+    _spans: list[tuple[Span, Mail]] = field(factory=list, init=False)
     _found: str = field(default="", init=False)         # the quoting of the file that was opened last
 
     def boxes(self) -> Iterator[Box]:
@@ -111,40 +111,37 @@ class MboxFiles:
         validity, last = header.base
         return evolve(box, uidvalidity=validity, uidnext=last + 1 if validity else 0)
 
-    def mails(self, box: Box, told: Told) -> Sequence[Mail]:
+    def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
         path = _path(box)
-        self._pieces.clear()
+        self._spans.clear()
         try:
             with path.open("rb") as file:
                 self._found = self.quoting if self.quoting != "auto" else _quoting(file)
                 lengths = self._found in ("mboxcl", "mboxcl2")
-                for number, piece in enumerate(scan(file, lengths=lengths), 1):
-                    self._look(path, file, piece, number, told)
+                for number, span in enumerate(scan(file, lengths=lengths), 1):
+                    self._look(path, file, span, number, warn)
         except OSError as error:
             raise Unreadable(f"{path}: {error.strerror}") from error
-        uids = [mail.uid for _, mail in self._pieces]
+        uids = [mail.uid for _, mail in self._spans]
         if not box.uidvalidity or any(after <= uid for uid, after in zip([0, *uids], uids, strict=False)):
-            self._pieces = [(piece, evolve(mail, uid=0)) for piece, mail in self._pieces]
-        return [mail for _, mail in self._pieces]
+            self._spans = [(span, evolve(mail, uid=0)) for span, mail in self._spans]
+        return [mail for _, mail in self._spans]
 
-    def _look(self, path: Path, file: BinaryIO, piece: Piece, number: int, told: Told) -> None:
-        header = _header(file, piece)
+    def _look(self, path: Path, file: BinaryIO, span: Span, number: int, warn: Warn) -> None:
+        header = _header(file, span)
         if header.pseudo and number == 1:
             return
         where = f"{path.name}: message {number}"
-        if piece.cut:
-            told(f"{where}: cut off, {piece.cut} octets are missing; what is there is taken")
-        date = from_date(_line_before(file, piece)) or InternalDate(int(time.time()))
-        self._pieces.append((piece, Mail(where, date, header.flags, uid=header.uid, key=piece)))
+        if span.cut:
+            warn(f"{where}: cut off, {span.cut} octets are missing; what is there is taken")
+        date = from_date(_line_before(file, span)) or InternalDate(int(time.time()))
+        self._spans.append((span, Mail(where, date, header.flags, uid=header.uid, key=span)))
 
-    def read(self, box: Box, mails: Sequence[Mail], told: Told) -> Iterator[Content]:
+    def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
         with _path(box).open("rb") as file:
             for mail in mails:
-                assert isinstance(mail.key, Piece)
+                assert isinstance(mail.key, Span)
                 yield mail, content(file, mail.key, self._found)
-
-    def message_ids(self, box: Box, mails: Sequence[Mail]) -> Mapping[Mail, bytes]:
-        return {}
 
     def subscriptions(self) -> Sequence[str]:
         for name in (".subscriptions", "subscriptions"):
@@ -176,7 +173,7 @@ def _looks_right(path: Path) -> bool:
         return True         # `opened` says what is wrong with it
 
 
-def scan(file: BinaryIO, *, lengths: bool = False) -> Iterator[Piece]:
+def scan(file: BinaryIO, *, lengths: bool = False) -> Iterator[Span]:
     """The messages of a file; with `lengths` one ends where its Content-Length says, if the next one, or the end of the
     file, is there. Raises Unreadable for a file that does not begin with a message."""
     size = os.fstat(file.fileno()).st_size
@@ -195,16 +192,16 @@ def scan(file: BinaryIO, *, lengths: bool = False) -> Iterator[Piece]:
         if lengths and length >= 0:
             following, end = _at_length(file, body, length, size)
             if following is not None:
-                line, piece, start = following, Piece(start, body, end, length), file.tell()
-                yield piece
+                line, span, start = following, Span(start, body, end, length), file.tell()
+                yield span
                 continue
             if body + length > size:
-                yield Piece(start, body, size, length, body + length - size)
+                yield Span(start, body, size, length, body + length - size)
                 return
         file.seek(body)
         line, end = _next(file, body)
-        piece, start = Piece(start, body, end), file.tell()
-        yield piece
+        span, start = Span(start, body, end), file.tell()
+        yield span
 
 
 def _line(file: BinaryIO) -> bytes:
@@ -259,9 +256,9 @@ def _next(file: BinaryIO, body: int) -> tuple[bytes, int]:
             line = file.readline(LINE_OCTETS)
 
 
-def _line_before(file: BinaryIO, piece: Piece) -> bytes:
-    file.seek(max(piece.start - LINE_OCTETS, 0))
-    return file.read(piece.start - max(piece.start - LINE_OCTETS, 0)).rstrip(b"\r\n").rpartition(b"\n")[2]
+def _line_before(file: BinaryIO, span: Span) -> bytes:
+    file.seek(max(span.start - LINE_OCTETS, 0))
+    return file.read(span.start - max(span.start - LINE_OCTETS, 0)).rstrip(b"\r\n").rpartition(b"\n")[2]
 
 
 def fields(header: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -285,10 +282,10 @@ def _lines(octets: bytes) -> list[bytes]:
     return [line + b"\n" for line in lines] + ([last] if last else [])
 
 
-def _header(file: BinaryIO, piece: Piece) -> _Header:
-    file.seek(piece.start)
+def _header(file: BinaryIO, span: Span) -> _Header:
+    file.seek(span.start)
     system, keywords, uid, base, pseudo = Flag(0), list[str](), 0, (0, 0), False
-    for name, octets in fields(file.read(min(piece.body - piece.start, HEADER_OCTETS))):
+    for name, octets in fields(file.read(min(span.body - span.start, HEADER_OCTETS))):
         if name not in OWN:
             continue
         value = octets.partition(b":")[2].strip()
@@ -317,39 +314,39 @@ def is_keyword(text: str) -> bool:
 def _quoting(file: BinaryIO) -> str:
     """Which quoting a file seems to have: that every message says how long it is, and is, cannot be by chance."""
     seen = False
-    for piece in scan(file, lengths=True):
-        if piece.claimed < 0:
+    for span in scan(file, lengths=True):
+        if span.claimed < 0:
             return "mboxrd"
         seen = True
     return "mboxcl2" if seen else "mboxrd"
 
 
-def content(file: BinaryIO, piece: Piece, quoting: str) -> Iterator[bytes]:
+def content(file: BinaryIO, span: Span, quoting: str) -> Iterator[bytes]:
     """A message's octets, with CRLF, as they were before it came into the file."""
-    file.seek(piece.start)
-    header = file.read(piece.body - piece.start)
+    file.seek(span.start)
+    header = file.read(span.body - span.start)
     kept = b"".join([octets for name, octets in fields(header) if name not in OWN])
     yield crlf(kept)
     before = kept[-1:]
     if quoting == "mboxcl2":
-        at = piece.body
-        while at < piece.end:
+        at = span.body
+        while at < span.end:
             file.seek(at)
-            data = file.read(min(READ_OCTETS, piece.end - at))
+            data = file.read(min(READ_OCTETS, span.end - at))
             if not data:
                 return
             at += len(data)
             yield crlf(data, before)
             before = data[-1:]
         return
-    yield from _unquoted(file, piece, quoting)
+    yield from _unquoted(file, span, quoting)
 
 
-def _unquoted(file: BinaryIO, piece: Piece, quoting: str) -> Iterator[bytes]:
-    at, some, size, begins, before = piece.body, list[bytes](), 0, True, b""
-    while at < piece.end:
+def _unquoted(file: BinaryIO, span: Span, quoting: str) -> Iterator[bytes]:
+    at, some, size, begins, before = span.body, list[bytes](), 0, True, b""
+    while at < span.end:
         file.seek(at)
-        line = file.readline(min(LINE_OCTETS, piece.end - at))
+        line = file.readline(min(LINE_OCTETS, span.end - at))
         if not line:
             break
         at += len(line)

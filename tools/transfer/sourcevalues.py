@@ -17,7 +17,7 @@ NAMES = {Flag.SEEN: "\\Seen", Flag.ANSWERED: "\\Answered", Flag.FLAGGED: "\\Flag
 
 _BARE_LF = re.compile(rb"(?<!\r)\n")
 
-Told = Callable[[str], None]        # takes a line about something that could not be taken
+Warn = Callable[[str], None]        # takes a line about something that cannot be imported or exported as it is
 
 
 class Unreadable(Exception):
@@ -28,7 +28,7 @@ class Unreadable(Exception):
 class Box:
     """A mailbox of a source. `name` is what it is to be called here; `key` is what the source knows it by.
 
-    `uidvalidity` 0: messages have no UIDs there. `acl` is None where nothing is known of rights.
+    `uidvalidity` 0: messages have no UIDs there. `acl` is None where rights cannot be had.
     """
 
     name: str
@@ -63,19 +63,26 @@ class Source(Protocol):
         """All mailboxes that are wanted."""
 
     def opened(self, box: Box) -> Box:
-        """The mailbox with all that is known of it; `mails` and `read` are about the one that was opened last."""
+        """The mailbox with all that the source says of it; `mails` and `read` are about the last one."""
 
-    def mails(self, box: Box, told: Told) -> Sequence[Mail]:
+    def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
         """Its messages, in order of UID."""
 
-    def read(self, box: Box, mails: Sequence[Mail], told: Told) -> Iterator[Content]:
-        """Their octets, with CRLF, in any order. One that is gone, or cannot be read, is told and left out."""
+    def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
+        """Their octets, with CRLF, in any order. One that is gone, or cannot be read, is left out with
+        a warning."""
 
     def message_ids(self, box: Box, mails: Sequence[Mail]) -> Mapping[Mail, bytes]:
         """The Message-IDs of messages, where they are to be had without reading all of them."""
+        return {}
 
     def subscriptions(self) -> Sequence[str]:
         """The names that the user is subscribed to."""
+        return []
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        return None
 
 
 def chosen(name: str, patterns: Sequence[str], renamed: Mapping[str, str], prefix: str) -> str | None:

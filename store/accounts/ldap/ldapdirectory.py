@@ -61,7 +61,7 @@ class LdapDirectory(Mirror):
         self.servers = Servers(settings, clock)
         self._writing = Servers(settings.writing, clock) if settings.writing is not None else None
         self.asked: Callable[[Search, Sequence[Entry]], None] = lambda search, entries: None
-        self.settled: Callable[[Found], None] = lambda found: None
+        self.on_found: Callable[[Found], None] = lambda found: None
         self._clock = clock
         self._scope = settings.scope
         self._cache_time = settings.cache_time
@@ -223,8 +223,8 @@ class LdapDirectory(Mirror):
             raise not_understood(name, error) from None
 
     def _sure_entry(self, name: str) -> tuple[Entry, Entry | None] | None:
-        """The same; nobody is there only if all servers say so. A replica may be behind, or be filled at this moment,
-        and mail would be refused for good."""
+        """The entry of a user and that of its domain; nobody is there only if all servers say so. A replica may be
+        behind, or be filled at this moment, and mail would be refused for good."""
         found = self._entry(name)
         return self._entry(name, of_all=True) if found is None and self.servers.several else found
 
@@ -316,7 +316,7 @@ class LdapDirectory(Mirror):
                 self.drop(each)
                 (self._known if self.is_here(account) else self._elsewhere).put(each, answer)
         if self.is_here(account):
-            self.settled(evolve(found, account=account))
+            self.on_found(evolve(found, account=account))
         return answer
 
     def _read(self, name: str, entry: Entry, domain: Entry | None) -> tuple[Found, str]:

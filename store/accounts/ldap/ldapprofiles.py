@@ -11,6 +11,7 @@ from attrs import Attribute, evolve, field, frozen
 
 from store.accounts.base import Status
 from store.accounts.ldap.ldapnames import check_filter, fill, parse_dn, places
+from store.values import setting
 
 Fields = Mapping[str, tuple[str, ...]]
 
@@ -116,11 +117,11 @@ PROFILES: Mapping[str, Schema] = {
 }
 
 
-def _words(settings: "MapSettings", attribute: "Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
+def _words(value: tuple[str, ...]) -> None:
     _changes(value, {**USER, **{f"domain_{name}": "" for name in DOMAIN}})
 
 
-def _statuses(settings: "MapSettings", attribute: "Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
+def _statuses(value: tuple[str, ...]) -> None:
     for _, words in _changes(value, None).items():
         for word in words:
             Status(word)
@@ -147,58 +148,48 @@ def _filter(settings: "MapSettings", attribute: "Attribute[str]", value: str) ->
     check_filter(fill(value, dict.fromkeys(places(value), "x")))
 
 
-def _dn(settings: "MapSettings", attribute: "Attribute[str]", value: str) -> None:
-    parse_dn(value)
-
-
-def _profile(settings: "MapSettings", attribute: "Attribute[str]", value: str) -> None:
+def _profile(value: str) -> None:
     if value not in PROFILES:
         raise ValueError(f"is none of {', '.join(PROFILES)}")
 
 
-def _kind(settings: "MapSettings", attribute: "Attribute[str]", value: str) -> None:
+def _kind(value: str) -> None:
     if value and value not in {kind.value for kind in Kind}:
         raise ValueError("is neither name nor address")
+
+
+def _group_names(value: str) -> None:
+    if value not in ("name", "dn"):
+        raise ValueError("is neither name nor dn")
 
 
 @frozen
 class MapSettings:
     """What the entries of the directory mean; empty values are the profile's."""
 
-    profile: str = field(default="openldap", validator=_profile, metadata={
-        "help": f"the schema of the directory: {', '.join(PROFILES)}"})
-    base: str = field(default="", validator=_dn, metadata={
-        "help": "distinguished name below which the users are; with a tree of domains, those whose domain names none"})
-    domain_base: str = field(default="", validator=_dn, metadata={
-        "help": "distinguished name below which the domains are; empty: there are no entries of domains (with sun1, "
-                "sun2: it is directory.base)"})
-    group_base: str = field(default="", validator=_dn, metadata={
-        "help": "distinguished name below which the groups are; only those count; empty: directory.base"})
-    user_id: str = field(default="", validator=_kind, metadata={
-        "help": "what user ids are made from: name (uid, and the domain if it is not the default one), address (the "
-                "primary one)"})
-    user_filter: str = field(default="", validator=_filter, metadata={
-        "help": "filter for the user with {user}@{domain}, which is {address}"})
-    domain_filter: str = field(default="", validator=_filter, metadata={"help": "filter for the entry of {domain}"})
-    group_filter: str = field(default="", validator=_filter, metadata={
-        "help": "filter for the groups of a user, with {dn}, {name} and attributes of the user's entry; none: no groups"
-                " are searched for"})
-    group_names: str = field(default="name", metadata={
-        "help": "what groups are called in access control lists: name (their own, which must be unique below "
-                "directory.group_base), dn (all of the distinguished name)"})
-    attributes: tuple[str, ...] = field(default=(), validator=_words, metadata={
-        "help": "other attributes than those of the profile, by field: host=mailServer, aliases=alias otherMailbox, "
-                "access= (none), domain_status=domainState"})
-    statuses: tuple[str, ...] = field(default=(), validator=_statuses, metadata={
-        "help": "other words for the status of an account: enabled=active, locked=inactive"})
-    default_host: str = field(default="", metadata={
-        "help": "the back end (store.host) that keeps the mail of users for whom the directory names none; empty, with "
-                "store.host set: their mail waits, and they cannot log in"})
-
-    @group_names.validator
-    def _check_names(self, attribute: "Attribute[str]", value: str) -> None:
-        if value not in ("name", "dn"):
-            raise ValueError("is neither name nor dn")
+    profile: str = setting("openldap", f"the schema of the directory: {', '.join(PROFILES)}", check=_profile)
+    base: str = setting("", "distinguished name below which the users are; with a tree of domains, those whose domain "
+                        "names none", check=parse_dn)
+    domain_base: str = setting("", "distinguished name below which the domains are; empty: there are no entries of "
+                               "domains (with sun1, sun2: it is directory.base)", check=parse_dn)
+    group_base: str = setting("", "distinguished name below which the groups are; only those count; empty: "
+                              "directory.base", check=parse_dn)
+    user_id: str = setting("", "what user ids are made from: name (uid, and the domain if it is not the default one), "
+                           "address (the primary one)", check=_kind)
+    user_filter: str = setting("", "filter for the user with {user}@{domain}, which is {address}", validator=_filter)
+    domain_filter: str = setting("", "filter for the entry of {domain}", validator=_filter)
+    group_filter: str = setting("", "filter for the groups of a user, with {dn}, {name} and attributes of the user's "
+                                "entry; none: no groups are searched for", validator=_filter)
+    group_names: str = setting("name", "what groups are called in access control lists: name (their own, which must be "
+                               "unique below directory.group_base), dn (all of the distinguished name)",
+                               check=_group_names)
+    attributes: tuple[str, ...] = setting((), "other attributes than those of the profile, by field: host=mailServer, "
+                                          "aliases=alias otherMailbox, access= (none), domain_status=domainState",
+                                          check=_words)
+    statuses: tuple[str, ...] = setting((), "other words for the status of an account: enabled=active, locked=inactive",
+                                        check=_statuses)
+    default_host: str = setting("", "the back end (store.host) that keeps the mail of users for whom the directory "
+                                "names none; empty, with store.host set: their mail waits, and they cannot log in")
 
     @property
     def schema(self) -> Schema:

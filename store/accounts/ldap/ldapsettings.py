@@ -3,8 +3,10 @@
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from attrs import Attribute, evolve, field, frozen
+from attrs import evolve, frozen
 from attrs.validators import ge, in_
+
+from store.values import setting
 
 PORTS = {"ldap": 389, "ldaps": 636}
 SCOPES = ("subtree", "one level")
@@ -39,7 +41,7 @@ class ServerUri:
         return f"{'ldaps' if self.tls else 'ldap'}://{host}:{self.port}"
 
 
-def _uris(_settings: object, _attribute: "Attribute[tuple[str, ...]]", value: tuple[str, ...]) -> None:
+def _uris(value: tuple[str, ...]) -> None:
     for text in value:
         ServerUri.parse(text)
 
@@ -48,53 +50,43 @@ def _uris(_settings: object, _attribute: "Attribute[tuple[str, ...]]", value: tu
 class Settings:
     """Settings of the connections to an outside directory; times in seconds."""
 
-    uris: tuple[str, ...] = field(default=(), validator=_uris, metadata={
-        "help": "LDAP servers, the first one that answers is asked: ldap://a.example.org, ldaps://b.example.org; "
-                "empty: the users are those of the built-in directory"})
-    starttls: bool = field(default=True, metadata={"help": "whether to ask ldap:// servers for TLS, and insist on it"})
-    ca: Path | None = field(default=None, metadata={
-        "help": "PEM file of the authorities of the servers' certificates; default: those of the system"})
-    bind_dn: str = field(default="", metadata={"help": "as whom to search; empty: anonymously"})
-    bind_password_file: Path | None = field(default=None, metadata={
-        "help": "file whose first line is the password for that"})
-    scope: str = field(default="subtree", validator=in_(SCOPES), metadata={
-        "help": "how far below directory.base users are: subtree, one level"})
-    referrals: str = field(default="fail", validator=in_(REFERRALS), metadata={
-        "help": "answers that some of it is on other servers: fail (for now), ignore (what these know does not count; "
-                "Active Directory needs it), follow (to servers of directory.uris only)"})
-    connect_time: float = field(default=3.0, validator=ge(0.01), metadata={
-        "help": "how long to wait for a connection, with TLS", "type": "duration"})
-    bind_time: float = field(default=5.0, validator=ge(0.01), metadata={
-        "help": "how long to wait for the answer to a bind", "type": "duration"})
-    search_time: float = field(default=5.0, validator=ge(0.01), metadata={
-        "help": "how long to wait for the answer to a search", "type": "duration"})
-    retry_first: float = field(default=1.0, validator=ge(0), metadata={
-        "help": "time after which a server that failed is tried again; doubled with each further failure",
-        "type": "duration"})
-    retry_longest: float = field(default=60.0, validator=ge(0), metadata={
-        "help": "that time at most", "type": "duration"})
-    connections: int = field(default=8, validator=ge(0), metadata={
-        "help": "connections to a server that each process keeps open"})
-    idle_time: float = field(default=60.0, validator=ge(0), metadata={
-        "help": "how long a connection is kept that is not used", "type": "duration"})
-    cache_size: int = field(default=10_000, validator=ge(0), metadata={
-        "help": "answers that each process remembers"})
-    cache_time: float = field(default=900.0, validator=ge(0), metadata={
-        "help": "how long what the directory said of a user is believed", "type": "duration"})
-    cache_negative_time: float = field(default=60.0, validator=ge(0), metadata={
-        "help": "how long it is believed that there is no such user", "type": "duration"})
-    cache_host_time: float = field(default=10.0, validator=ge(0), metadata={
-        "help": "how long it is believed that another back end keeps a user's mail: for so long after a move proxies "
-                "may go to the wrong one", "type": "duration"})
-    write_uris: tuple[str, ...] = field(default=(), validator=_uris, metadata={
-        "help": "LDAP servers that take changes, and are asked where a user's mail is after a move; default: "
-                "directory.uris"})
-    write_dn: str = field(default="", metadata={
-        "help": "as whom to write a user's new back end when `onecopy user move` moves one; empty: that is not done"})
-    write_password_file: Path | None = field(default=None, metadata={
-        "help": "file whose first line is the password for that"})
-    local: tuple[str, ...] = field(default=(), metadata={
-        "help": "user ids that the built-in directory alone decides about, such as those of proxies"})
+    uris: tuple[str, ...] = setting((), "LDAP servers, the first one that answers is asked: ldap://a.example.org, "
+                                    "ldaps://b.example.org; empty: the users are those of the built-in directory",
+                                    check=_uris)
+    starttls: bool = setting(True, "whether to ask ldap:// servers for TLS, and insist on it")
+    ca: Path | None = setting(None, "PEM file of the authorities of the servers' certificates; default: those of the "
+                              "system")
+    bind_dn: str = setting("", "as whom to search; empty: anonymously")
+    bind_password_file: Path | None = setting(None, "file whose first line is the password for that")
+    scope: str = setting("subtree", "how far below directory.base users are: subtree, one level", validator=in_(SCOPES))
+    referrals: str = setting("fail", "answers that some of it is on other servers: fail (for now), ignore (what these "
+                             "know does not count; Active Directory needs it), follow (to servers of directory.uris "
+                             "only)", validator=in_(REFERRALS))
+    connect_time: float = setting(3.0, "how long to wait for a connection, with TLS", type="duration",
+                                  validator=ge(0.01))
+    bind_time: float = setting(5.0, "how long to wait for the answer to a bind", type="duration", validator=ge(0.01))
+    search_time: float = setting(5.0, "how long to wait for the answer to a search", type="duration",
+                                 validator=ge(0.01))
+    retry_first: float = setting(1.0, "time after which a server that failed is tried again; doubled with each further "
+                                 "failure", type="duration", validator=ge(0))
+    retry_longest: float = setting(60.0, "that time at most", type="duration", validator=ge(0))
+    connections: int = setting(8, "connections to a server that each process keeps open", validator=ge(0))
+    idle_time: float = setting(60.0, "how long a connection is kept that is not used", type="duration", validator=ge(0))
+    cache_size: int = setting(10_000, "answers that each process remembers", validator=ge(0))
+    cache_time: float = setting(900.0, "how long what the directory said of a user is believed", type="duration",
+                                validator=ge(0))
+    cache_negative_time: float = setting(60.0, "how long it is believed that there is no such user", type="duration",
+                                         validator=ge(0))
+    cache_host_time: float = setting(10.0, "how long it is believed that another back end keeps a user's mail: for so "
+                                     "long after a move proxies may go to the wrong one", type="duration",
+                                     validator=ge(0))
+    write_uris: tuple[str, ...] = setting((), "LDAP servers that take changes, and are asked where a user's mail is "
+                                          "after a move; default: directory.uris", check=_uris)
+    write_dn: str = setting("", "as whom to write a user's new back end when `onecopy user move` moves one; empty: "
+                            "that is not done")
+    write_password_file: Path | None = setting(None, "file whose first line is the password for that")
+    local: tuple[str, ...] = setting((), "user ids that the built-in directory alone decides about, such as those of "
+                                     "proxies")
 
     @property
     def writing(self) -> "Settings | None":

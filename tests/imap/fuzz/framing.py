@@ -8,7 +8,7 @@ import re
 from attrs import define, field
 from twisted.internet.task import Clock
 
-from imap.commandreader import Reading
+from imap.commandreader import CommandReader
 from imap.settings import Settings
 from imap.wire.framer import Frame
 from store.net.linestates import KEPT
@@ -122,7 +122,7 @@ class Heard:
     def __init__(self, stream, limits, clock):
         self.stream = stream
         self.seen = []
-        self.reading = Reading(stream, Settings(), clock)
+        self.reading = CommandReader(stream, Settings(), clock)
         self.reading.framer.limits = limits
 
     async def run(self):

@@ -17,7 +17,6 @@ from imap.settings import Settings
 from store.accounts import passwords
 from store.check.wholecheck import check
 from store.mailboxes import deletion, firstuse
-from store.mailboxes.deletion import purge_mailboxes
 from store.opening import make_empty_store, open_store
 from store.settings import Settings as StoreSettings
 from store.store import Store
@@ -32,6 +31,7 @@ from tests.support.fuzz.mail import broken
 from tests.support.fuzz.steps import counted
 from tests.support.fuzz.watch import Loud, due
 from tests.support.stores import small
+from tests.support.stores.purging import purge_mailboxes
 
 LONGEST = 300               # octets of an input
 PLACES = ("/imap/", "/store/net/")      # where steps are counted

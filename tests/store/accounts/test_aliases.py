@@ -238,7 +238,7 @@ def test_an_alias_that_two_rows_have_stays_whose_it_is(store, directory):
     directory.insert(other)
     twice = evolve(other, account=evolve(other.account, aliases=(INFO,)))
     transact(store.mailboxes.env, lambda txn: store.mailboxes.users.put(b"aaron", twice.to_bytes(), txn))
-    assert directory.settle_aliases() == [(INFO, "aaron", False)]
+    assert directory.reconcile_aliases() == [(INFO, "aaron", False)]
     assert directory.look_up(INFO).user == "alice"
     directory.remove("aaron")
     assert directory.look_up(INFO).user == "alice"

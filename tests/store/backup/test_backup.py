@@ -43,7 +43,7 @@ TRACE = b"Return-Path: <sender@example.org>\r\nReceived: by mail.example.org\r\n
 
 @pytest.fixture(autouse=True)
 def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("store.migration.liveloader.Contents", lambda place: _contents(place))
+    monkeypatch.setattr("store.backup.restore.Contents", lambda place: _contents(place))
 
 
 def _contents(partition: Partition) -> Any:

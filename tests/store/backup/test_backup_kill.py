@@ -44,10 +44,10 @@ STEPS = ((Partition, "transact"), (Env, "flush"), (MessageFiles, "place"), (Stag
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many steps, in this thread."""
-    monkeypatch.setattr("store.migration.liveloader.Contents", lambda place: Contents(place, one_by_one))
+    monkeypatch.setattr("store.backup.restore.Contents", lambda place: Contents(place, one_by_one))
     monkeypatch.setattr("store.backup.restore.MAILBOXES_TOGETHER", 2)
     monkeypatch.setattr("store.migration.messageimport.FILES_AT_A_TIME", 5)
-    monkeypatch.setattr("store.migration.liveloader.ROWS_AT_A_TIME", 10)
+    monkeypatch.setattr("store.rebuild.liveloader.ROWS_AT_A_TIME", 10)
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ LONGER = struct.pack("<QQQHBBBBB", 0, 20, 999, 0, 0, 4, 5, 4, 8) + b"TEXTPLAIN7B
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
     """A function that writes an archive of a store, and gives its path; and the cache records that the store has."""
-    monkeypatch.setattr("store.migration.liveloader.Contents", lambda place: Contents(place, one_by_one))
+    monkeypatch.setattr("store.backup.restore.Contents", lambda place: Contents(place, one_by_one))
     store = make_store(tmp_path / "store")
     for number in range(COUNT):
         deliver(store, b"Subject: number %d\r\n\r\n%d\r\n" % (number, number), "user/alice/INBOX",
@@ -57,7 +57,7 @@ def parsed(monkeypatch, tmp_path, path):
             made.append(self)
             super().__init__()
 
-    monkeypatch.setattr(mime, "Scanner", Scanner)
+    monkeypatch.setattr("store.partition.staged.Scanner", Scanner)
     store = make_store(tmp_path / "second", users=())
     done = Restoring(store, [Archive(path)]).run()
     assert (done.messages, done.findings) == (COUNT, [])

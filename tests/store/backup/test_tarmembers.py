@@ -8,7 +8,7 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.backup.archive import Archive
-from store.backup.compression import Piece
+from store.backup.compression import Chunk
 from store.backup.integrity import verify
 from store.backup.restore import Restoring
 from store.backup.tarmembers import Cut, Lost, Member, MemberReader, heading
@@ -34,7 +34,7 @@ def test_archives_of_an_earlier_version(tmp_path: Path) -> None:
 
 def read(*blocks: bytes) -> list[tuple[str, int] | int]:
     """Name and size of each member, or how many octets are lost."""
-    reader = MemberReader(iter([Piece(0, b"".join(blocks))]))
+    reader = MemberReader(iter([Chunk(0, b"".join(blocks))]))
     found: list[tuple[str, int] | int] = []
     for each in reader.all():
         found.append(each.octets if isinstance(each, Lost) else (each.name, each.size))
@@ -56,6 +56,16 @@ def test_headers() -> None:
         assert read(block, data, END) == [(name, size)]
 
 
+def test_headers_are_those_of_tarfile() -> None:
+    for name, size, mtime in (("", 0, 0), ("short", 8**11 - 1, 1), ("x" * 100, 5, 8**11 - 1), ("x" * 101, 5, 1),
+                              (LONG, 5, 1), ("large", 8**11, 1), ("late", 0, 8**11), ("early", 0, -5)):
+        for said in ({"digest": "0"}, {"digest": "ab" * 32, "trace": "12345"}, {}):
+            info = tarfile.TarInfo(name)
+            info.size, info.mode, info.mtime = size, 0o600, max(0, mtime)
+            info.pax_headers = {"comment": " ".join(f"{key}={value}" for key, value in said.items())}
+            assert heading(name, size, said, mtime) == info.tobuf(tarfile.PAX_FORMAT)
+
+
 def changed(block: bytes, at: int, octets: bytes) -> bytes:
     """A header with other octets, whose checksum is right."""
     data = block[:at] + octets + block[at + len(octets):]
@@ -68,7 +78,7 @@ def test_a_header_that_was_made_up() -> None:
     last = heading("bad", 0, {"digest": "0"}, 1)[-512:]
     for bad in (changed(last, 124, b"\xff" * 12),                                   # a size below 0
                 changed(good, 124, b"-0000000001\0"), changed(good, 124, b"77777777777\0"),     # of a pax header
-                changed(last, 148, b"junk"), b"junk" * 128):
+                good[:-512] + changed(last, 124, b"-0000000001\0"), changed(last, 148, b"junk"), b"junk" * 128):
         assert read(bad, good, END)[-1] == ("good", 0)
     pax = tarfile.TarInfo("bad")
     for keywords in ({"size": "-5"}, {"size": "x"}, {"GNU.sparse.map": "1,x"}, {"GNU.sparse.major": "1",

@@ -8,8 +8,9 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.check import scrub as scrubbing
-from store.check.scrub import FOLDERS, PIECE, Pace, Stopped, low_priority, scrub
-from store.mailboxes.expunge import purge, remove
+from store.check.scrub import FOLDERS, MOST_OCTETS, Pace, Stopped, low_priority, scrub
+from store.mailboxes.expunge import remove
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver, let_go, make_store
 
 pytestmark = pytest.mark.long
@@ -28,7 +29,7 @@ def message(store, body: bytes = BODY, trace: bytes = TRACE) -> str:
     return store.partitions["primary"].files.path(hashlib.blake2b(body, digest_size=32).digest())
 
 
-@pytest.mark.parametrize("body", [BODY, random.Random(1).randbytes(2 * PIECE + 17), b""])
+@pytest.mark.parametrize("body", [BODY, random.Random(1).randbytes(2 * MOST_OCTETS + 17), b""])
 def test_nothing_wrong(store, body):
     message(store, body)
     message(store, body + b"\r\nother", b"")
@@ -166,7 +167,7 @@ def test_time_spent_otherwise_counts():
 
 
 def test_it_stops_between_two_reads(store):
-    message(store, b"x" * (3 * PIECE), b"")
+    message(store, b"x" * (3 * MOST_OCTETS), b"")
     asked = []
 
     def stop():
@@ -176,7 +177,7 @@ def test_it_stops_between_two_reads(store):
     pace = Pace()
     with pytest.raises(Stopped):
         list(scrub(store.partitions["primary"], pace, stop=stop))
-    assert pace.octets == 2 * PIECE
+    assert pace.octets == 2 * MOST_OCTETS
 
 
 def test_priority_is_given_back():

@@ -282,7 +282,7 @@ DAMAGE = {
     "expunged UIDs of a mailbox that has no figures": (
         lambda store: vanish(store, 2, [(1, 2)], 4242), "mailbox 4242"),
     "UID 77 was expunged and is not below UIDNEXT": (lambda store: keep(store, 77), INBOX),
-    "UID 1 is there and can be brought back as well": (lambda store: keep(store, 1), INBOX),
+    "UID 1 is there and can be undeleted as well": (lambda store: keep(store, 1), INBOX),
     "what was expunged cannot be read": (lambda store: write(store, lambda txn: store.partitions[
         "primary"].removed._table.put(b"\0" * 16, b"\0\0abc", txn)), "removed.db of primary"),
     # readers' own flags

@@ -14,9 +14,9 @@ from store.mailboxes import crosspartition, firstuse, joining
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_messages
 from store.mailboxes.expunge import remove
-from store.migration.mailboximage import MailboxImage
 from store.migration.messageimport import Contents, Known, add, new_rows
 from store.partitions import partitionmove, volumes
+from store.rebuild.desired import new_mailbox
 from store.snapshots import taking
 from store.snapshots.snapshotcopy import bring_back
 from store.snapshots.snapshotreader import readers_of
@@ -158,7 +158,7 @@ def test_a_backup_brings_the_file_back(store, trace, cut):
     contents.store([trace + BODY], digest=MID, trace=len(trace))
     contents.keep()
     rows, _, had = new_rows(contents, [Known(MID, len(shown), InternalDate(1, 0))])
-    added = add(store.partitions["primary"], store.entry(ALICE), MailboxImage(ALICE, rows=rows))
+    added = add(store.partitions["primary"], store.entry(ALICE), new_mailbox(ALICE, rows))
     assert had == [True] and added.uids == {0: 1}
     if trace != TRACE:
         path.write_bytes(kept)

@@ -10,9 +10,9 @@ from mboxlist.names import MailboxName
 from store import offload
 from store.delivery.batch import BatchStore, one_by_one
 from store.mailboxes import crosspartition, firstuse
-from store.migration.mailboximage import MailboxImage
 from store.migration.messageimport import Contents, Known, add, new_rows
 from store.partitions import partitionmove, volumes
+from store.rebuild.desired import new_mailbox
 from store.values import InternalDate
 from tests.store.usermove.test_usermove import move
 from tests.support.stores.stores import deliver
@@ -87,7 +87,7 @@ def test_a_backup(store, overtake, step, trace, known, other):
     digest = contents.store([trace + BODY], digest=known, trace=len(trace) if known else 0)
     contents.keep()
     rows, _, had = new_rows(contents, [Known(digest, len(trace + BODY), InternalDate(1, 0))])
-    added = add(partition, store.entry(ALICE), MailboxImage(ALICE, rows=rows))
+    added = add(partition, store.entry(ALICE), new_mailbox(ALICE, rows))
     assert done and had == [True] and added.uids == {0: 1}
     assert octets(store, ALICE) == [trace + BODY] and octets(store, BOB) == [other + BODY]
     partition.files.settle()

@@ -260,7 +260,7 @@ def test_between_two_transactions(store, faults):
     fill(store, "user/alice/INBOX", ages=range(20, 10, -1))
     rules(store, "messagecount: 3\nflagged: not\n")
     calls = faults.watch(work, "take_out", lambda *words: len(words[3]))
-    faults.after(work._Expected, "settle", lambda _: len(calls) == 1 and change_flags(
+    faults.after(work._Expected, "committed", lambda _: len(calls) == 1 and change_flags(
         store, entry(store), [3, 4], FlagAction.ADD, Flags(Flag.FLAGGED)))
     done = run(store, batch=2)
     assert uids(store) == [3, 4, 8, 9, 10] and done.messages == 5 and max(calls) <= 2

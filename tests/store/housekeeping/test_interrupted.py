@@ -17,14 +17,15 @@ from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
 from store.mailboxes import deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
-from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage
 from store.partition.partition import Partition
 from store.partitions import partitionmove, volumes
 from store.quota import roots
+from store.rebuild.desired import new_mailbox
+from store.rebuild.liveloader import LiveLoader
 from store.store import Store
 from store.tables.state import MOVING
 from tests.support.faults.planted import Faults
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import deliver, make_store
 
 ARCHIVE, NEW = MailboxName("alice", "Archive"), MailboxName("alice", "New")
@@ -151,7 +152,7 @@ def test_purge(store: Store, what: str, after: int, faults: Faults) -> None:
     keep_house(store)
     with Faults() as faults:
         fail(faults, store, what, after=after)
-        refused(lambda: deletion.purge_mailboxes(store, 1 << 40))
+        refused(lambda: purge_mailboxes(store, 1 << 40))
     assert not list(store.mailboxes.deleted.all())
     keep_house(store)
     assert len(mailboxes_on(store)) == 2
@@ -203,9 +204,7 @@ def _undelete(store: Store) -> None:
 
 
 def _import(store: Store) -> None:
-    loader = LiveLoader(store, store.partitions["primary"])
-    loader.load(MailboxImage(NEW))
-    loader.publish()
+    LiveLoader(store.partitions["primary"], store).load([new_mailbox(NEW)])
 
 
 def _delete(store: Store) -> None:
@@ -216,7 +215,7 @@ def _delete(store: Store) -> None:
 def _purge(store: Store) -> None:
     namespace.create_mailbox(store, NEW)
     deletion.delete_mailbox(store, ARCHIVE)
-    deletion.purge_mailboxes(store, 1 << 40)
+    purge_mailboxes(store, 1 << 40)
 
 
 @pytest.mark.parametrize("do", [_create, _undelete, _import, _delete, _purge])

@@ -18,12 +18,13 @@ from store.mailboxes.authorization import (
     visible,
 )
 from store.mailboxes.copymessages import copy_messages
-from store.mailboxes.deletion import purge_mailboxes, undelete_mailbox
+from store.mailboxes.deletion import undelete_mailbox
 from store.mailboxes.flagchanges import change_flags
 from store.users import lifecycle
 from store.users.lifecycle import rename_user
 from store.users.restorable import forget_user
 from store.values import Flag, FlagAction, Flags
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import HASH, deliver, make_store, reopen, reopen_after_crash
 
 EVERYTHING = "lrswipkxtea"

@@ -10,13 +10,13 @@ from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.copymessages import copy_messages
-from store.mailboxes.deletion import purge_mailboxes
 from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.quota import roots
 from store.tables.state import MAX_KEYWORDS
 from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import deliver, let_go
 
 ONE, TWO = b"Subject: 1\r\n\r\none\r\n", b"Subject: 2\r\n\r\ntwo two\r\n"

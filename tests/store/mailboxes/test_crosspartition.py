@@ -10,7 +10,7 @@ from store.delivery.batch import BatchStore, NotCopied
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, deletion, namespace, placement
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.partition.staged import Staged
 from store.partitions import partitionmove, volumes
@@ -18,6 +18,7 @@ from store.quota import roots
 from store.store import Store
 from store.tables.quotatable import UNLIMITED
 from store.values import Flag, FlagAction, Flags
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]

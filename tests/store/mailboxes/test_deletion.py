@@ -11,13 +11,14 @@ from mboxlist.names import MailboxName
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import set_acl
-from store.mailboxes.deletion import deleted_messages, purge_mailboxes, undelete_mailbox, undelete_messages
-from store.mailboxes.expunge import expunge, purge, remove
+from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
+from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.partition.partition import snapshot_time
 from store.quota import roots
 from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
+from tests.support.stores.purging import purge, purge_mailboxes
 from tests.support.stores.stores import HASH, deliver, reopen_after_crash
 
 BODIES = [b"Subject: %d\r\n\r\nmessage %d\r\n" % (number, number) for number in range(4)]
@@ -52,7 +53,7 @@ def files(store):
 
 
 def purge_all(store):
-    deletion.purge_mailboxes(store)
+    purge_mailboxes(store)
     return purge(store.partitions["primary"])
 
 
@@ -320,6 +321,6 @@ def test_killed_when_a_mailbox_is_half_destroyed(store, archive, clock):
     store.partitions["primary"].flush()
     transact(store.mailboxes.env, lambda txn: store.mailboxes.deleted.remove(archive.id, txn))
     store.mailboxes.env.flush()
-    store.partitions["primary"].transact(lambda txn: deletion._destroy_piece(txn, archive.id, clock.now))
+    store.partitions["primary"].transact(lambda txn: deletion._destroy_some(txn, archive.id, clock.now))
     crash(store)
     assert archive.id not in dict(store.partitions["primary"].all_states())

@@ -172,7 +172,7 @@ def test_cut_off_anywhere_and_done_again(tmp_path, monkeypatch, seed, faults):
     partition = store.partitions["primary"]
     left = iter(range(chance.randint(1, 6) - 1))
     monkeypatch.setattr(joining, "BATCH", 2)
-    monkeypatch.setattr(joining, "PIECE", chance.choice((1, 2, 100)))
+    monkeypatch.setattr(joining, "CONTENTS_AT_A_TIME", chance.choice((1, 2, 100)))
     faults.fail(type(partition), "transact", Stop, when=lambda *_, **__: next(left, None) is None)
     with pytest.raises(Stop):
         run(store)

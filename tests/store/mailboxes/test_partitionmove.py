@@ -19,7 +19,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, deletion, namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.partition.marks import behind_marker
 from store.partitions import partitionmove, volumes
@@ -29,6 +29,7 @@ from store.store import Store
 from store.userarea import writing
 from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver, let_go, reopen_after_crash
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(6)]

@@ -12,10 +12,11 @@ from mboxlist.engine.kv import transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.mailboxes import expunge
-from store.mailboxes.expunge import due, purge, purge_batch, remove
+from store.mailboxes.expunge import due, purge_batch, remove
 from store.partition import messagefiles
 from store.rebuild.emptying import make_folders
 from store.tables import references
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver, let_go
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"

@@ -6,7 +6,7 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
-from store.mailboxes.uidskip import settle, unsettled
+from store.mailboxes.uidskip import store_skips, unstored
 from store.tables.state import UID_SKIP
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 
@@ -29,12 +29,12 @@ def entries(store):
 
 
 def test_it_is_stored_once(crashed):
-    assert [entry.id for entry in unsettled(crashed, entries(crashed))] == [entry.id for entry in entries(crashed)]
+    assert [entry.id for entry in unstored(crashed, entries(crashed))] == [entry.id for entry in entries(crashed)]
     before = [crashed.status(entry).uidnext for entry in entries(crashed)]
-    settle(crashed, entries(crashed)[:1])
-    assert [entry.name.owner for entry in unsettled(crashed, entries(crashed))] == ["bob"]
-    settle(crashed, entries(crashed))
-    assert unsettled(crashed, entries(crashed)) == []
+    store_skips(crashed, entries(crashed)[:1])
+    assert [entry.name.owner for entry in unstored(crashed, entries(crashed))] == ["bob"]
+    store_skips(crashed, entries(crashed))
+    assert unstored(crashed, entries(crashed)) == []
     assert [crashed.status(entry).uidnext for entry in entries(crashed)] == before == [2 + UID_SKIP] * 2
 
 
@@ -42,7 +42,7 @@ def test_it_is_stored_once(crashed):
 def test_what_cannot_be_stored_is_not_shown(crashed, faults, problem):
     faults.fail(crashed, "transact", StoreError(problem))
     with pytest.raises(StoreError) as refused:
-        settle(crashed, entries(crashed))
+        store_skips(crashed, entries(crashed))
     assert refused.value.problem is problem
 
 
@@ -52,5 +52,5 @@ def test_with_a_full_disk_mail_can_be_read_and_what_was_deleted_holds_up_nobody(
     namespace.create_mailbox(crashed, MailboxName("alice", "Gone"))
     deleted = crashed.entry(MailboxName("alice", "Gone"))
     deletion.delete_mailbox(crashed, deleted.name)
-    settle(crashed, [deleted, entries(crashed)[1], gone])
-    assert [entry.name.owner for entry in unsettled(crashed, entries(crashed))] == ["bob"]
+    store_skips(crashed, [deleted, entries(crashed)[1], gone])
+    assert [entry.name.owner for entry in unstored(crashed, entries(crashed))] == ["bob"]

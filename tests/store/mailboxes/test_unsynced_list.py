@@ -16,9 +16,9 @@ from store.housekeeping import interrupted
 from store.mailboxes import deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
 from store.migration import uidvalidity
-from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage
 from store.partition.transactions import WriteTxn
+from store.rebuild.desired import new_mailbox
+from store.rebuild.liveloader import LiveLoader
 from store.store import Store
 from tests.support.faults.planted import Faults
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
@@ -28,9 +28,7 @@ MAIL = b"Subject: 1\r\n\r\nText\r\n"
 
 
 def _fill(store: Store) -> None:
-    loader = LiveLoader(store, store.partitions["primary"])
-    loader.load(MailboxImage(ARCHIVE))
-    loader.publish()
+    LiveLoader(store.partitions["primary"], store).load([new_mailbox(ARCHIVE)])
 
 
 def _undelete(store: Store) -> None:

@@ -12,10 +12,10 @@ from store.check.wholecheck import check
 from store.delivery.batch import one_by_one
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace, subscribing
-from store.migration.liveloader import LiveLoader
-from store.migration.mailboximage import MailboxImage
 from store.migration.messageimport import Contents, Known, add, lacking, new_rows
 from store.quota import roots
+from store.rebuild.desired import DesiredMailbox, new_mailbox
+from store.rebuild.liveloader import LiveLoader, NewMailbox
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
 from tests.support.stores.stores import deliver, reopen, reopen_after_crash
@@ -49,19 +49,21 @@ def known(message: bytes, uid: int = 0, flags: Flags = Flags(), zone: int = 60, 
     return Known(digest(message), len(message), InternalDate(1_500_000_000 + uid, zone), flags, uid, uidl)
 
 
-def begin(store: Store, image: MailboxImage, messages: list[Known], brought: Contents) -> LiveLoader:
-    loader = LiveLoader(store, store.partitions["primary"])
+def load(store: Store, desired: DesiredMailbox, messages: list[Known], brought: Contents) -> list[DesiredMailbox]:
+    """The mailbox with these messages; what was refused."""
+    loader = LiveLoader(store.partitions["primary"], store)
     rows, keywords, _ = new_rows(brought, messages)
-    loader.load(evolve(image, rows=rows, keywords=keywords))
-    return loader
+    loader.load([evolve(desired, rows=rows, state=evolve(desired.state, keywords=keywords))])
+    return loader.refused
 
 
 def test_a_mailbox_comes_with_all_that_it_had(store: Store) -> None:
     brought = contents(store, FIRST, SECOND)
     messages = [known(FIRST, 7, Flags(Flag.SEEN, ("$Junk",))), known(SECOND, 900), known(FIRST, 901)]
-    loader = begin(store, MailboxImage(FOLDER, 42, uidnext=2000, acl={"bob": "lr"}, subscriptions=("Old/2019",),
-                                           special_use="\\Archive"), messages, brought)
-    assert loader.publish() == []
+    desired = new_mailbox(FOLDER, uidvalidity=42, special_use="\\Archive")
+    desired = evolve(desired, entry=evolve(desired.entry, acl={"bob": "lr"}), subscriptions=("Old/2019",),
+                     state=evolve(desired.state, uidnext=2000))
+    assert load(store, desired, messages, brought) == []
     entry = store.entry(FOLDER)
     assert (entry.uidvalidity, entry.acl, entry.special_use) == (42, {"bob": "lr"}, "\\Archive")
     assert octets(store, FOLDER) == {7: FIRST, 900: SECOND, 901: FIRST}
@@ -76,8 +78,7 @@ def test_a_mailbox_comes_with_all_that_it_had(store: Store) -> None:
 
 def test_a_uidvalidity_that_the_name_had_never_comes_back(store: Store) -> None:
     for validity, as_asked in ((42, True), (42, False), (41, False)):
-        loader = begin(store, MailboxImage(FOLDER, validity), [known(FIRST, 7)], contents(store, FIRST))
-        loader.publish()
+        load(store, new_mailbox(FOLDER, uidvalidity=validity), [known(FIRST, 7)], contents(store, FIRST))
         before = store.entry(FOLDER)
         assert (before.uidvalidity == validity) == as_asked and before.uidvalidity >= validity
         namespace.rename_mailbox(store, FOLDER, MailboxName("alice", "Other"))
@@ -86,23 +87,30 @@ def test_a_uidvalidity_that_the_name_had_never_comes_back(store: Store) -> None:
         deletion.delete_mailbox(store, FOLDER)
 
 
-def test_who_comes_too_late_is_refused_and_leaves_nothing(store: Store) -> None:
-    loader = begin(store, MailboxImage(FOLDER, 42), [known(FIRST, 7)], contents(store, FIRST))
-    namespace.create_mailbox(store, FOLDER)
-    assert [image.name for image in loader.publish()] == [FOLDER]
+def test_who_comes_too_late_is_refused_and_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = LiveLoader._publish
+
+    def published(loader: LiveLoader, every: list[NewMailbox]) -> list[DesiredMailbox]:
+        namespace.create_mailbox(store, FOLDER)
+        return publish(loader, every)
+
+    monkeypatch.setattr(LiveLoader, "_publish", published)
+    refused = load(store, new_mailbox(FOLDER, uidvalidity=42), [known(FIRST, 7)], contents(store, FIRST))
+    assert [desired.entry.name for desired in refused] == [FOLDER]
     assert octets(store, FOLDER) == {} and roots.quota(store, "alice").messages == 0
     assert store.partitions["primary"].refs.find(digest(FIRST)).references == 0     # type: ignore[union-attr]
 
 
-def test_what_a_crash_cuts_off_is_not_there(tmp_path: Path, store: Store) -> None:
-    begin(store, MailboxImage(FOLDER, 42), [known(FIRST, 7)], contents(store, FIRST))
+def test_what_a_crash_cuts_off_is_not_there(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(LiveLoader, "_publish", lambda loader, every: [])
+        load(store, new_mailbox(FOLDER, uidvalidity=42), [known(FIRST, 7)], contents(store, FIRST))
     store.partitions["primary"].flush()
     assert check(store) == []
     again = reopen_after_crash(store)
     assert check(again) == [] and again.mailboxes.find(FOLDER) is None
     assert len(list(again.partitions["primary"].all_states())) == 2
-    loader = begin(again, MailboxImage(FOLDER, 42), [known(FIRST, 7)], brought := contents(again, FIRST))
-    loader.publish()
+    load(again, new_mailbox(FOLDER, uidvalidity=42), [known(FIRST, 7)], brought := contents(again, FIRST))
     assert octets(again, FOLDER) == {7: FIRST} and again.entry(FOLDER).uidvalidity == 42
     assert brought.files == 0                       # it was on disk already
     assert check(again) == []
@@ -116,8 +124,8 @@ def test_what_a_mailbox_lacks_is_added_once(store: Store) -> None:
     messages = [known(FIRST, 1), known(SECOND, 5, Flags(Flag.FLAGGED, ("a", "B"))), known(SECOND, 5), known(THIRD, 9)]
     for new in ({1: 5, 2: 6, 3: 9}, {}):
         rows, keywords, _ = new_rows(brought, messages)
-        added = add(store.partitions["primary"], store.entry(INBOX), MailboxImage(
-            INBOX, rows=rows, keywords=keywords, uidls={9: b"elsewhere-9"}))
+        added = add(store.partitions["primary"], store.entry(INBOX), new_mailbox(
+            INBOX, rows, keywords, uidls={9: b"elsewhere-9"}))
         assert added.uids == new and added.there == 4 - len(new)
     assert octets(store, INBOX) == {1: FIRST, 5: SECOND, 6: SECOND, 9: THIRD}
     assert store.uidls(store.entry(INBOX)) == {9: b"elsewhere-9"}
@@ -130,8 +138,8 @@ def test_a_uid_that_was_given_out_is_not_given_again(store: Store) -> None:
     for number in range(3):
         deliver(store, b"Subject: new %d\r\n\r\n" % number, str(INBOX))
     rows, keywords, _ = new_rows(contents(store, SECOND), [known(SECOND, 2)])
-    assert add(store.partitions["primary"], store.entry(INBOX), MailboxImage(
-        INBOX, rows=rows, keywords=keywords)).uids == {0: 4}
+    assert add(store.partitions["primary"], store.entry(INBOX), new_mailbox(
+        INBOX, rows, keywords)).uids == {0: 4}
 
 
 def test_content_with_another_trace_header_stays_what_it_is(store: Store) -> None:
@@ -142,7 +150,7 @@ def test_content_with_another_trace_header_stays_what_it_is(store: Store) -> Non
             Known(digest(FIRST), len(FIRST), InternalDate(6), uid=9)]
     rows, _, had = new_rows(brought, both)
     assert had == [True, True]
-    add(store.partitions["primary"], store.entry(INBOX), MailboxImage(INBOX, rows=rows))
+    add(store.partitions["primary"], store.entry(INBOX), new_mailbox(INBOX, rows))
     assert list(octets(store, INBOX).values()) == [
         b"Return-Path: <a@example.org>\r\n" + FIRST, trace + FIRST, FIRST]
 

@@ -19,7 +19,7 @@ from store.delivery.commit import Delivered, Duplicate, Target
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, deletion, namespace
 from store.mailboxes.copymessages import copy_messages
-from store.mailboxes.expunge import expunge, purge, remove
+from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.quota import roots
@@ -29,6 +29,7 @@ from store.tables.quotatable import UNLIMITED
 from store.tables.state import Mailbox
 from store.values import Flag, FlagAction, Flags
 from tests.store.model.expected import MAILBOX_LIMIT, PURGE_DELAY, Reference
+from tests.support.stores.purging import purge, purge_mailboxes
 from tests.support.stores.stores import SMALL
 
 SETTINGS = evolve(SMALL, mailbox_limit=MAILBOX_LIMIT, purge_delay=PURGE_DELAY, private_flags="seen flagged")
@@ -168,7 +169,7 @@ class Seat:
         shutil.rmtree(self.store.root / "snapshots", ignore_errors=True)
 
     def purge(self) -> None:
-        deletion.purge_mailboxes(self.store, self.now)
+        purge_mailboxes(self.store, self.now)
         for partition in self.store.partitions.values():
             while purge(partition, self.now):
                 pass

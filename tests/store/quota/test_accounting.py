@@ -10,8 +10,9 @@ from mboxlist.names import MailboxName
 from store.delivery.commit import Delivered
 from store.mailboxes import deletion, namespace
 from store.mailboxes.copymessages import copy_messages
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.quota.accounting import Share, fair_shares, sharing
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver, make_store
 
 TRACE = b"Return-Path: <a@example.org>\r\n"

@@ -12,7 +12,7 @@ from store.errors import Problem
 from store.mailboxes.expunge import remove
 from store.opening import open_store
 from store.quota import roots
-from store.quota.fairshare import reckon
+from store.quota.accounting import reckon
 from store.tables.domainlimits import FRESH, STALE
 from store.tables.quotatable import UNLIMITED, QuotaUse
 from tests.store.quota.quotas import BODY, body, fill, make, problem, two_partitions, use

@@ -88,7 +88,7 @@ def test_a_crash_between_the_list_and_the_partition_is_put_right(store, faults, 
     make(store, "Archive", "Lists")
     fill(store, 2, "user/alice/Lists")
     roots.set_quota(store, "alice/Archive", messages=9)
-    faults.around(roots, "settle_renamed", lambda *_: None)
+    faults.around(roots, "recharge_renamed", lambda *_: None)
     namespace.rename_mailbox(store, MailboxName("alice", "Lists"), MailboxName("alice", "Archive/Lists"))
     assert use(store, "alice") == (200, 2)
     assert [finding.what for finding in check(store)] == [

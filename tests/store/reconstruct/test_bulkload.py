@@ -27,8 +27,9 @@ from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition import filecontent
 from store.partition.marks import behind_marker
-from store.rebuild import knownfiles, loader, recount, referencepass
+from store.rebuild import loader, recount, referencepass
 from store.rebuild.referencepass import Gathered
+from store.recovery import knownfiles
 from store.recovery.environments import recovery_of
 from store.recovery.userareacheck import reconcile
 from store.tables.index import ROW
@@ -220,7 +221,7 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
     """Where hardly any is lost it looks at a million messages before it finds one."""
     make(tmp_path / "store")
     lose(tmp_path / "store", ["index.db"])
-    monkeypatch.setattr(recount, "CACHED", 10)
+    monkeypatch.setattr(recount, "CACHED_AT_A_TIME", 10)
     store = open_store(tmp_path / "store", SMALL)
     items = list(knownfiles.uncached(store))
     assert items[-1] == ("primary", b"") and items[:-1] == [("primary", None)] * 15

@@ -39,7 +39,7 @@ def again(root, name="primary", **rest):
         finally:
             store.close()
 
-    return livepartition.reinstate(root, name, SMALL, opened, restart=lambda: None, **rest)
+    return livepartition.rebuild_partition(root, name, SMALL, opened, restart=lambda: None, **rest)
 
 
 def damaged_head(octets):
@@ -243,7 +243,8 @@ def test_it_waits_until_all_have_left(root, monkeypatch):
     monkeypatch.setattr(livepartition, "LEAVE", 0)
     asked = []
     with pytest.raises(StoreError) as refused:
-        livepartition.reinstate(root, "primary", SMALL, lambda: None, restart=lambda: asked.append(1), force=True)
+        livepartition.rebuild_partition(root, "primary", SMALL, lambda: None, restart=lambda: asked.append(1),
+                                        force=True)
     assert refused.value.problem is Problem.UNAVAILABLE and asked == [1]
     store.close()
     again(root, force=True)
@@ -264,7 +265,7 @@ def test_the_list_alone(tmp_path, seed):
     users = salvage_users(root / "mboxlist" / "users.db")
     shutil.rmtree(root / "mboxlist")
     assert mailboxlist.only_list_is_lost(root)
-    assert mailboxlist.relist(root, SMALL, users=users).findings == []
+    assert mailboxlist.rebuild_list(root, SMALL, users=users).findings == []
     assert not mailboxlist.only_list_is_lost(root)
     store = open_store(root, SMALL)
     assert everything(store) == before and check(store) == []
@@ -280,7 +281,7 @@ def test_a_mailbox_whose_name_nobody_knows(root):
     for path in root.glob("partitions/primary/users/*/*/alice/**/store.idx"):
         path.unlink()
     shutil.rmtree(root / "mboxlist")
-    done = mailboxlist.relist(root, SMALL)
+    done = mailboxlist.rebuild_list(root, SMALL)
     assert {finding.where for finding in done.findings if "store.idx" in finding.what} == {
         "user/alice/INBOX", f"user/alice/Recovered ({number})"}
     with opened(root) as store:
@@ -290,7 +291,7 @@ def test_a_mailbox_whose_name_nobody_knows(root):
 
 def test_the_list_is_not_overwritten_and_nobody_is_in_the_store(root):
     with pytest.raises(StoreError) as refused:
-        mailboxlist.relist(root, SMALL)
+        mailboxlist.rebuild_list(root, SMALL)
     assert refused.value.problem is Problem.STORE_IN_USE
     lose(root)
     shutil.rmtree(root / "mboxlist")

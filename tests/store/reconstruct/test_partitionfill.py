@@ -12,9 +12,9 @@ from store.check import scrub
 from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.opening import open_store
-from store.rebuild import knownfiles
-from store.rebuild.partitionfill import Refill
+from store.recovery import knownfiles
 from store.recovery.environments import recovery_of
+from store.recovery.partitionfill import PartitionFill
 from store.snapshots import taking
 from store.snapshots.snapshotreader import readers_of
 from store.tables.references import UNSEEN_TRACE
@@ -131,7 +131,7 @@ def test_a_mailbox_that_cannot_be_completed_does_not_keep_the_store_from_startin
     faults.mend()
     for path in (root / harm.INDEX / "index.db", *root.glob(f"{harm.INDEX}/log.*")):
         path.unlink()
-    faults.around(Refill, "_add", damaged)
+    faults.around(PartitionFill, "_add", damaged)
     store = open_store(root, SMALL)
     assert tried == [(alice, [2])] and list(harm.ledger(store)[str(ALICE)]) == [1]
     store.close()

@@ -246,8 +246,8 @@ def test_where_octets_alone_do_not_tell(store, raw, wanted, there):
 
 
 def test_the_sieve_lets_nothing_through_that_goes_over_line_ends():
-    assert not any(prefilter.Sieve(text).usable for text in ("", " ", "\t", "a\nb", "a\r"))
-    assert prefilter.Sieve("A B").usable
+    assert not any(prefilter.Prefilter(text).usable for text in ("", " ", "\t", "a\nb", "a\r"))
+    assert prefilter.Prefilter("A B").usable
 
 
 class Patience:

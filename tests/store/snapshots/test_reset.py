@@ -12,11 +12,12 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import environments
 from store.mailboxes import deletion, namespace
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.opening import make_empty_store, open_store
 from store.recovery.userareacheck import reconcile
 from store.snapshots import reset, retention, taking
 from store.snapshots.reset import choose, restore
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 ALL = os.environ.get("RESTORE_CUTS") == "all"

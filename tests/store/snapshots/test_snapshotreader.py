@@ -16,7 +16,7 @@ from mboxlist.names import MailboxName
 from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, namespace
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.partitions import partitionmove, volumes
 from store.quota import roots
@@ -26,6 +26,7 @@ from store.snapshots.snapshotcopy import bring_back
 from store.snapshots.snapshotreader import MOST, readers_of
 from store.values import Flag, FlagAction, Flags, InternalDate
 from tests.support import ROOT
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver
 
 BODIES = [b"Subject: %d\r\n\r\n" % n + b"x" * (97 * n) for n in range(4)]

@@ -15,7 +15,7 @@ from store.check.wholecheck import check
 from store.errors import Problem, StoreError
 from store.housekeeping.tasks import environments
 from store.mailboxes import deletion, namespace
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.snapshots import retention, taking
@@ -23,6 +23,7 @@ from store.snapshots.comparison import differences, opened
 from store.snapshots.taking import Manifest
 from store.values import Flag, FlagAction, Flags
 from tests.support import ROOT
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 ALICE, BOB = "user/alice/INBOX", "user/bob/INBOX"

@@ -16,7 +16,7 @@ from store.delivery.commit import Delivered, Target
 from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, deletion, firstuse, namespace
 from store.mailboxes.copymessages import copy_messages
-from store.mailboxes.expunge import purge, remove
+from store.mailboxes.expunge import remove
 from store.opening import open_store
 from store.partitions import partitionmove, volumes
 from store.quota import roots
@@ -25,6 +25,7 @@ from store.reconstruct.wholestore import rebuild
 from store.tables.privateheaders import LOST, PrivateHeaders
 from store.userarea import idxfile, writing
 from tests.store.tables.headed import ALICE, BOB, BODY, TO, TRACE, box, change, files, texts, to
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
 
 _context = multiprocessing.get_context("fork")

@@ -8,10 +8,11 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
-from store.mailboxes.expunge import expunge, purge, remove
+from store.mailboxes.expunge import expunge, remove
 from store.mailboxes.flagchanges import change_flags
 from store.tables.references import mark, marks, sum_of_marks, tally
 from store.values import Flag, FlagAction, Flags
+from tests.support.stores.purging import purge
 from tests.support.stores.stores import deliver, let_go
 
 BODY = b"Subject: x\r\n\r\nhello\r\n"

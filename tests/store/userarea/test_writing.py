@@ -30,6 +30,7 @@ from store.userarea import idxfile, writing
 from store.userarea.paths import Locks, place, place_of_deleted
 from store.userarea.writing import write_changed, write_round
 from store.values import Flag, FlagAction, Flags
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen_after_crash
 
 ONE, TWO = b"Subject: 1\r\n\r\none\r\n", b"Subject: 2\r\n\r\ntwo two\r\n"
@@ -169,7 +170,7 @@ def test_a_deleted_mailbox_keeps_its_file_until_the_purge(store, boxes):
     assert agrees(store, "user/alice/Archive")
     deletion.delete_mailbox(store, archive.name)
     write_changed(store)
-    deletion.purge_mailboxes(store, time.time() + 30 * 86400)
+    purge_mailboxes(store, time.time() + 30 * 86400)
     write_changed(store)
     assert tree(store) == ["alice/store.idx", "bob/store.idx"]
     assert not (primary(store).folder / "users" / "deleted").exists()
@@ -364,7 +365,7 @@ def test_what_a_killed_process_did_not_write_is_found(tmp_path):
     transact(store.mailboxes.env, lambda txn: store.mailboxes.write(
         evolve(store.entry(named("user/bob/INBOX")), acl={"alice": "lr"}), txn))
     deletion.delete_mailbox(store, gone.name)
-    deletion.purge_mailboxes(store, time.time() + 30 * 86400)
+    purge_mailboxes(store, time.time() + 30 * 86400)
     store.mailboxes.env.flush()
     primary(store).unwritten.changed.clear()
     store = reopen_after_crash(store)

@@ -181,7 +181,7 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, faults):
             remove(one, one.entry(name()), [len(said)])
             namespace.create_mailbox(one, name(f"new{len(said)}"))
 
-    faults.before(Departure, "_bring", bring)
+    faults.before(Departure, "_send_changes", bring)
     move("alice", one, two)
     faults.mend()
     assert said[0] == said[1] == 0
@@ -279,7 +279,7 @@ def test_a_move_is_not_begun_while_another_is_not_finished(ends, faults):
     with pytest.raises(StoreError) as refused:          # it has been told nothing of what the first one still has
         move("alice", two, one)
     assert refused.value.problem is Problem.BUSY
-    assert [each.user for each in sourceside.unfinished(one)] == ["alice"]
+    assert [each.user for each in sourceside.moves_to_finish(one)] == ["alice"]
     move("alice", one, two)
     move("alice", two, one)
     assert hosting.is_here(one, one.directory.find("alice"))

@@ -17,7 +17,7 @@ from store.usermove.greeting import Refused, greet_called, greet_caller
 from store.usermove.messageformat import BadMessage, Ended, Message, encode, receive
 from store.usermove.peer import refusal_of, said_of
 from store.usermove.responder import Session
-from store.usermove.targetside import Arrivals
+from store.usermove.targetside import IncomingMoves
 from tests.support.stores.movepair import LIMIT, ONE, TWO, Plain, make_back_end
 
 VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3)
@@ -185,7 +185,7 @@ def converse(store, *said: bytes) -> list[Message]:
     ours, theirs = socket.socketpair()
     ours.settimeout(LIMIT)
     theirs.settimeout(LIMIT)
-    session = Session(Plain(theirs), ONE, Arrivals(store))
+    session = Session(Plain(theirs), ONE, IncomingMoves(store))
     broken: list[BaseException] = []
 
     def run() -> None:
@@ -271,7 +271,7 @@ def test_a_file_that_is_not_what_its_digest_says_is_refused(there):
 
 
 def test_nobody_comes_twice_at_the_same_time(there):
-    duplicates = Arrivals(there)
+    duplicates = IncomingMoves(there)
     with duplicates.alone("alice"), duplicates.alone("carol"):
         with pytest.raises(StoreError) as refused, duplicates.alone("alice"):
             pass

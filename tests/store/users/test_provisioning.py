@@ -93,13 +93,13 @@ def test_what_is_right_is_not_written_again(store, faults):
     wish = QuotaWish(5000, 7, (("Archive", 9000, 1),), said=True)
     whole = found(wish, "example.org", QuotaWish(800, 8, said=True))
     settle_account(store, whole)
-    faults.forbid(roots, "set_quota")
-    faults.forbid(roots, "remove_quota_root")
+    faults.forbid(quotaroots, "set_quota")
+    faults.forbid(quotaroots, "remove_quota_root")
     settle_account(store, whole)
 
 
 def test_a_store_that_cannot_now_does_it_later(store, faults, caplog):
-    faults.fail(roots, "set_quota", StoreError(Problem.BUSY))
+    faults.fail(quotaroots, "set_quota", StoreError(Problem.BUSY))
     settle_account(store, found(QuotaWish(5000, 7, said=True)))
     faults.mend()
     assert "alice" in caplog.text

@@ -13,10 +13,10 @@ from store.errors import Problem, StoreError
 from store.housekeeping.tasks import Round, one_process
 from store.mailboxes import deletion, namespace, subscribing
 from store.mailboxes.authorization import annotate
-from store.mailboxes.deletion import purge_mailboxes
 from store.quota import roots
 from store.users import lifecycle, restorable
 from store.values import Secret
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import HASH, PASSWORD, deliver, reopen_after_crash
 
 BODY = b"Subject: x\r\n\r\nx\r\n"

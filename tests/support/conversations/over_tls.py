@@ -29,7 +29,6 @@ from store.check.wholecheck import check
 from store.delivery import durable
 from store.delivery.commit import Delivered, Target
 from store.mailboxes import deletion, firstuse
-from store.mailboxes.deletion import purge_mailboxes
 from store.net import sharedsyncs
 from store.net.threads import ReactorThreads
 from store.opening import make_empty_store, open_store
@@ -38,6 +37,7 @@ from store.users import lifecycle
 from store.values import Flags, InternalDate
 from tests.support.conversations.scripts import SCRIPTS, Place, Player
 from tests.support.servers.certificates import showing
+from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import HASH
 from tools.server.tls.contexts import Certificates
 from tools.serversettings import Tls

@@ -84,7 +84,8 @@ class MessageReader(ElementReader):
             self.string()
             self.space()
             octets = self.number()
-            if (kind, subtype) in ((b"MESSAGE", b"RFC822"), (b"MESSAGE", b"GLOBAL")):
+            is_global = (kind, subtype) == (b"MESSAGE", b"GLOBAL") and self.data[self.at:self.at + 2] == b" ("
+            if (kind, subtype) == (b"MESSAGE", b"RFC822") or is_global:
                 self.space()
                 envelope = self.envelope()
                 self.space()
@@ -148,11 +149,9 @@ class MessageReader(ElementReader):
         return name, read(self)
 
     def octets(self, *, binary=False):
-        """nstring; or literal8 (RFC 3516 §7). A message that has NULs goes out as it is."""
+        """nstring; or literal8 (RFC 3516 §7), which alone may have NULs"""
         if binary and self.takes(b"~"):
             return self.literal(nul=True)
-        if self.data[self.at:self.at + 1] == b"{":
-            return self.literal(nul=not binary)
         return self.nstring()
 
     def section(self, name):

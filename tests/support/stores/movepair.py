@@ -12,7 +12,7 @@ from store.store import Store
 from store.usermove.messageformat import Wire
 from store.usermove.peer import Peer
 from store.usermove.responder import Session
-from store.usermove.targetside import Arrivals
+from store.usermove.targetside import IncomingMoves
 from tests.support.stores.stores import SMALL, make_store
 
 ONE, TWO = "one.example.org", "two.example.org"
@@ -50,15 +50,15 @@ class Line:
     caller: str
     wrap: Callable[[Wire], Wire] = lambda wire: wire
     threads: list[threading.Thread] = field(factory=list)
-    _arrivals: Arrivals | None = None
+    _incoming: IncomingMoves | None = None
 
     def connect(self) -> Peer:
-        if self._arrivals is None or self._arrivals.store is not self.store:
-            self._arrivals = Arrivals(self.store)
+        if self._incoming is None or self._incoming.store is not self.store:
+            self._incoming = IncomingMoves(self.store)
         ours, theirs = socket.socketpair()
         for end in (ours, theirs):
             end.settimeout(LIMIT)
-        session = Session(Plain(theirs), self.caller, self._arrivals)
+        session = Session(Plain(theirs), self.caller, self._incoming)
         thread = threading.Thread(target=_run, args=(session,), daemon=True)
         thread.start()
         self.threads.append(thread)

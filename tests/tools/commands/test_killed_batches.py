@@ -20,7 +20,8 @@ from tests.support.stores.stores import SMALL, deliver, make_store
 
 NOW = int(time.time())
 LARGE = b"0123456789abcdef" * 400 + b"\r\n"
-BATCHES = {"store.expiry.work.BATCH": 3, "store.mailboxes.joining.PIECE": 2, "store.mailboxes.joining.BATCH": 2}
+BATCHES = {
+    "store.expiry.work.BATCH": 3, "store.mailboxes.joining.CONTENTS_AT_A_TIME": 2, "store.mailboxes.joining.BATCH": 2}
 
 
 def fill(root):

@@ -127,7 +127,7 @@ def test_a_partition(mail):
 
 def test_the_list(mail):
     before = mail.json("mailbox", "list"), mail.json("user", "list")
-    assert "would be made anew" in mail("reconstruct", "--mboxlist", "--force", "--check", status=1)
+    assert "would be rebuilt" in mail("reconstruct", "--mboxlist", "--force", "--check", status=1)
     assert "3 mailboxes, 15 records" in mail("reconstruct", "--mboxlist", "--force")
     assert (mail.json("mailbox", "list"), mail.json("user", "list")) == before       # accounts as well
     assert mail("check") == "nothing wrong was found\n"

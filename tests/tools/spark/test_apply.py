@@ -25,6 +25,7 @@ from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
 from store.partition.transactions import state_key
+from store.rebuild.livecorrection import MOVED_ON
 from store.tables.index import ROW, chunk_key
 from store.userarea import idxfile
 from store.userarea.paths import place
@@ -37,7 +38,7 @@ from tests.support.stores.whole import TRACE, USERS, everything, lose_databases,
 from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild import planlive, planload
 from tools.spark.rebuild.plan import BadPlan, Plan
-from tools.spark.rebuild.planlive import MOVED_ON, apply_live
+from tools.spark.rebuild.planlive import apply_live
 from tools.spark.rebuild.planload import SCRATCH, apply_down, is_down
 from tools.spark.rebuild.rebuildjob import Local, make_plan
 
@@ -448,7 +449,7 @@ def test_a_crash_between_two_repairs(live, faults):
     before = records(store)
     for name in (NAMES[0], NAMES[2]):
         changed_rows(store, lambda rows: np.delete(rows, 5), name)
-    faults.fail(planlive, "_compare_cached", KeyboardInterrupt)
+    faults.fail(planlive, "correct_cached", KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         apply_live(store, plan)
     faults.mend()
@@ -456,7 +457,7 @@ def test_a_crash_between_two_repairs(live, faults):
     assert records(store) == before and check(store) == []
 
 
-def _interrupt(*arguments):
+def _interrupt(*arguments, **options):
     raise KeyboardInterrupt
 
 

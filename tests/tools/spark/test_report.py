@@ -16,8 +16,7 @@ from store.mailboxes import namespace
 from store.mailboxes.expunge import remove
 from store.opening import open_store
 from store.quota import roots as quotaroots
-from store.quota.accounting import sharing
-from store.quota.fairshare import reckon
+from store.quota.accounting import reckon, sharing
 from store.settings import Settings
 from store.values import InternalDate
 from tests.support.stores.stores import SMALL, deliver, make_store

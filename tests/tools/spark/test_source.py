@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from pyspark.sql.datasource import EqualTo, In, Not, StringStartsWith
 
 from tests.tools.spark.conftest import CLUSTER, LOCAL, in_order
 from tests.tools.spark.test_reading import newest, without
 from tools.spark.source.reading import Wanted
 from tools.spark.source.schema import TABLES
-from tools.spark.source.source import narrowed, paths, wanted
+from tools.spark.source.source import paths, wanted
 
 
 def read(spark, table, stores, **options):
@@ -39,8 +38,8 @@ def test_the_workers_do_it(spark):
 
 
 @pytest.mark.parametrize("spark", [LOCAL], indirect=True)
-def test_filters_read_less(spark, place):
-    """They are handed to the reader, which plans fewer tasks, and what comes is what Spark would keep."""
+def test_filters_and_options(spark, place):
+    """A filter keeps what it says; an option plans fewer tasks as well."""
     first = place.stores[0]
     digest = place.expected["messages"][0]["digest"]
     every = read(spark, "messages", first)
@@ -54,7 +53,7 @@ def test_filters_read_less(spark, place):
         frame = every.where(condition)
         expected = [row for row in place.expected["messages"] if row["store"] == first and keep(row)]
         assert in_order(frame.toArrow().to_pylist()) == in_order(expected), condition
-        assert frame.rdd.getNumPartitions() <= every.rdd.getNumPartitions()
+    assert read(spark, "messages", first, partition="archive").rdd.getNumPartitions() < every.rdd.getNumPartitions()
     references = read(spark, "references", first, columns="owner,uid").where("owner = 'bob' AND NOT uid = 3")
     expected = [row["uid"] for row in place.expected["references"] if row["owner"] == "bob" and row["uid"] != 3]
     found = references.toArrow()
@@ -89,23 +88,6 @@ def test_damage_fails_no_job(spark, tmp_path):
 
 
 # Without Spark
-
-def equal(column, value):
-    return EqualTo((column,), value)
-
-
-@pytest.mark.parametrize(("filters", "expected"), [
-    ([equal("partition", "a"), In(("partition",), ("a", "b", None))], Wanted(partitions=frozenset("a"))),
-    ([equal("partition", "a"), equal("partition", "b")], Wanted(partitions=frozenset())),
-    ([equal("owner", ""), equal("uid", 3)], Wanted(owners=frozenset([""]))),
-    ([StringStartsWith(("digest",), "3f"), equal("folder", "3/fa")], Wanted(digests=frozenset(["3fa"]))),
-    ([StringStartsWith(("digest",), "3f"), equal("folder", "4/fa")], Wanted(digests=frozenset())),
-    ([Not(equal("owner", "a")), StringStartsWith(("owner",), "a"), equal("name", "x")], Wanted()),
-    ([equal("owner", None), EqualTo(("a", "owner"), "x")], Wanted()),
-])
-def test_what_filters_leave(filters, expected):
-    assert narrowed(Wanted(), filters) == expected
-
 
 def test_what_options_say():
     assert paths({"path": "/srv/a"}) == ["/srv/a"]

@@ -21,7 +21,7 @@ def make(root: Path, files: dict[str, bytes]) -> Path:
 
 def taken(root: Path) -> tuple[list[tuple[Mail, bytes]], list[str]]:
     told: list[str] = []
-    source = Maildirs(root, told=told.append)
+    source = Maildirs(root, warn=told.append)
     box = source.opened(next(source.boxes()))
     mails = source.mails(box, told.append)
     return [(mail, b"".join(data)) for mail, data in source.read(box, mails, told.append)], told
@@ -75,7 +75,7 @@ def test_odd_ones_stop_nothing(tmp_path: Path) -> None:
     (tmp_path / "cur" / ".nfs1").write_bytes(b"x")
     (tmp_path / os.fsdecode(b"cur/5\xff:2,F")).write_bytes(b"5")
     told: list[str] = []
-    source = Maildirs(tmp_path, told=told.append)
+    source = Maildirs(tmp_path, warn=told.append)
     boxes = list(source.boxes())
     assert [box.name for box in boxes] == ["INBOX"]
     found, more = taken(tmp_path)

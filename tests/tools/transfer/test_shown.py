@@ -15,7 +15,7 @@ from store.check.wholecheck import check
 from store.store import Store
 from tests.support.conversations.wire import Wire
 from tests.support.stores.stores import make_store, reopen_after_crash
-from tests.tools.transfer.test_taking import Killed, Old, contents, fill, take
+from tests.tools.transfer.test_importmail import Killed, Old, contents, fill, take
 from tools.transfer import importmail
 
 OLD = MailboxName("alice", "Old")

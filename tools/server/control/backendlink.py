@@ -23,8 +23,8 @@ from store.usermove.greeting import Refused, greet_called, greet_caller
 from store.usermove.messageformat import BadMessage, Ended
 from store.usermove.peer import Peer
 from store.usermove.responder import Session
-from store.usermove.sourceside import finish, unfinished
-from store.usermove.targetside import Arrivals
+from store.usermove.sourceside import finish, moves_to_finish
+from store.usermove.targetside import IncomingMoves
 from tools.cli.options import Config
 from tools.exits import Failure
 from tools.server.process.sockets import Listening
@@ -143,7 +143,7 @@ class Listener:
 
     store: Store
     place: Place
-    _arrivals: Arrivals = field(init=False)
+    _incoming: IncomingMoves = field(init=False)
     _stop: tuple[socket.socket, socket.socket] = field(factory=socket.socketpair, init=False)
     _threads: set[threading.Thread] = field(factory=set, init=False)
     _open: set[socket.socket] = field(factory=set, init=False)
@@ -151,7 +151,7 @@ class Listener:
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._arrivals = Arrivals(self.store, in_threads)
+        self._incoming = IncomingMoves(self.store, in_threads)
 
     def start(self, sockets: Sequence[Listening]) -> None:
         """Begin to serve on these sockets."""
@@ -216,7 +216,7 @@ class Listener:
             if known:
                 log.debug("user move: %s calls from %s", host, address)
                 wire.limit(self.place.settings.timeout)
-                Session(wire, host, self._arrivals).run()
+                Session(wire, host, self._incoming).run()
             else:
                 log.warning("user move: %s calls from %s, and too many do", host, address)
         except (Refused, BadMessage) as error:
@@ -256,7 +256,7 @@ def task(place: Place) -> Task:
     def work(store: Store, user: str) -> int:
         try:
             with alone(store):
-                for move in unfinished(store):
+                for move in moves_to_finish(store):
                     if move.user == user:
                         with contextlib.closing(place.connect(move.host)) as peer:
                             finish(store, move, peer)
@@ -266,4 +266,4 @@ def task(place: Place) -> Task:
                 raise
         return 1
 
-    return Task("moves", UNFINISHED_SECONDS, lambda store: [move.user for move in unfinished(store)], work)
+    return Task("moves", UNFINISHED_SECONDS, lambda store: [move.user for move in moves_to_finish(store)], work)

@@ -34,7 +34,7 @@ from store.partition.messagefiles import MID_OCTETS, sync_file_system
 from store.partition.partition import Partition
 from store.quota.roots import root_for
 from store.rebuild.desired import DesiredMailbox
-from store.rebuild.loader import KnownFile, Loader, load_messages, never_again, set_limits
+from store.rebuild.loader import EmptyLoader, KnownFile, load_messages, never_again, set_limits
 from store.rebuild.salvagedusers import NO_PASSWORD
 from store.settings import Settings
 from store.store import Store
@@ -78,7 +78,7 @@ def generate(root: Path, shape: Shape, *, processes: int = 1,
         _add_users(store, shape)
         _set_limits(partition, shape)
         loading = _Mailboxes(store, partition, shape, made)
-        loader = Loader(partition, store.mailboxes)
+        loader = EmptyLoader(partition, store.mailboxes)
         done = loader.load(loading.all(owners, which, progress))
         never_again(store.mailboxes, loading.last, _validity(loading.last))
         progress("references", 0, shape.messages)

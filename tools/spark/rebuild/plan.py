@@ -2,7 +2,7 @@
 
     messages/       a row for each message file: its digest, octets, trace header, and its cache record; of one that is
                     damaged what is wrong with it
-    pieces/         the records of each store.idx that refer to whole message files, up to `PIECE` of them in a row, as
+    pieces/         the records of each store.idx that refer to whole message files, up to `RECORDS_IN_A_ROW`, as
                     they are stored (`index.ROW`); what is not usable besides; and what its head says
     mailboxes/      a row for each mailbox that is to be, with its final id and name
     references/     for each message file (by its place among those of its partition, in order of digest) how many
@@ -34,7 +34,7 @@ from store.values import Finding
 VERSION = 2
 MANIFEST = "manifest.json"
 DONE = "_SUCCESS"               # in the folder of a table that is complete
-PIECE = 32_768                  # records of a row of `planpieces`: 3 MiB
+RECORDS_IN_A_ROW = 32_768       # of the table `pieces`: 3 MiB
 
 _PLACE = [("partition", pa.string()), ("path", pa.string())]
 _FINDINGS = pa.list_(pa.field("element", pa.struct([("what", pa.string()), ("place", pa.string()),
@@ -167,7 +167,7 @@ class Plan:
             yield from batch.to_pylist()
 
     def batches(self, table: str, columns: list[str] | None = None, **equal: object) -> Iterator[pa.RecordBatch]:
-        """The same in record batches."""
+        """Such rows in record batches."""
         wanted = None
         for name, value in equal.items():
             test = pc.field(name) == value
@@ -183,7 +183,7 @@ class Plan:
         return [Finding(row["what"], row["place"], row["repair"]) for row in self.rows("findings")]
 
 
-def told(findings: Iterable[Finding]) -> list[dict[str, str]]:
+def finding_rows(findings: Iterable[Finding]) -> list[dict[str, str]]:
     """Findings as the column has them."""
     return [{"what": finding.what, "place": finding.where, "repair": finding.repair} for finding in findings]
 

@@ -2,7 +2,7 @@
 
 The databases are made beside their places, in `<root>/reconstruct`: a store that is not complete cannot be opened. What
 was cut off goes on where it was: a message or mailbox that is there is not loaded again. At the end the list of
-mailboxes gets its place, with one rename, and then each `store.idx` is written anew. As after every rebuild, UIDs and
+mailboxes gets its place, with one rename, and then each `store.idx` is written. As after every rebuild, UIDs and
 MODSEQs skip ahead of what may have been shown since the `store.idx` were written.
 """
 
@@ -27,7 +27,7 @@ from store.partition.messagefiles import sync_file_system
 from store.partition.partition import SERIALS, Partition
 from store.rebuild.desired import DesiredMailbox, annotations_of, entry_of, limits_of, own_of, state_of
 from store.rebuild.emptying import adopt, discard, finished, make_folders, nobody_else, refuse_databases
-from store.rebuild.loader import KnownFile, Loader, load_messages, never_again
+from store.rebuild.loader import EmptyLoader, KnownFile, load_messages, never_again
 from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source
@@ -55,7 +55,7 @@ def is_down(root: Path) -> bool:
 
 def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[User] = (),
                progress: Progress = lambda what, done, total: None) -> Outcome:
-    """Make the databases of the store in `root` from a plan of it; what could not be made anew is in the findings.
+    """Make the databases of the store in `root` from a plan of it; what could not be rebuilt is in the findings.
 
     Raises BadPlan when it is no plan of this store as it is, StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE, OSError.
     """
@@ -155,7 +155,7 @@ class _Loading:
             epoch = max([self.manifest.partitions[partition.name].epoch, read_epoch(partition.folder),
                          *(source.head.epoch for _, source in here)])
             messages = Messages.of(self.plan, partition.name)
-            loader = Loader(partition, store.mailboxes)
+            loader = EmptyLoader(partition, store.mailboxes)
             loader.prepare(epoch + 1, messages.last_serial + SERIALS, limits_of(self.sources, partition.name))
             self._load_messages(partition, messages)
             by_path = {row["path"]: source for row, source in here}

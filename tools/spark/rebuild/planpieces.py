@@ -62,7 +62,7 @@ class Messages:
 
 
 def whole_mailboxes(plan: Plan, partition: str) -> Iterator[list[dict[str, Any]]]:
-    """The rows of `planpieces` of each mailbox on a partition, which stand one after the other. Raises BadPlan."""
+    """The rows of `pieces` of each mailbox on a partition, which stand one after the other. Raises BadPlan."""
     held: list[dict[str, Any]] = []
     for row in plan.rows("pieces", ["path", "piece", "rows", "places", "own", "uidls", "fields", "unused",
                                     "damaged"], partition=partition):

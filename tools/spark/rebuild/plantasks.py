@@ -24,7 +24,7 @@ from store.tables.privateheaders import UNKNOWN
 from store.tables.references import marks
 from store.userarea.idxfile import Head, Remains, uidl_items
 from store.values import RECONSTRUCT, RESTORE, Finding, Flag
-from tools.spark.rebuild.plan import PIECE, SCHEMAS, Facts, facts, told
+from tools.spark.rebuild.plan import RECORDS_IN_A_ROW, SCHEMAS, Facts, facts, finding_rows
 from tools.spark.source import reading
 
 BATCH_ROWS = 512                # rows of a batch,
@@ -91,18 +91,18 @@ def _message(task: reading.Task, path: str, digest: bytes, *, staged: bool) -> d
 
 
 def _no_message(task: reading.Task, path: str, findings: list[Finding], digest: bytes | None = None) -> dict[str, Any]:
-    return {"partition": task.partition, "path": path, "digest": digest, "findings": told(findings)}
+    return {"partition": task.partition, "path": path, "digest": digest, "findings": finding_rows(findings)}
 
 
 # Mailboxes
 
 def pieces(task: reading.Task, known: Facts, begun: float = 0.0) -> Iterator[pa.RecordBatch]:
-    """The mailboxes of a task, of which `known` are the message files at that Unix time: rows of `planpieces`."""
+    """The mailboxes of a task, of which `known` are the message files at that Unix time: rows of `pieces`."""
     return batches("pieces", _pieces(task, known, begun))
 
 
 def pieces_of_plan(folder: str, begun: float, task: reading.Task) -> Iterator[pa.RecordBatch]:
-    """The same for a plan in that folder of which the table `messages` is complete."""
+    """See `pieces`, for a plan in that folder of which the table `messages` is complete."""
     return pieces(task, facts(folder, task.partition), begun)
 
 
@@ -115,7 +115,7 @@ def _pieces(task: reading.Task, known: Facts, begun: float) -> Iterator[dict[str
 
 
 def _no_mailbox(task: reading.Task, path: str, findings: list[Finding]) -> dict[str, Any]:
-    return {"partition": task.partition, "path": path, "findings": told(findings)}
+    return {"partition": task.partition, "path": path, "findings": finding_rows(findings)}
 
 
 def _mailbox(task: reading.Task, path: str, known: Facts, begun: float) -> Iterator[dict[str, Any]]:
@@ -131,16 +131,16 @@ def _mailbox(task: reading.Task, path: str, known: Facts, begun: float) -> Itera
         return
     damaged = bool(findings)
     rows, places, unused = usable(source, left, known, findings, lambda row: _is_new(task, row, begun))
-    for at in range(0, max(len(rows), 1), PIECE):
-        part = rows[at:at + PIECE]
-        row = {"partition": task.partition, "path": path, "piece": at // PIECE, "rows": part.tobytes(),
-               "places": places[at:at + PIECE].astype("<i4").tobytes(), "octets": int(part["size"].sum()),
+    for at in range(0, max(len(rows), 1), RECORDS_IN_A_ROW):
+        part = rows[at:at + RECORDS_IN_A_ROW]
+        row = {"partition": task.partition, "path": path, "piece": at // RECORDS_IN_A_ROW, "rows": part.tobytes(),
+               "places": places[at:at + RECORDS_IN_A_ROW].astype("<i4").tobytes(), "octets": int(part["size"].sum()),
                "name": str(source.name), "found": source.found, "damaged": damaged, "findings": []}
         if not at:
             row |= {"head": source.head.to_bytes(), "unused": unused.tobytes(), "own": left.own.tobytes(),
                     "uidls": uidl_items(left.uidls).tobytes(),
                     "fields": [{"number": number, "octets": octets} for number, octets in left.private_headers.items()],
-                    "size": status.st_size, "modified": status.st_mtime_ns, "findings": told(findings)}
+                    "size": status.st_size, "modified": status.st_mtime_ns, "findings": finding_rows(findings)}
         yield row
 
 
@@ -190,7 +190,7 @@ def _is_new(task: reading.Task, row: Any, begun: float) -> bool:
 
 
 def source_of(row: dict[str, Any], folder: Path) -> Source:
-    """The mailbox that a row of `planpieces` (the first of its mailbox) or of `mailboxes` tells of."""
+    """The mailbox that a row of `pieces` (the first of its mailbox) or of `mailboxes` tells of."""
     return Source(row["partition"], folder / row["path"], Head.from_bytes(row["head"]), MailboxName.parse(row["name"]),
                   row["found"])
 
@@ -198,7 +198,7 @@ def source_of(row: dict[str, Any], folder: Path) -> Source:
 # References
 
 def references(rows: pa.RecordBatch, ids: dict[tuple[str, str], int]) -> Iterator[pa.RecordBatch]:
-    """What the records in these rows of `planpieces` refer to, counted: rows of `references`, several for one message
+    """What the records in these rows of `pieces` refer to, counted: rows of `references`, several for one message
     file.
 
     `ids` are those that the mailboxes get, by partition and path; what is not among them is no mailbox.
@@ -211,7 +211,7 @@ def references(rows: pa.RecordBatch, ids: dict[tuple[str, str], int]) -> Iterato
 
 
 def references_of_file(ids: dict[tuple[str, str], int], path: str) -> Iterator[pa.RecordBatch]:
-    """The same of one file of `planpieces`."""
+    """See `references`, of one file of `pieces`."""
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(64, columns=["partition", "path", "rows", "places"]):
             yield from references(batch, ids)

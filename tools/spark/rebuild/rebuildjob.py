@@ -22,7 +22,7 @@ from store.rebuild.userareascan import Source, choose
 from store.tables.index import ROW
 from store.values import Finding
 from tools.spark.rebuild import plantasks
-from tools.spark.rebuild.plan import MANIFEST, SCHEMAS, BadPlan, Figures, Manifest, Plan, facts, told
+from tools.spark.rebuild.plan import MANIFEST, SCHEMAS, BadPlan, Figures, Manifest, Plan, facts, finding_rows
 from tools.spark.source import reading
 from tools.spark.source.sparkframes import frame
 
@@ -142,7 +142,7 @@ def make_plan(root: Path, folder: Path, engine: Engine, *, partition: str | None
         engine.count(plan, {(row["partition"], row["path"]): row["id"] for row in mailboxes})
     plan.write("quotas", [row for name in names for row in _quotas(name, mailboxes, chosen)])
     _report_unused(plan, names, findings)
-    plan.write("findings", told(findings))
+    plan.write("findings", finding_rows(findings))
     manifest = evolve(manifest, findings=len(findings), partitions={
         name: _figures(plan, name, manifest.partitions[name].epoch, mailboxes) for name in names})
     plan.write_manifest(manifest)

@@ -5,27 +5,19 @@
 
 Options: `table`; `partition`, `owner`, `digest` (the beginning of one), each one or several with commas between them,
 where nothing else is wanted; `columns`, with commas, in this order. The path is a store's folder, several with commas
-between them, or a pattern; see `reading.roots`. Filters on partition, owner, digest and folder are pushed down, where
-that saves reading; Spark applies them again, so they need not be exact here.
+between them, or a pattern; see `reading.roots`.
+
+The reader must not take Spark's filters (`pushFilters`). Spark 4.1 to 4.3 plans a frame or a view once, and all of its
+scans read what was planned last: a filter of one scan would leave rows out of every other one. Options narrow instead.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from attrs import evolve
+from attrs import evolve, frozen
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    In,
-    InputPartition,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -33,12 +25,9 @@ from tools.spark.source.reading import Wanted, roots, tasks
 from tools.spark.source.rows import batches
 from tools.spark.source.schema import FORMAT, TABLES, schema
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
 
 def register(spark: SparkSession) -> None:
-    """Have the session know the format. (Spark refuses readers that take filters unless it is told to hand them on.)"""
-    spark.conf.set(PUSHDOWN, "true")
+    """Have the session know the format."""
     spark.dataSource.register(Source)
 
 
@@ -60,18 +49,13 @@ class Source(DataSource):
                       evolve(wanted(self.options), columns=tuple(schema.fieldNames())))
 
 
+@frozen(slots=False)
 class Reader(DataSourceReader):
     """Plans the tasks in one process, and reads each wherever Spark has it read."""
 
-    def __init__(self, table: str, paths: Sequence[str], wanted: Wanted) -> None:
-        self.table = table
-        self.paths = paths
-        self.wanted = wanted
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Read less, where these filters allow that; Spark applies all of them again."""
-        self.wanted = narrowed(self.wanted, filters)
-        return filters
+    table: str
+    paths: Sequence[str]
+    wanted: Wanted
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks. Raises ValueError."""
@@ -108,50 +92,3 @@ def wanted(options: Mapping[str, str]) -> Wanted:
 
 def _words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def narrowed(wanted: Wanted, filters: Iterable[Filter]) -> Wanted:
-    """What is wanted still when all of these filters must hold as well."""
-    for each in filters:
-        column, values = _values(each)
-        if values is None:
-            continue
-        if column == "partition":
-            wanted = evolve(wanted, partitions=_both(wanted.partitions, values))
-        elif column == "owner":
-            wanted = evolve(wanted, owners=_both(wanted.owners, values))
-        elif column == "digest":
-            wanted = evolve(wanted, digests=_begins(wanted.digests, values))
-        elif column == "folder":
-            wanted = evolve(wanted, digests=_begins(wanted.digests, frozenset(
-                value.replace("/", "", 1) for value in values if value[1:2] == "/")))
-    return wanted
-
-
-def _values(each: Filter) -> tuple[str, frozenset[str] | None]:
-    """The column that a filter is about, and the texts that it lets through; None for any other filter."""
-    value: Any
-    match each:
-        case EqualTo(attribute, value) | EqualNullSafe(attribute, value):
-            values = [value]
-        case In(attribute, values):
-            values = [value for value in values if value is not None]
-        case StringStartsWith(attribute, value) if attribute == ("digest",):
-            values = [value]
-        case _:
-            return "", None
-    if len(attribute) != 1 or not all(isinstance(value, str) for value in values):
-        return "", None
-    return attribute[0], frozenset(values)
-
-
-def _both(some: frozenset[str] | None, others: frozenset[str]) -> frozenset[str]:
-    return others if some is None else some & others
-
-
-def _begins(some: frozenset[str] | None, others: frozenset[str]) -> frozenset[str]:
-    """The beginnings that both let through: of two of which one begins with the other, the longer."""
-    if some is None:
-        return others
-    return frozenset(max(one, other, key=len) for one in some for other in others
-                     if one.startswith(other) or other.startswith(one))

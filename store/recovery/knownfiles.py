@@ -1,4 +1,4 @@
-"""The message files of a partition whose databases were made anew are known again: part of `startrebuild`.
+"""A rebuilt partition gets the records of its message files: part of `startrebuild`.
 
 None is opened before the partition serves. That they are there is seen in their folders; what they hold is looked at by
 housekeeping, afterwards (`uncached`), or when somebody needs it first (`references.UNSEEN_TRACE`).
@@ -33,7 +33,7 @@ UNCACHED = "uncached"           # the file that is there while cache records may
 
 @define(eq=False)
 class KnownFiles:
-    """Has the partition know the files to which records refer. `known`: those of which something is known; `broken`:
+    """Gives the partition records of the files to which records refer. `known`: those that it has; `broken`:
     some records cannot be read; `whole`: there is every record that there was."""
 
     partition: Partition
@@ -57,7 +57,7 @@ class KnownFiles:
             gone = [digest for digest, serial in zip(claims["digest"][~there].tolist(),
                                                      claims["serial"][~there].tolist(),
                                                strict=True) if self.partition.files.locate(digest, serial) is None]
-            self._tell(unknown, [], gone)
+            self._report(unknown, [], gone)
             return
         changed: list[tuple[bytes, MessageRecord]] = []
         for claim in claims[places_among(claims["digest"], known.digests) < 0]:
@@ -71,7 +71,7 @@ class KnownFiles:
             changed += [(known.digests[at].tobytes(), evolve(known.record(at), references=references, check=check,
                          released=0 if references else expunged))
                         for at, references, check in known.differing(claims)]
-        self._tell(unknown, changed, [digest for digest, record in changed if record.references
+        self._report(unknown, changed, [digest for digest, record in changed if record.references
                                     and self.partition.files.locate(digest, record.serial) is None])
 
     def _put_all(self) -> None:
@@ -89,7 +89,7 @@ class KnownFiles:
             load.end()
             partition.env.exchange(table, load.file)
 
-    def _tell(self, unknown: list[bytes], changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
+    def _report(self, unknown: list[bytes], changed: list[tuple[bytes, MessageRecord]], gone: list[bytes]) -> None:
         load_records(self.partition, sorted(changed + list(self._expunged(unknown))))
         left = [digest for digest in unknown if self.partition.refs.find(digest, raw=True) is None]
         if left:
@@ -142,7 +142,7 @@ def _digests(names: list[str]) -> bytes:
 # In the background
 
 def uncached(store: Store) -> Iterator[tuple[str, bytes | None]]:
-    """The messages without cache records, on partitions that may have some; None after each of the pieces in which they
+    """The messages without cache records, on partitions that may have some; None after each of the parts in which they
     are looked for, so that the search can be left off there; the digest is empty at the end of each partition."""
     for name, partition in store.partitions.items():
         if (partition.folder / "index" / UNCACHED).exists():

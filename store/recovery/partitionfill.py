@@ -1,4 +1,4 @@
-"""A partition whose databases were made anew is filled with what they are still missing: part of `startrebuild`.
+"""A rebuilt partition is filled with what it is still missing: part of `startrebuild`.
 
 It takes as long as reading the user area once and writing each record once: message files are not opened before the
 partition serves (`knownfiles`).
@@ -20,15 +20,15 @@ from store.partition.partition import Partition
 from store.partition.records import every_record, sound
 from store.partition.transactions import WriteTxn, state_key
 from store.rebuild.desired import MODSEQS, DesiredMailbox, figures_of, limits_of, own_of, state_of
-from store.rebuild.knownfiles import SHOWN, UNCACHED, KnownFiles
-from store.rebuild.loader import Loader, set_limits, split
+from store.rebuild.loader import EmptyLoader, set_limits
 from store.rebuild.outcome import Event
 from store.rebuild.recount import recount_purge
 from store.rebuild.referencepass import Claims, Gathered, Known, places_among
 from store.rebuild.salvage import Possible, solve
 from store.rebuild.userareascan import Source
+from store.recovery.knownfiles import SHOWN, UNCACHED, KnownFiles
 from store.store import Store
-from store.tables.index import ROW, Rows, chunk_key, encode
+from store.tables.index import ROW, Rows, chunk_key, encode, split
 from store.tables.privateheaders import renumbered
 from store.tables.references import MessageRecord
 from store.tables.state import MailboxState, counted
@@ -38,16 +38,16 @@ from store.userarea.idxfile import Remains
 
 log = logging.getLogger(__name__)
 
-PIECE = 64                      # mailboxes, and
-RECORDS = 50_000                # records at the most, of one transaction
-UNSEEN = 64                     # UIDs behind the last one known of a mailbox of which evidence is looked for
+MAILBOXES_AT_A_TIME = 64        # that are read ahead, or fewer,
+RECORDS_AT_A_TIME = 50_000      # when they have so many records
+UNSEEN = 64                     # UIDs behind the last one of a mailbox that are looked for in reference counts
 
 
 Mailbox = tuple[MailboxEntry, int, Source | None]       # when it was deleted, or 0; what its store.idx says
 
 
 @define(eq=False)
-class Refill:
+class PartitionFill:
     """Makes one partition whole. `found`: every mailbox that has a `store.idx`."""
 
     store: Store
@@ -57,14 +57,14 @@ class Refill:
     found: list[Source]
     lost: set[str] = field(init=False)
     bare: bool = field(init=False)              # index or figures have been lost
-    anew: bool = field(init=False)              # there was nothing
+    empty: bool = field(init=False)              # nothing was left
     fresh: bool = field(init=False)             # there are no records: all are written here
     gathered: Gathered = field(init=False)
     broken: int = 0                             # chunks that cannot be used
 
     def __attrs_post_init__(self) -> None:
-        self.anew = self.event.source == "nothing"
-        self.lost = {table.name for table in self.partition.env.every_table()} if self.anew else set(self.event.lost)
+        self.empty = self.event.source == "nothing"
+        self.lost = {table.name for table in self.partition.env.every_table()} if self.empty else set(self.event.lost)
         self.bare = bool(self.lost & {"index.db", "state.db"})
         self.fresh = "index.db" in self.lost
         self.gathered = Gathered(self.partition)
@@ -72,7 +72,7 @@ class Refill:
     def run(self) -> None:
         """Do all of it. Raises StoreError."""
         partition, event = self.partition, self.event
-        loader = Loader(partition, bulk=self.fresh, gathered=self.gathered)
+        loader = EmptyLoader(partition, bulk=self.fresh, gathered=self.gathered)
         here = [source for source in self.found if source.partition == partition.name]
         if self.bare or event.logs_lost or self.lost & {"heads.db", "seen.db", "uidls.db", "vanished.db"}:
             first = partition.first_free_serial()
@@ -83,7 +83,7 @@ class Refill:
             set_limits(partition, limits_of(self.found, partition.name))
         if self.bare or event.logs_lost or self.lost & {"messages.db", "removed.db"}:
             self._messages()
-        if not self.anew and ("purge.db" in self.lost or event.logs_lost):
+        if not self.empty and ("purge.db" in self.lost or event.logs_lost):
             recount_purge(partition)
         if self.lost & {"messages.db", "index.db", "state.db", "cache.db"} or event.logs_lost:
             (partition.folder / "index" / UNCACHED).touch(mode=0o600)
@@ -99,20 +99,20 @@ class Refill:
         listed = {entry.id: (entry, 0) for entry in store.mailboxes.all() if entry.partition == partition.name}
         listed |= {entry.id: (entry, when) for when, entry in store.mailboxes.deleted.all()
                    if entry.partition == partition.name}
-        pieces = list(_some((entry, removed, files.get(mailbox))
+        batches = list(_some((entry, removed, files.get(mailbox))
                             for mailbox, (entry, removed) in sorted(listed.items())))
         with ThreadPoolExecutor(1) as reader:       # reads the next ones meanwhile
-            reading = reader.submit(self._read_all, pieces[0] if pieces else [])
-            for number in range(len(pieces)):
+            reading = reader.submit(self._read_all, batches[0] if batches else [])
+            for number in range(len(batches)):
                 read = reading.result()
-                reading = reader.submit(self._read_all, pieces[number + 1] if number + 1 < len(pieces) else [])
+                reading = reader.submit(self._read_all, batches[number + 1] if number + 1 < len(batches) else [])
                 for entry, removed, source, left in read:
                     desired = self._merged(entry, removed, source, left)
                     if desired is not None:
                         yield desired
 
-    def _read_all(self, piece: list[Mailbox]) -> list[tuple[MailboxEntry, int, Source | None, Remains | None]]:
-        return [(entry, removed, source, self._read(source)) for entry, removed, source in piece]
+    def _read_all(self, batch: list[Mailbox]) -> list[tuple[MailboxEntry, int, Source | None, Remains | None]]:
+        return [(entry, removed, source, self._read(source)) for entry, removed, source in batch]
 
     def _read(self, source: Source | None) -> Remains | None:
         try:
@@ -133,7 +133,7 @@ class Refill:
                 ) -> DesiredMailbox | None:
         """One mailbox, of what is newer; None if it is as it should be."""
         partition = self.partition
-        data = None if self.anew else partition.states.get(state_key(entry.id))
+        data = None if self.empty else partition.states.get(state_key(entry.id))
         state = None if data is None else MailboxState.from_bytes(data, partition.epoch)
         there = _no_rows() if self.fresh else self._rows(entry.id)
         if left is not None and left.private_headers and "heads.db" in self.lost:
@@ -175,7 +175,7 @@ class Refill:
         partition.skip_to(partition.epoch, max(last, partition.first_free_serial() - 1))
         if self._fit(claims, known):
             claims = self._claims(again=True)
-        if (self.bare or self.event.logs_lost) and "messages.db" not in self.lost and self._evidence(claims, known):
+        if (self.bare or self.event.logs_lost) and "messages.db" not in self.lost and self._add_found(claims, known):
             claims = self.gathered.all()
         if self.broken:
             log.error("partition %s: %d chunks of index records are damaged", partition.name, self.broken)
@@ -234,7 +234,7 @@ class Refill:
 
     # Records that the index does not have
 
-    def _evidence(self, claims: Claims, known: Known) -> bool:
+    def _add_found(self, claims: Claims, known: Known) -> bool:
         """Records that neither the index nor `store.idx` has: `messages.db` knows where they were. Whether any was
         found."""
         differing = list(known.differing(claims))
@@ -282,10 +282,10 @@ class Refill:
 
     def _report(self) -> None:
         """What is not there any more."""
-        told = {"removed.db": "expunged messages that could have been brought back",
-                "vanished.db": "the log of expunged UIDs", "arrivals.db": "what is known of duplicates",
+        missing = {"removed.db": "expunged messages that could have been undeleted",
+                "vanished.db": "the log of expunged UIDs", "arrivals.db": "the record of duplicates",
                 "purge.db": "what waits for the purge"}
-        self.event.missing += [told[name] for name in sorted(self.lost & told.keys())]
+        self.event.missing += [missing[name] for name in sorted(self.lost & missing.keys())]
 
 
 def _said(partition: Partition, claims: Claims, *, every: bool) -> Iterator[tuple[bytes, int]]:
@@ -303,7 +303,7 @@ def _some(mailboxes: Iterable[Mailbox]) -> Iterator[list[Mailbox]]:
     for each in mailboxes:
         pending.append(each)
         records += each[2].head.records if each[2] else 0
-        if len(pending) >= PIECE or records >= RECORDS:
+        if len(pending) >= MAILBOXES_AT_A_TIME or records >= RECORDS_AT_A_TIME:
             yield pending
             pending, records = [], 0
     if pending:

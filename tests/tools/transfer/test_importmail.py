@@ -15,8 +15,8 @@ from store.store import Store
 from store.values import Flag, Flags, InternalDate
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 from tools.transfer import importmail
-from tools.transfer.importmail import Choices, Taken, Taking
-from tools.transfer.sourcevalues import Box, Content, Mail, Told, Unreadable
+from tools.transfer.importmail import Choices, Imported, MailImport
+from tools.transfer.sourcevalues import Box, Content, Mail, Unreadable, Warn
 
 VALIDITY = 1_600_000_000
 Seen = tuple[bytes, int, int, tuple[str, ...]]       # octets, date, system flags, keywords
@@ -52,10 +52,10 @@ class Old:
     def opened(self, box: Box) -> Box:
         return box
 
-    def mails(self, box: Box, told: Told) -> Sequence[Mail]:
+    def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
         return [mail for _, (mail, _) in sorted(self.there.items())]
 
-    def read(self, box: Box, mails: Sequence[Mail], told: Told) -> Iterator[Content]:
+    def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
         for mail in mails:
             if self.read_so_far >= self.dies:
                 raise Killed
@@ -84,9 +84,9 @@ def fill(old: Old, count: int, seed: int = 5) -> None:
         old.put(b"Message-ID: <same@example.org>\r\n\r\n", date=1_400_000_000)
 
 
-def take(store: Store, old: Old, choices: Choices = ALL) -> tuple[Taken, list[str]]:
+def take(store: Store, old: Old, choices: Choices = ALL) -> tuple[Imported, list[str]]:
     told: list[str] = []
-    taken, = Taking(store, "alice", "primary", old, told.append, choices).all()
+    taken, = MailImport(store, "alice", "primary", old, told.append, choices).all()
     return taken, told
 
 

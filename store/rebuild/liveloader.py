@@ -1,9 +1,9 @@
-"""The loader of a store that is in use: restore and import give it what mailboxes are to be.
+"""The loader of a partition that is in use.
 
-A mailbox that is not here yet is filled where nobody sees it, and then published.
-
-So it has from the first moment the UIDs that it had, whatever is delivered meanwhile. Its UIDVALIDITY stays as well,
-unless its name has had that or a higher one in this store (`mboxlist.former`).
+A mailbox that is there is compared with what it is to be, and put right (`livecorrection`). One that is not is filled
+where nobody sees it, and then published. So it has from the first moment the UIDs that it had, whatever is delivered
+meanwhile. Its UIDVALIDITY stays as well, unless its name has had that or a higher one in this store
+(`mboxlist.former`).
 
 While it is filled it is on the partition alone, as one that is being destroyed: what a crash leaves of it the next
 start removes. To be published it goes through the list of deleted mailboxes, as one that is undeleted: from then on
@@ -26,60 +26,77 @@ from mboxlist.table import MailboxList
 from store.delivery.batch import NotCopied, refer
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion
-from store.migration.mailboximage import MailboxImage
-from store.migration.messageimport import FLAGS, Contents
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.problems import problems
 from store.quota import roots
+from store.rebuild.desired import MODSEQS, NEW, DesiredMailbox
+from store.rebuild.livecorrection import LiveCorrection
+from store.rebuild.loader import Loader
+from store.rebuild.outcome import Outcome
+from store.rebuild.recount import recount
+from store.rebuild.repair import ALL_FLAGS
 from store.store import Store
 from store.tables.index import CHUNK, MAX_UID, Rows
 from store.tables.state import UNLISTED, MailboxState, gained
 from store.tables.uidls import is_legal
+from store.userarea import writing
 
 log = logging.getLogger(__name__)
 
 ROWS_AT_A_TIME = 32 * CHUNK # records that one transaction adds
 IDS_AT_A_TIME = 64          # mailbox ids that are taken at a time
-LARGEST_MODSEQ = 1 << 62
 HIGHEST_UIDVALIDITY = (1 << 32) - (1 << 20)     # that is kept: above it there would soon be no new ones
 DAY_SECONDS = 86400
 
 
 @define(eq=False)
-class LiveLoader:
-    """Puts mailboxes on one partition of a store that is in use: `load` them, then `publish` them together; `close` in
-    any case. `contents` has their message files put there before."""
+class LiveLoader(Loader):
+    """Puts mailboxes into one partition of a store that is in use: see above. What was put right is in `outcome`;
+    without `change` nothing is, and `outcome` says what would be. New mailboxes that could not be put into the list,
+    since there is one of the name by now, or the owner is elsewhere, are `refused`, and leave nothing.
+
+    A batch of new mailboxes is published together, or not at all. Raises StoreError BUSY, LIMIT, too.
+    """
 
     store: Store
-    partition: Partition
-    contents: Contents = field(init=False)
-    waiting: "list[NewMailbox]" = field(factory=list, init=False)       # to be published
+    outcome: Outcome = field(factory=Outcome)
+    change: bool = True
+    refused: list[DesiredMailbox] = field(factory=list, init=False)
     _ids: list[MailboxId] = field(factory=list, init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self.contents = Contents(self.partition)
-
     @problems()
-    def load(self, image: MailboxImage) -> None:
-        """Have the mailbox where nobody sees it. Raises StoreError MAILBOX_EXISTS, BUSY, LIMIT, DISK_FULL, UNAVAILABLE.
-        """
-        if self.store.mailboxes.find(image.name) is not None:
-            raise StoreError(Problem.MAILBOX_EXISTS)
-        made = NewMailbox(self.partition, image, self._next_id())
+    def put(self, batch: Sequence[DesiredMailbox]) -> None:
+        """See Loader."""
+        made: list[NewMailbox] = []
         try:
-            made.fill()
+            for desired in batch:
+                if desired.entry.id != NEW:
+                    LiveCorrection(self.store, self.partition, desired, self.outcome, self.change).run()
+                elif self.store.mailboxes.find(desired.entry.name) is not None:
+                    self.refused.append(desired)
+                else:
+                    made.append(NewMailbox(self.partition, desired, self._next_id()))
+                    made[-1].fill()
+            if made:
+                self.refused += self._publish(made)
         except BaseException:
-            made.abandon()
+            for each in made:
+                each.abandon()
             raise
-        made.image = evolve(image, rows=image.rows[:0].copy(), own=(), uidls={})        # many may wait
-        self.waiting.append(made)
 
-    def close(self) -> None:
-        """What has not been published, or is not on record, goes."""
-        self.contents.drop()
-        for made in self.waiting:
-            made.abandon()
+    def finish(self, *, whole: bool) -> None:
+        """All mailboxes have been put right. If they were the `whole` partition, everything is counted, and a missing
+        `store.idx` is written."""
+        store, partition = self.store, self.partition
+        partition.flush()
+        if whole:
+            self.outcome.corrections += recount(store, partition)
+            for mailbox, _ in list(partition.all_states()):
+                found = store.known(mailbox)
+                if found is not None and not writing.right_place(partition, *found).exists():
+                    partition.unwritten.changed.add(mailbox)
+        writing.write_round(store, partition, hurry=True)
 
     def _next_id(self) -> MailboxId:
         if not self._ids:
@@ -88,42 +105,28 @@ class LiveLoader:
             mailboxes.env.flush()               # an id that was used must never come again
         return self._ids.pop(0)
 
-    def publish(self) -> list[MailboxImage]:
-        """Put the mailboxes into the list, on disk; those that cannot be, since there is one of the name by now, or
-        the owner is elsewhere: they go. Raises StoreError DISK_FULL, UNAVAILABLE: then all of them go, or are in the
-        list, though perhaps not on disk."""
-        every, self.waiting = self.waiting, []
-        if not every:
-            return []
-        try:
-            return self._publish(every)
-        except BaseException:
-            for made in every:
-                made.abandon()
-            raise
-
-    def _publish(self, every: "list[NewMailbox]") -> list[MailboxImage]:
+    def _publish(self, every: "list[NewMailbox]") -> list[DesiredMailbox]:
+        """Put them into the list, on disk; those that cannot be."""
         store, now = self.store, int(time.time())
         self.partition.flush()
-        with problems():
-            entries = transact(store.mailboxes.env, lambda txn: _announce(store, every, self.partition.name, now, txn))
-            for made in every:
-                made.announced = True
-            try:
-                store.mailboxes.env.flush()
-                self.partition.transact(lambda txn: _revive(txn, every, entries))
-                self.partition.flush()
-                refused = transact(store.mailboxes.env, lambda txn: _enlist(store, every, entries, txn))
-            except BaseException:
-                self._withdraw_if_possible(entries)
-                raise
+        entries = transact(store.mailboxes.env, lambda txn: _announce(store, every, self.partition.name, now, txn))
+        for made in every:
+            made.announced = True
+        try:
             store.mailboxes.env.flush()
-            self.partition.transact(lambda txn: _open(txn, store.mailboxes, entries))
+            self.partition.transact(lambda txn: _revive(txn, entries))
+            self.partition.flush()
+            refused = transact(store.mailboxes.env, lambda txn: _enlist(store, every, entries, txn))
+        except BaseException:
+            self._withdraw_if_possible(entries)
+            raise
+        store.mailboxes.env.flush()
+        self.partition.transact(lambda txn: _open(txn, store.mailboxes, entries))
         self._withdraw([made.mailbox for made in refused])
-        for owner in {made.image.name.owner for made in every}:
-            roots.settle_renamed(store, owner)     # roots may have been made or removed meanwhile
+        for owner in {entry.name.owner for entry in entries}:
+            roots.recharge_renamed(store, owner)     # roots may have been made or removed meanwhile
         store.news.tell([made.mailbox for made in every])
-        return [made.image for made in refused]
+        return [made.desired for made in refused]
 
     def _withdraw_if_possible(self, entries: Sequence[MailboxEntry]) -> None:
         """What is left is on record as deleted, and is purged as any mailbox that is."""
@@ -159,7 +162,7 @@ class NewMailbox:
     """One mailbox: `fill` it, and have it published; or `abandon` it."""
 
     partition: Partition
-    image: MailboxImage
+    desired: DesiredMailbox
     mailbox: MailboxId
     _begun: bool = field(default=False, init=False)     # the partition has it
     announced: bool = field(default=False, init=False)  # and so has the list, or its list of deleted ones
@@ -167,16 +170,17 @@ class NewMailbox:
     def fill(self) -> None:
         """Records without a UID, or with one that does not ascend, get the next one. Raises StoreError BUSY, LIMIT,
         DISK_FULL, UNAVAILABLE."""
-        rows = self.image.rows.copy()
+        assert self.desired.rows is not None
+        rows = self.desired.rows.copy()
         uids, last = rows["uid"].tolist(), 0
         for at, uid in enumerate(uids):
             last = uids[at] = max(uid, last + 1)
         if last >= MAX_UID:
             raise StoreError(Problem.LIMIT, "The mailbox has no UIDs left")
         rows["uid"] = uids
-        rows["modseq"] = np.clip(rows["modseq"], 1, LARGEST_MODSEQ)
-        rows["flags"] &= np.uint16(FLAGS)
-        rows["keywords"] &= np.uint64((1 << len(self.image.keywords)) - 1)
+        rows["modseq"] = np.clip(rows["modseq"], 1, MODSEQS)
+        rows["flags"] &= ALL_FLAGS
+        rows["keywords"] &= np.uint64((1 << len(self.desired.state.keywords)) - 1)
         for at in range(0, len(rows), ROWS_AT_A_TIME):
             try:
                 self.partition.transact(partial(self._put, rows[at:at + ROWS_AT_A_TIME]))
@@ -201,27 +205,29 @@ class NewMailbox:
 
     def _finish(self) -> None:
         """All records are there."""
+        desired, wanted = self.desired, self.desired.state
+
         def work(txn: WriteTxn) -> None:
             state = self._state(txn)
-            highest = min(max(state.highestmodseq, self.image.highestmodseq), LARGEST_MODSEQ)
-            uidnext = min(max(state.uidnext, self.image.uidnext), MAX_UID)
-            for number, reader, chunk in self.image.own:
+            highest = min(max(state.highestmodseq, wanted.highestmodseq), MODSEQS)
+            uidnext = min(max(state.uidnext, wanted.uidnext), MAX_UID)
+            for number, reader, chunk in desired.own or ():
                 if number * CHUNK + 1 < uidnext:
                     chunk = chunk.copy()
                     chunk["modseq"] = np.minimum(chunk["modseq"], highest)
-                    chunk["flags"] &= np.uint8(FLAGS)
+                    chunk["flags"] &= np.uint8(ALL_FLAGS)
                     txn.partition.readers.put_chunk(self.mailbox, number, reader, chunk, txn.handle)
-            there = set(txn.load(self.mailbox)["uid"].tolist()) if self.image.uidls else set()
-            kept = {uidl: uid for uid, uidl in self.image.uidls.items() if uid in there and is_legal(uidl)}
+            there = set(txn.load(self.mailbox)["uid"].tolist()) if desired.uidls else set()
+            kept = {uidl: uid for uid, uidl in (desired.uidls or {}).items() if uid in there and is_legal(uidl)}
             txn.partition.uidls.put(self.mailbox, {uid: uidl for uidl, uid in kept.items()}, txn.handle)
             txn.set_state(self.mailbox, None, evolve(
                 state, uidnext=uidnext, highestmodseq=highest, changed=highest, log_since=highest,
-                recent=min(self.image.recent, uidnext), keywords=tuple(self.image.keywords)))
+                recent=min(wanted.recent, uidnext), keywords=wanted.keywords))
 
         self.partition.transact(work)
 
     def abandon(self) -> None:
-        """It will not be published, unless that has begun: then `LiveLoader.publish` has seen to it."""
+        """It will not be published, unless that has begun: then `LiveLoader` has seen to it."""
         if not self.announced:
             deletion.destroy_wholly(self.partition, [self.mailbox])
 
@@ -238,22 +244,21 @@ def _announce(store: Store, every: Sequence[NewMailbox], partition: str, now: in
     """Their rows, in the list of deleted mailboxes so far."""
     mailboxes, entries = store.mailboxes, []
     for made in every:
-        image = made.image
-        validity = image.uidvalidity
-        if validity <= mailboxes.former.find(str(image.name), txn) or validity > HIGHEST_UIDVALIDITY:
+        wanted = made.desired.entry
+        validity = wanted.uidvalidity
+        if validity <= mailboxes.former.find(str(wanted.name), txn) or validity > HIGHEST_UIDVALIDITY:
             validity = max(now, mailboxes.last_identity(txn)[1] + 1)
         mailboxes.skip_identities(MailboxId(0), validity, txn)
-        entry = MailboxEntry(made.mailbox, image.name, partition, validity, image.created or now,
-                             image.special_use, dict(image.acl))
+        entry = evolve(wanted, id=made.mailbox, partition=partition, uidvalidity=validity)
         mailboxes.deleted.add(entry, now + DAY_SECONDS, txn)        # no purge is due
-        for name, user, value in image.annotations:
+        for name, user, value in made.desired.annotations:
             with contextlib.suppress(ValueError):       # what nobody could have set
                 mailboxes.annotations.set(entry.id, name, value, txn, user)
         entries.append(entry)
     return entries
 
 
-def _revive(txn: WriteTxn, every: Sequence[NewMailbox], entries: Sequence[MailboxEntry]) -> None:
+def _revive(txn: WriteTxn, entries: Sequence[MailboxEntry]) -> None:
     for entry in sorted(entries, key=lambda entry: entry.id):
         state = txn.any_state(entry.id)
         if state is None:
@@ -280,6 +285,6 @@ def _enlist(store: Store, every: Sequence[NewMailbox], entries: Sequence[Mailbox
             refused.append(made)
             continue
         mailboxes.deleted.remove(entry.id, txn)
-        for name in made.image.subscriptions:
+        for name in made.desired.subscriptions:
             mailboxes.subscriptions.add(entry.name.owner, name, txn)
     return refused

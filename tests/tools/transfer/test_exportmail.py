@@ -12,8 +12,8 @@ from store.mailboxes import namespace, subscribing
 from store.store import Store
 from store.values import Flag, Flags, InternalDate
 from tests.support.stores.stores import deliver
-from tools.transfer.exportmail import Leaving
-from tools.transfer.importmail import Taking
+from tools.transfer.exportmail import MailExport
+from tools.transfer.importmail import MailImport
 from tools.transfer.maildir import Maildirs
 from tools.transfer.mbox import MboxFiles
 
@@ -39,7 +39,7 @@ def filled(store: Store) -> Store:
 
 def leave(store: Store, folder: Path, form: str, **options: bool | str) -> list[str]:
     told: list[str] = []
-    leaving = Leaving(store, folder, told.append, form, **options)      # type: ignore[arg-type]
+    leaving = MailExport(store, folder, told.append, form, **options)      # type: ignore[arg-type]
     for entry in store.names("alice"):
         leaving.mailbox(entry)
     leaving.subscriptions("alice")
@@ -104,7 +104,7 @@ def test_out_and_in_again(filled: Store, tmp_path: Path, form: str, options: dic
     assert leave(filled, folder, form, layout="fs", uids=True, **options) == []
     told: list[str] = []
     source = Maildirs(folder, layout="fs") if form == "maildir" else MboxFiles(folder)
-    taken = list(Taking(filled, "bob", "primary", source, told.append).all())
+    taken = list(MailImport(filled, "bob", "primary", source, told.append).all())
     assert not told and all(each.well and each.uids == "kept" for each in taken)
     for path in ("INBOX", "Old.2024/\u65e5"):
         wanted = octets(filled, "alice", path)
@@ -123,12 +123,12 @@ def test_a_second_time_nothing_is_written_but_what_is_new(filled: Store, tmp_pat
     for form in ("maildir", "mbox"):
         folder, told = tmp_path / form, list[str]()
         leave(filled, folder, form)
-        left = Leaving(filled, folder, told.append, form).mailbox(filled.entry(MailboxName("alice", "INBOX")))
+        left = MailExport(filled, folder, told.append, form).mailbox(filled.entry(MailboxName("alice", "INBOX")))
         assert (left.messages, left.written) == (4, 0)
     deliver(filled, b"Subject: new\r\n\r\n", "user/alice/INBOX")
     whole, = (path for path in (tmp_path / "maildir/cur").iterdir() if path.stat().st_size == len(CONTENTS[3]))
     whole.write_bytes(b"Subject")           # as a crash of the machine may leave it
-    left = Leaving(filled, tmp_path / "maildir", told.append).mailbox(filled.entry(MailboxName("alice", "INBOX")))
+    left = MailExport(filled, tmp_path / "maildir", told.append).mailbox(filled.entry(MailboxName("alice", "INBOX")))
     assert (left.messages, left.written) == (5, 2)
     assert len(list((tmp_path / "maildir/cur").iterdir())) == 5
 
