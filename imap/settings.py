@@ -16,7 +16,8 @@ class Settings(LoginAdmissionSettings):
                                     "are)")
     line_limit: int = setting(64 << 10, "octets of a command line", type="size")
     literal_limit: int = setting(64 << 10, "octets of a literal other than APPEND's message", type="size")
-    early_line_limit: int = setting(8 << 10, "the same for lines before login", type="size")
+    early_line_limit: int = setting(
+        64 << 10, "the same for lines before login, where ID may have 30 fields of 1,024 octets", type="size")
     early_literal_limit: int = setting(1 << 10, "the same for literals before login", type="size")
     login_time: int = setting(120, "time a client has to log in", type="duration")
     command_time: int = setting(300, "time without progress in the middle of a command or an answer", type="duration")
@@ -48,5 +49,5 @@ class Settings(LoginAdmissionSettings):
         """What one command may take."""
         if not logged_in:
             return evolve(STRICT, line=self.early_line_limit, literal=self.early_literal_limit,
-                          memory=2 * self.early_literal_limit)
+                          memory=32 * self.early_literal_limit)
         return Limits(line=self.line_limit, literal=self.literal_limit, memory=2 * self.literal_limit)

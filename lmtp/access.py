@@ -8,10 +8,10 @@ from lmtp.settings import Settings
 from store.accounts.networks import Networks
 
 
-class Standing(Enum):
+class Trust(Enum):
     """What a client may do."""
 
-    REFUSED = "it is turned away at connect"
+    REFUSED = "it is rejected at connect"
     STRANGER = "it must show a certificate or log in first"
     RELAY = "it may deliver"
     TRUSTED = "its word about other clients and about quota counts too"
@@ -34,13 +34,13 @@ class Access:
                    frozenset(name.lower() for name in settings.client_names),
                    certificates=settings.client_ca is not None, auth_users=frozenset(settings.auth_users))
 
-    def standing(self, peer: str, certificate: tuple[str, ...] = (), user: str = "") -> Standing:
+    def trust(self, peer: str, certificate: tuple[str, ...] = (), user: str = "") -> Trust:
         """What a client from that address may do, with the names of its certificate and the user it logged in as."""
         if peer in self.trusted:
-            return Standing.TRUSTED
+            return Trust.TRUSTED
         if peer in self.networks or user or (certificate and self._is_known(certificate)):
-            return Standing.RELAY
-        return Standing.STRANGER if self.certificates or self.auth_users else Standing.REFUSED
+            return Trust.RELAY
+        return Trust.STRANGER if self.certificates or self.auth_users else Trust.REFUSED
 
     def _is_known(self, certificate: tuple[str, ...]) -> bool:
         return not self.client_names or any(name.lower() in self.client_names for name in certificate)

@@ -120,7 +120,7 @@ class Delivery:
             return self._all_refused(failure(f"message {self._id} could not be delivered", error), why(error))
         if log.isEnabledFor(logging.INFO):
             log.info("message %s from <%s>, %d octets, %s: %s", self._id, self.mail.sender or "", staged.size,
-                     staged.digest.hex(), self._told(outcomes))
+                     staged.digest.hex(), self._summary(outcomes))
         taken, known = replies.taken(self._id), replies.known(self._id)
         answers = {mailbox: refusal(outcome) if isinstance(outcome, StoreError) else
                    taken if isinstance(outcome, Delivered) else known
@@ -138,7 +138,7 @@ class Delivery:
         noting.refused(self.store.delivery_log, self._envelope, tuple(self._addresses), reply, reason)
         return [reply] * len(self._accepted)
 
-    def _told(self, outcomes: Sequence[Outcome]) -> str:
+    def _summary(self, outcomes: Sequence[Outcome]) -> str:
         """For the log: who got it, under which UID, and who did not."""
         return ", ".join(f"{target.entry.name}: {_shown(outcome)}"
                          for target, outcome in zip(self._targets.values(), outcomes, strict=True))

@@ -1,4 +1,4 @@
-"""What became of messages and recipients, noted in the store's journal for those who ask later (`explain message`)."""
+"""What became of messages and recipients, noted in the delivery log for those who ask later (`explain message`)."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -51,7 +51,7 @@ def message(delivery_log: DeliveryLog, envelope: Envelope, staged: Staged, mailb
                                     addresses, replies, outcomes))
 
 
-# The rest runs when the journal is written: what it costs, no delivery waits for.
+# The rest runs when the delivery log is written: what it costs, no delivery waits for.
 
 def _recipient(delivery_log: DeliveryLog, peer: str, sender: Address | None, address: Address, reply: Reply, reason: str
                ) -> dict[str, Any]:

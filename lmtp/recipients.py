@@ -27,7 +27,7 @@ class Recipients:
     settings: Settings
     sender: Address | None
     asking: bool = False
-    _sender: str | None = field(default=None, init=False)           # the sender's user id, when it is known
+    _sender: str | None = field(default=None, init=False)           # the sender's user id, once looked up
     _without_inbox: Account | None = field(default=None, init=False)    # the one that `find` gave None for
 
     async def find(self, address: Address, *, ignore_quota: bool = False) -> MailboxEntry | None:

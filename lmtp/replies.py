@@ -67,7 +67,7 @@ BYE = _reply(221, "2.0.0", "Goodbye")
 CANNOT_VERIFY = _reply(252, "2.0.0", "Not verified; RCPT gives the answer")
 TLS_READY = _reply(220, "2.0.0", "Ready to start TLS")
 AUTHENTICATED = _reply(235, "2.7.0", "Authentication succeeded")
-HELP = _reply(214, "2.0.0", "LMTP, RFC 2033. These commands are known:",
+HELP = _reply(214, "2.0.0", "LMTP, RFC 2033. Commands:",
               "LHLO MAIL RCPT DATA BDAT RSET NOOP VRFY HELP STARTTLS AUTH XCLIENT QUIT")
 
 STOPPING = _reply(421, "4.3.2", "The server is going down, try again later")

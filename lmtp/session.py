@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from lmtp import noting, replies
-from lmtp.access import Access, Standing
+from lmtp.access import Access, Trust
 from lmtp.delivery import Delivery
 from lmtp.login import log_in, mechanisms
 from lmtp.receiving import Incoming, failure
@@ -73,7 +73,7 @@ class Session:
         self._name = self._helo = ""
         self._login_by = listener.clock() + listener.settings.login_time
         self._user = ""                 # as whom the relay has logged in
-        self._known_standing: Standing | None = None
+        self._found_trust: Trust | None = None
         self._delivery = Delivery(listener.store, listener.settings)
         self._deliveries = 0
         self._errors = self._commands = 0       # since the last message
@@ -116,12 +116,12 @@ class Session:
 
     async def _greet(self) -> None:
         """The greeting, or a refusal. Raises ConnectionLost, TimedOut."""
-        if self._stream.secure and self._standing is Standing.STRANGER:     # its certificate comes with the handshake
+        if self._stream.secure and self._trust is Trust.STRANGER:     # its certificate comes with the handshake
             await self._stream.established(self._settings.command_time)
-            self._known_standing = None
-        lost = self._stream.secure and self._standing is Standing.STRANGER and not self._listener.access.auth_users
-        if lost or self._standing is Standing.REFUSED:
-            log.warning("%s: %s may not deliver and is turned away", self._stream.id, self._peer)
+            self._found_trust = None
+        lost = self._stream.secure and self._trust is Trust.STRANGER and not self._listener.access.auth_users
+        if lost or self._trust is Trust.REFUSED:
+            log.warning("%s: %s may not deliver and is rejected", self._stream.id, self._peer)
             noting.refused(self._listener.store.delivery_log, noting.Envelope("", self._peer, None), (),
                            replies.REFUSED,
                            "the client may not deliver here: lmtp.networks")
@@ -131,14 +131,14 @@ class Session:
             self._say(replies.greeting(self._settings.hostname))
 
     @property
-    def _standing(self) -> Standing:
-        if self._known_standing is None:
+    def _trust(self) -> Trust:
+        if self._found_trust is None:
             certificate = self._stream.certificate_names if self._peer == self._stream.peer else ()     # else a proxy's
-            standing = self._listener.access.standing(self._peer, certificate, self._user)
+            trust = self._listener.access.trust(self._peer, certificate, self._user)
             if self._stream.handshaking:        # it may yet show a certificate
-                return standing
-            self._known_standing = standing
-        return self._known_standing
+                return trust
+            self._found_trust = trust
+        return self._found_trust
 
     async def _command(self) -> None:
         """Read one command and answer it."""
@@ -185,7 +185,7 @@ class Session:
     @property
     def _time(self) -> float:
         """How long the next line may take."""
-        if self._standing is not Standing.STRANGER or self._may_proxy:
+        if self._trust is not Trust.STRANGER or self._may_proxy:
             return self._settings.command_time
         return min(self._settings.command_time, max(0.0, self._login_by - self._listener.clock()))
 
@@ -205,7 +205,7 @@ class Session:
 
     def _extensions(self) -> Iterator[str]:
         """What is offered to this client and not to all."""
-        if self._standing is Standing.TRUSTED:
+        if self._trust is Trust.TRUSTED:
             yield from ("IGNOREQUOTA", "XQUOTA")
         if self._may_proxy:
             yield " ".join(("XCLIENT", *XCLIENT_NAMES))
@@ -217,7 +217,7 @@ class Session:
     async def _mail(self, command: Mail) -> None:
         if self._stream.stopping:
             raise Stopping
-        if self._standing is Standing.STRANGER:
+        if self._trust is Trust.STRANGER:
             self._refuse(replies.PROVE_YOURSELF)
             return
         if command.size > self._listener.store.settings.message_limit:
@@ -232,7 +232,7 @@ class Session:
         self._say(replies.SENDER_OK)
 
     async def _rcpt(self, command: Rcpt) -> None:
-        if command.privileged and self._standing is not Standing.TRUSTED:
+        if command.privileged and self._trust is not Trust.TRUSTED:
             self._refuse(replies.UNKNOWN_PARAMETER)
             return
         reply = await self._delivery.recipient(command)
@@ -316,7 +316,7 @@ class Session:
         self._say(replies.TLS_READY)
         self._stream.start_tls()
         self._client = self._user = ""      # RFC 3207 §4.2: nothing said before counts
-        self._known_standing = None
+        self._found_trust = None
         self._reset()
 
     @property
@@ -335,7 +335,7 @@ class Session:
         else:
             self._user, reply = await log_in(
                 self._stream, self._listener.store, command, users, self._settings.command_time)
-            self._known_standing = None
+            self._found_trust = None
             log.info("%s: AUTH %s from %s: %s", self._stream.id, self._user, self._peer, reply)
             if self._user:
                 self._say(reply)
@@ -344,20 +344,20 @@ class Session:
 
     @property
     def _may_proxy(self) -> bool:
-        return self._listener.access.standing(self._stream.peer) is Standing.TRUSTED
+        return self._listener.access.trust(self._stream.peer) is Trust.TRUSTED
 
     async def _xclient(self, command: Xclient) -> None:
         if not self._may_proxy:
             self._refuse(replies.NOT_TRUSTED)
             return
-        if command.address is not None:         # another client, of whom nothing is known from before
+        if command.address is not None:         # another client, of whom nothing has been said
             self._peer = command.address or UNKNOWN
             self._name = self._helo = self._user = ""
         self._name = self._name if command.name is None else command.name
         self._helo = self._helo if command.helo is None else command.helo
         self._user = self._user if command.login is None else command.login
         log.info("%s: XCLIENT: this is %s", self._stream.id, self._peer)
-        self._client, self._known_standing = "", None
+        self._client, self._found_trust = "", None
         self._reset()
         await self._greet()
 

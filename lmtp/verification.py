@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from attrs import frozen
 
 from lmtp import replies
-from lmtp.access import Standing
+from lmtp.access import Trust
 from lmtp.recipients import Recipients
 from lmtp.refusals import refusal
 from lmtp.replies import Reply
@@ -132,8 +132,8 @@ class Verification:
         """Answer until the relay goes, or is not understood. Raises ConnectionLost, TimedOut, LimitReached, Stopping.
         """
         stream = self._stream
-        if self._listener.access.standing(stream.peer) not in (Standing.RELAY, Standing.TRUSTED):
-            log.warning("%s: %s may not ask about recipients and is turned away", stream.id, stream.peer)
+        if self._listener.access.trust(stream.peer) not in (Trust.RELAY, Trust.TRUSTED):
+            log.warning("%s: %s may not ask about recipients and is rejected", stream.id, stream.peer)
             return
         stream.admit()
         try:

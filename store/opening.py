@@ -131,7 +131,7 @@ class _Opening:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
         if self.recover:
             self._reconcile(store, users, recovery)
-        self.processes.settled()
+        self.processes.opened()
         return store
 
     def _recovery(self) -> Recovery:

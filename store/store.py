@@ -99,7 +99,7 @@ class Store:
                 raise StoreError(Problem.STORE_IN_USE, "Other processes are in the store: stop the server first")
             yield
         finally:
-            self._processes.settled()
+            self._processes.opened()
 
     def at_close(self, work: Callable[[], None]) -> None:
         """Have this done before the store is closed."""

@@ -20,8 +20,9 @@ BELOW = {
     "tools": {"imap", "pop3", "lmtp", "store", "mboxlist"},
 }
 
-# The rooms of mboxlist and store, from the ground up: a room may import rooms of the lines above its own, and
-# none of its own line but itself. A module of store/ itself, and one that is named here, is a room of its own.
+# The rooms of mboxlist, store and tools, from the ground up: a room may import rooms of the lines above its own, and
+# none of its own line but itself. A module of store/ itself or tools/ itself, and one that is named here, is a room of
+# its own.
 ROOMS = """
 mboxlist/engine
 mboxlist
@@ -57,6 +58,20 @@ store/backup
 store/usermove
 store/housekeeping
 store/net
+tools/exits tools/serversettings
+tools/server/tls tools/front
+tools/cli
+tools/transfer
+tools/server/process
+tools/server/control
+tools/server
+tools/spark/tablenames tools/spark/java
+tools/spark/source
+tools/spark
+tools/spark/rebuild tools/spark/report tools/spark/generate
+tools/spark/verify
+tools/commands
+tools/demo tools/benchmarks
 """.split("\n")[1:-1]
 FLOOR = {room: floor for floor, line in enumerate(ROOMS) for room in line.split()}
 
@@ -69,20 +84,35 @@ def room_of(path: str) -> str:
     return name
 
 
+LATE = re.compile(r"[a-z]\w*(?:\.\w+)+:\w+")       # the place of a function, for tools.cli.later.Later
+
+
+def named_modules(source: str, path: str) -> Iterator[tuple[int, str]]:
+    """The modules of mboxlist, store and tools that are imported, or named to be loaded later, with the line."""
+    for node in ast.walk(ast.parse(source, path)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and LATE.fullmatch(node.value):
+            names = [node.value.replace(":", ".")]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] in ("mboxlist", "store", "tools"):
+                yield node.lineno, name
+
+
 def upward(source: str, path: str) -> list[str]:
     """Imports of a room that is not below that of the module at `path`."""
     found = []
-    for node in ast.walk(ast.parse(source, path)):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in ("mboxlist", "store"):
-            for alias in node.names:
-                other = f"{node.module}.{alias.name}".replace(".", "/")
-                if not (ROOT / f"{other}.py").exists():
-                    other = node.module.replace(".", "/")
-                if not (ROOT / f"{other}.py").exists():
-                    continue                    # a package: its docstring
-                mine, there = room_of(path), room_of(f"{other}.py")
-                if mine != there and FLOOR[there] >= FLOOR[mine]:
-                    found.append(f"{path}:{node.lineno}: {mine} must not import {there}")
+    for line, name in named_modules(source, path):
+        other = name.replace(".", "/")
+        if not (ROOT / f"{other}.py").exists():
+            other = other.rpartition("/")[0]
+        if not (ROOT / f"{other}.py").exists():
+            continue                    # a package: its docstring
+        mine, there = room_of(path), room_of(f"{other}.py")
+        if mine != there and FLOOR[there] >= FLOOR[mine]:
+            found.append(f"{path}:{line}: {mine} must not import {there}")
     return found
 
 
@@ -149,7 +179,7 @@ def test_imports(path: str) -> None:
     assert faults((ROOT / path).read_text(encoding="utf-8"), path) == []
 
 
-@pytest.mark.parametrize("path", [path for path in files() if path.startswith(("mboxlist/", "store/"))
+@pytest.mark.parametrize("path", [path for path in files() if path.startswith(("mboxlist/", "store/", "tools/"))
                                   and not path.endswith("__init__.py")])
 def test_rooms(path: str) -> None:
     """Between rooms imports run one way, also those for types and those inside functions."""
@@ -161,6 +191,23 @@ def test_an_upward_import_is_found() -> None:
     assert upward(source, "store/tables/index.py") == [
         "store/tables/index.py:2: store/tables must not import store/mailboxes"]
     assert upward(source, "store/users/lifecycle.py") == []
+
+
+def test_what_is_loaded_later_counts_as_an_import() -> None:
+    source = 'inbox = Later("tools.commands.quota:quota")\n'
+    assert upward(source, "tools/cli/lookup.py") == ["tools/cli/lookup.py:1: tools/cli must not import tools/commands"]
+    assert upward(source, "tools/benchmarks/sizing.py") == []
+
+
+def test_what_is_loaded_later_is_there() -> None:
+    places = {node.value for path in files() for node in ast.walk(ast.parse((ROOT / path).read_text()))
+              if isinstance(node, ast.Constant) and isinstance(node.value, str) and LATE.fullmatch(node.value)
+              and node.value.split(".")[0] in BELOW}
+    assert len(places) > 12
+    for place in places:
+        module, _, name = place.partition(":")
+        source = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text())
+        assert name in {getattr(node, "name", "") for node in source.body}, place
 
 
 def test_every_package_is_there() -> None:

@@ -139,3 +139,8 @@ class Log:
 
     level: str = setting("info", ", ".join(LEVELS), check=_level)
     file: Path | None = setting(None, "file to write to; default: standard error")
+
+
+def tls_folder(root: Path) -> Path:
+    """Where the certificate is that init makes."""
+    return root / "tls"

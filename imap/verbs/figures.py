@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 import numpy as np
-from attrs import frozen
 
 from imap.session import Session
 from imap.wire import responses
@@ -25,36 +24,27 @@ _STORED: dict[StatusItem, Callable[[MailboxState], int]] = {
 }
 
 
-@frozen
-class Figures:
-    """Those of one mailbox. `rows` and `recent` are asked only where an item needs the records, or what is \\Recent."""
+def response(session: Session, entry: MailboxEntry, state: MailboxState, items: Iterable[StatusItem], *,
+             rows: Callable[[], Rows], recent: Callable[[], int] = lambda: 0, append_limit: int = 0) -> bytes:
+    """The STATUS response. `rows` and `recent` are called only where an item needs the records, or what is \\Recent.
 
-    entry: MailboxEntry
-    state: MailboxState
-    rows: Callable[[], Rows]
-    recent: Callable[[], int]
-    append_limit: int
-
-    def figure(self, item: StatusItem) -> int:
-        """What the item is now. Raises StoreError."""
+    Raises StoreError.
+    """
+    def figure(item: StatusItem) -> int:
         match item:
             case StatusItem.RECENT:
-                return self.recent()
+                return recent()
             case StatusItem.APPENDLIMIT:
-                return self.append_limit
+                return append_limit
             case StatusItem.DELETED_STORAGE:
-                return self._deleted_octets()
+                return _deleted_octets(rows()) if state.deleted else 0
             case _:
-                return _STORED[item](self.state)
+                return _STORED[item](state)
 
-    def _deleted_octets(self) -> int:
-        """What an EXPUNGE would take off the mailbox's quota (RFC 9208 §4.1.4)."""
-        if not self.state.deleted:
-            return 0
-        rows = self.rows()
-        return int(rows["size"][rows["flags"] & np.uint16(Flag.DELETED) != 0].sum())
+    return responses.status(entry.name.to_client(session.user), [(item, figure(item)) for item in items],
+                            utf8=session.utf8)
 
-    def response(self, session: Session, items: Iterable[StatusItem]) -> bytes:
-        """The STATUS response. Raises StoreError."""
-        return responses.status(self.entry.name.to_client(session.user), [(item, self.figure(item)) for item in items],
-                                utf8=session.utf8)
+
+def _deleted_octets(rows: Rows) -> int:
+    """What an EXPUNGE would take off the mailbox's quota (RFC 9208 §4.1.4)."""
+    return int(rows["size"][rows["flags"] & np.uint16(Flag.DELETED) != 0].sum())

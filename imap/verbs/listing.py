@@ -8,8 +8,7 @@ import numpy as np
 from imap.session import Session
 from imap.snapshotnames import PREFIX
 from imap.states import Reply
-from imap.verbs import snapshots
-from imap.verbs.figures import Figures
+from imap.verbs import figures, snapshots
 from imap.verbs.listednames import children, for_levels, in_order, joined, matching, parents
 from imap.wire import responses
 from imap.wire.accesscontrol import format_myrights
@@ -23,12 +22,12 @@ from store.mailboxes import authorization, subscribing, uidskip
 from store.mailboxes.uidskip import unstored
 from store.tables.state import MailboxState
 
-FEW = 300                   # mailboxes, or subscriptions, that are gone through without a thread
+FEW = 300                   # mailboxes, subscriptions, or letters of patterns, that are gone through without a thread
 
 
 async def list_mailboxes(session: Session, command: List) -> Reply:
     """The names that match and are what was asked for; names above mailboxes that are no mailboxes are among them."""
-    if not command.extended and not command.patterns[0]:
+    if not command.extended and command.patterns == ("",):
         root = PREFIX if session.snapshots.concerns(command.reference) else _root(command.reference)
         session.stream.write(responses.listed([b"\\Noselect"], root))
         return Reply("LIST completed")
@@ -42,7 +41,7 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
         names = _Names(session, command)
         return map(names.line, in_order(names.wanted()))
 
-    await _write(session, lines)
+    await _write(session, lines, sum(map(len, command.patterns)))
     await snapshots.list_snapshots(session, command)
     return Reply("LIST completed")
 
@@ -50,23 +49,25 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
 async def _store_skips(session: Session) -> None:
     """UIDNEXT of any mailbox that the user may know of can be shown."""
     if authorization.sees_many(session.store, session.user, FEW):
-        found = await offload.run(session.store, "search", lambda: unstored(session.store, _visible(session)))
+        found = await offload.run(session.store, "search", lambda: unstored(session.store, _visible(session)),
+                                  user=session.user)
     else:
         found = unstored(session.store, _visible(session))
     await uidskip.stored(session.store, found)
 
 
-async def _write(session: Session, lines: Callable[[], Iterator[bytes]]) -> None:
-    """Write all these lines, which are made in a thread where the user has many mailboxes: sets of all their names, and
-    what is sorted, cannot be had in small pieces. Meanwhile the session does nothing else, so they may ask it."""
-    if not authorization.sees_many(session.store, session.user, FEW):
+async def _write(session: Session, lines: Callable[[], Iterator[bytes]], letters: int) -> None:
+    """Write all these lines, which are made in a thread where the user has many mailboxes, or the patterns many
+    letters: sets of all their names, and what is sorted, cannot be had in small pieces. Meanwhile the session does
+    nothing else, so they may ask it."""
+    if letters <= FEW and not authorization.sees_many(session.store, session.user, FEW):
         for line in lines():
             session.stream.write(line)
             await session.stream.breathe()
         return
     progress = session.progress()
     for piece in await session.patiently(offload.run(
-            session.store, "search", lambda: joined(lines(), progress)), progress):
+            session.store, "search", lambda: joined(lines(), progress), user=session.user), progress):
         session.stream.write(piece)
         await session.stream.drain(session.settings.command_time)
 
@@ -153,20 +154,20 @@ class _Names:
 
 async def list_subscriptions(session: Session, command: Lsub) -> Reply:
     r"""The subscribed names that match. With `%`, a name above one that does not match stands for it, \Noselect."""
-    if not command.pattern:
+    if command.patterns == ("",):
         session.stream.write(responses.listed([b"\\Noselect"], _root(command.reference), lsub=True))
         return Reply("LSUB completed")
 
     def lines() -> Iterator[bytes]:
-        accepts = matching(command.reference, (command.pattern,))
+        accepts = matching(command.reference, command.patterns)
         names = _subscriptions(session)
         found = set(filter(accepts, names))
-        levels = filter(accepts, parents(names)) if "%" in command.pattern else ()
+        levels = filter(accepts, parents(names)) if "%" in "".join(command.patterns) else ()
         shown = {**dict.fromkeys(levels, (b"\\Noselect",)), **dict.fromkeys(found, ())}
         for name in in_order(shown):
             yield responses.listed(shown[name], name, lsub=True, utf8=session.utf8)
 
-    await _write(session, lines)
+    await _write(session, lines, len(command.pattern))
     return Reply("LSUB completed")
 
 
@@ -187,8 +188,8 @@ def _status(session: Session, entry: MailboxEntry, items: Iterable[StatusItem]) 
     """The STATUS response. Raises StoreError."""
     state = session.store.status(entry, session.user)
     append_limit = min(session.store.settings.message_limit, MAX_NUMBER)        # RFC 7889 §5: number
-    return Figures(entry, state, lambda: session.store.open_mailbox(entry).rows, lambda: _recent(session, entry, state),
-                   append_limit).response(session, items)
+    return figures.response(session, entry, state, items, rows=lambda: session.store.open_mailbox(entry).rows,
+                            recent=lambda: _recent(session, entry, state), append_limit=append_limit)
 
 
 def _recent(session: Session, entry: MailboxEntry, state: MailboxState) -> int:

@@ -1,6 +1,9 @@
 """SELECT, EXAMINE, CHECK, CLOSE, UNSELECT, EXPUNGE: RFC 3501 §6.3.1, §6.3.2, §6.4.1 to §6.4.3; RFC 3691, RFC 4315,
 RFC 7162."""
 
+import numpy as np
+from numpy.typing import NDArray
+
 from imap.session import Session
 from imap.states import Refused, Reply
 from imap.verbs.resync import resync
@@ -62,13 +65,12 @@ def _figures(session: Session, view: View, supplied: str) -> bytes:
     """What a client must know of a mailbox first (RFC 3501 §6.3.1; RFC 9051 §6.3.2, which has other things)."""
     state = view.mailbox.state
     lines = [responses.exists(view.exists), view.flags_line()]
-    unseen = view.first_unseen()
     if session.rev2:
         lines.append(_list_line(session, view.mailbox.entry, supplied))
     else:
         lines.insert(1, responses.recent(view.recent_count()))
-    if unseen is not None and not session.rev2:
-        lines.append(responses.ok(None, "First unseen message", responses.unseen(unseen)))
+        if (unseen := view.first_unseen()) is not None:
+            lines.append(responses.ok(None, "First unseen message", responses.unseen(unseen)))
     lines += [responses.ok(None, "UIDs are valid", responses.uidvalidity(state.uidvalidity)),
               responses.ok(None, "Predicted next UID", responses.uidnext(state.uidnext)),
               responses.ok(None, "Highest mod-sequence", responses.highestmodseq(state.highestmodseq))]
@@ -91,11 +93,7 @@ async def close(session: Session, command: Close) -> Reply:
     r"""Remove the messages with \Deleted without telling, unless opened read-only, and leave the mailbox."""
     view = session.selected()
     if not view.read_only and "e" in session.rights():
-        entry = view.mailbox.entry
-        deleted = session.store.status(entry).deleted
-        gone = await session.change(deleted, lambda: expunge_messages(session.store, entry)) if deleted else []
-        if gone:
-            await durable.flushed(session.store, entry)
+        await _expunge(session, view.mailbox.entry)
     session.leave()
     return Reply("CLOSE completed")
 
@@ -109,10 +107,13 @@ async def unselect(session: Session, command: Unselect) -> Reply:
 async def expunge(session: Session, command: Expunge) -> Reply:
     r"""Remove the messages with \Deleted, all or those named by UID; the end of the command tells which."""
     view = session.writable("e")
-    entry = view.mailbox.entry
     uids = None if command.uids is None else view.uids[view.positions(command.uids, by_uid=True)]
+    await _expunge(session, view.mailbox.entry, uids)
+    return Reply("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")
+
+
+async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint32] | None = None) -> None:
     deleted = session.store.status(entry).deleted
     gone = await session.change(deleted, lambda: expunge_messages(session.store, entry, uids)) if deleted else []
     if gone:
         await durable.flushed(session.store, entry)
-    return Reply("EXPUNGE completed" if command.uids is None else "UID EXPUNGE completed")

@@ -20,6 +20,7 @@ class Limits:
     ranges: int = 20_000        # ranges in a number set
 
 
-STRICT = Limits(line=8_192, literal=4_096, literals=8, memory=4_096, swallow=1 << 20, depth=4,
+STRICT = Limits(line=65_536, literal=1_024, literals=60, memory=32_768, swallow=1 << 20, depth=4,
                 keys=8, items=32, ranges=8)
-"""For a client that has not logged in: enough for ID, LOGIN and AUTHENTICATE."""
+"""For a client that has not logged in: enough for LOGIN, AUTHENTICATE and the longest ID, which has 30 fields of 30 and
+1,024 octets (RFC 2971 §3.3), twice as many where all of them are escaped."""

@@ -62,7 +62,7 @@ def is_done(line: bytes) -> bool:
 
 
 def parse_id(scan: Scanner) -> Id:
-    """RFC 2971 §4."""
+    """RFC 2971 §4; with blanks anywhere within the list, as Dovecot takes it and aioimaplib sends it."""
     scan.space()
     if scan.nil():
         scan.end()
@@ -71,6 +71,7 @@ def parse_id(scan: Scanner) -> Id:
     def pair() -> tuple[bytes, bytes | None]:
         name = scan.string()
         scan.space()
+        scan.blanks()
         value = scan.nstring()
         if len(name) > MAX_ID_NAME or len(value or b"") > MAX_ID_VALUE:
             raise SyntaxProblem("A field of ID is too long")

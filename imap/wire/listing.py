@@ -1,7 +1,7 @@
 """LIST, LSUB, STATUS (RFC 3501 §6.3.8 to §6.3.10); extended LIST is RFC 5258 §6, with the options of RFC 6154, RFC 5819
 and RFC 8440."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import Enum
 
 from attrs import frozen
@@ -43,6 +43,7 @@ class StatusItem(Enum):
 class List:
     """list = "LIST" [SP list-select-opts] SP mailbox SP mbox-or-pat [SP list-return-opts]
 
+    `patterns` are those that names can match: what is no modified UTF-7 matches none (Dovecot, Cyrus), and is no error.
     `select`: what a name must be to be listed. `give`: what is wanted of it, also what a selection option implies.
     `extended`: the command is none of RFC 3501's (RFC 5258 §1).
     """
@@ -60,7 +61,7 @@ class Lsub:
     """lsub = "LSUB" SP mailbox SP list-mailbox"""
 
     reference: str
-    pattern: str
+    patterns: tuple[str, ...]       # one, or none when no name can match it
 
 
 @frozen
@@ -87,7 +88,7 @@ def parse_list(scan: Scanner) -> List:
         scan.space()
         if ListOption.RECURSIVEMATCH in select and not select & _WITH_RETURN:
             raise SyntaxProblem("RECURSIVEMATCH needs an option that selects")         # RFC 5258 §3.1
-    reference = scan.mailbox()
+    reference = scan.reference()
     scan.space()
     extended = extended or scan.looks_at(b"(")
     patterns = _patterns(scan)
@@ -98,15 +99,16 @@ def parse_list(scan: Scanner) -> List:
         scan.space()
         give, status = _options(scan, _RETURN)
     scan.end()
-    return List(reference, patterns, select, give | select & _WITH_RETURN, status, extended)
+    return List(reference or "", _possible(reference, patterns), select, give | select & _WITH_RETURN, status, extended)
 
 
 def parse_lsub(scan: Scanner) -> Lsub:
-    reference = scan.next_mailbox()
+    scan.space()
+    reference = scan.reference()
     scan.space()
     pattern = scan.list_mailbox()
     scan.end()
-    return Lsub(reference, pattern)
+    return Lsub(reference or "", _possible(reference, [pattern]))
 
 
 def parse_status(scan: Scanner) -> Status:
@@ -127,11 +129,16 @@ def _status_items(scan: Scanner) -> tuple[StatusItem, ...]:
     return tuple(dict.fromkeys(scan.in_parentheses(item, scan.limits.items, "Too many STATUS items")))
 
 
-def _patterns(scan: Scanner) -> tuple[str, ...]:
+def _patterns(scan: Scanner) -> list[str | None]:
     """mbox-or-pat"""
     if not scan.looks_at(b"("):
-        return (scan.list_mailbox(),)
-    return tuple(scan.in_parentheses(scan.list_mailbox, MAX_PATTERNS, "Too many patterns"))
+        return [scan.list_mailbox()]
+    return scan.in_parentheses(scan.list_mailbox, MAX_PATTERNS, "Too many patterns")
+
+
+def _possible(reference: str | None, patterns: Iterable[str | None]) -> tuple[str, ...]:
+    """The patterns that can match a name, and the empty one, which asks for something else."""
+    return tuple(one for one in patterns if one == "" or one is not None and reference is not None)
 
 
 def _options(scan: Scanner, known: Collection[ListOption]) -> tuple[frozenset[ListOption], tuple[StatusItem, ...]]:

@@ -42,18 +42,15 @@ def parse_getquota(scan: Scanner) -> GetQuota:
 def parse_setquota(scan: Scanner) -> SetQuota:
     root = scan.as_utf8(scan.next_astring())
     scan.space()
-    limits: list[tuple[bytes, int]] = []
-    scan.expect(b"(")
-    while not scan.take(b")"):
-        if limits:
-            scan.space()
-        if len(limits) == MAX_RESOURCES:
-            raise SyntaxProblem("Too many resources")
+
+    def limit() -> tuple[bytes, int]:
         resource = scan.atom().upper()
-        if any(resource == named for named, _ in limits):
-            raise SyntaxProblem("A resource is there twice")
         scan.space()
-        limits.append((resource, scan.number64()))
+        return resource, scan.number64()
+
+    limits = scan.in_parentheses(limit, MAX_RESOURCES, "Too many resources", least=0)
+    if len(dict(limits)) < len(limits):
+        raise SyntaxProblem("A resource is there twice")
     scan.end()
     return SetQuota(root, tuple(limits))
 

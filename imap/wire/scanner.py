@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 _DEFAULT = Limits()
 _FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line
+_BLANKS = re.compile(rb" *+")
 _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
 
 
@@ -57,6 +58,10 @@ class Scanner:
         if self.text[self.at:self.at + 1] != b" ":
             raise SyntaxProblem("An argument is missing" if self.at_end() else "A space is expected here")
         self.at += 1
+
+    def blanks(self) -> None:
+        """Any number of SP, also none: where the RFC has one at most, and clients put others."""
+        self.match(_BLANKS)
 
     def take(self, octet: bytes) -> bool:
         """Whether this octet is next; if so it is read."""
@@ -99,15 +104,20 @@ class Scanner:
 
     def in_parentheses(self, read: Callable[[], T], most: int, too_many: str, *, least: int = 1) -> list[T]:
         """What `read` reads between parentheses, once or more often (with `least` 0, also not at all), with a space
-        between two. `too_many` is what the client hears of more than `most`."""
+        between two. `too_many` is what the client hears of more than `most`.
+
+        Further blanks are passed over: aioimaplib and others put some within the parentheses.
+        """
         self.expect(b"(")
+        self.blanks()
         found: list[T] = []
         while len(found) < least or not self.take(b")"):
-            if found:
-                self.space()
             if len(found) == most:
                 raise SyntaxProblem(too_many)
             found.append(read())
+            if not self.looks_at(b")"):
+                self.space()
+                self.blanks()
         return found
 
     def deeper(self) -> None:
@@ -194,10 +204,22 @@ class Scanner:
         self.space()
         return self.astring()
 
-    def list_mailbox(self) -> str:
-        """list-mailbox: a mailbox that may have wildcards, without quotes too"""
+    def reference(self) -> str | None:
+        """A mailbox below which LIST looks; None for what is no modified UTF-7, and so above no name."""
+        return self._pattern(self.astring())
+
+    def list_mailbox(self) -> str | None:
+        """list-mailbox: a mailbox that may have wildcards, without quotes too. None: as for `reference`."""
         found = self.match(LIST_MAILBOX)
-        return self._mailbox_name(found[0] if found is not None else self.string())
+        return self._pattern(found[0] if found is not None else self.string())
+
+    def _pattern(self, octets: bytes) -> str | None:
+        try:
+            return self._mailbox_name(octets)
+        except SyntaxProblem as problem:
+            if problem.status == b"NO":         # what is no UTF-8 is BAD
+                return None
+            raise
 
     def _mailbox_name(self, octets: bytes) -> str:
         return self.as_utf8(octets) if self.utf8 else utf7.decode(octets)

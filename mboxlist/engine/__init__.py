@@ -8,7 +8,7 @@ deadlock makes Berkeley DB choose a victim, and `kv.transact` runs it again, up 
 
 Shared memory. Berkeley DB's shared memory is mapped from files with holes in them, and touching a hole on a full disk
 kills the process. So `regions.reserve` has disk blocks for all of it from the start. After an untouched clean end the
-next process joins the memory as it was left (`regions`); in every other case recovery makes it anew.
+next process joins the memory as it was left (`regions`); in every other case recovery makes it again.
 
 Checkpoints. Berkeley DB syncs pages at a checkpoint, and no folder; so `Env.checkpoint` has the name of the newest log
 file on disk first. Checkpoints, also early ones after 256 MB of log, keep recovery under 2 seconds.

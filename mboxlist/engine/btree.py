@@ -1,7 +1,7 @@
 """The tables of an environment: octet strings under octet strings, in order (Berkeley DB's access method Btree)."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from berkeleydb import db
 
 Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 
+TRIES = 50                  # how often a read that met a deadlock is done
 _RMW: int = db.DB_RMW
 _CURRENT: int = db.DB_CURRENT
 
@@ -31,13 +32,25 @@ class Table:
         self._put = handle.put
 
     def get(self, key: bytes, txn: Txn = None) -> bytes | None:
-        """The value under `key`, or None."""
+        """The value under `key`, or None. Outside a transaction it is asked for again when Berkeley DB ends the wait
+        for its lock, as it does with one of those that wait for each other. Raises DBLockDeadlockError."""
         try:
             value: bytes | None = self._get(key, None, txn)
+        except db.DBLockDeadlockError:
+            if txn is not None:
+                raise
+            return self._get_again(key)
         except db.DBRunRecoveryError:
             self._broken()
             raise
         return value
+
+    def _get_again(self, key: bytes) -> bytes | None:
+        for _ in range(TRIES):
+            with suppress(db.DBLockDeadlockError):
+                value: bytes | None = self._get(key, None, None)
+                return value
+        raise db.DBLockDeadlockError
 
     def glance(self, key: bytes) -> bytes | None:
         """The value under `key` as it is at this moment, committed or not. Waits for no lock.
@@ -104,12 +117,12 @@ class Table:
             raise
 
     def pick(self, keys: Sequence[bytes], txn: Txn = None) -> list[bytes | None]:
-        """The value under each of these keys, which ascend, or None: for many that lie near each other. A `get` looks
-        for each anew, which takes three times as long as the step to the next row. No row stays locked."""
+        """The value under each of these keys, which ascend, or None: for many that lie near each other, since the step
+        to the next row takes a third of a `get`. No row stays locked."""
         return self._pick(keys, txn, 0 if txn is None else db.DB_READ_COMMITTED, 0)
 
     def pick_to_change(self, keys: Sequence[bytes], txn: Txn) -> list[bytes | None]:
-        """The same; every row that was looked at is locked for writing from now to the end of the transaction."""
+        """`pick`; every row that was looked at is locked for writing from now to the end of the transaction."""
         return self._pick(keys, txn, 0, _RMW)
 
     def _pick(self, keys: Sequence[bytes], txn: Txn, isolation: int, flags: int) -> list[bytes | None]:
@@ -155,7 +168,7 @@ class Table:
                     put(key, value, _CURRENT)
 
     def scan_to_change(self, start: bytes, end: bytes, txn: Txn) -> Iterator[tuple[bytes, bytes]]:
-        """The same; every row that was looked at is locked for writing from now to the end of the transaction."""
+        """`scan`; every row that was looked at is locked for writing from now to the end of the transaction."""
         with closing(self._db.cursor(txn)) as cursor:
             row = cursor.set_range(start, _RMW)
             while row is not None and row[0] < end:

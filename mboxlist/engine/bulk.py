@@ -22,7 +22,7 @@ from mboxlist.engine.damagemarks import LOADING
 from mboxlist.engine.disk import is_disk_full
 
 CACHE = 64 << 20                # octets of memory for the pages that are being filled
-BEHIND = 32 << 20               # octets after which the disk is told to begin with them
+WRITE_OUT_OCTETS = 32 << 20     # after which the disk begins with them
 LEAST = 16 << 20                # octets of a volume: with fewer left, what fails may have failed for want of room
 PIPE = 1 << 20                  # octets that are on their way, at most
 _SET_PIPE, _DEATH, _WRITE = 1031, 1, 2      # F_SETPIPE_SZ, PR_SET_PDEATHSIG, SYNC_FILE_RANGE_WRITE
@@ -56,11 +56,11 @@ class Load:
         os.close(saying)
         return cls(file, pid, pipe, said)
 
-    def write(self, *pieces: bytes | memoryview) -> None:
+    def write(self, *buffers: bytes | memoryview) -> None:
         """Give it these octets. Raises OSError."""
         try:
-            for piece in pieces:
-                left = memoryview(piece).cast("B")
+            for buffer in buffers:
+                left = memoryview(buffer).cast("B")
                 while left:
                     left = left[os.write(self._pipe, left):]
         except BrokenPipeError:
@@ -75,16 +75,16 @@ class Load:
             data = answer.read()
         self._leave()
         try:
-            told = json.loads(data)
+            outcome = json.loads(data)
         except ValueError:
-            told = {"code": errno.EIO, "error": "who made it has died"}
-        if "error" in told:
+            outcome = {"code": errno.EIO, "error": "who made it has died"}
+        if "error" in outcome:
             figures = os.statvfs(self.file.parent)
-            if told["code"] == errno.EIO and figures.f_bavail * figures.f_frsize < LEAST:
-                told["code"] = errno.ENOSPC         # as where Berkeley DB cannot write a page to have another in memory
+            if outcome["code"] == errno.EIO and figures.f_bavail * figures.f_frsize < LEAST:
+                outcome["code"] = errno.ENOSPC      # as where Berkeley DB cannot write a page to have another in memory
             self.file.unlink(missing_ok=True)
-            raise OSError(told["code"], f"a table could not be made: {told['error']}", str(self.file))
-        return int(told["rows"])
+            raise OSError(outcome["code"], f"a table could not be made: {outcome['error']}", str(self.file))
+        return int(outcome["rows"])
 
     def __enter__(self) -> "Load":
         return self
@@ -142,7 +142,7 @@ def _make(file: Path, rows: Rows, reading: int, page: int) -> int:
             put(key, value)
             count += 1
             octets += len(value)
-            if octets > BEHIND:             # or the disk has nothing to do until the end
+            if octets > WRITE_OUT_OCTETS:             # or the disk has nothing to do until the end
                 octets = 0
                 _libc.sync_file_range(handle, ctypes.c_int64(0), ctypes.c_int64(0), _WRITE)
     table.close()

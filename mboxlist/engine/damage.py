@@ -1,4 +1,4 @@
-"""An environment that cannot be used as it is: found out what is whole, and made anew from that.
+"""An environment that cannot be used as it is: what is whole is found out, and it is made from that.
 
 All of Berkeley DB that may hang or die over damaged files runs in a process of its own (`apart`).
 """
@@ -93,7 +93,7 @@ def apart(work: Callable[[], Any], folder: Path) -> Any:
     except ValueError:
         figures = os.statvfs(folder)
         if figures.f_bavail * figures.f_frsize < LEAST:
-            raise OSError(errno.ENOSPC, "no room to make an environment anew", str(folder)) from None
+            raise OSError(errno.ENOSPC, "no room to make an environment again", str(folder)) from None
         return None
 
 
@@ -153,7 +153,7 @@ def look_through(folder: Path, *, recover: bool = True, fatal: bool = False, dee
 
 
 def has_all_logs(folder: Path) -> bool:
-    """Whether the log is there from the very first record to the last one that is known of."""
+    """Whether the log is there from the very first record to the last one on record."""
     there = [int(path.name[4:]) for path in logs(folder)]
     return bool(there) and there == list(range(1, there[-1] + 1)) and not (folder / UNLOGGED).exists() and (
         there[-1] >= newest(folder)[0]) and not any(what.startswith("log.") for what in missing(folder))
@@ -232,7 +232,7 @@ def _done(done: Mended, folder: Path, source: str, *, exact: bool = False, clean
         (folder / name).unlink(missing_ok=True)
     for path in folder.glob("__db.*"):
         path.unlink()
-    for name in (TABLES, NEWEST):                       # made anew by who opens it
+    for name in (TABLES, NEWEST):                       # written again by who opens it
         (folder / name).unlink(missing_ok=True)
     if clean:
         mark_clean(folder)

@@ -17,7 +17,7 @@ import json
 import os
 from pathlib import Path
 
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file
 
 TABLES, NEWEST, OPENING, SUSPECT, CLEAN, ENDED = "tables", "newest", "opening", "suspect", "clean", "clean.before"
 UNLOGGED, CONFIG, MEMORY = "unlogged", "DB_CONFIG", "memory"
@@ -47,7 +47,7 @@ def file_id(table: Path) -> str:
 
 
 def known_tables(folder: Path) -> dict[str, str]:
-    """The tables that there must be, and their identities; none are known of an environment that is new."""
+    """The tables that there must be, and their identities; a new environment has none."""
     try:
         lines = (folder / TABLES).read_text().splitlines()
     except (OSError, UnicodeDecodeError):
@@ -57,15 +57,9 @@ def known_tables(folder: Path) -> dict[str, str]:
 
 def write_tables(folder: Path, found: dict[str, str]) -> None:
     """Put on record which tables there are; on disk. Raises OSError."""
-    if known_tables(folder) == found:
-        return
-    new = folder / f"{TABLES}.new"
-    with new.open("w") as file:
-        file.write("".join(f"{name} {identity}\n" for name, identity in found.items()))
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(folder / TABLES)
-    sync_folder(folder)
+    if known_tables(folder) != found:
+        lines = "".join(f"{name} {identity}\n" for name, identity in found.items())
+        replace_file(folder / TABLES, lines.encode())
 
 
 def newest(folder: Path) -> tuple[int, int]:
@@ -256,7 +250,7 @@ def _length(log: bytes, at: int) -> int:
 
 
 def _first(log: bytes) -> int:
-    """Of the record at the beginning of each file, which is Berkeley DB's own: recovery writes it anew, with what is
+    """Of the record at the beginning of each file, which is Berkeley DB's own: recovery writes it again, with what is
     behind it, where nothing else in the file is whole."""
     length = _length(log, 0)
     return length if length <= SECTOR else 0

@@ -1,4 +1,4 @@
-"""Keeps transactions from beginning, in every process, while somebody needs the databases held still.
+"""Keeps transactions from beginning, in every process, while somebody needs the databases to stand still.
 
 The gate is a file of eight octets that every process has in its memory: 0, or the Unix time until which it is shut. Who
 shuts it holds a lock on the file, which goes with the process: if the lock is free, or the time is over, the gate is
@@ -52,7 +52,7 @@ class WriteFreeze:
         return self._shared[7] != 0 and time.time() < _UNTIL.unpack(self._shared)[0]
 
     def wait(self) -> None:
-        """Return when it is open. Raises HeldStill in the thread that never waits."""
+        """Return when it is open. Raises Quiesced in the thread that never waits."""
         if self.shut and threading.get_ident() == self._loop:
             raise Quiesced
         looks = 0

@@ -6,8 +6,9 @@ needed when the copy began to that position. Whatever a page lacked is in that l
 the page that it is about: catastrophic recovery makes of the copy what the environment was at that position.
 
 A page must not be half old and half new. The kernel does not promise that a read sees a write of several memory pages
-whole, so each page is read again a while later (`Copying.settle`), when a write that was under way has ended. Had the
-first read met it half way, what is there now is not what was read: then the page is taken anew, and looked at again.
+whole, so each page is read again a while later (`Copying.copy_again`), when a write that was under way has ended. Had
+the first read met it half way, what is there now is not what was read: then the page is copied again, and compared once
+more.
 `DB_ENV->dbbackup` is not used: it waits forever beside another process that writes (5.3.28).
 """
 
@@ -23,7 +24,7 @@ from attrs import define, field, frozen
 from berkeleydb import db
 
 from mboxlist.engine.btree import Table
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import sync_file, sync_folder
 from mboxlist.engine.kv import LOG_FILE, Env
 
 BLOCK = 1 << 20             # octets that are read at a time: a multiple of every page size
@@ -33,7 +34,7 @@ ROUNDS = 500                # in which a page may have changed each time
 RECOVERY_CACHE = 64 << 20
 
 Position = tuple[int, int]      # in a log: file and octet
-Piece = tuple[int, int]         # of a file: where it begins, octets
+Extent = tuple[int, int]        # of a file: where it begins, octets
 
 
 @frozen
@@ -52,18 +53,18 @@ class Copying:
     env: Env
     target: Path
     first: int = 0                                          # log file
-    _unsure: dict[str, list[Piece]] = field(factory=dict)     # by database: what must be read again
+    _unsure: dict[str, list[Extent]] = field(factory=dict)     # by database: what must be read again
 
     def databases(self) -> Iterator[int]:
         """Copy the databases; octets, as they are copied. Raises OSError."""
         self.first = self.env.first_log()
         for path in sorted(self.env.folder.glob("*.db")):
-            pieces = self._unsure[path.name] = []
-            for piece in _copy_pages(path, self.target / path.name):
-                pieces.append(piece)
-                yield piece[1]
+            unsure = self._unsure[path.name] = []
+            for extent in _copy_pages(path, self.target / path.name):
+                unsure.append(extent)
+                yield extent[1]
 
-    def settle(self) -> bool:
+    def copy_again(self) -> bool:
         """Read again what is not known to be whole; whether all is. At least PAUSE after `databases`, and after each
         other. Raises OSError."""
         for name, places in self._unsure.items():
@@ -100,7 +101,7 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
 
-def _copy_pages(source: Path, target: Path) -> Iterator[Piece]:
+def _copy_pages(source: Path, target: Path) -> Iterator[Extent]:
     with open(source, "rb", buffering=0) as old, open(target, "xb", buffering=0) as new:
         at = 0
         while block := os.pread(old.fileno(), BLOCK, at):
@@ -110,12 +111,12 @@ def _copy_pages(source: Path, target: Path) -> Iterator[Piece]:
     os.chmod(target, 0o600)
 
 
-def _copy_again(source: Path, target: Path, pieces: list[Piece]) -> list[Piece]:
-    """Compare these pieces; the pages that were not the same, which have been taken anew."""
+def _copy_again(source: Path, target: Path, extents: list[Extent]) -> list[Extent]:
+    """Compare these parts; the pages that were not the same, which have been taken again."""
     changed = []
     with open(source, "rb", buffering=0) as old, open(target, "r+b", buffering=0) as new:
         page = _page_size(os.pread(old.fileno(), 24, 0))
-        for at, size in pieces:
+        for at, size in extents:
             now, then = os.pread(old.fileno(), size, at), os.pread(new.fileno(), size, at)
             if now == then:
                 continue
@@ -143,15 +144,6 @@ def _copy_start(source: Path, target: Path, size: int | None) -> None:
         if left:
             raise OSError(f"{source} ends {left} octets early")
     os.chmod(target, 0o600)
-
-
-def sync_file(path: Path) -> None:
-    """Return when the content of a file is on disk. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # Making an environment of a copy

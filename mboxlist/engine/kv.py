@@ -39,7 +39,7 @@ from mboxlist.engine.damagemarks import (
     was_cut,
     write_tables,
 )
-from mboxlist.engine.disk import is_disk_full, sync_folder
+from mboxlist.engine.disk import is_disk_full, replace_file, sync_file, sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.statistics import Statistics
 
@@ -69,7 +69,7 @@ class NeedsRecovery(Exception):
 
 
 class Damaged(Exception):
-    """What is on disk of an environment cannot be used as it is: see `mboxlist.damage`."""
+    """What is on disk of an environment cannot be used as it is: see `damage`."""
 
 
 class BadPages(Damaged):
@@ -84,8 +84,8 @@ class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
     `cache` is octets of memory; `locks` how many pages can be locked at once: a transaction may need one for each
-    message. `broken` is called when nothing more can be done in the environment before it has been recovered. While
-    `write_freeze` is shut, no transaction begins. `recover` is for the one process that opens it first; the others
+    message. `broken` is called when nothing more can be done in the environment before it has been recovered. During a
+    `write_freeze` no transaction begins. `recover` is for the one process that opens it first; the others
     join. That one calls `opened` when it is through. Raises NeedsRecovery when joining what must first be recovered,
     Damaged when that cannot be done, OSError when there is no room for its memory.
     """
@@ -93,9 +93,9 @@ class Env:
     def __init__(self, folder: Path, *, cache: int, locks: int, recover: bool, broken: Callable[[], None],
                  write_freeze: WriteFreeze | None = None) -> None:
         self.broken = broken
-        self._gate = write_freeze
-        self.folder = self._folder = folder
-        self._tables: list[Table] = []
+        self._write_freeze = write_freeze
+        self.folder = folder
+        self.tables: list[Table] = []
         self._log_files = 0
         self._flushed = Flushed(folder)
         self._failed = False                # to sync the log
@@ -114,7 +114,7 @@ class Env:
         if not (kept and self._joined(cache, locks)):
             self._open()
         if recover:
-            if was_cut(folder, ending, self._log_end()):
+            if was_cut(folder, ending, self.log_end()):
                 raise self._damaged("the log has been cut off where it is damaged")
             if not untouched:
                 from mboxlist.engine.pages import look  # here: it loads numpy, which many a command does without
@@ -123,15 +123,15 @@ class Env:
 
     def _open(self) -> None:
         try:
-            self._env.open(str(self._folder), _PARTS | (db.DB_RECOVER if self._recover else 0), 0o600)
+            self._env.open(str(self.folder), _PARTS | (db.DB_RECOVER if self._recover else 0), 0o600)
         except db.DBError as error:
             if not self._recover and isinstance(error, db.DBRunRecoveryError):
-                raise NeedsRecovery(str(self._folder)) from error
+                raise NeedsRecovery(str(self.folder)) from error
             if not self._recover or is_disk_full(error):
                 raise
             raise self._damaged(error) from error
         if self._recover:
-            regions.reserve(self._folder)
+            regions.reserve(self.folder)
 
     @staticmethod
     def _made(cache: int, locks: int) -> Any:
@@ -151,9 +151,9 @@ class Env:
 
     def _joined(self, cache: int, locks: int) -> bool:
         """Whether the memory that was kept could be joined, and nothing in it is held; if not, the environment is to be
-        opened anew."""
+        opened."""
         try:
-            self._env.open(str(self._folder), _PARTS, 0o600)
+            self._env.open(str(self.folder), _PARTS, 0o600)
             if not self._env.lock_stat()["nlocks"] and not self._env.txn_stat()["nactive"]:
                 return True
         except db.DBError:
@@ -165,29 +165,21 @@ class Env:
     def _damaged(self, error: object, kind: type[Damaged] = Damaged) -> Damaged:
         """The environment is let go of without closing it: Berkeley DB may wait for ever for what is broken."""
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._env))
-        for table in self._tables:
+        for table in self.tables:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
         try:
-            cut = cut_at(self._folder, self._ending, self._log_end())
+            cut = cut_at(self.folder, self._ending, self.log_end())
         except db.DBError:                          # the environment is not open, or broken
-            cut = cut_at(self._folder, self._ending, LATEST)
-        return (kind if cut is None else LogCut)(f"{self._folder}: {error}")
+            cut = cut_at(self.folder, self._ending, LATEST)
+        return (kind if cut is None else LogCut)(f"{self.folder}: {error}")
 
     def opened(self) -> None:
         """All tables are open, and could be read: what the next start can expect is put on record."""
         self.flush()
         self._ending = "", b""
-        names = {table.name for table in self._tables}
-        write_tables(self._folder, {name: file_id(self._folder / name) for name in sorted(names)})
-        is_open(self._folder)
-
-    def _log_end(self) -> tuple[int, int]:
-        found = self._env.log_stat()
-        return int(found["cur_file"]), int(found["cur_offset"])
-
-    def every_table(self) -> list[Table]:
-        """Those that are open."""
-        return list(self._tables)
+        names = {table.name for table in self.tables}
+        write_tables(self.folder, {name: file_id(self.folder / name) for name in sorted(names)})
+        is_open(self.folder)
 
     def _break(self) -> None:
         """Within `except`: nothing more can be done here. What Berkeley DB found first is left for the next start."""
@@ -195,21 +187,21 @@ class Env:
         while error is not None and "fatal region error" in str(error):     # what follows when it is broken already
             error = error.__context__
         if isinstance(error, db.DBError):
-            suspect(self._folder, str(error))
+            suspect(self.folder, str(error))
         self.broken()
 
     def table(self, name: str, *, page: int = 8192, glances: bool = False) -> Table:
         """Open the table `name`, making it if there is none; `page` is its page size in octets; `glances`: it allows
         `Table.glance`."""
         table = Table(self._handle(name, page, glances), self._break, name, glances)
-        self._tables.append(table)
+        self.tables.append(table)
         return table
 
     def exchange(self, table: Table, file: Path) -> None:
         """Have the table be that file from now on, which was made outside of every environment, and is on disk: `bulk`.
 
         For the one process that recovers the environment, while nobody uses the table. Whoever cannot go on from the
-        end of this must begin anew: the log goes on with a table that it has not made. Raises OSError, Failure.
+        end of this must begin again: the log goes on with a table that it has not made. Raises OSError, Failure.
         """
         (self.folder / UNLOGGED).touch(mode=0o600)
         table.close()
@@ -236,22 +228,22 @@ class Env:
 
     def begin(self, *, wait: bool = True, reads: bool = False) -> Txn:
         """A new transaction. Unless it may `wait`, a lock that is not free raises one of `Deadlock` at once. One that
-        only `reads` passes the gate. Raises HeldStill."""
+        only `reads` begins during a write freeze, too. Raises Quiesced."""
         while True:
             try:                                        # not `_watched`: this is called often
                 txn = self._env.txn_begin() if wait else self._env.txn_begin(None, db.DB_TXN_NOWAIT)
             except db.DBRunRecoveryError:
                 self._break()
                 raise
-            if self._gate is None or reads or not self._gate.shut:
+            if self._write_freeze is None or reads or not self._write_freeze.shut:
                 return txn
             txn.abort()
-            self._gate.wait()
+            self._write_freeze.wait()
 
     @property
     def quiesced(self) -> bool:
-        """Whether the gate is shut: a transaction that changes anything would wait."""
-        return self._gate is not None and self._gate.shut
+        """Whether there is a write freeze: a transaction that changes anything would wait."""
+        return self._write_freeze is not None and self._write_freeze.shut
 
     def active(self) -> int:
         """How many transactions are under way, in all processes."""
@@ -264,25 +256,25 @@ class Env:
         environment is `broken`. When there was no room to write, it can be tried again.
         """
         if self._failed:
-            raise OSError(errno.EIO, f"a sync of the log in {self._folder} has failed")
+            raise OSError(errno.EIO, f"a sync of the log in {self.folder} has failed")
         try:
-            end = self._log_end()
+            end = self.log_end()
             self._env.log_flush()
         except db.DBError as error:
             full = is_disk_full(error)
             if not full or "fsync" in str(error):
                 self._fail()
             raise OSError(errno.ENOSPC if full else errno.EIO, str(error)) from error
-        newest = self._folder.stat().st_mtime_ns
+        newest = self.folder.stat().st_mtime_ns
         if newest != self._log_files:               # a new log file: its name must be on disk as well
-            sync_folder(self._folder)
+            sync_folder(self.folder)
             self._log_files = newest
         self._flushed.write(end)
 
     def logged(self) -> int:
         """Octets that have been written to the log since the environment was made, also to files that are no more."""
-        found = self._env.log_stat()
-        return int((found["cur_file"] - 1) * LOG_FILE + found["cur_offset"])
+        file, octets = self.log_end()
+        return (file - 1) * LOG_FILE + octets
 
     def statistics(self) -> Statistics:
         """What has been counted. Waits for no lock of a table."""
@@ -291,28 +283,28 @@ class Env:
 
     def checkpoint(self, volume: int = 0, *, held: bool = False) -> None:
         """Write changed pages to the tables, so that recovery has less to do and old logs can go; with `volume` only if
-        so many octets of log, or more, have been written since the last one. While the gate is shut, only who has
-        `held` it does that."""
-        if not held and self._gate is not None and self._gate.shut:
+        so many octets of log, or more, have been written since the last one. During a write freeze only who has
+        `held` the writes does that."""
+        if not held and self.quiesced:
             return
         try:
             self._name_log_file()
-            there = self._log_end()
+            there = self.log_end()
             self._env.txn_checkpoint(volume >> 10, 0, 0)
         except db.DBError as error:
             if not is_disk_full(error):
                 self._fail()
             raise
         if not volume:                              # so much of the log is on disk, and its name is
-            sync_folder(self._folder)
-            note_newest(self._folder, there)
+            sync_folder(self.folder)
+            note_newest(self.folder, there)
 
     def _name_log_file(self) -> None:
         """Have the name of the log file that a checkpoint writes to on disk before it writes pages: a crash must not
         leave pages of which the log knows nothing. Raises OSError."""
-        file, at = self._log_end()
+        file, at = self.log_end()
         if self._env.log_stat()["lg_size"] - at < CHECKPOINT:
-            while self._log_end()[0] == file:
+            while self.log_end()[0] == file:
                 self._env.log_printf(b"-" * 2000)           # all that one call takes
         self.flush()
 
@@ -338,11 +330,11 @@ class Env:
 
     def unneeded_logs(self) -> list[Path]:
         """The files of the log that recovery needs no more, the oldest first."""
-        return [self._folder / os.fsdecode(name) for name in sorted(self._env.log_archive())]
+        return [self.folder / os.fsdecode(name) for name in sorted(self._env.log_archive())]
 
     def first_log(self) -> int:
         """The number of the first file of the log that recovery needs."""
-        needed = {path.name for path in self._folder.glob("log.*")} - {path.name for path in self.unneeded_logs()}
+        needed = {path.name for path in self.folder.glob("log.*")} - {path.name for path in self.unneeded_logs()}
         return min(int(name.partition(".")[2]) for name in needed)
 
     def log_end(self) -> tuple[int, int]:
@@ -354,21 +346,19 @@ class Env:
         """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
         that came after it; None when there is no such file."""
         try:
-            return int((self._folder / KEPT_LOG).read_bytes()[:20])
+            return int((self.folder / KEPT_LOG).read_bytes()[:20])
         except (OSError, ValueError):
             return None
 
     def keep_logs(self, first: int | None) -> None:
         """Have the log stay from that file on, whoever drops files; on disk. None: only what recovery needs. Raises
         OSError."""
-        path = self._folder / KEPT_LOG
+        path = self.folder / KEPT_LOG
         if first is None:
             path.unlink(missing_ok=True)
+            sync_folder(self.folder)
         else:
-            temporary = path.with_name(KEPT_LOG + ".new")
-            temporary.write_text(f"{first}\n")
-            temporary.replace(path)
-        sync_folder(self._folder)
+            replace_file(path, b"%d\n" % first)
 
     def kept_volume(self) -> int:
         """Octets of the log that stay and that recovery does not need."""
@@ -382,7 +372,7 @@ class Env:
 
         Raises OSError; what has not been removed then is there at the next call.
         """
-        if self._gate is not None and self._gate.shut:
+        if self.quiesced:
             return 0
         files = self.unneeded_logs()
         kept = self.kept_log()          # after the list, or a snapshot that begins now would miss what goes
@@ -409,16 +399,18 @@ class Env:
         Then the log is cut where it ends. Its newest file is made as long as it may become, and what follows the end
         would be overwritten with zeros by the next recovery.
         """
-        for table in self._tables:
+        for table in self.tables:
             table.close()
-        self._tables.clear()
+        self.tables.clear()
         self._flushed.close()
-        number, octets = self._log_end() if clean else (0, 0)
+        number, octets = self.log_end() if clean else (0, 0)
         self._env.close()
         if clean:
-            with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made anew
-                _cut(self._folder / f"log.{number:010}", octets)
-                regions.keep(self._folder)
+            with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made again
+                newest = self.folder / f"log.{number:010}"
+                if newest.stat().st_size > octets:
+                    os.truncate(newest, octets)
+                regions.keep(self.folder)
 
 
 class AtRest(Env):
@@ -428,8 +420,8 @@ class AtRest(Env):
 
     def __init__(self, folder: Path) -> None:
         self.broken = lambda: None
-        self.folder = self._folder = folder
-        self._tables = []
+        self.folder = folder
+        self.tables = []
 
     def _handle(self, name: str, page: int, glances: bool) -> Any:
         handle = db.DB()
@@ -442,17 +434,17 @@ class AtRest(Env):
 
     def close(self, *, clean: bool = False) -> None:
         """Let go of the tables."""
-        for table in self._tables:
+        for table in self.tables:
             table.close()
-        self._tables.clear()
+        self.tables.clear()
 
 
 def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None, reads: bool = False) -> T:
     """The result of `work` in a transaction that is committed (not flushed). `work` may run more than once.
 
     It waits for locks; with `seconds` it does not, but tries again until so much time has passed, and at least twice.
-    `reads`: it changes nothing, and goes on while the store is held still.
-    Raises one of `Deadlock` when it does not get them, HeldStill in an event loop.
+    `reads`: it changes nothing, and goes on during a write freeze.
+    Raises one of `Deadlock` when it does not get them, Quiesced in an event loop.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     pause = PAUSE
@@ -485,15 +477,6 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
     raise AssertionError("unreachable")
 
 
-def _cut(log: Path, octets: int) -> None:
-    handle = os.open(log, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        if os.fstat(handle).st_size > octets:
-            os.ftruncate(handle, octets)
-    finally:
-        os.close(handle)
-
-
 def _archive(file: Path, folder: Path) -> None:
     """Return when a copy of the file is on disk in the folder. Raises FileExistsError for another file of that name."""
     import filecmp  # here: who archives no log does without
@@ -506,10 +489,6 @@ def _archive(file: Path, folder: Path) -> None:
     else:
         part = folder / f"{file.name}.part"
         shutil.copyfile(file, part)
-        handle = os.open(part, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_file(part)
         part.rename(copy)
     sync_folder(folder)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.damagemarks import file_id, known_tables
 
-_PIECE = 1 << 20                # octets of a table that are looked at at a time
+_READ_OCTETS = 1 << 20          # of a table that are looked at at a time
 _CHECKED = 1                    # of the flags in a table's first page: every page has a checksum,
 _CHECK = slice(28, 32)          # which is here
 
@@ -41,7 +41,7 @@ def bad_pages(table: Path) -> str:
         if size < (last + 1) * page:
             return f"it has been cut short: {size} octets instead of {(last + 1) * page}"
         file.seek(0)
-        at, pages = 0, max(1, _PIECE // page)
+        at, pages = 0, max(1, _READ_OCTETS // page)
         while data := file.read(pages * page):
             count = min(len(data) // page, last + 1 - at)
             if count <= 0:

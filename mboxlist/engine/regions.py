@@ -2,7 +2,7 @@
 
 The last process that leaves in order keeps it. Who comes next joins it, as those do who come while others are there,
 and need not make it and fill it. That holds only while the system runs on (a loss of power may leave anything of these
-files), and for who wants it of the same form. In every other case recovery makes it anew.
+files), and for who wants it of the same form. In every other case recovery makes it again.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 from mboxlist.engine.damagemarks import CONFIG, MEMORY
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file
 
 LOCK_LISTS = 8209           # lists of locked pages, a prime: all are made at once, of 136 octets each, and would be as
                             # many as there may be locks
@@ -31,13 +31,7 @@ def configure(folder: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == text:
             return
-    new = path.with_name(CONFIG + ".new")
-    with new.open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    sync_folder(folder)
+    replace_file(path, text)
 
 
 def begin(folder: Path, form: str) -> None:

@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import define, field, frozen
 
@@ -89,6 +89,33 @@ def scrub(partition: Partition, pace: Pace, *, first: int = 0, sweep: bool = Fal
     buffer = memoryview(bytearray(pace.read_octets))
     for number in range(first, FOLDERS):
         yield _folder(partition, number, _Reader(partition, pace, buffer, stop), sweep)
+
+
+@define
+class Scrubbed:
+    """What a scrub of several partitions has found so far. `stopped`: the place from which another one goes on."""
+
+    folders: int = 0
+    files: int = 0
+    findings: list[Finding] = field(factory=list)
+    stopped: str | None = None
+
+
+def scrub_all(partitions: Sequence[Partition], pace: Pace, found: Scrubbed, *, first: int, sweep: bool,
+              stop: Callable[[], bool]) -> Iterator[Folder]:
+    """Scrub these partitions, the first one from the folder `first` on; what is found is added to `found`."""
+    for partition in partitions:
+        try:
+            for folder in scrub(partition, pace, first=first, sweep=sweep, stop=stop):
+                first = folder.number + 1
+                found.folders += 1
+                found.files += folder.files
+                found.findings += folder.findings
+                yield folder
+        except Stopped:
+            found.stopped = f"{partition.name}/{first:03x}"
+            return
+        first = 0
 
 
 def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -> Folder:

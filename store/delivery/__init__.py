@@ -3,11 +3,11 @@
 Front door: `durable.deliver`, the whole way; `commit.commit` is its transaction. LMTP, APPEND and
 `onecopy deliver` come this way.
 
-1. `Staged.finish`: the digest is known and so is the cache record.
+1. `Staged.finish`: the digest is final, and so is the cache record.
 2. Is the content new to the partition? Then the file `staging/<arrival serial>` is written and synced, side by side
    with those of other messages; up to eight such batches are under way. A journal merges syncs that come together, so
-   side by side is several times faster than one after the other. A message whose digest is known with references
-   (`is_known`) skips this; up to 128 KiB nothing is even written. Whether it is still known is looked at again within
+   side by side is several times faster than one after the other. A message whose digest has references
+   (`is_known`) skips this; up to 128 KiB nothing is even written. Whether it still has any is looked at again within
    the transaction (`NotOnDisk`).
 3. `commit`: ONE transaction writes N index records, N mailbox states, N quota uses, one reference count, one cache
    record. It is committed without a sync. A target that is over quota or was deleted meanwhile is refused alone.
@@ -47,12 +47,12 @@ Lost files. No record is believed without its file: whoever refers to a message 
 long as `messages.db` says (`batch.usable`, `MessageFiles.is_whole`). COPY within a partition looks at nothing. What a
 record of message files says, and no file has, is a loss. When the same message comes again, as long as the lost one,
 its file takes the name (`replacement`); behind a trace header of another length it cannot, and is refused for now.
-Nobody is told that a message is kept while no file has it.
+No answer says that a message is kept while no file has it.
 
-A file that another delivery has brought back has the trace header of that delivery: nobody has kept the other one,
+A file that another delivery has restored has the trace header of that delivery: nobody has kept the other one,
 which would take some 200 octets more in a database for each message. So the messages that show it begin otherwise than
 before under the same UID, which RFC 3501 2.3.1.1 does not allow; while the file was missing they could not be read at
-all. What is shown is Return-Path and Received of the delivery that brought it back, also to those to whom another one,
+all. What is shown is Return-Path and Received of the delivery that restored it, also to those to whom another one,
 from another sender perhaps, had come. Everything else is as it was: RFC822.SIZE, since the two are equally long, the
 octets below, private header fields, ENVELOPE, BODYSTRUCTURE, parts, and messages that show no trace header. Who is
 reading goes on with the file that was opened, or gets an error, and never some of both. A file from a backup or another

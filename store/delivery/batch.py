@@ -1,7 +1,7 @@
 """Message files that come to a partition, whoever brings them: put on disk and on record many at a time, one copy each.
 
-A file that has been brought is on disk, on record, and waits for the purge until records refer to it. So bringing them
-can be cut off at any time, and need not be done again.
+A file that has come is on disk, on record, and waits for the purge until records refer to it. So this can be cut off at
+any time, and what has come need not come again.
 """
 
 import logging
@@ -33,7 +33,7 @@ SideBySide = Callable[[list[Callable[[], None]]], None]
 
 
 class NotCopied(Exception):
-    """A file is no longer on the partition as it was: bring it once more."""
+    """A file is no longer on the partition as it was: copy it once more."""
 
 
 @frozen
@@ -62,7 +62,7 @@ def in_threads(work: list[Callable[[], None]]) -> None:
 class BatchStore:
     """Files on their way to a partition. `octets` and `files` are how much has come, `side_by_side` see `Threads`;
     `most` is how many are put on record together; `at_once`: with one sync of the file system, which is what many cost
-    least by. `overtaken` gets a file whose content somebody else has brought meanwhile, perhaps behind another trace
+    least by. `overtaken` gets a file whose content somebody else has stored meanwhile, perhaps behind another trace
     header, and ends it: whoever uses `hold` learns of it there."""
 
     target: Partition
@@ -97,7 +97,7 @@ class BatchStore:
         self.held += staged.size
 
     def keep_if_full(self) -> None:
-        """The same as `keep` when there is enough to be worth a sync."""
+        """`keep`, when there is enough to be worth a sync."""
         if len(self.batch) >= self.most or self.held >= OCTETS:
             self.keep()
 
@@ -160,11 +160,11 @@ class BatchStore:
         self.held = 0
 
     def hold(self, found: Mapping[Message, CopiedFile], wanted: Mapping[Message, int]) -> None:
-        """See that what nothing refers to yet is not purged too early. Raises NotCarried."""
+        """See that what nothing refers to yet is not purged too early. Raises NotCopied."""
         last: dict[bytes, tuple[int, int]] = {}
-        for message, carried in found.items():
-            when = max(wanted[message], last.get(carried.digest, (0, 0))[1])
-            last[carried.digest] = carried.serial, when
+        for message, copied in found.items():
+            when = max(wanted[message], last.get(copied.digest, (0, 0))[1])
+            last[copied.digest] = copied.serial, when
 
         def work(txn: WriteTxn) -> None:
             for digest, (serial, when) in sorted(last.items()):
@@ -182,7 +182,7 @@ class BatchStore:
 
 def usable(partition: Partition, digest: bytes, txn: WriteTxn | None = None) -> MessageRecord | None:
     """What the partition knows of that content, if it has its file, as long as it should be; within a transaction it
-    stays so. Without the file nobody may be told that a message is kept, even if other records refer to it."""
+    stays so. Without the file no answer may say that a message is kept, even if other records refer to it."""
     record = partition.refs.find(digest) if txn is None else txn.refs.find_to_change(digest, txn.handle)
     return record if record is not None and partition.files.is_whole(digest, record.serial, record.size) else None
 
@@ -195,7 +195,7 @@ def head_of(partition: Partition, digest: bytes, record: MessageRecord) -> bytes
 
 def refer(txn: WriteTxn, mailbox: MailboxId, rows: Rows, *, seen: bool = False) -> None:
     """Count the references of translated records; files that were `seen` just now, and that nobody can have
-    purged since, are not looked at again. Raises NotCarried when a file is no longer as it was."""
+    purged since, are not looked at again. Raises NotCopied when a file is no longer as it was."""
     serials = dict(zip(rows["digest"].tolist(), rows["serial"].tolist(), strict=True))
     for digest, count, check in tally(mailbox, rows):
         record = txn.refs.find_to_change(digest, txn.handle)
@@ -206,7 +206,7 @@ def refer(txn: WriteTxn, mailbox: MailboxId, rows: Rows, *, seen: bool = False) 
 
 
 def write_chunks(txn: WriteTxn, mailbox: MailboxId, chunks: dict[int, Rows]) -> None:
-    """Have these chunks with these records, and count their references. Raises NotCarried."""
+    """Have these chunks with these records, and count their references. Raises NotCopied."""
     for number, rows in chunks.items():
         value = txn.partition.index.get_to_change(chunk_key(mailbox, number), txn.handle)
         old = decode(value) if value is not None else rows[:0]

@@ -1,6 +1,6 @@
 """One received message into any number of mailboxes of a partition, in one transaction.
 
-`net.offload.deliver` is the whole way: it syncs the message file before this and flushes the log after it.
+`durable.deliver` is the whole way: it syncs the message file before this and flushes the log after it.
 """
 
 import struct
@@ -193,7 +193,7 @@ def commit_all(partition: Partition, messages: Sequence[tuple[Staged, Target, In
 
 def commit_patiently(partition: Partition, staged: Staged, targets: Sequence[Target], received: InternalDate,
                      seconds: float) -> list[Outcome]:
-    """The same, for a thread: it waits for locks, and a target whose mailbox stays locked is refused alone."""
+    """`commit` for a thread: it waits for locks, and a target whose mailbox stays locked is refused alone."""
     deadline = time.monotonic() + seconds
     outcomes: dict[int, Outcome] = {}
     left = list(range(len(targets)))
@@ -255,7 +255,7 @@ def _numbers(partition: Partition, headers: set[bytes], seconds: float | None) -
 
 
 def _headed(plain: _Arrival, numbers: Mapping[bytes, int]) -> dict[bytes, _Arrival]:
-    """The same message with each of these header fields."""
+    """The message with each of these header fields."""
     received, size, serial, saved, header_length, digest, _, _ = _TAIL.unpack(plain.tail)
     return {octets: _Arrival(plain.zone, size + len(octets), _TAIL.pack(
         received, size + len(octets), serial, saved, header_length, digest, number, 0))

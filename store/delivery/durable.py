@@ -82,9 +82,9 @@ async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, Int
                 return await _deliver_all_to(store, store.partition_of(before), arrived)
             except StoreError as refusal:
                 entry = store.mailboxes.find_id(before.id)
-                told = _or_elsewhere(store, before, refusal)
-                if told is not refusal:
-                    raise told from refusal
+                elsewhere = _or_elsewhere(store, before, refusal)
+                if elsewhere is not refusal:
+                    raise elsewhere from refusal
                 if entry is None or refusal.problem not in (Problem.BUSY, Problem.NO_MAILBOX):
                     raise
                 if time.monotonic() > deadline:

@@ -1,11 +1,8 @@
-"""Message files of one partition brought to another: one copy there, whoever it is for.
+"""Message files of one partition copied to another: one copy there, whoever it is for.
 
 What a message is stays as it is, octet for octet: its file there has the same content, and the same trace header if the
 message shows one. Where the other partition has the content under another trace header, the message that shows its own
 is a file for itself there, trace header and content together, named by the digest of both.
-
-A file that has been brought is on disk, on record, and waits for the purge until records refer to it. So bringing them
-can be cut off at any time, and need not be done again.
 """
 
 import time
@@ -29,31 +26,21 @@ TRIES = 10
 
 @define(eq=False)
 class FileCopier:
-    """Carries files from one partition to another; `side_by_side` see `Threads`."""
+    """Copies files from one partition to another; `side_by_side` see `Threads`."""
 
     source: Partition
     target: Partition
     side_by_side: SideBySide = one_by_one
-    _landing: BatchStore = field(init=False)
+    incoming: BatchStore = field(init=False)
     _heads: dict[int, int] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._landing = BatchStore(self.target, self.side_by_side)
-
-    @property
-    def files(self) -> int:
-        """How many it has copied."""
-        return self._landing.files
-
-    @property
-    def octets(self) -> int:
-        """How much it has copied."""
-        return self._landing.octets
+        self.incoming = BatchStore(self.target, self.side_by_side)
 
     def private_headers(self, rows: Rows) -> dict[int, int]:
         """The numbers that the header fields of these records' own have on the target, by those that they have here.
 
-        Raises StoreError CORRUPT when nothing is known of them, LIMIT.
+        Raises StoreError CORRUPT when the source has none of such a number, LIMIT.
         """
         new = {number: self.source.private_headers.find(number) for number in np.unique(rows["head"]).tolist()
                if number and number not in self._heads}
@@ -62,7 +49,7 @@ class FileCopier:
             self._heads.update((number, there[octets]) for number, octets in new.items())
         return self._heads
 
-    def copy_file(self, wanted: Mapping[Message, int]) -> dict[Message, CopiedFile]:
+    def copy_files(self, wanted: Mapping[Message, int]) -> dict[Message, CopiedFile]:
         """See that the target has these messages; what they are there. For a thread: it may take long.
 
         A file that nothing on the target refers to stays there for the purge delay after the Unix time given with it.
@@ -71,50 +58,50 @@ class FileCopier:
         found: dict[Message, CopiedFile] = {}
         try:
             for message in sorted(wanted):
-                found[message] = self._bring(message)
-                self._landing.keep_if_full()
-            self._landing.keep()
+                found[message] = self._copy_unless_there(message)
+                self.incoming.keep_if_full()
+            self.incoming.keep()
         finally:
-            self._landing.drop()
-        self._landing.hold(found, wanted)
+            self.incoming.drop()
+        self.incoming.hold(found, wanted)
         return found
 
-    def _bring(self, message: Message) -> CopiedFile:
+    def _copy_unless_there(self, message: Message) -> CopiedFile:
         """Copy the message, unless it is there; the copies wait in the batch."""
         digest, header_length = message
         record = self.source.refs.find(digest)
         if record is None:
-            raise StoreError(Problem.CORRUPT, "A message cannot be read", f"nothing is known of {digest.hex()}")
+            raise StoreError(Problem.CORRUPT, "A message cannot be read", f"no record of message file {digest.hex()}")
         if self.source is self.target:          # it comes out of the past, and the file is there still
             if usable(self.target, digest) is None:
                 raise StoreError(Problem.CORRUPT, "A message cannot be read", f"message file {digest.hex()} is missing")
             return CopiedFile(digest, record.serial, header_length)
         shows_trace = record.trace > 0 and header_length == 0
-        waiting = self._landing.batch.get(digest)
+        waiting = self.incoming.batch.get(digest)
         if waiting is not None and waiting.trace == record.trace:
             return CopiedFile(digest, waiting.serial, header_length)
         if waiting is not None:
-            self._landing.keep()
+            self.incoming.keep()
         known = usable(self.target, digest)
         if known is None and (not shows_trace or fits(self.target, digest, record.trace, record.size)):
-            self._landing.add(staged := self._copy(digest, record))
+            self.incoming.add(staged := self._copy(digest, record))
             return CopiedFile(digest, staged.serial, header_length)
         if known is not None and not shows_trace:
             return CopiedFile(digest, known.serial, known.trace)
         if known is not None and known.trace == record.trace and head_of(self.source, digest, record) == head_of(
                 self.target, digest, known):
             return CopiedFile(digest, known.serial, 0)
-        return self._bring_whole(digest, record)
+        return self._copy_whole(digest, record)
 
     def _copy(self, digest: bytes, record: MessageRecord) -> Staged:
         self.target.check_room()
         cached, = self.source.cached([record.serial])
         with self.source.files.open(digest, record.serial, 0, record.size) as file:
             if cached is None or cached.digest != digest or cached.trace != record.trace:
-                cached = self.source.cached_anew(digest, record)
+                cached = self.source.render_cached(digest, record)
             return Staged.copied(self.target.files, self.target.next_serial(), file, digest, record.trace, cached)
 
-    def _bring_whole(self, digest: bytes, record: MessageRecord) -> CopiedFile:
+    def _copy_whole(self, digest: bytes, record: MessageRecord) -> CopiedFile:
         """The message with its trace header as a content of its own."""
         self.target.check_room()
         staged = Staged(self.target.files, self.target.next_serial(), b"", record.size)
@@ -123,10 +110,10 @@ class FileCopier:
                 while data := file.read(staged.size, SPILL):
                     staged.write(data)
             staged.finish()
-            waiting, known = self._landing.batch.get(staged.digest), usable(self.target, staged.digest)
+            waiting, known = self.incoming.batch.get(staged.digest), usable(self.target, staged.digest)
             if waiting is None and known is None:
                 staged.spill()
-                self._landing.add(staged)
+                self.incoming.add(staged)
                 return CopiedFile(staged.digest, staged.serial, 0)
         except BaseException:
             staged.abort()
@@ -148,23 +135,23 @@ def translated(rows: Rows, found: Mapping[Message, CopiedFile], private_headers:
     there = [found[message] for message in messages_of(rows)]
     new = renumbered(rows, private_headers)
     if there:
-        new["digest"] = np.frombuffer(b"".join([carried.digest for carried in there]), rows.dtype["digest"])
-        new["serial"] = [carried.serial for carried in there]
-        new["header_length"] = [carried.header_length for carried in there]
+        new["digest"] = np.frombuffer(b"".join([copied.digest for copied in there]), rows.dtype["digest"])
+        new["serial"] = [copied.serial for copied in there]
+        new["header_length"] = [copied.header_length for copied in there]
     return new
 
 
-def copy_rows(carrier: FileCopier, pieces: Sequence[Rows], until: int | None = None) -> list[Rows]:
+def copy_rows(copier: FileCopier, parts: Sequence[Rows], until: int | None = None) -> list[Rows]:
     """The records as they will be on the other partition, where their messages are when this returns.
 
-    Raises what `FileCopier.copy_file` raises.
+    Raises what `FileCopier.copy_files` raises.
     """
     when = int(time.time()) if until is None else until
     for _ in range(TRIES):
         try:
-            found = carrier.copy_file({message: when for rows in pieces for message in messages_of(rows)})
+            found = copier.copy_files({message: when for rows in parts for message in messages_of(rows)})
         except NotCopied:
             continue
-        return [translated(rows, found, carrier.private_headers(rows)) for rows in pieces]
+        return [translated(rows, found, copier.private_headers(rows)) for rows in parts]
     raise StoreError(Problem.BUSY, detail="the same messages come and go on the other partition")
 

@@ -1,5 +1,5 @@
 """What comes in place of a message file that has been lost, or has not the octets that it had, although records refer
-to it: the same message, brought again by whoever has it in hand."""
+to it: the same message, sent again by whoever has it in hand."""
 
 import logging
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 def fits(partition: Partition, digest: bytes, trace: int, size: int | None = None, txn: WriteTxn | None = None) -> bool:
     """Whether a file of that content behind so long a trace header can be the one that records refer to, if any do.
 
-    Where nobody has looked at the file since databases were made anew, its `size` tells.
+    Where nobody has looked at the file since databases were rebuilt, its `size` tells.
     """
     record = partition.refs.find(digest, None if txn is None else txn.handle, raw=True)
     if record is None or not record.references:
@@ -28,12 +28,12 @@ def fits(partition: Partition, digest: bytes, trace: int, size: int | None = Non
 def put_back(partition: Partition, staged: Staged, txn: WriteTxn) -> None:
     """Have a synced message as the file to which records refer. On disk when this returns.
 
-    Raises StoreError UNAVAILABLE; CORRUPT when it does not fit, so that nobody is told that the message is kept.
+    Raises StoreError UNAVAILABLE; CORRUPT when it does not fit, so that no answer says that the message is kept.
     """
     require_fit(partition, staged, txn)
     record = txn.refs.find(staged.digest, txn.handle, raw=True)
     partition.files.put_back(staged.digest, staged.serial, staged.serial if record is None else record.serial)
-    log.warning("message file %s was missing; the same message has come again, and brought it back",
+    log.warning("message file %s was missing; the same message has come again, and restored it",
                 staged.digest.hex())
 
 

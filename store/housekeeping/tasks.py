@@ -216,7 +216,7 @@ def _partitions(store: Store) -> Iterable[str]:
 
 def _settle(store: Store, partition: str) -> int:
     """Take the staged names of placed messages away. Every process that delivers does this for its own."""
-    return store.partitions[partition].files.settle()
+    return store.partitions[partition].files.drop_staged_names()
 
 
 def _sweep(store: Store, partition: str) -> int:

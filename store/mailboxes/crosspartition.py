@@ -75,7 +75,8 @@ async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry,
     if new is None:
         side_by_side = threads_of(store).side_by_side
         new = await run(store, "changes", lambda: copy(
-            store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side, progress=progress))
+            store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side, progress=progress),
+            user=reader)
     written = (target, source) if remove else (target,)
     for entry in {store.partition_of(entry).name: entry for entry in written}.values():
         await durable.flushed(store, entry)
@@ -122,12 +123,12 @@ def bring(store: Store, mailbox: Mailbox, target: MailboxEntry, rows: Rows, *, r
     """
     here, there = store.partition(mailbox.entry.partition), store.partition_of(target)
     if here is there:
-        with suppress(NotCopied):              # a file is no longer as it was: the carrier says what it is now
+        with suppress(NotCopied):              # a file is no longer as it was: the copier says what it is now
             return _copy_from_snapshot(store, there, mailbox, target, rows, reader, within_root)
     there.transact(lambda txn: _try_quota(txn, target, rows, within_root))
-    carrier = FileCopier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
+    copier = FileCopier(here, there, side_by_side if progress is None else _unless_abandoned(progress, side_by_side))
     for _ in range(TRIES):
-        carried, = copy_rows(carrier, [rows])
+        carried, = copy_rows(copier, [rows])
         try:
             new = there.transact(lambda txn: _arrive(
                 store, txn, target, carried, mailbox, reader, within_root))     # noqa: B023

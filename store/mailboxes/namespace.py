@@ -111,7 +111,7 @@ def rename_mailbox(store: Store, old: MailboxName, new: MailboxName) -> None:
             name = _moved(entry.name, old, new)
             if store.mailboxes.find(name, txn) is not None:
                 raise StoreError(Problem.MAILBOX_EXISTS)
-            store.mailboxes.write(_renamed(entry, name), txn)
+            store.mailboxes.write(evolve(entry, name=name), txn)
 
     roots.check_rename(store, old, new)
     transact(store.mailboxes.env, work)
@@ -124,7 +124,3 @@ def _moved(name: MailboxName, old: MailboxName, new: MailboxName) -> MailboxName
         return MailboxName(new.owner, legal_path(new.path + name.path[len(old.path):]))
     except NameProblem as error:
         raise StoreError(Problem.BAD_NAME, str(error)) from error
-
-
-def _renamed(entry: MailboxEntry, name: MailboxName) -> MailboxEntry:
-    return evolve(entry, name=name)

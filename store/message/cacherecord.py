@@ -225,7 +225,8 @@ def _encode_part(part: "Part", parent: int, table: list[bytes]) -> None:
     number = len(table)
     kind = _MULTIPART if part.is_multipart else _MESSAGE if part.is_message else _LEAF
     charset = (headers.parameter(part.params, b"CHARSET") or b"") if part.type == b"TEXT" else b""
-    strings = [text[:255] for text in (part.type, part.subtype, part.encoding, charset)]
+    kind_of = b"MESSAGE" if part.closed else part.type          # for SEARCH, to which its octets are text
+    strings = [text[:255] for text in (kind_of, part.subtype, part.encoding, charset)]
     table.append(_PART.pack(part.header_start, part.body_start, part.end, parent, kind, *map(len, strings))
                  + b"".join(strings))
     for child in part.children:

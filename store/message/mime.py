@@ -40,6 +40,7 @@ class Part:
     The header is [header_start, body_start) and the body [body_start, end). Types, encoding and names of parameters
     are in upper case. A multipart has its parts as children; MESSAGE/RFC822 has one, the message inside. `envelope`
     holds the unfolded fields of a message's header that ENVELOPE shows, and is None for a part that is no message.
+    `closed`: its body is a message or multipart that has not been taken apart, being encoded or too deep inside.
     """
 
     header_start: int
@@ -59,6 +60,7 @@ class Part:
     children: tuple["Part", ...] = ()
     envelope: Mapping[bytes, bytes] | None = None
     listed: bytes = b""                         # of the message itself, see `fields.listed`
+    closed: bool = False
 
     @property
     def is_multipart(self) -> bool:
@@ -86,6 +88,7 @@ class _Open:
     params: Parameters = ()
     fields: dict[bytes, bytes] = field(factory=dict)
     listed: bytes = b""
+    closed: bool = False                # see `Part`
     children: list["_Open"] = field(factory=list)
     delimiter: bytes = b""              # LF "--" boundary, of a multipart that has not been closed
     found: int = -1                     # where in the window the delimiter comes next; -1: not looked for yet
@@ -99,7 +102,7 @@ class _Open:
             if kind == b"MULTIPART":
                 kind, subtype, params = b"TEXT", b"PLAIN", ()
             elif kind == b"MESSAGE" and subtype in _MESSAGES:
-                kind, subtype = b"APPLICATION", b"OCTET-STREAM"
+                kind, subtype, self.closed = b"APPLICATION", b"OCTET-STREAM", True
         get = self.fields.get
         disposition = get(b"content-disposition", b"")
         presentation = headers.token(disposition) if disposition else b""
@@ -112,7 +115,7 @@ class _Open:
             get(b"content-md5"), (presentation, headers.parameters(disposition)) if presentation else None,
             headers.languages(language) if language else (), get(b"content-location"),
             tuple([child.part() for child in self.children]), self.fields if self.is_message else None,
-            self.listed)
+            self.listed, self.closed)
 
 
 class Scanner:
@@ -328,7 +331,7 @@ class Scanner:
             if not boundary or len(boundary) > BOUNDARY:
                 return
             if self._is_full():
-                part.type = (b"APPLICATION", b"OCTET-STREAM")
+                part.type, part.closed = (b"APPLICATION", b"OCTET-STREAM"), True
                 return
             part.delimiter = b"\n--" + boundary
             self._multiparts.append(part)

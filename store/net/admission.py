@@ -87,4 +87,4 @@ class AdmissionControl:
             return
         others = f" (and so were {self._untold} others)" if self._untold else ""
         self._told, self._untold = now, 0
-        log.warning("%s: %s is turned away: %s%s", connection, peer, refused.lower(), others)
+        log.warning("%s: %s is rejected: %s%s", connection, peer, refused.lower(), others)

@@ -72,7 +72,7 @@ class Counted(Protocol):
         if self._door.draining:
             raise Stopping
         if not self._door.limits.admit_user(user):
-            log.warning("%s: %s is turned away: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
+            log.warning("%s: %s is rejected: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
             raise LimitReached(TOO_MANY_OF_USER, user)
         self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
         self._door.counted["logins"] += 1

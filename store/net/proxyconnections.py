@@ -108,7 +108,7 @@ class Proxied(ProtocolWrapper):
 
     def _refuse(self, reason: str) -> None:
         self._stop_timer()
-        log.warning("%s is turned away: %s", host(cast(Any, self.transport).getPeer()), reason)
+        log.warning("%s is rejected: %s", host(cast(Any, self.transport).getPeer()), reason)
         cast(Any, self.transport).abortConnection()
 
     def _stop_timer(self) -> None:

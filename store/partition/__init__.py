@@ -14,18 +14,18 @@ deliveries cannot both take the last octet.
 
 Message files (`messagefiles`, `staged`). The names in `staging/` are on disk before the messages come:
 `Partition.make_ready` makes 64 empty files at a time, in a thread, and syncs the folder once. A message that finds none
-makes its own file, and then the folder is synced, too. A committed message keeps its staged name until `settle`, which
-every 5 seconds calls syncfs(2), which puts the second names on disk, and then removes the staged ones. Why a second
-name and not a rename: where a file system has no journal, a crash after a rename that was not synced can lose both
-names.
+makes its own file, and then the folder is synced, too. A committed message keeps its staged name until
+`drop_staged_names`, which every 5 seconds calls syncfs(2), which puts the second names on disk, and then removes the
+staged ones. Why a second name and not a rename: where a file system has no journal, a crash after a rename that was not
+synced can lose both names.
 
 Views (`views`). `Store.open_mailbox` gives a `Mailbox`, an immutable view: state and records. `Store.refresh` returns
 the same object when HIGHESTMODSEQ has not moved (one row read). Mailboxes of 1,000 messages and more have arrays that
 all sessions of a process share (`recordbuffers`). What a view shows never changes; an array that nobody holds any more
 gets the changed chunks for the next view, and arrivals go to its end. Changes of this process are remembered (the last
 32 of a mailbox), those of others are found by comparing chunks. `Mailbox.since` names the changed chunks, so one flag
-costs the same in a mailbox of any size. A reader's own flags are laid over the records (`as_seen`) and read anew at
-each opening. Views of 10,000 records and more are read, and large merges done, in threads of the pool `views`. A
+costs the same in a mailbox of any size. A reader's own flags are laid over the records (`as_seen`) and read again
+at each opening. Views of 10,000 records and more are read, and large merges done, in threads of the pool `views`. A
 transaction that rewrote all records of a mailbox hands them over after the commit, so nobody reads them again.
 
 Reading messages. `MessageFile.read` applies the header length; `size` is RFC822.SIZE, exact, for each record. Bodies of
@@ -36,7 +36,7 @@ A partition past `store.disk_threshold`, or with less than `store.disk_reserve` 
 RCPT, NO to APPEND); reading, flags and expunges go on. A write that fails for want of room is the same refusal, and
 what was staged of the message goes.
 
-Processes (`processes`). Who has the store open is known by flock(2), which a killed process cannot leave behind. Coming
+Processes (`processes`). Who has the store open shows flock(2), which a killed process cannot leave behind. Coming
 and going happen one at a time behind `door.lock`; whoever is inside holds the lock of `inside/<pid>.<n>.<name>`. The
 first one in is alone and recovers; the last one out leaves the store clean, unless one has died. While one has died and
 others are still inside, nobody comes in: they may hang on its locks. `server.pid` is locked by the supervisor, of which

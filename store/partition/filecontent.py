@@ -53,7 +53,7 @@ def trace_of(path: Path, digest: bytes, likely: Iterable[int]) -> tuple[int, int
 
 
 def seen(files: MessageFiles, digest: bytes, record: MessageRecord) -> MessageRecord:
-    """What is known of a message file, with what it says itself. One that cannot be read has no trace header."""
+    """The record of a message file, with what it says itself. One that cannot be read has no trace header."""
     path = files.locate(digest, record.serial)
     try:
         found = None if path is None else trace_of(path, digest, ())

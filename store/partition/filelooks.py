@@ -3,7 +3,7 @@
 Of a mailbox of 100,000 messages each microsecond for a file is a tenth of a second. Hence names that begin at
 `messages/` (openat(2)): the kernel walks three folders instead of ten. And the names of many are made at once.
 
-Both look under the names that files have once they are settled. Of a file that is not there, or cannot be used, they
+Both look under the names that files have in `messages/`. Of a file that is not there, or cannot be used, they
 say no more than that: the caller looks again, where else it may be, and what is wrong with it.
 """
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from store.partition.messagefiles import MID_OCTETS, MessageFiles
 
-PIECE = 1 << 20             # octets of a file that are read at a time
+READ_OCTETS = 1 << 20       # of a file, at a time
 _HEX = np.array([b"%02x" % octet for octet in range(256)])
 
 
@@ -65,11 +65,11 @@ def _names(digests: NDArray[np.void]) -> list[bytes]:
 
 
 def _agrees(file: int, own_digest: bytes, size: int, trace: int) -> bool:
-    if size < PIECE:
+    if size < READ_OCTETS:
         octets = os.read(file, size + 1)        # one more than there should be
         return len(octets) == size and hashlib.blake2b(octets[trace:], digest_size=MID_OCTETS).digest() == own_digest
     digest, at = hashlib.blake2b(digest_size=MID_OCTETS), 0
-    while octets := os.read(file, PIECE):
+    while octets := os.read(file, READ_OCTETS):
         digest.update(octets[max(0, trace - at):])
         at += len(octets)
     return at == size and digest.digest() == own_digest

@@ -6,14 +6,13 @@
     <store>/reconstruct/            databases are being rebuilt: see `is_half_made`
 """
 
-import os
 from pathlib import Path
 
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 
 EPOCH = "epoch"
 RESTORING = "restoring.json"        # there from when it is decided that a snapshot is put back
-SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are made anew; in it is
+SCRATCH = "reconstruct"         # the folder in the store that is there while all databases are rebuilt; in it is
 IN_PLACE = "in-place.json"      # this file where they are made in their places, or `mboxlist` with the list of a plan
 
 
@@ -23,7 +22,7 @@ def is_down(root: Path) -> bool:
 
 
 def is_half_made(root: Path) -> bool:
-    """Whether all databases are being made anew (`rebuild`, `tools.spark.apply`), or that was cut off."""
+    """Whether all databases are being rebuilt (`rebuild`, `tools.spark.apply`), or that was cut off."""
     scratch = root / SCRATCH
     return (scratch / IN_PLACE).exists() or (scratch / "mboxlist").is_dir() and is_down(root)
 
@@ -43,16 +42,7 @@ def mark_behind(folder: Path) -> None:
 def write_epoch(folder: Path, epoch: int) -> None:
     """Have the user area of the partition in that folder know the epoch, too; on disk. Raises OSError."""
     if read_epoch(folder) != epoch:
-        path = folder / "users" / EPOCH
-        temporary = path.with_name(EPOCH + ".new")
-        temporary.write_text(f"{epoch}\n")
-        handle = os.open(temporary, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        temporary.replace(path)
-        sync_folder(path.parent)
+        replace_file(folder / "users" / EPOCH, b"%d\n" % epoch)
 
 
 def read_epoch(folder: Path) -> int:

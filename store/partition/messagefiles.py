@@ -2,8 +2,8 @@
 
 A message being received is a `Staged` (`store/partition/staged.py`). Its file is `staging/<arrival serial>`; once its
 transaction is on disk the file gets its second name, `messages/3/fa/<mid>`. The first goes when a later sync of the
-whole file system has put the second on disk (`settle`): so a name is on disk at every moment, and no delivery has to
-sync a folder of its own. A reader looks under both names.
+whole file system has put the second on disk (`drop_staged_names`): so a name is on disk at every moment, and no
+delivery has to sync a folder of its own. A reader looks under both names.
 
 The name in `staging/` is on disk before the message comes: empty files are made ahead, many at a time (`make_ready`),
 so that a message only has to sync its own octets. When none is left it makes its file itself, and the folder is synced
@@ -44,7 +44,7 @@ class MessageFiles:
         self.folder = partition / "messages"
         self.staging = partition / "staging"
         self._folder, self._staging = str(self.folder), str(self.staging)   # a Path costs more than opening the file
-        self._settling: deque[int] = deque()
+        self._placed: deque[int] = deque()
         self._receiving: weakref.WeakValueDictionary[int, Staged] = weakref.WeakValueDictionary()
         self._ready: deque[int] = deque()       # serials whose empty files are on disk
         self._names = -1                # an open descriptor of `staging/`
@@ -187,7 +187,7 @@ class MessageFiles:
                 remove_name(spare)                          # of a recovery that was cut off
                 os.link(staged, spare)
                 os.replace(spare, final)
-        self._settling.append(serial)
+        self._placed.append(serial)
 
     def _make_folder(self, final: str) -> bool:
         """Make the folder of a message file if it is missing, whether it was: not every program that copies a store
@@ -240,7 +240,7 @@ class MessageFiles:
 
     def sync_removed(self, digests: Collection[bytes]) -> None:
         """Return when the names that `remove` has taken away are not on disk any more. (A staged one may be, but when
-        nothing is known of its serial the next start sweeps it.) For a thread. Raises OSError."""
+        nobody knows its serial the next start sweeps it.) For a thread. Raises OSError."""
         folders: dict[str, None] = {}
         for digest in digests:
             folders[os.path.dirname(self.path(digest))] = None
@@ -251,10 +251,10 @@ class MessageFiles:
             with suppress(FileNotFoundError):       # somebody has removed it, with all that was in it
                 sync_folder(Path(folder))
 
-    def settle(self) -> int:
+    def drop_staged_names(self) -> int:
         """Put the names that `place` gave on disk and take the staged ones away; how many. For a thread: it syncs."""
         # Taken before the sync: what `place` adds meanwhile, in another thread, may not be covered by it.
-        serials = [self._settling.popleft() for _ in range(len(self._settling))]
+        serials = [self._placed.popleft() for _ in range(len(self._placed))]
         if serials:
             sync_file_system(self.folder)
             for serial in serials:
@@ -284,7 +284,7 @@ class MessageFiles:
         before = time.time() - age
         serials = [int(entry.name, 16) for entry in os.scandir(self.staging) if _is_serial(entry.name)
                    and _modified(entry) <= before]
-        known = {*self._settling, *self._ready}
+        known = {*self._placed, *self._ready}
         return sorted(serial for serial in serials if serial not in self._receiving and serial not in known)
 
     def discard(self, serial: int) -> None:

@@ -138,7 +138,7 @@ class Partition:
                 mark_behind(self.folder)
             write_epoch(self.folder, epoch)
             self.files.recover(self._committed_mid)
-            self.files.settle()
+            self.files.drop_staged_names()
             self._unclean.touch()
             sync_folder(self._unclean.parent)
         return epoch
@@ -169,7 +169,7 @@ class Partition:
     def close(self, *, clean: bool) -> None:
         """Leave the partition; `clean` says that no other process is in it and nothing is under way."""
         self.env.flush()
-        self.files.settle()
+        self.files.drop_staged_names()
         if clean:
             self.env.checkpoint()
             if self.settings.log_archive is None:
@@ -238,10 +238,10 @@ class Partition:
         self.files.make_ready(self.next_serial() for _ in range(READY))
 
     def next_serial(self) -> int:
-        """An arrival serial that was never given out before, in any process. Raises StandsStill."""
+        """An arrival serial that was never given out before, in any process. Raises WritesFrozen."""
         with self._serials_lock:
             serial = next(self._serials, None)
-        if serial is None:              # a thread may wait here while the store is held still, and must hold no lock
+        if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
             try:
                 serial = transact(self.env, self._take_serials)
             except Quiesced:
@@ -288,7 +288,7 @@ class Partition:
             self.files.place(serial, digest)
 
     def skip_to(self, epoch: int, serial: int) -> None:
-        """Go on from this epoch, and give out neither this serial nor smaller ones: the partition is made anew."""
+        """Go on from this epoch, and give out neither this serial nor smaller ones: the partition is rebuilt."""
         def work(txn: WriteTxn) -> None:
             self.states.put(META_KEY, META.pack(epoch, serial + 1, FORMAT), txn.handle)
 
@@ -323,7 +323,7 @@ class Partition:
     def transact(self, work: Callable[[WriteTxn], T], *, seconds: float | None = None) -> T:
         """The result of `work`, committed but not flushed. `work` may run more than once. `seconds`: see `kv.transact`.
 
-        Raises what `work` raises, and StoreError BUSY (StandsStill), DISK_FULL, UNAVAILABLE.
+        Raises what `work` raises, and StoreError BUSY (WritesFrozen), DISK_FULL, UNAVAILABLE.
         """
         made: list[WriteTxn] = []
 
@@ -353,16 +353,16 @@ class Partition:
                 self.domains.sum_up(needed.domain)
 
     def _remember(self, txn: WriteTxn) -> None:
-        told = []
+        changed = []
         unwritten = self.unwritten.changed
         for mailbox, before, chunks in txn.changed():
             self.views.remember(mailbox, before, chunks)
             if mailbox in txn.handed:
                 self.views.hand(mailbox, *txn.handed[mailbox])
-            told.append(mailbox)
+            changed.append(mailbox)
             unwritten.add(mailbox)
-        if told:
-            self._news.tell(told)
+        if changed:
+            self._news.tell(changed)
 
     # Reading
 
@@ -372,6 +372,12 @@ class Partition:
         if state is None or state.removed:
             raise StoreError(Problem.NO_MAILBOX)
         return state
+
+    def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
+        """The mailbox's figures as they are at this moment, committed or not, without waiting for a lock. For hints."""
+        data = self.states.glance(state_key(mailbox))
+        state = None if data is None else MailboxState.from_bytes(data, self.epoch)
+        return None if state is None or state.removed else state
 
     def any_state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState | None:
         """The figures of a mailbox that may have been deleted; None when there are none."""
@@ -427,13 +433,13 @@ class Partition:
         return sound
 
     def _seen(self, digest: bytes, record: MessageRecord) -> MessageRecord:
-        """What is known of a message file, with what it says itself."""
+        """The record of a message file, with what it says itself."""
         return seen(self.files, digest, record)
 
-    def settle_file(self, digest: bytes) -> MessageRecord | None:
-        """What is known of a message file, which is looked at now if nobody has done so since databases were made anew.
+    def look_at_file(self, digest: bytes) -> MessageRecord | None:
+        """The record of a message file, which is looked at now if nobody has done so since databases were rebuilt.
 
-        Raises StoreError CORRUPT when it is missing or damaged; once it has been brought back it is looked at anew.
+        Raises StoreError CORRUPT when it is missing or damaged; once it has been restored it is looked at again.
         """
         record = self.refs.find(digest, raw=True)
         if record is None or record.trace != UNSEEN_TRACE:
@@ -455,19 +461,19 @@ class Partition:
         return self.transact(work)
 
     def rebuild_cached(self, row: np.void) -> CachedMessage:
-        """The cache record of a message, made from its file and kept; while the store is held still it is not, since
-        who reads must not wait. Raises StoreError CORRUPT."""
+        """The cache record of a message, made from its file and kept; during a write freeze it is not, since who
+        reads must not wait. Raises StoreError CORRUPT."""
         digest = bytes(row["digest"])
         record = self.refs.find(digest)
         if record is None:
-            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"nothing is known of {digest.hex()}")
-        cached = self.cached_anew(digest, record)
+            raise StoreError(Problem.CORRUPT, "The message cannot be read", f"no record of message file {digest.hex()}")
+        cached = self.render_cached(digest, record)
         if not self.env.quiesced:
             with contextlib.suppress(WritesFrozen):
                 self.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
         return cached
 
-    def cached_anew(self, digest: bytes, record: MessageRecord) -> CachedMessage:
+    def render_cached(self, digest: bytes, record: MessageRecord) -> CachedMessage:
         """The cache record of a message file, made from it. Raises StoreError CORRUPT."""
         with self.files.open(digest, record.serial, record.trace, record.size - record.trace) as file:
             return render(parse(file.read, file.size), digest, record.trace)
@@ -476,7 +482,7 @@ class Partition:
 def _cached(value: bytes | None) -> CachedMessage | None:
     try:
         return None if value is None else CachedMessage.from_bytes(value)
-    except ValueError:          # an earlier version's: made anew as a lost one is
+    except ValueError:          # an earlier version's: made again as a lost one is
         return None
 
 

@@ -70,7 +70,7 @@ class ProcessRegistry:
                                  f"the others have left it: {_listed(living)}")
             time.sleep(STEP)
 
-    def settled(self) -> None:
+    def opened(self) -> None:
         """The store is open: let the next ones in."""
         os.close(self._door)
         self._door = -1
@@ -94,7 +94,7 @@ class ProcessRegistry:
 def look(folder: Path) -> tuple[list[Inside], list[Inside]]:
     """Those that have the store open, whose `run` folder this is, and those that died with it open.
 
-    The latter are known until the next process comes in alone, to recover the store.
+    The latter are listed until the next process comes in alone, to recover the store.
     """
     living, dead = [], []
     for path in sorted((folder / "inside").glob("[!.]*")):

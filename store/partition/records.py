@@ -12,7 +12,7 @@ from mboxlist.entry import MailboxId
 from store.partition.partition import Partition
 from store.tables.index import CHUNK, ROW, TRAILER, Rows, chunk_of_key, is_whole, join
 
-PIECE = 4 << 20             # octets of records that are held at a time
+HELD_OCTETS = 4 << 20       # of records, at a time
 
 Owned = tuple[NDArray[np.uint32], Rows]     # the ids of the records' mailboxes, and the records
 
@@ -75,7 +75,7 @@ def every_record(partition: Partition, txn: Txn = None, *, usable: Callable[[Mai
         mailboxes.append(mailbox)
         values.append(value)
         held += len(value)
-        if held >= PIECE:
+        if held >= HELD_OCTETS:
             yield _joined(mailboxes, values)
             mailboxes, values, held = [], [], 0
     if values:
@@ -84,7 +84,7 @@ def every_record(partition: Partition, txn: Txn = None, *, usable: Callable[[Mai
 
 def every_reference(partition: Partition, txn: Txn = None, *, usable: Callable[[MailboxId, int, bytes], bool] = whole
                     ) -> Iterator[Owned]:
-    """The same, and the records that were expunged and are still counted."""
+    """`every_record`, and the records that were expunged and are still counted."""
     yield from every_record(partition, txn, usable=usable)
     for item in partition.removed.held(txn):
         yield np.full(len(item.rows), item.mailbox, np.uint32), item.rows

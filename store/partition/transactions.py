@@ -1,4 +1,4 @@
-"""A transaction on one partition: mailboxes are locked by it, and what it did is told when it has been committed.
+"""A transaction on one partition: mailboxes are locked by it, and what it did is announced when it has been committed.
 
 The work of a transaction is a function that may run more than once (after a deadlock), so it touches nothing outside.
 Within a transaction the mailboxes are visited in order of their ids.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from store.partition.partition import Partition
 
 FEW = 8             # chunks that are got one by one
-MAX_TOLD = 64       # chunks of one change that are named to others; past it they read the mailbox anew
+MAX_NAMED = 64       # chunks of one change that are named to others; past it they read the whole mailbox
 
 
 class WriteTxn:
@@ -52,7 +52,7 @@ class WriteTxn:
         return state
 
     def any_state(self, mailbox: MailboxId) -> MailboxState | None:
-        """The same of a mailbox that may have been deleted, or be on its way elsewhere."""
+        """`state`, also of a mailbox that has been deleted, or is on its way elsewhere; None when there is none."""
         data = self.partition.states.get_to_change(state_key(mailbox), self.handle)
         return None if data is None else MailboxState.from_bytes(data, self.partition.epoch)
 
@@ -188,7 +188,7 @@ class WriteTxn:
             yield mailbox, before, frozenset((number,))
         for mailbox, before in self._before.items():
             chunks = self._chunks[mailbox]
-            yield mailbox, before, frozenset(chunks) if len(chunks) <= MAX_TOLD else None
+            yield mailbox, before, frozenset(chunks) if len(chunks) <= MAX_NAMED else None
 
     def _touch(self, mailbox: MailboxId, number: int) -> None:
         self._chunks.setdefault(mailbox, set()).add(number)

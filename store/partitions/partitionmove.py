@@ -122,7 +122,7 @@ class _Move:
     owner: str
     source: Partition
     target: Partition
-    carrier: FileCopier
+    copier: FileCopier
     progress: Progress
     before: Moved
     _sent: dict[MailboxId, dict[int, int]] = field(factory=dict, init=False)    # by chunk: a hash of what it had
@@ -151,7 +151,7 @@ class _Move:
         return self._so_far()
 
     def _so_far(self) -> Moved:
-        return Moved(len(self._held), self._messages, self.carrier.files, self.carrier.octets)
+        return Moved(len(self._held), self._messages, self.copier.incoming.files, self.copier.incoming.octets)
 
     def _mailboxes(self) -> list[MailboxId]:
         return sorted(entry.id for entry in _entries(self.store, self.owner) if entry.partition == self.source.name)
@@ -187,7 +187,7 @@ class _Move:
     def _put(self, mailbox: MailboxId, chunks: dict[int, Rows]) -> int:
         """Make these chunks what they are at the source; how many records that are."""
         for _ in range(TRIES):
-            carried = copy_rows(self.carrier, list(chunks.values()))
+            carried = copy_rows(self.copier, list(chunks.values()))
             try:
                 self.target.transact(lambda txn: write_chunks(
                     txn, mailbox, dict(zip(chunks, carried, strict=True))))      # noqa: B023
@@ -211,7 +211,7 @@ class _Move:
                 self._expunged[item.key] = hash(item.rows.tobytes())
 
     def _put_expunged(self, item: Expunged) -> None:
-        rows, = copy_rows(self.carrier, [unpurged(self.source, item)], item.when)
+        rows, = copy_rows(self.copier, [unpurged(self.source, item)], item.when)
         self.target.transact(lambda txn: txn.partition.removed.replace(evolve(item, held=False), rows, txn.handle))
 
     # While they are held

@@ -51,7 +51,7 @@ class Glimpse:
         try:
             alone = process_registry.alone
             if not alone:
-                process_registry.settled()
+                process_registry.opened()
             names = _at_rest(root) if alone else (root / "run" / "partitions").read_text().split()
             if not names or any((root / "partitions" / name / REBUILD).exists() for name in names):
                 raise FileNotFoundError(f"not all of {root} can be read")

@@ -116,23 +116,29 @@ def set_quota(store: "Store", root: str, octets: int | None = None, messages: in
     """
     owner, path = parse(store, root)
     if owner.startswith(DOMAIN):
-        for partition in store.partitions.values():
-            partition.transact(lambda txn, place=partition: place.quotas.set_limits(    # type: ignore[misc]
-                owner, _explicit(octets), _explicit(messages), txn.handle))
-            partition.flush()
-        store.domains.refresh()
-        _writing().note_limits(store, owner)
+        _change_domain(store, owner, lambda txn: txn.partition.quotas.set_limits(
+            owner, _explicit(octets), _explicit(messages), txn.handle))
         return
     if path:
         root = (owner or PUBLIC[:-1]) + SEPARATOR + path
         octets, messages = _explicit(octets), _explicit(messages)
-    for partition in _partitions(store, owner):
-        def work(txn: "WriteTxn", place: "Partition" = partition) -> Sequence[MailboxEntry]:
-            place.quotas.set_limits(root, octets, messages, txn.handle)
-            return _arrange(store, owner, place.quotas.roots_below(owner, txn.handle), txn) if path else ()
 
+    def work(txn: "WriteTxn") -> Sequence[MailboxEntry]:
+        quotas = txn.partition.quotas
+        quotas.set_limits(root, octets, messages, txn.handle)
+        return _arrange(store, owner, quotas.roots_below(owner, txn.handle), txn) if path else ()
+
+    for partition in _partitions(store, owner):
         _until_unchanged(store, partition, work)
     _writing().note_limits(store, root)
+
+
+def _change_domain(store: "Store", owner: str, work: "Callable[[WriteTxn], object]") -> None:
+    for partition in store.partitions.values():
+        partition.transact(work)
+        partition.flush()
+    store.domains.refresh()
+    _writing().note_limits(store, owner)
 
 
 def _explicit(limit: int | None) -> int | None:
@@ -149,26 +155,23 @@ def remove_quota_root(store: "Store", root: str) -> None:
     if owner.startswith(DOMAIN):
         if _domain(store, owner) not in store.domains.limited:
             raise StoreError(Problem.BAD_NAME, f"{owner} has no limits")
-        for partition in store.partitions.values():
-            partition.transact(lambda txn, place=partition: place.quotas.forget(owner, txn.handle))  # type: ignore[misc]
-            partition.flush()
-        store.domains.refresh()
-        _writing().note_limits(store, owner)
+        _change_domain(store, owner, lambda txn: txn.partition.quotas.forget(owner, txn.handle))
         return
     root = (owner or PUBLIC[:-1]) + SEPARATOR + path
     if not path or not (owner or SEPARATOR in path) or not any(
             partition.quotas.has(root) for partition in store.partitions.values()):
         raise StoreError(Problem.BAD_NAME, f"{root if path else owner} is not a quota root that was made for a mailbox")
-    for partition in store.partitions.values():
-        def work(txn: "WriteTxn", place: "Partition" = partition) -> Sequence[MailboxEntry]:
-            roots = set(place.quotas.roots_below(owner, txn.handle)) - {root}
-            moved = _arrange(store, owner, roots, txn)
-            left = place.quotas.find(root, txn.handle)
-            if left.octets or left.messages:        # a mailbox that is being made, or deleted, at this moment
-                raise StoreError(Problem.BUSY, "A mailbox is being changed, try again")
-            place.quotas.forget(root, txn.handle)
-            return moved
 
+    def work(txn: "WriteTxn") -> Sequence[MailboxEntry]:
+        quotas = txn.partition.quotas
+        moved = _arrange(store, owner, set(quotas.roots_below(owner, txn.handle)) - {root}, txn)
+        left = quotas.find(root, txn.handle)
+        if left.octets or left.messages:        # a mailbox that is being made, or deleted, at this moment
+            raise StoreError(Problem.BUSY, "A mailbox is being changed, try again")
+        quotas.forget(root, txn.handle)
+        return moved
+
+    for partition in store.partitions.values():
         _until_unchanged(store, partition, work)
     _writing().note_limits(store, root)
 
@@ -301,8 +304,8 @@ def over_quota(store: "Store", entry: MailboxEntry, octets: int = 0) -> bool:
 def warning(store: "Store", entry: MailboxEntry) -> Warned | None:
     """What the mailbox's owner is to be told of its quota root, once the threshold (`quota_warn`) has been reached."""
     partition = store.partition_of(entry)
-    root = partition.state(entry.id).quota_root
-    use = partition.quotas.find(root)
+    root = partition.quota_root(entry.id)
+    use = partition.quotas.glance(root)     # no client waits for somebody's lock to be warned
     if not use.deserves_warning(store.settings):
         return None
     path = root.partition(SEPARATOR)[2]

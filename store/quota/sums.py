@@ -39,7 +39,7 @@ def are_right(root: Path, who: str, only: str | None = None) -> bool:
     try:
         alone = process_registry.alone
         if not alone:
-            process_registry.settled()
+            process_registry.opened()
         names = _names(root, alone=alone)
         if not names or only is not None and only not in names:
             return False

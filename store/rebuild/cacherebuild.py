@@ -13,7 +13,7 @@ from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage
 from store.partition.filecontent import content
-from store.partition.filelooks import PIECE, read_through, sizes
+from store.partition.filelooks import READ_OCTETS, read_through, sizes
 from store.partition.messagefiles import MID_OCTETS
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
@@ -125,7 +125,7 @@ def _read(partition: Partition, own_digest: bytes, serial: int, trace: int) -> I
             return                          # it was there a moment ago: it was purged
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            while octets := os.pread(file, PIECE, at):
+            while octets := os.pread(file, READ_OCTETS, at):
                 digest.update(octets)
                 at += len(octets)
         finally:
@@ -182,7 +182,7 @@ def _made(partition: Partition, digest: bytes, record: MessageRecord, *, verify:
             raise StoreError(Problem.CORRUPT, detail="it does not agree with its digest")
         if found is not None:
             return found[0]
-    return partition.cached_anew(digest, record)
+    return partition.render_cached(digest, record)
 
 
 def _write(txn: WriteTxn, wrong: list[tuple[bytes, MessageRecord, CachedMessage]]) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from store.errors import Problem, StoreError
 from store.filelock import exclusive
 from store.partition.filecontent import likely_digests
@@ -57,14 +57,9 @@ def prepare(root: Path, target: Path, names: Sequence[str]) -> Adopted:
 
 
 def _write(note: Path, adopted: Adopted) -> None:
-    new = note.with_suffix(".new")
-    with new.open("wb") as file:
-        file.write(json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()}
-                              ).encode())
-        os.fsync(file.fileno())
-    new.replace(note)
-    for folder in (note.parent, note.parent.parent):
-        sync_folder(folder)
+    text = json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()})
+    replace_file(note, text.encode())
+    sync_folder(note.parent.parent)
 
 
 def discard(target: Path, names: Iterable[str]) -> None:

@@ -124,7 +124,7 @@ class LiveCorrection:
         for number, reader, flags in desired.own or ():
             if (number, reader) in damaged:
                 txn.put_own(mailbox, number, reader, flags)
-        txn.partition.uidls.settle(mailbox, rows, txn.handle)
+        txn.partition.uidls.correct(mailbox, rows, txn.handle)
         after = counted(evolve(state, highestmodseq=modseq, changed=modseq, log_since=modseq,
                                keywords=max(state.keywords, desired.state.keywords, key=len)), rows)
         if not state.removed:

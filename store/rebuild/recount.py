@@ -170,7 +170,7 @@ def _recount_mailbox(txn: WriteTxn, entry: MailboxEntry, removed: int
     rows = _sound_rows(txn, entry.id)
     figures = txn.refs.figures(rows["digest"], txn.handle)
     wrong = _correct(txn, before, rows, figures)
-    uidls = txn.partition.uidls.settle(entry.id, rows, txn.handle)
+    uidls = txn.partition.uidls.correct(entry.id, rows, txn.handle)
     logged = txn.partition.vanished.octets(entry.id, txn.handle)
     after = _counted(before, rows, before.uidvalidity if removed else entry.uidvalidity, logged)
     changes = [f"{name} was {getattr(before, name)}, and is {getattr(after, name)}" for name in FIGURES

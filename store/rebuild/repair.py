@@ -125,7 +125,7 @@ def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], salvaged: Salv
     if not state.removed:
         txn.charge(state, after.octets - state.octets, after.messages - state.messages, enforce=False)
     txn.set_state(mailbox, state, after)
-    txn.partition.uidls.settle(mailbox, rows, txn.handle)
+    txn.partition.uidls.correct(mailbox, rows, txn.handle)
     return done
 
 

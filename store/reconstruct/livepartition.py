@@ -28,7 +28,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.kv import Failure, NeedsRecovery, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.changes import News
@@ -96,7 +96,7 @@ def _restart(root: Path) -> None:
     child = os.fork()
     if not child:
         with contextlib.suppress(BaseException):
-            ProcessRegistry(root / "run", "onecopy reconstruct, which has all processes restarted").settled()
+            ProcessRegistry(root / "run", "onecopy reconstruct, which has all processes restarted").opened()
         os._exit(1)
     os.waitpid(child, 0)
 
@@ -328,9 +328,7 @@ class _PartitionRebuild:
         adopted = [list(map(Path, names)) for names in known]
         adopted += adopt(self.folder / "staging", self.folder / "messages")
         sync_file_system(self.folder)
-        temporary = note.with_suffix(".new")
-        temporary.write_text(json.dumps([list(map(str, names)) for names in adopted]), encoding="utf-8")
-        temporary.replace(note)
+        replace_file(note, json.dumps([list(map(str, names)) for names in adopted]).encode())
         return adopted
 
     # The partition in its place

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from attrs import asdict, define, field
 
 from mboxlist.engine import damagemarks
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.kv import BadPages, Damaged, Failure, LogCut
 from store.errors import Problem, StoreError
 from store.partition.marks import read_epoch
@@ -99,13 +99,7 @@ class Recovery:
             return
         self.begun = {**self.begun, environment: {
             "aside": str(aside.relative_to(self.root)), "found": found, "cut": cut}}    # the store may be moved
-        new = self.root / f"{MENDING}.new"
-        with new.open("w") as file:
-            json.dump(self.begun, file)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.root / MENDING)
-        sync_folder(self.root)
+        replace_file(self.root / MENDING, json.dumps(self.begun).encode())
 
     def ended(self) -> None:
         """Everything is on disk. Raises OSError."""
@@ -155,12 +149,9 @@ class Recovery:
         number = 1
         while path.exists():
             path, number = place / f"{stamp(self.began)}.{number}.json", number + 1
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps({
+        replace_file(path, json.dumps({
             "time": self.began, "seconds": round(time.time() - self.began, 3), "notes": self.notes,
-            "environments": [asdict(event) for event in self.events.values()]}, indent=1))
-        new.replace(path)
-        sync_folder(place)
+            "environments": [asdict(event) for event in self.events.values()]}, indent=1).encode())
         return path
 
 

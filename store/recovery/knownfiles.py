@@ -162,7 +162,7 @@ def cache_one(store: Store, item: tuple[str, bytes | None]) -> int:
         log.info("every message on partition %s has a cache record again", item[0])
         return 0
     try:
-        record = partition.settle_file(digest)
+        record = partition.look_at_file(digest)
         cached = partition.cached([record.serial])[0] if record is not None else None
         if record is not None and (cached is None or cached.digest != digest or cached.trace != record.trace):
             row = np.zeros(1, ROW)

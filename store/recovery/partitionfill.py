@@ -64,7 +64,7 @@ class PartitionFill:
 
     def __attrs_post_init__(self) -> None:
         self.empty = self.event.source == "nothing"
-        self.lost = {table.name for table in self.partition.env.every_table()} if self.empty else set(self.event.lost)
+        self.lost = {table.name for table in self.partition.env.tables} if self.empty else set(self.event.lost)
         self.bare = bool(self.lost & {"index.db", "state.db"})
         self.fresh = "index.db" in self.lost
         self.gathered = Gathered(self.partition)

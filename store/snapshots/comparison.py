@@ -2,9 +2,10 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from attrs import define, evolve, field
@@ -48,6 +49,20 @@ class Difference:
         """Whose mailbox it is, or was."""
         parts = (self.after or self.before).split("/")
         return PUBLIC if parts[0] + "/" == PUBLIC else parts[1]
+
+
+def by_user(found: Sequence[Difference]) -> list[dict[str, Any]]:
+    """How many mailboxes and messages of each user are different."""
+    rows: dict[str, dict[str, Any]] = {}
+    for each in found:
+        row = rows.setdefault(each.user, {"user": each.user, "made": 0, "gone_mailboxes": 0, "renamed": 0, "added": 0,
+                                          "gone": 0, "flags": 0})
+        kind = {"made": "made", "gone": "gone_mailboxes", "renamed": "renamed"}.get(each.what)
+        if kind:
+            row[kind] += 1
+        for name in ("added", "gone", "flags"):
+            row[name] += len(getattr(each, name))
+    return [rows[user] for user in sorted(rows)]
 
 
 @contextmanager

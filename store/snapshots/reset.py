@@ -24,9 +24,8 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from mboxlist.engine import hotcopy
 from mboxlist.engine.btree import Table, Txn, salvage
-from mboxlist.engine.disk import replace_file, sync_folder
+from mboxlist.engine.disk import replace_file, sync_file, sync_folder
 from mboxlist.engine.hotcopy import Logs, log_number
 from mboxlist.engine.kv import KEPT_LOG, Env, Failure, transact
 from mboxlist.entry import MailboxId
@@ -359,7 +358,7 @@ def _forget_memory(folder: Path) -> None:
     for region in folder.glob("__db.*"):
         region.unlink()
     for path in folder.iterdir():
-        hotcopy.sync_file(path)
+        sync_file(path)
     sync_folder(folder)
 
 

@@ -250,7 +250,7 @@ class _Making:
                 self.progress("copying", done, max(done, total))
         for _ in range(hotcopy.ROUNDS):
             time.sleep(hotcopy.PAUSE)
-            if all([copy.settle() for copy in self.copies.values()]):
+            if all([copy.copy_again() for copy in self.copies.values()]):
                 break
         else:
             raise StoreError(Problem.BUSY, "Databases are written too often to be copied")

@@ -1,6 +1,9 @@
 """The write freeze: nothing is committed, and no file of the store is written, while somebody copies its volumes."""
 
 import contextlib
+import os
+import signal
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -42,6 +45,28 @@ def frozen(store: Store, seconds: float) -> Iterator[None]:
                 raise StoreError(Problem.BUSY, f"The store was frozen for {seconds:g} s and has gone on")
     except ShutAlready:
         raise StoreError(Problem.BUSY, "The store is frozen already") from None
+
+
+@contextlib.contextmanager
+def frozen_for(store: Store, command: str, seconds: float | None = None) -> Iterator[None]:
+    """Freeze writing while the body reads the moment of a snapshot, and then a shell command runs, for so many seconds
+    at most (`store.freeze_time`). Raises StoreError BUSY, also when the command takes longer or ends with a failure."""
+    limit = store.settings.freeze_time if seconds is None else seconds
+    with frozen(store, limit):
+        yield
+        child = subprocess.Popen(command, shell=True, start_new_session=True, stdout=2)
+        try:
+            status = child.wait(min(limit, store.write_freeze.left()))
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise StoreError(Problem.BUSY, f"the command took longer than {limit:g} s and was ended; no snapshot "
+                                               "was made") from None
+            raise
+    if status:
+        raise StoreError(Problem.BUSY, f"the command ended with status {status}; no snapshot was made")
 
 
 def _place_all(partition: Partition) -> None:

@@ -17,7 +17,7 @@ from attrs import define
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxId
 
-PIECE = 500                 # rows that are looked at together, and forgotten in one transaction
+ROWS_AT_A_TIME = 500        # that are looked at together, and forgotten in one transaction
 _UNTIL = struct.Struct("<I")
 _LATEST = (1 << 32) - 1
 
@@ -43,23 +43,23 @@ class Duplicates:
         self._table.put(key, _UNTIL.pack(min(int(self.clock()) + seconds, _LATEST)), txn)
 
     def starts(self) -> Iterator[bytes]:
-        """The first key of each piece of the table, for `over`; none if it is empty. Nothing is locked between two."""
-        piece = self._piece(b"")
-        while piece:
-            yield piece[0][0]
-            piece = self._piece(piece[-1][0] + b"\0")
+        """The first key of each part of the table, for `over`; none if it is empty. Nothing is locked between two."""
+        rows = self._some_rows(b"")
+        while rows:
+            yield rows[0][0]
+            rows = self._some_rows(rows[-1][0] + b"\0")
 
     def over(self, start: bytes) -> list[bytes]:
-        """The keys that have had their time, of the piece that begins there."""
-        return [key for key, data in self._piece(start) if self._is_over(data)]
+        """The keys that have had their time, of the part that begins there."""
+        return [key for key, data in self._some_rows(start) if self._is_over(data)]
 
     def forget(self, keys: Iterable[bytes], txn: Txn) -> int:
         """Forget those of these keys, in ascending order, that did not come again meanwhile; how many."""
         return sum(self._table.delete(key, txn) for key in keys if self._is_over(self._table.get_to_change(key, txn)))
 
-    def _piece(self, start: bytes) -> list[tuple[bytes, bytes]]:
+    def _some_rows(self, start: bytes) -> list[tuple[bytes, bytes]]:
         with closing(cast("Any", self._table.scan(start))) as rows:
-            return list(islice(rows, PIECE))
+            return list(islice(rows, ROWS_AT_A_TIME))
 
     def _is_over(self, data: bytes | None) -> bool:
         return data is not None and _UNTIL.unpack(data)[0] <= self.clock()

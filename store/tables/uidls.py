@@ -77,7 +77,7 @@ class Uidls:
         data = self._table.get(_KEY.pack(mailbox, 0), txn)
         return 0 if data is None else int(_COUNT.unpack(data)[0])
 
-    def settle(self, mailbox: MailboxId, rows: Rows, txn: Txn) -> int:
+    def correct(self, mailbox: MailboxId, rows: Rows, txn: Txn) -> int:
         """Have none but those of these records, each legal and of one message only; how many were wrong."""
         found, count = self.all(mailbox, txn), self.counted(mailbox, txn)
         kept = {uidl: uid for uid, uidl in sorted(of_rows(found, rows).items(), reverse=True) if is_legal(uidl)}

@@ -183,7 +183,7 @@ def _settle(place: Place, answered: Answered) -> None:
     place.deliver(NEW[1], BOB, trace=TRACE)
     answered()
     with _reported():
-        place.store.partitions["primary"].files.settle()
+        place.store.partitions["primary"].files.drop_staged_names()
     answered()
     place.deliver(NEW[1], ALICE, trace=TRACE)
     answered()
@@ -378,7 +378,7 @@ def _day(place: Place, answered: Answered) -> None:
         expunge(place.store, place.entry(WORK), place.uids(WORK)[-1:])
         place.flushed(WORK)
         answered()
-        place.store.partitions["primary"].files.settle()
+        place.store.partitions["primary"].files.drop_staged_names()
 
 
 def _new_logs(place: Place, answered: Answered) -> None:

@@ -101,7 +101,7 @@ def prepare_lost(store: Store) -> None:
     """Its own archive; the file of one of alice's messages, which nobody else has, is lost."""
     _back_up(store, store.root)
     partition = store.partitions["primary"]
-    partition.files.settle()
+    partition.files.drop_staged_names()
     os.unlink(partition.files.path(hashlib.blake2b(OLD[2], digest_size=32).digest()))
 
 

@@ -39,7 +39,7 @@ def place(shared_store, monkeypatch, caplog):
     yield made
     monkeypatch.undo()
     for partition in store.partitions.values():
-        partition.files.settle()
+        partition.files.drop_staged_names()
         assert not list(partition.files.staging.iterdir())
     if not made.damaged:
         assert check(store) == []

@@ -49,7 +49,7 @@ def failing(faults, where, error):
 @pytest.mark.parametrize(("error", "code"), [
     (Failure(errno.ENOSPC, "no room"), b"UNAVAILABLE"), (Failure(errno.EIO, "no disk"), b"UNAVAILABLE"),
     (Deadlock[0](-30993, "deadlock"), b"INUSE")])
-def test_nothing_has_been_done(place, wire, faults, command, error, code):
+def test_nothing_has_been_done(place, wire, command, error, code):
     with Faults() as faults:
         failing(faults, "begin", error)
         assert said(wire, command).startswith(b"a NO [%b] " % code)
@@ -62,7 +62,7 @@ def test_nothing_has_been_done(place, wire, faults, command, error, code):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_the_log_cannot_be_written(place, wire, faults, command, code):
+def test_the_log_cannot_be_written(place, wire, command, code):
     """It may have been done, though it was not said; housekeeping finishes what is half done."""
     with Faults() as faults:
         failing(faults, "flush", OSError(code, os.strerror(code)))
@@ -73,7 +73,7 @@ def test_the_log_cannot_be_written(place, wire, faults, command, code):
         interrupted.finish(place.store, item)
 
 
-def test_a_mailbox_whose_id_could_not_be_kept_is_made_when_there_is_room(place, wire, faults):
+def test_a_mailbox_whose_id_could_not_be_kept_is_made_when_there_is_room(place, wire):
     """CREATE fails before its row is in the list: it is not there, and the next CREATE of that name makes it."""
     with Faults() as faults:
         failing(faults, "flush", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))

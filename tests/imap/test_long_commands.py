@@ -18,7 +18,7 @@ from tests.support.conversations.scripts import SCRIPTS, Player, content
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "list" in name or "lsub" in name])
 def test_many_mailboxes_are_listed_as_few_are(place, monkeypatch, name, faults):
-    kinds = faults.watch(offload, "run", lambda store, kind, *_: kind)
+    kinds = faults.watch(offload, "run", lambda store, kind, *_, **__: kind)
     monkeypatch.setattr(listing, "FEW", 0)
     monkeypatch.setattr(listednames, "LINES_AT_A_TIME", 2)
     Player(place).play((SCRIPTS / f"{name}.txt").read_text())

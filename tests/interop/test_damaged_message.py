@@ -113,7 +113,7 @@ def test_a_file_that_another_delivery_brings_back_differs_in_its_trace_header_al
                 assert octets == after[item]
         with Pop3(server.pop3, "alice") as pop3:
             assert pop3.message(1) == his
-        assert "brought it back" in server.said()
+        assert "restored it" in server.said()
         server.command("scrub")
 
 

@@ -28,7 +28,7 @@ def store(shared_store):
     """The store without users; after the test nothing may be wrong with it, or left in its staging folder."""
     yield shared_store
     for partition in shared_store.partitions.values():
-        partition.files.settle()
+        partition.files.drop_staged_names()
         assert not list(partition.files.staging.iterdir())
     assert check(shared_store) == []
     Place(shared_store, None).remove_users()

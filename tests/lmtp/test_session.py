@@ -33,7 +33,7 @@ def test_a_client_that_vanishes_at_any_octet_leaves_nothing_behind(place):
         place.wire.hang_up()
         delivered += b"\r\n.\r\n" in octets[:end]
         staged = place.store.partitions["primary"].files.staging
-        place.store.partitions["primary"].files.settle()
+        place.store.partitions["primary"].files.drop_staged_names()
         assert not list(staged.iterdir())
     assert len(place.messages("pat/INBOX")) == delivered
     assert len(set(place.messages("pat/INBOX"))) == 1

@@ -397,7 +397,7 @@ def test_only_relays_may_ask(asking, caplog, peer, admitted):
     wire.send(request())
     assert wire.received() == (DUNNO if admitted else b"")
     assert wire.closed != admitted
-    assert ("turned away" in caplog.text) != admitted
+    assert ("rejected" in caplog.text) != admitted
 
 
 def test_connections_are_counted(asking, caplog):

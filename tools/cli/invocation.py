@@ -5,19 +5,22 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import frozen
 
 from store.errors import StoreError
 from store.settings import Settings
+from tools.cli.later import Later
 from tools.cli.options import Config
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # what opens no store loads none
     from store.quota.overview import Overview
     from store.store import Store
+
+_opened = Later("tools.cli.storeaccess:opened")     # numpy and the store take longer to load than all of `quota show`
+_look = Later("store.quota.overview:look")          # the databases' tables are half of what `reconstruct --quota` loads
 
 
 @frozen
@@ -30,16 +33,14 @@ class Invocation:
     @contextmanager
     def store(self) -> "Iterator[Store]":
         """The store, open; beside a running server too, whose clients hear of changes. Raises Failure."""
-        from tools.cli import storeaccess  # here: numpy and the store take longer to load than all of `quota show`
-        with storeaccess.opened(self.config, self.arguments.program) as store:
+        with _opened(self.config, self.arguments.program) as store:
             yield store
 
     @contextmanager
     def overview(self) -> "Iterator[Overview]":
         """What is known of users, mailboxes' names and quota; the store is opened only if that cannot be had otherwise.
         Raises StoreError, Failure."""
-        from store.quota import overview  # here: the databases' tables are half of what `reconstruct --quota` loads
-        found = None if self.config.has_outside_directory else overview.look(
+        found = None if self.config.has_outside_directory else _look(
             self.config.root, self.config.settings("store", Settings), self.arguments.program)
         if found is None:
             with self.store() as store:
@@ -64,27 +65,6 @@ class Invocation:
 
 
 Command = Callable[[Invocation], int]
-
-
-@frozen
-class Later:
-    """A command whose module is loaded when it runs, and not for its help: "module:function". `first` is called before
-    that, without arguments: it raises Failure where the module could not be loaded."""
-
-    place: str
-    first: str = ""
-
-    def __call__(self, invocation: Invocation) -> int:
-        if self.first:
-            self.function(self.first)()
-        return int(self.function(self.place)(invocation))
-
-    @staticmethod
-    def function(place: str) -> Callable[..., Any]:
-        """What is at that place."""
-        module, _, name = place.partition(":")
-        found: Callable[..., Any] = getattr(import_module(module), name)
-        return found
 
 
 class Parsers(Protocol):

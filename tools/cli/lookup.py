@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from mboxlist.names import PUBLIC, MailboxName, NameProblem
 from store.errors import Problem, StoreError
+from tools.cli.later import Later
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # what opens no store loads none
@@ -11,6 +12,8 @@ if TYPE_CHECKING:           # what opens no store loads none
     from store.accounts.base import Account
     from store.quota.overview import Overview
     from store.store import Store
+
+_inbox = Later("store.mailboxes.firstuse:inbox")        # what only looks at quota or names loads no store
 
 
 def account(store: "Overview", address: str) -> "Account":
@@ -52,8 +55,8 @@ def mailbox(store: "Store", address: str, text: str) -> "MailboxEntry":
     user = owner(store, address)
     name = mailbox_name(user, text)
     if name.is_inbox() and name.owner == user:
-        from store.mailboxes import firstuse  # here: what only looks at quota or names loads no store
-        return firstuse.inbox(store, account(store, user))
+        inbox: MailboxEntry = _inbox(store, account(store, user))
+        return inbox
     try:
         return store.entry(name)
     except StoreError as error:

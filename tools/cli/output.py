@@ -5,6 +5,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from tools.cli.later import Later
+
+_show = Later("tools.cli.richtable:show")       # rich takes as long to load as the rest of a small command
+
 
 def print_json(value: object) -> None:
     """One JSON document."""
@@ -18,12 +22,11 @@ def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str]) ->
     if not sys.stdout.isatty() and all(cell.isascii() for cells_of_row in cells for cell in cells_of_row):
         _print_plain([[column.replace("_", " ") for column in columns], *cells], right)
         return
-    from tools.cli import richtable  # here: rich takes as long to load as the rest of a small command
-    richtable.show([column.replace("_", " ") for column in columns], cells, right)
+    _show([column.replace("_", " ") for column in columns], cells, right)
 
 
 def _print_plain(lines: Sequence[Sequence[str]], right: Sequence[bool]) -> None:
-    """The same without rich, for text whose letters are all as wide as each other."""
+    """A table without rich, for text whose letters are all as wide as each other."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         print("  ".join(cell.rstrip().rjust(width) if is_right else cell.rstrip().ljust(width)

@@ -17,6 +17,7 @@ from store.errors import StoreError
 from tools.cli import options as config
 from tools.cli import registry
 from tools.cli.invocation import Command, Invocation
+from tools.cli.later import Later
 from tools.exits import Failure, status
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
@@ -60,12 +61,14 @@ def _kind(words: Collection[str]) -> type[_Parser]:
     return _Parser if not words or "-h" in words or "--help" in words else _Silent
 
 
+_version = Later("importlib.metadata:version")
+
+
 class _Version(argparse.Action):
     """Prints the version, which takes long to find."""
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
-        from importlib.metadata import version  # here: see above
-        print(f"onecopy {version('onecopy')}")
+        print(f"onecopy {_version('onecopy')}")
         parser.exit()
 
 

@@ -3,31 +3,37 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from typing import Protocol
+
+from tools.cli.later import Later
+
+# rich takes as long to load as the rest of a small command.
+_bar = Later("tools.cli.richtable:bar")
+_changing_bar = Later("tools.cli.richtable:changing_bar")
+
+
+class Tell(Protocol):
+    """Takes how many have been done by now; a note to show behind the bar; and how many there are, if that changes."""
+
+    def __call__(self, done: int, note: str = "", total: int | None = None) -> None: ...
 
 
 @contextmanager
-def bar(what: str, count: Callable[[], int] | None = None) -> Iterator[Callable[[int], None]]:
-    """A function that is told how many have been done by now; it does nothing while nobody watches. `count` says how
-    many there are, and is not asked then."""
+def bar(what: str, count: Callable[[], int] | None = None) -> Iterator[Tell]:
+    """A bar that does nothing while nobody watches. `count` says how many there are, and is not asked then."""
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda done, note="", total=None: None
         return
-    with _rich().bar(what, None if count is None else count()) as tell:
+    with _bar(what, None if count is None else count()) as tell:
         yield tell
 
 
 @contextmanager
-def mailbox_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """For work that goes from one mailbox to the next: a function that takes the mailbox, and how many of its messages
-    are done, out of how many."""
+def changing_bar(*, octets: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """For work that goes from one thing to the next, a mailbox mostly: a function that takes what it is, and how much
+    of it is done, out of how much: items, or octets."""
     if not sys.stderr.isatty():
-        yield lambda mailbox, done, total: None
+        yield lambda what, done, total: None
         return
-    with _rich().mailbox_bar() as tell:
+    with _changing_bar(octets=octets) as tell:
         yield tell
-
-
-def _rich() -> ModuleType:
-    from tools.cli import richtable  # here: rich takes as long to load as the rest of a small command
-    return richtable

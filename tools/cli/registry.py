@@ -87,7 +87,8 @@ COMMANDS = (
     Registered("spark generate", "spark_generate"),
     Registered("config show", "config"),
     Registered("config check", "config_check"),
-    *(Registered(f"config {name}", "config") for name in ("diff", "reload", "certificate")),
+    *(Registered(f"config {name}", "config") for name in ("diff", "reload")),
+    Registered("config certificate", "config_certificate"),
     Registered("connections", "connections",
                "list who is connected to the running server, or end connections; exit status "
                                         "1 if no server runs"),

@@ -8,12 +8,14 @@ from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
+    DownloadColumn,
     MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
     TextColumn,
     TimeRemainingColumn,
+    TransferSpeedColumn,
 )
 from rich.table import Table
 from rich.text import Text
@@ -41,18 +43,20 @@ class _Rate(ProgressColumn):
 
 
 @contextmanager
-def bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A function that moves the bar to how many have been done."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+def bar(what: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """See progressbar.Tell."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn(),
+               TextColumn("{task.fields[note]}"))
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.update(task, completed=done)
+        task = progress.add_task(what, total=total, note="")
+        yield lambda done, note="", total=None: progress.update(task, completed=done, note=note, total=total)
 
 
 @contextmanager
-def mailbox_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A function that takes what is worked on, a mailbox mostly, how much of it is done, and out of how much."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+def changing_bar(*, octets: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """See progressbar.changing_bar."""
+    figures = (DownloadColumn(), TransferSpeedColumn()) if octets else (MofNCompleteColumn(), _Rate())
+    columns = (TextColumn("{task.description}"), BarColumn(), *figures, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=None)
 

@@ -10,8 +10,14 @@ from store.net.notify import NewsSocket
 from store.opening import is_there, make_empty_store, open_store
 from store.settings import Settings
 from store.store import Store
+from tools.cli.later import Later
 from tools.cli.options import Config
 from tools.exits import Failure, status
+from tools.serversettings import tls_folder
+
+# ldap3 takes longer to load than the store, as do TLS and Twisted.
+_open_with_directory = Later("tools.cli.outsidedirectory:open_with_directory")
+_make_certificate = Later("tools.server.tls.firstcertificate:make")
 
 
 def open_configured(config: Config, who: str, broken: Callable[[], None] = lambda: None) -> Store:
@@ -20,8 +26,8 @@ def open_configured(config: Config, who: str, broken: Callable[[], None] = lambd
     try:
         if not config.has_outside_directory:
             return open_store(config.root, settings, who=who, broken=broken)
-        from tools.cli import outsidedirectory  # here: ldap3 takes longer to load than the store
-        return outsidedirectory.open_with_directory(config, settings, who, broken)
+        made: Store = _open_with_directory(config, settings, who, broken)
+        return made
     except StoreError as error:
         raise Failure(str(error), status(error)) from error
 
@@ -42,14 +48,8 @@ def is_store(root: Path) -> bool:
     return is_there(root)
 
 
-def tls_folder(root: Path) -> Path:
-    """Where the certificate is that init makes."""
-    return root / "tls"
-
-
 def init(root: Path) -> None:
     """Make an empty store at `root`, with a certificate. Raises Failure."""
-    from tools.server.tls import firstcertificate  # here: TLS and Twisted take longer to load than the store
     os.umask(0o077)
     try:
         make_empty_store(root)
@@ -57,4 +57,4 @@ def init(root: Path) -> None:
         raise Failure(str(error)) from error
     except OSError as error:
         raise Failure(f"cannot make a store in {root}: {error.strerror}") from error
-    firstcertificate.make(tls_folder(root))
+    _make_certificate(tls_folder(root))

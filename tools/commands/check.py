@@ -9,22 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
-from rich.console import Console
-from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from store.check.scrub import FOLDERS, Pace, Stopped, low_priority, scrub
+from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
 from store.check.wholecheck import check
 from store.partition.partition import Partition
 from store.store import Store
+from store.tables.quotatable import readable
 from store.values import Finding
 from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_json
+from tools.cli.progressbar import bar
 from tools.commands import check_spark
 from tools.exits import Failure
-
-Shown = Callable[[int, int], None]          # folders that are done, octets that were read
 
 
 def add(parser: Parsers) -> None:
@@ -43,7 +40,7 @@ def add(parser: Parsers) -> None:
 def check_store(invocation: Invocation) -> int:
     """onecopy check"""
     if check_spark.is_asked(invocation):
-        return check_spark.verify_store(invocation)
+        return int(check_spark.verify_store(invocation))
     with invocation.store() as store:
         findings = check(store)
     if invocation.arguments.json:
@@ -59,28 +56,17 @@ def check_store(invocation: Invocation) -> int:
 def scrub_store(invocation: Invocation) -> int:
     """onecopy scrub"""
     arguments = invocation.arguments
-    findings: list[Finding] = []
-    files, octets, stopped = 0, 0, None
+    rate, number = arguments.rate, arguments.place[1] if arguments.place else 0
     with invocation.store() as store, low_priority(), _interruptible() as stop:
         partitions = _partitions(store, arguments.partition, arguments.place)
-        pace = Pace(store.settings.scrub_rate if arguments.rate is None else arguments.rate)
-        first = arguments.place[1] if arguments.place else 0
-        total = FOLDERS * len(partitions) - first
-        with _progress("scrub", total) as show:
-            done = 0
-            for partition in partitions:
-                try:
-                    for folder in scrub(partition, pace, first=first, sweep=arguments.sweep, stop=stop):
-                        first, done, files = folder.number + 1, done + 1, files + folder.files
-                        findings += folder.findings
-                        for finding in folder.findings if not arguments.json else ():
-                            _print(finding)
-                        show(done, pace.octets)
-                except Stopped:
-                    stopped = f"{partition.name}/{first:03x}"
-                    break
-                first = 0
-        octets = pace.octets
+        pace = Pace(store.settings.scrub_rate if rate is None else rate)
+        found = Scrubbed()
+        with bar("scrub", lambda: FOLDERS * len(partitions) - number) as tell:
+            for folder in scrub_all(partitions, pace, found, first=number, sweep=arguments.sweep, stop=stop):
+                for finding in folder.findings if not arguments.json else ():
+                    _print(finding)
+                tell(found.folders, readable(pace.octets))
+    files, octets, stopped, findings = found.files, pace.octets, found.stopped, found.findings
     if arguments.json:
         print_json({"files": files, "octets": octets, "stopped": stopped,
                     "findings": [attrs.asdict(finding) for finding in findings]})
@@ -137,16 +123,3 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         yield lambda: bool(asked)
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextlib.contextmanager
-def _progress(what: str, total: int) -> Iterator[Shown]:
-    """A bar on standard error while a person watches."""
-    if not sys.stderr.isatty():
-        yield lambda done, octets: None
-        return
-    columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[octets]}"),
-               TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=total, octets="")
-        yield lambda done, octets: progress.update(task, completed=done, octets=decimal(octets))

@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from tools.cli.invocation import Invocation, Later
+from tools.cli.invocation import Invocation
+from tools.cli.later import Later
 from tools.commands.spark import REQUIRE
 from tools.exits import Failure
 

@@ -30,9 +30,6 @@ def add(parser: Parsers) -> None:
                                            "what needs a restart; exit status 1 if something could not be read")
     made.add_argument("--dry-run", action="store_true", help="only say what would be taken over")
     made.add_argument("--json", action="store_true")
-    parser("config certificate", certificate, "print the certificate that this back end shows to others, for the file "
-                                              "that they name as exchange.authorities; made if there is none",
-           settings=True)
 
 
 def show(invocation: Invocation) -> int:
@@ -138,12 +135,3 @@ def _report(invocation: Invocation, applied: list[str], waiting: list[str], prob
         if not (applied or waiting or problems):
             print("no option has changed" + ("" if would else "; certificates were read again"))
     return 1 if problems else 0
-
-
-def certificate(invocation: Invocation) -> int:
-    """onecopy config certificate"""
-    from tools.server.tls.backendtls import BackEndTls  # here: it loads TLS, which no other command of these needs
-    tls = BackEndTls.of(invocation.config, str(invocation.config.values["store.host"]))
-    tls.make_certificate(invocation.config)
-    print(tls.text(), end="")
-    return 0

@@ -12,9 +12,10 @@ from mboxlist.names import OTHERS, PUBLIC, MailboxName
 from store.addresses import canonical_domain
 from store.errors import Problem, StoreError
 from store.expiry import rounds
+from store.expiry.requested import expire_all
 from store.expiry.rulebook import Applied, Rulebook, Source, domain_file, partition_file, set_file, set_mailbox
 from store.expiry.rules import MAX_FILE
-from store.expiry.work import Done, Plan, Reported, expire
+from store.expiry.work import Plan, Reported
 from store.mailboxes import firstuse
 from store.store import Store
 from tools.cli.invocation import Invocation, Parsers
@@ -23,7 +24,6 @@ from tools.cli.output import print_facts, print_json, print_table, when
 from tools.cli.progressbar import bar
 from tools.exits import Failure
 
-FLUSH_EVERY = 5.0           # seconds
 MANY = 20_000               # messages of one mailbox that go by one look at it
 
 
@@ -78,51 +78,16 @@ def run(invocation: Invocation) -> int:
     now = time.time()
     plan = Plan(now + 86400 * arguments.at, change=not arguments.dry_run, only=frozenset(arguments.rule),
                 most=MANY)
-    record, reported = rounds.Record(began=now), list[Reported]()
     with invocation.store() as store:
         book = Rulebook(store)
-        for complaint in book.complaints:
-            record.problems[f"nothing is expired: {complaint}"] = 1
         unknown = set(arguments.rule) - {rule.name for source in book.all() for rule in source.rules}
         if unknown:
             raise Failure(f"there is no rule {', '.join(sorted(unknown))}")
         entries = _entries(store, arguments)
-        last = now
         with bar("mailboxes", lambda: sum(1 for _ in _entries(store, arguments))) as tell:
-            for entry in [] if book.complaints else entries:
-                _mailbox(store, entry, book, plan, record, reported)
-                tell(record.mailboxes)
-                if time.time() - last > FLUSH_EVERY:
-                    _flush(store)
-                    last = time.time()
-        _flush(store)
+            record, reported = expire_all(store, entries, book, plan, tell)
     _print(arguments, record, reported)
     return int(bool(record.problems))
-
-
-def _mailbox(store: Store, entry: MailboxEntry, book: Rulebook, plan: Plan, record: rounds.Record,
-             reported: list[Reported]) -> None:
-    more, first = True, True
-    while more:
-        try:
-            done = expire(store, entry, book, plan)
-        except StoreError as error:
-            done = Done()
-            if error.problem is not Problem.NO_MAILBOX:         # else it was deleted just now
-                done.problems.append(f"{entry.name}: {error.public}")
-        if not first:                       # what is only reported was reported the first time
-            done.counters = {key: counter for key, counter in done.counters.items()
-                             if all(item.rule != key for item in done.reported)}
-            done.reported = []
-        reported += done.reported
-        record.add(done)
-        more, first = done.more, False
-    record.mailboxes += 1
-
-
-def _flush(store: Store) -> None:
-    for partition in store.partitions.values():
-        partition.flush()
 
 
 def _entries(store: Store, arguments: Any) -> Iterator[MailboxEntry]:

@@ -2,21 +2,18 @@
 
 import argparse
 import ipaddress
-import json
 import time
 from typing import Any
 
 import attrs
 
-from store import deliverylog
-from store.accounts import rejectedlogins
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.networks import LOCAL
 from store.errors import Problem, StoreError
 from store.quota import roots
 from store.store import Store
 from store.tables.quotatable import readable
-from store.users import explanation, loginfacts
+from store.users import decisions, explanation, loginfacts
 from store.users.origins import know, origins
 from tools.cli.controlclient import ask_all
 from tools.cli.invocation import Invocation, Parsers
@@ -27,7 +24,6 @@ from tools.commands.connections import span
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
 
-MOST = 100              # decisions that are told
 STRANGER = "anyone"
 
 
@@ -60,7 +56,7 @@ def add(parser: Parsers) -> None:
                                           "in as that user now (an outside directory: see onecopy directory test)")
     made.add_argument("user", metavar="USER", help="a user or address, or whatever the client says it is")
     made.add_argument("--from", metavar="ADDRESS", type=_address, default="", dest="peer",
-                      help="from where: then the rule is told that decides, and only refusals from there")
+                      help="from where: then the rule that decides is named, and only refusals from there")
     made.add_argument("--since", type=_age, metavar="TIME", default=None,
                       help="how far to look back, such as 2h or 3d (as far as the journal goes: store.journal_time)")
     made.add_argument("--json", action="store_true")
@@ -88,7 +84,9 @@ def message(invocation: Invocation) -> int:
     if not (arguments.message_id or arguments.recipient or arguments.sender):
         raise Failure("which message? Give its Message-ID, --recipient or --sender")
     with invocation.store() as store:
-        found = [_told(store, each) for each in decisions(store, arguments)]
+        since = time.time() - arguments.since if arguments.since is not None else 0.0
+        found = [_with_fates(store, each) for each in decisions.of_messages(
+            store, arguments.message_id, arguments.recipient, arguments.sender, since, refused=arguments.refused)]
     if arguments.json:
         print_json(found)
     else:
@@ -100,47 +98,7 @@ def message(invocation: Invocation) -> int:
     return 0 if found else 1
 
 
-def decisions(store: Store, wanted: Any) -> list[dict[str, Any]]:
-    """The latest notes that are meant, the oldest first."""
-    names = _names(store, wanted.recipient) if wanted.recipient else frozenset()
-    sender = wanted.sender.lower() if wanted.sender else None
-    since = time.time() - wanted.since if wanted.since is not None else 0.0
-    marks = (json.dumps(wanted.message_id.strip("<>"), ensure_ascii=False)[1:-1],) if wanted.message_id else ()
-    found = []
-    for each in deliverylog.read(store.root, since, marks):
-        to = each.get("to", [])
-        if wanted.message_id and wanted.message_id not in (
-                each.get("id"), each.get("message_id"), str(each.get("message_id", "")).strip("<>")):
-            continue
-        if sender is not None and str(each.get("from", "")).lower() != sender:
-            continue
-        if names:
-            to = [one for one in to if one.get("recipient", "").lower() in names or _owner(one) in names]
-        if wanted.refused:
-            to = [one for one in to if one.get("reply", "")[:1] in ("4", "5", "N")]
-        if to:
-            found.append({**each, "to": to})
-    found.sort(key=lambda each: each["time"])
-    return found[-MOST:]
-
-
-def _names(store: Store, address: str) -> frozenset[str]:
-    """The address, and the user id and addresses of whose it is."""
-    found = store.directory.look_up(address)
-    known = (found.user, *found.aliases) if found is not None else ()
-    ending = f"@{store.settings.default_domain}"
-    given = [name.lower() for name in (address, *known)]
-    return frozenset([*given, *(name.removesuffix(ending) for name in given),
-                      *(name + ending for name in given if "@" not in name)])
-
-
-def _owner(one: dict[str, Any]) -> str:
-    """The user id of the owner of the mailbox that it came to."""
-    first, _, rest = one.get("mailbox", "").partition("/")
-    return str(rest.partition("/")[0]) if first == "user" else ""
-
-
-def _told(store: Store, found: dict[str, Any]) -> dict[str, Any]:
+def _with_fates(store: Store, found: dict[str, Any]) -> dict[str, Any]:
     """The note, with where each copy is now."""
     to = [{**one, "now": explanation.fate(store, found["mid"], one["mailbox_id"], one["uid"])}
           if "uid" in one and "mid" in found else one for one in found["to"]]
@@ -277,7 +235,9 @@ def login(invocation: Invocation) -> int:
             found, problem = None, error.public
             if error.problem is not Problem.NO_USER:
                 problem = f"the directory cannot be asked: {error.public}"
-        noted = refusals(store, {user, store.directory.user_id(arguments.user)}, arguments.peer, arguments.since)
+        since = time.time() - arguments.since if arguments.since is not None else 0.0
+        noted = [{**each, "time": when(each["time"])} for each in decisions.of_logins(
+            store, {user, store.directory.user_id(arguments.user)}, arguments.peer, since)]
     delays = {name: answer["delay"] for name, answer in ask_all(
         invocation.config.root, "slow", user=user, peer=arguments.peer).items() if answer["delay"]}
     if arguments.json:
@@ -286,16 +246,6 @@ def login(invocation: Invocation) -> int:
     else:
         _print_login(user, problem, found, delays, noted)
     return 1 if problem or found is None or found.refused else 0
-
-
-def refusals(store: Store, users: set[str], peer: str, since: float | None) -> list[dict[str, Any]]:
-    """The latest notes of logins as one of these, from there, the oldest first."""
-    begin = time.time() - since if since is not None else 0.0
-    found = [each for each in deliverylog.read(store.root, begin, (f'"kind": "{rejectedlogins.KIND}"',))
-             if each.get("kind") == rejectedlogins.KIND and peer in ("", each.get("peer")) and (
-                 each.get("user") in users or peer and not each.get("user"))]       # of one who has not said who
-    found.sort(key=lambda each: each["time"])
-    return [{**each, "time": when(each["time"])} for each in found[-MOST:]]
 
 
 def _print_login(user: str, problem: str, found: loginfacts.Login | None, delays: dict[str, float],

@@ -8,7 +8,7 @@ from attrs import asdict
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox, owner
 from tools.cli.output import print_json, print_table
-from tools.cli.progressbar import mailbox_bar
+from tools.cli.progressbar import changing_bar
 from tools.commands.mailbox import OWNER_HELP
 from tools.transfer.exportmail import FORMATS, MailExport
 
@@ -40,7 +40,7 @@ def export(invocation: Invocation) -> int:
         told.append(line)
         print(f"onecopy: {line}", file=sys.stderr)
 
-    with invocation.store() as store, mailbox_bar() as progress:
+    with invocation.store() as store, changing_bar() as progress:
         user = owner(store, arguments.user)
         entries = [mailbox(store, user or arguments.user, name) for name in arguments.mailboxes] or store.names(user)
         job = MailExport(store, arguments.to, tell, arguments.format, arguments.layout, arguments.crlf, arguments.uids,

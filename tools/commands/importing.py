@@ -12,7 +12,7 @@ from store.values import Secret
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account
 from tools.cli.output import print_json, print_table
-from tools.cli.progressbar import mailbox_bar
+from tools.cli.progressbar import changing_bar
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
 from tools.transfer import cyrus, imapconnection, importjobs, maildir, mbox
@@ -227,7 +227,7 @@ def _run(invocation: Invocation, jobs: Sequence[Job]) -> int:
 
     choices = Choices(arguments.dry_run, arguments.keep_flags, not arguments.no_acl, not arguments.no_subscriptions,
                       arguments.uidl_format)
-    with invocation.store() as store, mailbox_bar() as progress:
+    with invocation.store() as store, changing_bar() as progress:
         found = importjobs.run(store, jobs, lambda name: None if name == PUBLIC else account(store, name), choices,
                                tell, progress)
     rows = [{"user": user, **taken.facts()} for user, taken in found]

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from store.settings import QUOTA_CHARGES
 from tools.cli import options
-from tools.cli.invocation import Later, Parsers
+from tools.cli.invocation import Parsers
+from tools.cli.later import Later
 from tools.commands import spark
 
 LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots")

@@ -12,19 +12,23 @@ from store.reconstruct.procedures import reconstruct as reconstruct_store
 from store.reconstruct.request import Planner, Progress, Refused, Request
 from store.settings import Settings
 from tools.cli.invocation import Invocation, Parsers
+from tools.cli.later import Later
 from tools.cli.lookup import account
 from tools.cli.output import print_json
-from tools.cli.progressbar import mailbox_bar
+from tools.cli.progressbar import changing_bar
+from tools.commands.spark import REQUIRE
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # what a small reconstruct does without
     from store.rebuild.outcome import Outcome
-    from store.store import Store
-    from store.values import Finding
 
 RANGES = 10_000             # of a set of UIDs
 ENGINES = ("local", "spark")
 SHOWN = 50                  # lines of each kind that are printed; --json has all of them
+
+# Most of this takes longer to load than a small reconstruct takes.
+_check = Later("store.check.wholecheck:check")
+_parquet_planner = Later("tools.spark.rebuild.planner:ParquetPlanner", REQUIRE)
 
 
 def add(parser: Parsers) -> None:
@@ -88,7 +92,7 @@ def reconstruct(invocation: Invocation) -> int:
     try:
         outcome = reconstruct_store(Request(
             invocation.config.root, arguments.program, lambda: _settings(invocation), invocation.store,
-            lambda store, address: account(store, address).user, _faults, lambda: _planner(invocation),
+            lambda store, address: account(store, address).user, _check, lambda: _planner(invocation),
             lambda: _bar(invocation), arguments.what, arguments.all, arguments.partition, arguments.mboxlist,
             arguments.check, arguments.force, arguments.deep, arguments.cache, arguments.uid, arguments.quota,
             arguments.rights, arguments.plan, arguments.apply, arguments.users, arguments.engine))
@@ -98,31 +102,21 @@ def reconstruct(invocation: Invocation) -> int:
     return 1 if outcome.left or outcome.findings or arguments.check and outcome.corrections else 0
 
 
-# Loaded where it is needed: most of it takes longer to load than a small reconstruct takes.
-
 def _settings(invocation: Invocation) -> Settings:
     return invocation.config.settings("store", Settings)
 
 
-def _faults(store: "Store") -> "list[Finding]":
-    from store.check.wholecheck import check
-    return check(store)
-
-
 def _planner(invocation: Invocation) -> Planner:
     """Raises Failure when what it needs is not installed."""
-    from tools.spark import sparksession
-    if sparksession.missing():
-        raise Failure(sparksession.missing())
-    from tools.spark.rebuild.planner import ParquetPlanner
-    return ParquetPlanner(invocation.arguments.master, invocation.arguments.spark)
+    planner: Planner = _parquet_planner(invocation.arguments.master, invocation.arguments.spark)
+    return planner
 
 
 def _bar(invocation: Invocation) -> AbstractContextManager[Progress]:
     """A bar on standard error while a person watches; Spark has its own."""
     if invocation.arguments.engine == "spark":
         return nullcontext(lambda what, done, total: None)
-    return mailbox_bar()
+    return changing_bar()
 
 
 def _print(outcome: "Outcome", invocation: Invocation) -> None:

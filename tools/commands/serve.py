@@ -5,7 +5,8 @@ import select
 import signal
 
 from store.partition import processes
-from tools.cli.invocation import Invocation, Later, Parsers
+from tools.cli.invocation import Invocation, Parsers
+from tools.cli.later import Later
 from tools.cli.storeaccess import init
 from tools.exits import Failure
 from tools.serversettings import Workers

@@ -2,31 +2,26 @@
 
 import argparse
 import contextlib
-import os
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import attrs
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.progress import Progress as Bar
 
 import store.settings
 from mboxlist.engine.hotcopy import Logs
 from store.snapshots import comparison, reset, retention, taking
 from store.snapshots.comparison import Difference
 from store.snapshots.taking import Snapshot
-from store.snapshots.writefreeze import frozen
-from store.store import Store
+from store.snapshots.writefreeze import frozen_for
 from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import owner
 from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.progressbar import changing_bar
 from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
 
@@ -38,7 +33,7 @@ def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("snapshot create", create, "make a snapshot of the databases, beside a running server too; verified "
                                              "when made")
-    made.add_argument("--freeze", metavar="COMMAND", help="hold the store still while this shell command runs, such as "
+    made.add_argument("--freeze", metavar="COMMAND", help="freeze writing while this shell command runs, such as "
                       "one that makes a snapshot of the file system; the snapshot is of the same moment")
     made.add_argument("--freeze-time", type=_duration, metavar="TIME",
                       help="the command may take so long (store.freeze_time); then it is ended, and the store goes on")
@@ -92,40 +87,17 @@ def _duration(text: str) -> float:
 def create(invocation: Invocation) -> int:
     """onecopy snapshot create"""
     arguments = invocation.arguments
-    with invocation.store() as opened, _progress() as progress:
-        def hold() -> contextlib.AbstractContextManager[None]:
-            seconds = arguments.freeze_time
-            return _held(opened, arguments.freeze, opened.settings.freeze_time if seconds is None else seconds)
-
+    with invocation.store() as opened, changing_bar(octets=True) as progress:
+        hold = contextlib.nullcontext if arguments.freeze is None else partial(
+            frozen_for, opened, arguments.freeze, arguments.freeze_time)
         start = time.monotonic()
-        made = retention.make(opened, progress, verify=not arguments.no_verify,
-                            hold=hold if arguments.freeze is not None else contextlib.nullcontext)
+        made = retention.make(opened, progress, verify=not arguments.no_verify, hold=hold)
         took = time.monotonic() - start
     if arguments.json:
         print_json({**_facts(made), "seconds": round(took, 3)})
     else:
         print(f"{made.name}: {made.size} octets, the store as it was at {when(made.manifest.moment)}")
     return 0
-
-
-@contextlib.contextmanager
-def _held(opened: Store, command: str, seconds: float) -> Iterator[None]:
-    """Hold the store still; the command runs when the moment of the snapshot has been read. Raises Failure."""
-    with frozen(opened, seconds):
-        yield
-        child = subprocess.Popen(command, shell=True, start_new_session=True, stdout=2)
-        try:
-            status = child.wait(min(seconds, opened.write_freeze.left()))
-        except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise Failure(f"the command took longer than {seconds:g} s and was ended; no snapshot was made", 1
-                              ) from None
-            raise
-    if status:
-        raise Failure(f"the command ended with status {status}; no snapshot was made", 1)
 
 
 def list_all(invocation: Invocation) -> int:
@@ -171,7 +143,7 @@ def verify(invocation: Invocation) -> int:
     arguments = invocation.arguments
     settings = invocation.config.settings("store", store.settings.Settings)
     rows: list[dict[str, Any]] = []
-    with _progress() as progress:
+    with changing_bar(octets=True) as progress:
         for each in _named(invocation, arguments.snapshots):
             rows.append({"snapshot": each.name, "findings": taking.verify(each, progress=progress)})
     if not arguments.snapshots:
@@ -193,18 +165,18 @@ def restore(invocation: Invocation) -> int:
     with reset.nobody_else(root):
         if not arguments.dry_run and reset.finish(root):
             print("onecopy: a restore that had been cut off is finished; run it again for another one", file=sys.stderr)
-            _settle(invocation)
+            _open_once(invocation)
             return 0
     chosen = reset.choose(root, settings, name=arguments.snapshot, until=arguments.until)
     if not arguments.dry_run:
         what = "exactly" if arguments.exact else f"and its logs up to {when(arguments.until)}" if arguments.until else \
             "and all its logs"
         invocation.confirm(f"Put back the snapshot {chosen.name} {what}?", final=False)
-    with _progress() as progress:
+    with changing_bar(octets=True) as progress:
         done = reset.restore(root, settings, chosen, exact=arguments.exact, until=arguments.until,
                                  dry_run=arguments.dry_run, progress=progress)
     if not arguments.dry_run:
-        _settle(invocation)
+        _open_once(invocation)
     facts = {"snapshot": chosen.name, "moment": when(chosen.manifest.moment), "done": not arguments.dry_run,
              "logs": {name: _followed(each) for name, each in done.logs.items()},
              "passed over": sorted(path for each in done.logs.values() for path in each.passed_over),
@@ -217,7 +189,7 @@ def restore(invocation: Invocation) -> int:
     return 0
 
 
-def _settle(invocation: Invocation) -> None:
+def _open_once(invocation: Invocation) -> None:
     """The first open recovers the store and has the list and the partitions agree."""
     open_configured(invocation.config, invocation.arguments.program).close()
 
@@ -236,7 +208,7 @@ def diff(invocation: Invocation) -> int:
         two = stack.enter_context(comparison.opened(rest[0], settings) if rest else invocation.store())
         user = owner(two, arguments.user) or "public/" if arguments.user else None
         found = list(comparison.differences(one, two, user))
-    summary = _summary(found)
+    summary = comparison.by_user(found)
     if arguments.json:
         print_json({"before": before.name, "after": rest[0].name if rest else NOW, "users": summary,
                     "mailboxes": [{"user": each.user, "what": each.what, **attrs.asdict(each)} for each in found]})
@@ -253,19 +225,6 @@ def _what(found: Difference) -> str:
     if found.unreadable:
         return f"cannot be read: {found.unreadable}"
     return f"renamed, was {found.before}" if found.what == "renamed" else found.what
-
-
-def _summary(found: Sequence[Difference]) -> list[dict[str, Any]]:
-    rows: dict[str, dict[str, Any]] = {}
-    for each in found:
-        row = rows.setdefault(each.user, {"user": each.user, "made": 0, "gone_mailboxes": 0, "renamed": 0, "added": 0,
-                                          "gone": 0, "flags": 0})
-        kind = {"made": "made", "gone": "gone_mailboxes", "renamed": "renamed"}.get(each.what)
-        if kind:
-            row[kind] += 1
-        for name in ("added", "gone", "flags"):
-            row[name] += len(getattr(each, name))
-    return [rows[user] for user in sorted(rows)]
 
 
 def remove(invocation: Invocation) -> int:
@@ -289,16 +248,3 @@ def remove(invocation: Invocation) -> int:
         for each in going:
             print(f"{each.name}: {each.size} octets {'would be ' if arguments.dry_run else ''}removed")
     return 0
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Shows how far it is, when a person watches."""
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
-               TimeRemainingColumn())
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)

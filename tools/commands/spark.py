@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from tools.cli.invocation import Later, Parsers
+from tools.cli.invocation import Parsers
+from tools.cli.later import Later
 from tools.spark.tablenames import TABLES
 
 REQUIRE = "tools.spark.sparksession:require"

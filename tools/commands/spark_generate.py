@@ -4,7 +4,8 @@ import argparse
 import os
 from pathlib import Path
 
-from tools.cli.invocation import Later, Parsers
+from tools.cli.invocation import Parsers
+from tools.cli.later import Later
 
 GENERATE = Later("tools.spark.generate.generatecommand:run")
 

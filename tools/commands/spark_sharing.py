@@ -2,7 +2,8 @@
 
 import argparse
 
-from tools.cli.invocation import Later, Parsers
+from tools.cli.invocation import Parsers
+from tools.cli.later import Later
 from tools.commands import spark
 
 SHARING = Later("tools.spark.sparkcommands:show_sharing", spark.REQUIRE)

@@ -2,23 +2,16 @@
 
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Iterable
 from pathlib import Path
 
 import pop3.settings
 from pop3 import uniqueids
+from store.mailboxes import uidllist
 from store.mailboxes.giveuidls import give
-from store.store import Store
-from store.tables.index import Rows
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox
-from tools.cli.options import Config
 from tools.cli.output import print_json, print_table
 from tools.exits import Failure
-
-LINE = 200                  # octets of a line, far more than a number, a unique-id and a size have
-
-Wanted = dict[int, tuple[bytes, int | None]]        # by number or UID: unique-id, and the size if it is known
 
 
 def add(parser: Parsers) -> None:
@@ -44,11 +37,10 @@ def _file(text: str) -> Path | None:
 def import_list(invocation: Invocation) -> int:
     """onecopy uidl import"""
     arguments = invocation.arguments
-    wanted = _read(arguments.file)
+    wanted = _read(arguments.file, numbers=arguments.numbers)
     with invocation.store() as store:
         entry = mailbox(store, arguments.user, "INBOX")
-        rows = store.open_mailbox(entry).rows
-        by_uid = _by_uid(wanted, rows, numbers=arguments.numbers)
+        by_uid = uidllist.by_uid(wanted, store.open_mailbox(entry).rows, numbers=arguments.numbers)
         missing = give(store, entry, by_uid)
         store.partition_of(entry).flush()
         store.news.tell([entry.id])
@@ -62,64 +54,29 @@ def import_list(invocation: Invocation) -> int:
     return 1 if missing else 0
 
 
-def _read(file: Path | None) -> Wanted:
+def _read(file: Path | None, *, numbers: bool) -> uidllist.Wanted:
     try:
         if file is None:
-            return _parsed(sys.stdin.buffer)
+            return uidllist.parse(sys.stdin.buffer, numbers=numbers)
         with file.open("rb") as lines:
-            return _parsed(lines)
+            return uidllist.parse(lines, numbers=numbers)
+    except uidllist.BadList as error:
+        raise Failure(str(error)) from None
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}") from None
-
-
-def _parsed(lines: Iterable[bytes]) -> Wanted:
-    """What the lines say; those that are empty, a dot, or begin with # or + are passed over. Raises Failure."""
-    wanted: Wanted = {}
-    for at, line in enumerate(lines, 1):
-        words = line[:LINE].split()
-        if not words or words == [b"."] or words[0][:1] in (b"#", b"+"):
-            continue
-        if len(line) > LINE or len(words) > 3 or len(words) < 2 or not words[0].isdigit() or len(words[0]) > 10 \
-                or not uniqueids.is_legal(words[1]) or len(words) > 2 and not words[2].isdigit():
-            raise Failure(f"line {at}: not a number, a unique-id and perhaps a size")
-        number = int(words[0])
-        if number in wanted:
-            raise Failure(f"line {at}: {number} comes twice")
-        wanted[number] = words[1], int(words[2]) if len(words) > 2 else None
-    return wanted
-
-
-def _by_uid(wanted: Wanted, rows: Rows, *, numbers: bool) -> dict[int, bytes]:
-    """The unique-ids by UID. Raises Failure where the messages are not those that the list speaks of."""
-    if numbers and (beyond := [number for number in wanted if not 1 <= number <= len(rows)]):
-        raise Failure(f"there is no message {beyond[0]}: INBOX has {len(rows)}, and must have the same messages in the "
-                      f"same order", 1)
-    sizes = dict(zip(rows["uid"].tolist(), rows["size"].tolist(), strict=True))
-    uids = {number: int(rows["uid"][number - 1]) if numbers else number for number in wanted}
-    for number, (_, size) in wanted.items():
-        found = sizes.get(uids[number])
-        if size is not None and found is not None and found != size:
-            raise Failure(f"message {number} has {found} octets, not {size}: it is another one; nothing was changed", 1)
-    if any(uid < 1 or uid >> 32 for uid in uids.values()):
-        raise Failure("a UID is between 1 and 4294967295")
-    return {uids[number]: unique for number, (unique, _) in wanted.items()}
 
 
 def show(invocation: Invocation) -> int:
     """onecopy uidl list"""
     with invocation.store() as store:
-        found = _listed(store, invocation.config, invocation.arguments.user)
+        view = store.open_mailbox(mailbox(store, invocation.arguments.user, "INBOX"))
+        own = store.uidls(view.entry)
+        form = uniqueids.parse(invocation.config.settings("pop3", pop3.settings.Settings).uidl_format)
+        names = uniqueids.UniqueIds(form, view.state.uidvalidity, own)
+        found = [{"uid": uid, "uidl": names.of(uid).decode("ascii"), "octets": size, "imported": uid in own}
+                 for uid, size in zip(view.rows["uid"].tolist(), view.rows["size"].tolist(), strict=True)]
     if invocation.arguments.json:
         print_json(found)
     else:
         print_table(found, ("uid", "uidl", "octets", "imported"))
     return 0
-
-
-def _listed(store: Store, config: Config, user: str) -> list[dict[str, object]]:
-    view = store.open_mailbox(mailbox(store, user, "INBOX"))
-    own = store.uidls(view.entry)
-    settings = config.settings("pop3", pop3.settings.Settings)
-    names = uniqueids.UniqueIds(uniqueids.parse(settings.uidl_format), view.state.uidvalidity, own)
-    return [{"uid": uid, "uidl": names.of(uid).decode("ascii"), "octets": size, "imported": uid in own}
-            for uid, size in zip(view.rows["uid"].tolist(), view.rows["size"].tolist(), strict=True)]

@@ -22,13 +22,13 @@ from store.partition import processes
 from store.settings import LEAST_USED
 from store.settings import Settings as StoreSettings
 from tools.cli.options import Config
-from tools.cli.storeaccess import is_store, tls_folder
+from tools.cli.storeaccess import is_store
 from tools.exits import Failure
 from tools.server.control.backendlink import Place
 from tools.server.process import sockets
 from tools.server.tls.backendtls import BackEndTls
 from tools.server.tls.contexts import Certificates, ends
-from tools.serversettings import Tls, Workers
+from tools.serversettings import Exchange, Tls, Workers, tls_folder
 
 DAY = 86400.0
 SOON = 21 * DAY         # before the end of a certificate
@@ -186,7 +186,7 @@ def _back_end_certificates(config: Config) -> Iterator[Finding]:
     if not (values["exchange.port"] or values["exchange.peers"]) or not values["store.host"]:
         return                                  # see `_combinations`
     try:
-        tls = BackEndTls.of(config, str(values["store.host"]))
+        tls = BackEndTls.of(config.settings("exchange", Exchange), config.root, str(values["store.host"]))
         if values["exchange.certificate"] is None and not tls.certificate.exists():
             yield Finding("exchange.certificate", False, "there is none yet: `onecopy config certificate` makes and "
                                                          "prints one for the other back ends")
@@ -327,7 +327,7 @@ def _back_ends(config: Config) -> Iterator[Finding]:
     if not peers or not host or not config.values["exchange.authorities"]:
         return                                  # see `_combinations`
     try:
-        if not BackEndTls.of(config, host).certificate.exists():
+        if not BackEndTls.of(config.settings("exchange", Exchange), config.root, host).certificate.exists():
             return                              # see `_back_end_certificates`
         place = Place.of(config, host)
     except Failure as failure:

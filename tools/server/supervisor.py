@@ -21,6 +21,7 @@ from store.accounts import sharedcache, sharedcounts
 from store.accounts.sharedcounts import Place
 from store.errors import StoreError
 from store.partition import processes as process_registry
+from tools.cli.later import Later
 from tools.cli.options import Config
 from tools.exits import Failure
 from tools.server.fork import Child
@@ -38,6 +39,9 @@ FIRST_PAUSE = 0.1       # seconds before a restart; doubled for each that follow
 LONGEST_PAUSE = 30.0
 KILL_TIME = 15.0        # seconds that a stop may take longer than the sessions are given: a full cache is written
 LOOK = 1.0              # seconds between two looks for tools that died in the store
+
+# The event loop comes first: there is one, and one of all servers, for each process.
+_worker = Later("tools.server.worker:main", "tools.server.process.reactor:install")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 
@@ -161,7 +165,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, HELD_BACK)
         try:
             process = self._processes[name] = Child.start(
-                partial(_work, worker_config), [self._counts, *(each.socket.fileno() for each in mine)])
+                partial(_worker, worker_config), [self._counts, *(each.socket.fileno() for each in mine)])
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_BACK)
         log.debug("%s has been started: %d", name, process.pid)
@@ -287,13 +291,6 @@ class Supervisor:
             process.wait()
             process.stdout.close()
         self._processes.clear()
-
-
-def _work(worker_config: WorkerConfig) -> int:
-    from tools.server.process import reactor  # here: there is one event loop, and one of all servers, for each process
-    reactor.install()
-    from tools.server import worker
-    return worker.main(worker_config)
 
 
 def _claim(root: Path) -> int:

@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ from store.net.notify import NewsSocket
 from store.net.threads import ReactorThreads
 from store.store import Store
 from tools.cli.options import Config
-from tools.cli.storeaccess import open_configured, tls_folder
+from tools.cli.storeaccess import open_configured
 from tools.exits import Failure
 from tools.server.control import backendlink
 from tools.server.control.controlserver import ControlServer
@@ -32,12 +33,13 @@ from tools.server.process.sockets import EXCHANGE
 from tools.server.process.workerconfig import BROKEN, HELD_BACK, NAME, READY, WorkerConfig
 from tools.server.tls.contexts import Certificates
 from tools.server.tls.tickets import TicketKeys
-from tools.serversettings import Tls, Workers
+from tools.serversettings import Tls, Workers, tls_folder
 
 log = logging.getLogger(__name__)
 reactor: Any = _reactor
 
 LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
+SWITCH_SECONDS = 0.0005     # after which a thread at work gives way to the event loop, each of whose calls may wait
 _PR_SET_PDEATHSIG = 1
 
 
@@ -125,6 +127,7 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
 
     _on_signals({signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
     reactor.callWhenRunning(begin)
+    sys.setswitchinterval(SWITCH_SECONDS)
     reactor.run(installSignalHandlers=False)
     threads.stop()
     news.stop()

@@ -19,10 +19,11 @@ from mboxlist.table import MailboxList
 from store.accounts.base import NO_USER_ID, Account, Known, Status
 from store.accounts.ldap.freshness import Ages
 from store.accounts.ldap.ldapentry import BadEntry, Entry, Found, Search
-from store.accounts.ldap.ldapmap import MapSettings, Profile
+from store.accounts.ldap.ldapmap import Profile
 from store.accounts.ldap.ldappool import Servers
+from store.accounts.ldap.ldapprofiles import MapSettings
 from store.accounts.ldap.ldapsettings import Settings
-from store.accounts.ldap.mirror import Mirror, NotUnderstood, not_understood
+from store.accounts.ldap.mirror import Mirror, not_understood
 from store.accounts.sasl.scram import Keys
 from store.errors import Problem, StoreError
 from store.values import Secret
@@ -46,8 +47,6 @@ class _Answer(Known):
 
 
 NOBODY = _Answer(None)
-
-__all__ = ("LdapDirectory", "NotUnderstood")
 
 
 class LdapDirectory(Mirror):

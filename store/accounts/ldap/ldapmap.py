@@ -16,11 +16,8 @@ from store.accounts.ldap import ldapnames
 from store.accounts.ldap.ldapentry import BadEntry, Entry, Found, Here, Search
 from store.accounts.ldap.ldapnames import Rdn, escape, fill, folded
 from store.accounts.ldap.ldapprofiles import Fields, Kind, MapSettings, Schema, Tree
-from store.accounts.ldap.ldapquota import QuotaWish
 from store.accounts.ldap.ldapreading import read_account
 from store.addresses import canonical, canonical_domain
-
-__all__ = ("BadEntry", "Entry", "Found", "Here", "MapSettings", "Profile", "QuotaWish", "Search", "mirrored")
 
 ALONE = Here()              # the only back end, with its one partition
 

@@ -146,7 +146,7 @@ class Played:
         writing.write_changed(self.store, hurry=True)      # or what changed is remembered
         purge_mailboxes(self.store, time.time() + self.store.settings.purge_delay + 1)
         for partition in self.store.partitions.values():
-            partition.files.settle()
+            partition.files.drop_staged_names()
             assert not list(partition.files.staging.iterdir()), "a staged file is left"
 
 

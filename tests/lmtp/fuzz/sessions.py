@@ -206,7 +206,7 @@ class Played:
     def settle(self):
         """Nothing may be left of what was on its way."""
         for partition in self.store.partitions.values():
-            partition.files.settle()
+            partition.files.drop_staged_names()
             assert not list(partition.files.staging.iterdir()), "a staged file is left"
 
 

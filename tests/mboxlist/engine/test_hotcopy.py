@@ -48,7 +48,7 @@ def copy_of(env, target, moment=lambda: None):
     list(copying.databases())
     while True:
         time.sleep(hotcopy.PAUSE)
-        if copying.settle():
+        if copying.copy_again():
             break
     before = moment()
     end = env.log_end()
@@ -106,8 +106,8 @@ def test_a_page_that_was_half_written_when_it_was_read_is_read_again(tmp_path):
     whole = (tmp_path / "env" / "a.db").read_bytes()
     torn = whole[:32768] + os.urandom(16384) + whole[49152:]
     (tmp_path / "copy" / "a.db").write_bytes(torn)
-    assert not copying.settle()                         # what is there now is looked at once more
-    assert copying.settle()
+    assert not copying.copy_again()                         # what is there now is looked at once more
+    assert copying.copy_again()
     assert (tmp_path / "copy" / "a.db").read_bytes() == whole
     env.close()
 

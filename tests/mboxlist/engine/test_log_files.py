@@ -28,7 +28,7 @@ def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Env]:
 
 def test_a_new_log_file_has_its_name_on_disk_before_a_checkpoint_has_pages(env: Env, tmp_path: Path) -> None:
     """Checkpoints at all distances from the end of a file, the last change not flushed."""
-    table = env.every_table()[0]
+    table = env.table("t.db")
     with Recorder(tmp_path) as recorder:
         for number in range(120):
             for more in range(4):

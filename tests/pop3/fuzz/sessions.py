@@ -187,7 +187,7 @@ class Target:
         if number % SETTLED == 0:
             place = self._played.place
             partition = place.store.partition_of(place.inbox)
-            partition.files.settle()
+            partition.files.drop_staged_names()
             purge(partition, 2**31)
 
     def end(self):

@@ -43,7 +43,7 @@ def test_a_folder_that_is_missing(tmp_path):
     """It is named, with what was in it, and the others are looked at."""
     store = make_store(tmp_path / "store")
     path = message(store)
-    store.partitions["primary"].files.settle()
+    store.partitions["primary"].files.drop_staged_names()
     os.unlink(path)
     os.rmdir(os.path.dirname(path))
     assert sorted(finding.what for finding in findings(store)) == ["its file is missing", "the folder is missing"]
@@ -65,7 +65,7 @@ def overwrite(path, at, octets):
 def test_damage(tmp_path, damage, what):
     store = make_store(tmp_path / "store")
     path = message(store)
-    store.partitions["primary"].files.settle()      # or else a lost file is there under its staged name
+    store.partitions["primary"].files.drop_staged_names()      # or else a lost file is there under its staged name
     damage(path)
     found, = findings(store)
     assert what in found.what
@@ -113,7 +113,7 @@ def test_what_waits_for_the_purge(store):
     for user in ("alice", "bob"):
         remove(store, store.entry(MailboxName(user, "INBOX")), [1])
     partition = store.partitions["primary"]
-    partition.files.settle()
+    partition.files.drop_staged_names()
     overwrite(path, len(TRACE), b"s")
     assert len(findings(store)) == 1
     let_go(store)

@@ -62,7 +62,7 @@ def test_the_same_content_twice_and_once_more_is_one_file(store):
     bodies = [BODY % 2, BODY % 1, BODY % 2, BODY % 1, BODY % 3]
     deliver_all(store, bodies)
     assert contents(store) == bodies
-    store.partitions["primary"].files.settle()
+    store.partitions["primary"].files.drop_staged_names()
     assert len(list(store.partitions["primary"].files.folder.glob("?/??/*"))) == 3
     assert staged_names(store) == []
 

@@ -37,7 +37,7 @@ def staged_files(store):
 
 def lose_file(store):
     """The only message file, of which a second name must not be left; where it was, and its octets."""
-    store.partitions["primary"].files.settle()
+    store.partitions["primary"].files.drop_staged_names()
     lost, = files(store)
     kept = lost.read_bytes()
     lost.unlink()
@@ -184,7 +184,7 @@ def test_users_of_two_partitions_have_a_file_on_each(store):
     assert read(store, "bob") == BODY
     for partition in store.partitions.values():
         assert len(list(partition.files.folder.glob("?/??/*"))) == 1
-        partition.files.settle()
+        partition.files.drop_staged_names()
         assert list(partition.files.staging.iterdir()) == []
 
 
@@ -263,10 +263,10 @@ def test_a_name_that_comes_during_the_sync_stays(store, faults):
     deliver(store, BODY, "user/alice/INBOX")
     faults.before(messagefiles, "sync_file_system",
                   lambda folder: deliver(store, BODY + b"late", "user/alice/INBOX"))
-    assert files.settle() == 1
+    assert files.drop_staged_names() == 1
     assert len(staged_files(store)) == 1            # the late one's second name may not be on disk yet
     faults.mend()
-    assert files.settle() == 1
+    assert files.drop_staged_names() == 1
     assert staged_files(store) == []
 
 
@@ -285,6 +285,6 @@ def test_a_committed_message_keeps_the_name_that_is_on_disk_whoever_lets_go_of_i
     path = Path(staged.files.staged_path(staged.serial))
     staged.abort()                      # as APPEND does at its end, whatever came of it
     assert path.exists()
-    staged.files.settle()               # now the other name is on disk
+    staged.files.drop_staged_names()               # now the other name is on disk
     assert not path.exists()
     assert staged.files.locate(staged.digest, staged.serial)

@@ -42,7 +42,7 @@ def two(store):
 
 def harm(partition, digest=MID, *, cut=False):
     """Take the file away, or its second half; where it was, and its octets."""
-    partition.files.settle()
+    partition.files.drop_staged_names()
     path = partition.files.locate(digest, 0)
     octets = path.read_bytes()
     path.unlink()
@@ -175,7 +175,7 @@ def test_an_import_that_cannot_be_kept_is_refused(store):
     assert contents.files == 1
     path.write_bytes(kept)
     staged = list(store.partitions["primary"].files.staging.glob("*"))
-    store.partitions["primary"].files.settle()
+    store.partitions["primary"].files.drop_staged_names()
     assert len(staged) <= 1
 
 
@@ -184,7 +184,7 @@ def test_a_delivery_brings_a_file_back_that_was_cut_off(store):
     harm(store.partitions["primary"], cut=True)
     deliver(store, BODY, "user/bob/INBOX", trace=TRACE)
     assert octets(store, ALICE) == octets(store) == [TRACE + BODY]
-    store.partitions["primary"].files.settle()
+    store.partitions["primary"].files.drop_staged_names()
     assert list(store.partitions["primary"].files.staging.glob("*")) == []
 
 
@@ -216,7 +216,7 @@ def test_who_reads_while_a_file_is_brought_back_never_gets_some_of_both(store, c
         first = file.read(0, 20)
         path = store.partitions["primary"].files.locate(MID, 0)
         if cut:
-            store.partitions["primary"].files.settle()
+            store.partitions["primary"].files.drop_staged_names()
             with path.open("r+b") as damaged:
                 damaged.truncate(40)
         else:
@@ -239,7 +239,7 @@ def test_a_damaged_name_in_staging_does_not_come_back(store):
     deliver(store, BODY, "user/bob/INBOX", trace=TRACE)
     record = partition.refs.find(MID)
     partition.files.recover(lambda serial: MID if serial == record.serial else None)     # as the next start would
-    partition.files.settle()
+    partition.files.drop_staged_names()
     assert octets(store, ALICE) == octets(store) == [TRACE + BODY]
 
 
@@ -259,7 +259,7 @@ def test_the_size_of_a_file_that_nobody_has_looked_at_tells_whether_it_fits(stor
     assert other.problem is Problem.CORRUPT and store.status(store.entry(BOB)).messages == 0
     deliver(store, BODY, "user/bob/INBOX", trace=TRACE)
     assert octets(store, ALICE) == octets(store) == [TRACE + BODY]
-    partition.settle_file(MID)
+    partition.look_at_file(MID)
 
 
 def test_what_was_expunged_comes_back_only_with_its_file(store):

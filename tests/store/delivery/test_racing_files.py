@@ -90,5 +90,5 @@ def test_a_backup(store, overtake, step, trace, known, other):
     added = add(partition, store.entry(ALICE), new_mailbox(ALICE, rows))
     assert done and had == [True] and added.uids == {0: 1}
     assert octets(store, ALICE) == [trace + BODY] and octets(store, BOB) == [other + BODY]
-    partition.files.settle()
+    partition.files.drop_staged_names()
     assert list(partition.files.staging.glob("*")) == []

@@ -20,7 +20,7 @@ NOW = 1_700_000_000
 # How rules are written
 
 
-def test_a_file(faults):
+def test_a_file():
     rules, faults = parse("""# of the whole store
 Old.folderpattern: user/*/Lists/%
 Old.messagedays: 365
@@ -50,7 +50,7 @@ news.action: report
     assert [rule.line for rule in rules] == [2, 4, 14]
 
 
-def test_a_rule_without_a_name_is_about_all_that_its_file_is_for(faults):
+def test_a_rule_without_a_name_is_about_all_that_its_file_is_for():
     rules, faults = parse("messagedays: 3\nmessageheader.List-Id: a.b\n", True)
     assert (rules, faults) == ((Rule("rule", days=3, headers=(("List-Id", "a.b"),)),), ())
     assert parse("messagedays: 3\n")[1] == (Fault(1, 1, "rule has neither folderpattern nor specialuse"),)
@@ -86,7 +86,7 @@ WHERE = "a.folderpattern: user/%/x\n"
     ("ä.messagedays: 1\n", 1, 1),
     ("b: 3\n", 1, 1),
 ])
-def test_what_is_wrong_and_where(text, line, column, faults):
+def test_what_is_wrong_and_where(text, line, column):
     faults = parse(text)[1]
     assert (line, column) in [(fault.line, fault.column) for fault in faults], faults
 
@@ -94,7 +94,7 @@ def test_what_is_wrong_and_where(text, line, column, faults):
 @given(st.text(max_size=300) | st.lists(st.sampled_from((
     "a.", "b", ".", ":", " ", "\n", "messagedays", "messageheader", "folderpattern", "user/%/x", "regexp", "1", "(",
     "action", "fileinto", "exclusive", "yes", "seen", "and", "9" * 30, "\x00")), max_size=30).map("".join))
-def test_junk(text, faults):
+def test_junk(text):
     rules, faults = parse(text)
     lines = text.splitlines()
     for fault in faults:

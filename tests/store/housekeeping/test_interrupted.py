@@ -73,7 +73,7 @@ def refused(work: Callable[[], object]) -> None:
     assert refusal.value.problem is Problem.DISK_FULL
 
 
-def test_a_mailbox_whose_figures_could_not_be_flushed_is_gone_at_once(store: Store, faults: Faults) -> None:
+def test_a_mailbox_whose_figures_could_not_be_flushed_is_gone_at_once(store: Store) -> None:
     before = mailboxes_on(store)
     with Faults() as faults:
         fail(faults, store, "partition")
@@ -82,7 +82,7 @@ def test_a_mailbox_whose_figures_could_not_be_flushed_is_gone_at_once(store: Sto
     assert check(store) == []
 
 
-def test_a_mailbox_whose_figures_could_not_be_taken_back_either(store: Store, faults: Faults) -> None:
+def test_a_mailbox_whose_figures_could_not_be_taken_back_either(store: Store) -> None:
     before = mailboxes_on(store)
     with Faults() as faults:
         fail(faults, store, "partition")
@@ -96,7 +96,7 @@ def test_a_mailbox_whose_figures_could_not_be_taken_back_either(store: Store, fa
 
 
 @pytest.mark.parametrize(("what", "after"), [("partition", 0), ("transaction", 1), ("list", 1)])
-def test_undelete(store: Store, what: str, after: int, faults: Faults) -> None:
+def test_undelete(store: Store, what: str, after: int) -> None:
     deletion.delete_mailbox(store, ARCHIVE)
     use = roots.quota(store, "alice")
     with Faults() as faults:
@@ -115,7 +115,7 @@ def test_undelete(store: Store, what: str, after: int, faults: Faults) -> None:
 
 
 @pytest.mark.parametrize("what", ["list", "partition", "transaction"])
-def test_delete(store: Store, what: str, faults: Faults) -> None:
+def test_delete(store: Store, what: str) -> None:
     """It has left the list; its quota is given back."""
     with Faults() as faults:
         fail(faults, store, what)
@@ -134,7 +134,7 @@ def test_delete(store: Store, what: str, faults: Faults) -> None:
 
 
 @pytest.mark.parametrize("what", ["list", "transaction"])
-def test_rename_to_another_quota_root(store: Store, what: str, faults: Faults) -> None:
+def test_rename_to_another_quota_root(store: Store, what: str) -> None:
     namespace.create_mailbox(store, NEW)
     roots.set_quota(store, "alice/New", 1_000_000)
     with Faults() as faults:
@@ -147,7 +147,7 @@ def test_rename_to_another_quota_root(store: Store, what: str, faults: Faults) -
 
 
 @pytest.mark.parametrize(("what", "after"), [("transaction", 1), ("transaction", 2), ("list", 0)])
-def test_purge(store: Store, what: str, after: int, faults: Faults) -> None:
+def test_purge(store: Store, what: str, after: int) -> None:
     deletion.delete_mailbox(store, ARCHIVE)
     keep_house(store)
     with Faults() as faults:
@@ -163,7 +163,7 @@ def test_purge(store: Store, what: str, after: int, faults: Faults) -> None:
 
 @pytest.mark.parametrize(("what", "after"), [("transaction", 1), ("transaction", 2), ("list", 1), ("list", 2),
                                              ("second partition", 3), ("second's transaction", 1)])
-def test_move_to_another_partition(store: Store, what: str, after: int, faults: Faults) -> None:
+def test_move_to_another_partition(store: Store, what: str, after: int) -> None:
     """Wherever it is stopped, mail comes, without a restart and without another move."""
     volumes.add(store, "second")
     with Faults() as faults:

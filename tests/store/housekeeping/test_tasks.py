@@ -178,7 +178,7 @@ def sweep(partition, age=0):
 
 def test_what_a_session_forgot_is_swept_and_what_it_receives_is_not(store):
     partition = store.partitions["primary"]
-    partition.files.settle()
+    partition.files.drop_staged_names()
     receiving, forgotten = partition.stage(), partition.stage()
     for staged in (receiving, forgotten):
         staged.write(b"Subject: half\r\n\r\n")
@@ -212,7 +212,7 @@ def test_a_committed_message_that_did_not_get_its_place_gets_it(store, faults):
     assert not os.path.exists(final)
     assert sweep(partition) == 1
     assert os.path.exists(final)
-    partition.files.settle()
+    partition.files.drop_staged_names()
     assert staged_names(store) == []
 
 

@@ -149,17 +149,17 @@ def test_what_another_brings_at_the_same_moment_is_there_once(two, faults):
     assert copy(two, [1]) == [2]
     assert contents(two, THERE)[2][0] == TRACE + BODIES[1]
     files = two.partitions["second"].files
-    files.settle()
+    files.drop_staged_names()
     assert not list(files.staging.iterdir())
 
 
 def test_it_gives_up_when_that_never_ends(two, faults):
     deliver(two, BODIES[1], "user/alice/INBOX")
     rows = two.open_mailbox(two.entry(INBOX)).rows
-    carrier = FileCopier(two.partitions["primary"], two.partitions["second"])
+    copier = FileCopier(two.partitions["primary"], two.partitions["second"])
     faults.fail(BatchStore, "hold", NotCopied)
     with pytest.raises(StoreError) as refused:
-        copy_rows(carrier, [rows])
+        copy_rows(copier, [rows])
     assert refused.value.problem is Problem.BUSY
 
 

@@ -35,7 +35,7 @@ def test_a_content_and_its_trace_header(store):
     """One user has a delivered message, the other one has stored it as it was shown: two digests, equal octets."""
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     deliver(store, TRACE + BODY, "user/bob/INBOX")
-    store.partitions["primary"].files.settle()
+    store.partitions["primary"].files.drop_staged_names()
     one, two = files(store)
     assert one.read_bytes() == two.read_bytes() == TRACE + BODY and not os.path.samefile(one, two)
     assert run(store, change=False) == [("trace", True)] and not os.path.samefile(one, two)
@@ -50,7 +50,7 @@ def test_other_trace_headers_stay(store):
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     deliver(store, TRACE.replace(b"a by b", b"c by d") + BODY, "user/bob/INBOX")        # as long, and not the same
     deliver(store, TRACE.replace(b"a by b", b"longer by d") + BODY, "user/bob/INBOX")
-    store.partitions["primary"].files.settle()
+    store.partitions["primary"].files.drop_staged_names()
     assert run(store) == [("trace", False)]
     assert all(os.stat(path).st_nlink == 1 for path in files(store))
 
@@ -107,7 +107,7 @@ def test_a_file_left_in_staging(tmp_path):
     store = make_store(tmp_path / "store")
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     partition = store.partitions["primary"]
-    partition.files.settle()
+    partition.files.drop_staged_names()
     (digest, record), = partition.refs.all()
     staged = Path(partition.files.staged_path(record.serial))
     staged.write_bytes(TRACE + BODY)

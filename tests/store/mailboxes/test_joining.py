@@ -205,6 +205,6 @@ def test_the_new_file_is_named_by_its_digest(store):
     deliver(store, b"Received: two\r\n" + BELOW, "user/alice/INBOX")
     run(store)
     partition = store.partitions["primary"]
-    partition.files.settle()
+    partition.files.drop_staged_names()
     path = partition.files.path(hashlib.blake2b(BELOW, digest_size=32).digest())
     assert open(path, "rb").read() == BELOW and os.stat(path).st_nlink == 1

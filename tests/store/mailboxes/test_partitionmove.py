@@ -280,7 +280,7 @@ def test_many_messages_wait_for_a_mailbox_that_is_held(two, faults):
     assert refused.value.problem is Problem.BUSY
     two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
     assert len(contents(two)) == 3
-    two.partitions["primary"].files.settle()
+    two.partitions["primary"].files.drop_staged_names()
     assert not list(two.partitions["primary"].files.staging.iterdir())
 
 
@@ -295,7 +295,7 @@ def test_many_messages_on_their_way_go_where_the_mailbox_is_now(two, known):
     assert offload.now(durable.deliver_all(two, messages)) == [1, 2, 3]
     assert [found[0] for found in contents(two).values()] == [BODIES[3], BODIES[2], BODIES[3]]
     for partition in two.partitions.values():
-        partition.files.settle()
+        partition.files.drop_staged_names()
         assert not list(partition.files.staging.iterdir())
     assert check(two) == []
     gone = arrived(two, stale, [1, 2])

@@ -57,7 +57,7 @@ def test_a_purge_cut_off_before_its_commit_loses_nothing_that_comes_later(store)
     partition = store.partitions["primary"]
     deliver(store, BODY, "user/alice/INBOX")
     expunge_all(store)
-    partition.files.settle()
+    partition.files.drop_staged_names()
     files(store)[0].unlink()                        # what a killed purge leaves: a record, and no file
     deliver(store, BODY, "user/bob/INBOX")
     entry = store.entry(MailboxName("bob", "INBOX"))
@@ -74,7 +74,7 @@ def test_a_message_whose_folder_is_missing(store, above):
     shutil.rmtree(lost)
     deliver(store, BODY, "user/alice/INBOX")
     assert where.exists() and {finding.what for finding in check(store)} <= {"the folder is missing"}
-    partition.files.settle()
+    partition.files.drop_staged_names()
     expunge_all(store)
     shutil.rmtree(lost)
     assert purge(partition, time.time() + partition.settings.purge_delay + 10) == 1
@@ -86,7 +86,7 @@ def many(store, count=20):
     """That many messages, expunged, whose files have their names and no others; a time at which they are due."""
     for number in range(count):
         deliver(store, BODY + b"%d\r\n" % number, "user/alice/INBOX")
-    store.partitions["primary"].files.settle()
+    store.partitions["primary"].files.drop_staged_names()
     expunge_all(store)
     return time.time() + store.settings.purge_delay + 10
 
@@ -144,7 +144,7 @@ def test_a_message_that_comes_while_its_file_goes(store, faults):
     partition, late = store.partitions["primary"], many(store)
     meanwhile(faults, store, lambda: deliver(store, BODY + b"3\r\n", "user/bob/INBOX"))
     assert purge(partition, late) == 20
-    partition.files.settle()
+    partition.files.drop_staged_names()
     assert read(store) == BODY + b"3\r\n" and len(files(store)) == 1
     [(digest, record)] = partition.refs.all()
     assert record.references == 1 and cached(partition) == [record.serial.to_bytes(8, "big")]

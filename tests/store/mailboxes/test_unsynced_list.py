@@ -88,7 +88,7 @@ def test_who_comes_before_the_row_is_on_disk(store: Store, make: Callable[[Store
 
 
 @pytest.mark.parametrize("make", WAYS)
-def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None], faults: Faults) -> None:
+def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None]) -> None:
     with Faults() as faults:
         fail_when_listed(store, faults)
         with pytest.raises((StoreError, OSError)):
@@ -104,7 +104,7 @@ def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None
 
 
 @pytest.mark.parametrize("make", WAYS)
-def test_a_crash_then(tmp_path: Path, make: Callable[[Store], None], faults: Faults) -> None:
+def test_a_crash_then(tmp_path: Path, make: Callable[[Store], None]) -> None:
     store = make_store(tmp_path / "store")
     store.patience = 0.0
     namespace.create_mailbox(store, ARCHIVE)

@@ -27,10 +27,10 @@ def mail(store, monkeypatch):
     partition = store.partitions["primary"]
     for number in range(5):
         deliver(store, b"Subject: %d\r\n\r\n" % number + b"x" * 20 * number, "user/alice/INBOX", trace=TRACE)
-    partition.files.settle()
+    partition.files.drop_staged_names()
     known = cacherebuild.known(partition, [digest for digest, _ in partition.refs.all()])
     known = known[np.argsort(known["size"])]
-    monkeypatch.setattr(filelooks, "PIECE", int(known["size"][3]))
+    monkeypatch.setattr(filelooks, "READ_OCTETS", int(known["size"][3]))
     return partition, known, lambda at: partition.files.path(bytes(known["digest"][at]))
 
 

@@ -140,7 +140,7 @@ from pathlib import Path
 from store.partition.processes import ProcessRegistry
 for _ in range(2000):
     presence = ProcessRegistry(Path(sys.argv[1]), "x")
-    presence.settled()
+    presence.opened()
     presence.leaving()
     presence.leave()
 """
@@ -174,7 +174,7 @@ def test_the_dead_are_forgotten_only_when_nobody_is_inside(tmp_path):
     (inside / "1.0.dead").touch()
     (inside / ".2.0.killed at the door").touch()
     living = ProcessRegistry(tmp_path, "first")
-    living.settled()
+    living.opened()
     assert living.alone and look(tmp_path)[1] == []
     (inside / "1.0.dead").touch()
     processes.forget_dead(tmp_path)

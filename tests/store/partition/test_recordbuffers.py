@@ -198,7 +198,7 @@ def test_what_must_be_read_for_long_is_not_read_at_once(store, monkeypatch):
     change_flags(store, entry, [7], FlagAction.ADD, Flags(Flag.FLAGGED))
     assert store.refresh_at_once(view).rows.tobytes() == truth(store, entry)
     with monkeypatch.context() as patch:
-        patch.setattr(txn, "MAX_TOLD", 1)
+        patch.setattr(txn, "MAX_NAMED", 1)
         change_flags(store, entry, [5, 200], FlagAction.ADD, Flags(Flag.FLAGGED))
     assert store.refresh_at_once(view) is None and store.open_at_once(entry) is None
     assert store.refresh(view).rows.tobytes() == store.refresh_at_once(view).rows.tobytes() == truth(store, entry)
@@ -207,7 +207,7 @@ def test_what_must_be_read_for_long_is_not_read_at_once(store, monkeypatch):
 def test_a_change_of_many_chunks_is_told_though_nobody_names_them(store, monkeypatch):
     entry = big(store)
     view = store.open_mailbox(entry)
-    monkeypatch.setattr(txn, "MAX_TOLD", 1)
+    monkeypatch.setattr(txn, "MAX_NAMED", 1)
     change_flags(store, entry, [5, 200], FlagAction.ADD, Flags(Flag.FLAGGED))
     new = store.refresh(view)
     assert new.since is None or {0, 3} <= new.since.chunks

@@ -162,7 +162,7 @@ def test_fair_shares_and_what_waits_are_the_files_on_disk(tmp_path, seed):
                 del model[box]
         if random.random() < 0.05:
             purge(partition, 1 << 31)
-    partition.files.settle()
+    partition.files.drop_staged_names()
 
     accounts = sharing(store)
     assert {name: share.fair + accounts.waiting[name] for name, share in accounts.partitions.items()} == on_disk(store)

@@ -35,7 +35,7 @@ def store(tmp_path):
     made = nearly_full(tmp_path)
     yield made
     for partition in made.partitions.values():
-        partition.files.settle()
+        partition.files.drop_staged_names()
         assert not list(partition.files.staging.iterdir())
     assert check(made) == []
     made.close()

@@ -57,13 +57,13 @@ def test_a_file_that_is_brought_back_is_what_it_was(root, harmed):
     store = open_store(root, SMALL)
     cache_all(store)
     with pytest.raises(StoreError) as refused:
-        store.partitions["primary"].settle_file(bytes.fromhex(path.name))
+        store.partitions["primary"].look_at_file(bytes.fromhex(path.name))
     assert refused.value.problem is Problem.CORRUPT
     path.unlink(missing_ok=True)
     path.write_bytes(octets)
     folder = next(scrub.scrub(store.partitions["primary"], scrub.Pace(), first=int(path.name[:3], 16)))
     assert folder.findings == []
-    record = store.partitions["primary"].settle_file(bytes.fromhex(path.name))
+    record = store.partitions["primary"].look_at_file(bytes.fromhex(path.name))
     assert (record.trace, record.size) == (len(TRACE), len(octets))
     rows = store.open_mailbox(store.entry(ALICE)).rows
     assert store.cached(store.entry(ALICE), rows)[0].trace == len(TRACE)

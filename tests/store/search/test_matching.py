@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mboxlist.names import MailboxName
 from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
-from store.message import envelopes
+from store.message import envelopes, mime
 from store.partition.messagefiles import MessageFiles
 from store.progress import Abandoned, Progress
 from store.search import matching, prefilter
@@ -315,3 +315,25 @@ def test_the_ends_of_an_envelope(people):
         envelope = b"(%b %b %b %b %b)" % (date, subject, b" ".join([people] * 6), in_reply_to, message_id)
         shown = tuple([b'"\\" )"' if one[:1] == b"{" else one for one in (date, subject, in_reply_to, message_id)])
         assert envelopes.ends(envelope) == shown
+
+
+@pytest.mark.parametrize("depth", [1, 40, mime.DEPTH - 1, mime.DEPTH, mime.DEPTH + 1, 200])
+def test_what_lies_deeper_than_messages_are_taken_apart(store, depth):
+    """It is searched as it stands, without its own encodings. Attachments stay out."""
+    multipart = b"Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nX-Tag: field\r\n\r\nneedle\r\n--b--\r\n"
+    for inner in (b"Subject: in\r\n\r\nneedle\r\n", multipart,
+                  b"Content-Type: application/octet-stream\r\n\r\nneedle\r\n"):
+        for _ in range(depth):
+            inner = b"Content-Type: message/rfc822\r\n\r\n" + inner
+        deliver(store, inner + b"x" * 70_000, INBOX)        # large ones are read in another way
+        deliver(store, inner, INBOX)
+    attached = [5, 6] if depth >= mime.DEPTH else []        # there it is not seen that it is one
+    assert found(store, Body("NEEDLE")) == found(store, Text("needle")) == [1, 2, 3, 4, *attached]
+    assert found(store, Body("X-Tag: field")) == [3, 4]
+
+
+def test_messages_that_are_encoded_are_searched_decoded(store):
+    """MESSAGE/GLOBAL may be (RFC 6532 §3.7), and is not taken apart then."""
+    inner = base64.encodebytes(b"Subject: in\r\n\r\nneedle\r\n")
+    deliver(store, b"Content-Type: message/global\r\nContent-Transfer-Encoding: base64\r\n\r\n" + inner, INBOX)
+    assert found(store, Body("needle")) == found(store, Body("Subject: in")) == [1]

@@ -64,7 +64,7 @@ def everything_goes(store):
     for entry in list(store.mailboxes.all()):
         remove(store, entry, store.open_mailbox(entry).uids)
     for partition in store.partitions.values():
-        partition.files.settle()
+        partition.files.drop_staged_names()
         purge(partition, time.time() + 10 * store.settings.purge_delay)
 
 

@@ -23,7 +23,7 @@ from store.partition.transactions import state_key
 from store.partitions import partitionmove as moving
 from store.partitions import volumes
 from store.quota import roots
-from store.tables.duplicates import PIECE, arrival_key
+from store.tables.duplicates import ROWS_AT_A_TIME, arrival_key
 from store.values import InternalDate
 from tests.support.stores.stores import SMALL, deliver, make_store, reopen, reopen_after_crash
 
@@ -75,7 +75,7 @@ def clocked(store):
 
 def test_a_duplicate_is_taken_and_leaves_nothing(clocked):
     assert send(clocked, ALICE) == ["new"]
-    clocked.partitions["primary"].files.settle()
+    clocked.partitions["primary"].files.drop_staged_names()
     before = clocked.open_mailbox(clocked.entry(MailboxName.parse(ALICE)))
     there, quota = files(clocked), roots.quota(clocked, "alice")
     for body in (message(), message(text=b"a list added this"), message(b"  <1@example.org>  ")):
@@ -260,10 +260,10 @@ def fill(store, count, until):
 
 
 def test_what_has_had_its_time_is_forgotten(clocked):
-    fill(clocked, PIECE * 3, START + 50)
+    fill(clocked, ROWS_AT_A_TIME * 3, START + 50)
     fill(clocked, 700, START + 51)
     assert clean(clocked).failures == 0
-    assert len(rows(clocked)) == PIECE * 3 + 700
+    assert len(rows(clocked)) == ROWS_AT_A_TIME * 3 + 700
     clocked.later(50)
     assert clean(clocked).failures == 0
     assert list(rows(clocked).values()) == [(START + 51).to_bytes(4, "little")] * 700
@@ -285,8 +285,8 @@ def test_one_that_comes_again_meanwhile_stays(clocked):
 
 
 def test_the_rate_is_kept_to(clocked):
-    fill(clocked, PIECE, START - 1)
-    clocked.settings = evolve(clocked.settings, housekeeping_rate=PIECE)
+    fill(clocked, ROWS_AT_A_TIME, START - 1)
+    clocked.settings = evolve(clocked.settings, housekeeping_rate=ROWS_AT_A_TIME)
     task, = [task for task in tasks.one_process(clocked) if task.name == "arrivals"]
     assert 0.5 < Round(task, clocked).step() <= 1
 

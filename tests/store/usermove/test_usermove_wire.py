@@ -266,7 +266,7 @@ def test_what_the_store_refuses_is_told(there):
 def test_a_file_that_is_not_what_its_digest_says_is_refused(there):
     said = [BEGIN, encode(FILE), encode({"op": "data"}, b"abc"), encode({"op": "ask"})]
     assert [answer.fields.get("error") for answer in converse(there, *said)] == [None, "CORRUPT"]
-    there.partitions["primary"].files.settle()
+    there.partitions["primary"].files.drop_staged_names()
     assert list(there.partitions["primary"].refs.all()) == []
 
 

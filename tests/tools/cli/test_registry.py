@@ -12,7 +12,8 @@ import pytest
 
 from store.opening import make_empty_store, open_store
 from tools.cli import commandtree, registry
-from tools.cli.invocation import Command, Later
+from tools.cli.invocation import Command
+from tools.cli.later import Later
 
 MODULES = sorted(path.stem for path in (Path(registry.__file__).parents[1] / "commands").glob("*.py"))
 

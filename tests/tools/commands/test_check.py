@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from store.check import scrub
 from tests.support.processes.program import Program
 from tools.cli import program
-from tools.commands import check
 
 pytestmark = pytest.mark.long
 
@@ -89,17 +89,17 @@ def test_a_bar_while_a_person_watches(filled: Program) -> None:
 
 def test_an_interrupt(filled: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """SIGINT comes when the fifth folder is done; scrub says where it was, and dies of the signal."""
-    scrub, ended = check.scrub, []
+    whole, ended = scrub.scrub, []
 
     def interrupted(partition, pace, *, stop, **options):          # type: ignore[no-untyped-def]
-        for folder in scrub(partition, pace, stop=stop, **options):
+        for folder in whole(partition, pace, stop=stop, **options):
             yield folder
             if folder.number == 4:
                 os.kill(os.getpid(), signal.SIGINT)
                 assert stop()
-                raise check.Stopped
+                raise scrub.Stopped
 
-    monkeypatch.setattr(check, "scrub", interrupted)
+    monkeypatch.setattr(scrub, "scrub", interrupted)
     before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(program.os, "kill", lambda pid, number: (
         ended.append(number) if signal.getsignal(number) is signal.SIG_DFL else signal.raise_signal(number)))

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from store.partition.processes import ProcessRegistry
 presence = ProcessRegistry(Path(sys.argv[1]), sys.argv[2])
-presence.settled()
+presence.opened()
 print(flush=True)
 sys.stdin.read()
 """
@@ -68,7 +68,7 @@ def test_what_is_left_of_an_earlier_server_is_ended(run: Path, started: "list[su
 def test_a_number_that_means_another_process_by_now(run: Path, started: "list[subprocess.Popen[bytes]]") -> None:
     """As in another container: the name says this pid, and the lock is somebody else's."""
     stranger = start(started)
-    ProcessRegistry(run, "held by this process").settled()
+    ProcessRegistry(run, "held by this process").opened()
     path, = (run / "inside").iterdir()
     path.rename(path.with_name(f"{stranger.pid}.0.a tool"))
     (run / "inside" / "1.0.dead").touch()

@@ -103,7 +103,7 @@ def test_uids_and_modseqs_skip_ahead_of_what_may_have_been_shown(down):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_after_a_stop_anywhere_it_goes_on(tmp_path, faults, seed):
+def test_after_a_stop_anywhere_it_goes_on(tmp_path, seed):
     """Whatever was done last: nobody can open what is not complete, and in the end all of it is there."""
     root = tmp_path / "store"
     store = random_store(root, seed)

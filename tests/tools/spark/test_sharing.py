@@ -86,7 +86,7 @@ def nearly(root):
         deliver(store, extra + FIELDS + BODY, "user/alice/INBOX")
     deliver(store, FIELDS + BODY + b"more", "user/bob/INBOX", trace=b"Return-Path: <>\r\nReceived: x\r\n")
     for partition in store.partitions.values():
-        partition.files.settle()
+        partition.files.drop_staged_names()
     store.close()
     return root
 

@@ -64,11 +64,12 @@ class Place:
     @classmethod
     def of(cls, config: Config, host: str) -> "Place":
         """As configured; the certificate is made if none is named. Raises Failure."""
-        settings, tls = config.settings("exchange", Exchange), BackEndTls.of(config, host)
+        settings = config.settings("exchange", Exchange)
+        tls = BackEndTls.of(settings, config.root, host)
         if settings.authorities is None:
             raise Failure(NOT_TRUSTED)
         peers = {peer.host: peer for peer in map(_peer, settings.peers)}
-        tls.make_certificate(config)
+        tls.make_certificate(config.root)
         tls.verify_files()
         return cls(settings, tls.host, tls, peers)
 

@@ -19,11 +19,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from tools.cli.options import Config
-from tools.cli.storeaccess import tls_folder
 from tools.exits import Failure
 from tools.server.tls.contexts import CERTIFICATE, KEY, make_back_end_certificate
-from tools.serversettings import Exchange
+from tools.serversettings import Exchange, tls_folder
 
 FOLDER = "exchange"                 # in the folder of certificates: the one that is made for other back ends
 SOON_DAYS = 21                      # before the end of a certificate
@@ -41,27 +39,26 @@ class BackEndTls:
     authorities: Path | None            # None: only its own certificate is wanted
 
     @classmethod
-    def of(cls, config: Config, host: str) -> "BackEndTls":
+    def of(cls, settings: Exchange, root: Path, host: str) -> "BackEndTls":
         """As configured; the files need not exist. Raises Failure."""
-        settings = config.settings("exchange", Exchange)
         if not host:
             raise Failure("store.host is not set: other back ends must know this one by a name")
         if settings.certificate is None:
             if settings.key is not None:
                 raise Failure("exchange.key is given without exchange.certificate")
-            folder = tls_folder(config.root) / FOLDER
+            folder = tls_folder(root) / FOLDER
             return cls(host.lower(), folder / CERTIFICATE, folder / KEY, settings.authorities)
         return cls(host.lower(), settings.certificate, settings.key or settings.certificate, settings.authorities)
 
-    def make_certificate(self, config: Config) -> None:
+    def make_certificate(self, root: Path) -> None:
         """Make the certificate if none is configured and there is none. Raises Failure."""
-        if config.settings("exchange", Exchange).certificate is not None or self.certificate.exists():
+        if self.certificate != tls_folder(root) / FOLDER / CERTIFICATE or self.certificate.exists():
             return
         folder = self.certificate.parent
         try:
             make_back_end_certificate(folder, self.host)
             if os.geteuid() == 0:               # the server's processes may run as the user who owns the store
-                owner = config.root.stat()
+                owner = root.stat()
                 for path in (folder.parent, folder, self.certificate, self.key):
                     os.chown(path, owner.st_uid, owner.st_gid)
         except OSError as error:

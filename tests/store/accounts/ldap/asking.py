@@ -1,7 +1,9 @@
 """All searches for an address, as a profile wants them, at a real server."""
 
-from store.accounts.ldap.ldapmap import Entry, Found, Here, MapSettings, Profile, Search
+from store.accounts.ldap.ldapentry import Entry, Found, Here, Search
+from store.accounts.ldap.ldapmap import Profile
 from store.accounts.ldap.ldappool import Servers
+from store.accounts.ldap.ldapprofiles import MapSettings
 
 
 class Asking:

@@ -2,7 +2,9 @@
 
 from attrs import evolve
 
-from store.accounts.ldap.ldapmap import Entry, Here, MapSettings, Profile
+from store.accounts.ldap.ldapentry import Entry, Here
+from store.accounts.ldap.ldapmap import Profile
+from store.accounts.ldap.ldapprofiles import MapSettings
 
 BASE = "dc=example,dc=org"
 TWO = Here("mail1.example.org", frozenset({"primary", "fast"}), "primary")

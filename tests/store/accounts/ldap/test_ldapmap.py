@@ -4,7 +4,8 @@ import pytest
 from attrs import evolve
 
 from store.accounts.base import Account, Status
-from store.accounts.ldap.ldapmap import BadEntry, Entry, mirrored
+from store.accounts.ldap.ldapentry import BadEntry, Entry
+from store.accounts.ldap.ldapmap import mirrored
 from tests.store.accounts.ldap.ldap_entries import BASE, TWO, domain, entry, person, profile
 
 # User ids

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mboxlist.names import legal_owner
 from store.accounts.aliases import legal_aliases
 from store.accounts.base import Account
-from store.accounts.ldap.ldapmap import BadEntry, Entry
+from store.accounts.ldap.ldapentry import BadEntry, Entry
 from store.tables.quotatable import UNLIMITED
 from tests.store.accounts.ldap.ldap_entries import SETTINGS, TWO, profile
 

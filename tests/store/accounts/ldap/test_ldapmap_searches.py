@@ -2,7 +2,8 @@
 
 import pytest
 
-from store.accounts.ldap.ldapmap import BadEntry, MapSettings
+from store.accounts.ldap.ldapentry import BadEntry
+from store.accounts.ldap.ldapprofiles import MapSettings
 from tests.store.accounts.ldap.ldap_entries import BASE, SETTINGS, domain, entry, person, profile
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from store.accounts.base import Status
-from store.accounts.ldap.ldapmap import Found, Here, MapSettings
+from store.accounts.ldap.ldapentry import Found, Here
 from store.accounts.ldap.ldappool import Servers
+from store.accounts.ldap.ldapprofiles import MapSettings
 from store.accounts.ldap.ldapsettings import Settings
 from tests.store.accounts.ldap.asking import Asking
 from tests.support import ROOT

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from store.accounts.base import Status
-from store.accounts.ldap.ldapmap import BadEntry, Entry, Here, MapSettings, Profile
+from store.accounts.ldap.ldapentry import BadEntry, Entry, Here
+from store.accounts.ldap.ldapmap import Profile
 from store.accounts.ldap.ldappool import Servers
+from store.accounts.ldap.ldapprofiles import MapSettings
 from store.accounts.ldap.ldapsettings import Settings
 from store.values import Secret
 from tests.store.accounts.ldap.asking import Asking
