@@ -167,7 +167,7 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
         for name in in_order(shown):
             yield responses.listed(shown[name], name, lsub=True, utf8=session.utf8)
 
-    await _write(session, lines, len(command.pattern))
+    await _write(session, lines, sum(map(len, command.patterns)))
     return Reply("LSUB completed")
 
 
