@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pop3.settings
 from pop3 import uniqueids
+<<<<<<< HEAD
+from store.mailboxes import giveuidls
+=======
 from store.mailboxes import uidllist
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
+>>>>>>> core4
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox
 from tools.cli.output import print_json, print_table
@@ -40,8 +44,8 @@ def import_list(invocation: Invocation) -> int:
     wanted = _read(arguments.file, numbers=arguments.numbers)
     with invocation.store() as store:
         entry = mailbox(store, arguments.user, "INBOX")
-        by_uid = uidllist.by_uid(wanted, store.open_mailbox(entry).rows, numbers=arguments.numbers)
-        missing = give(store, entry, by_uid)
+        by_uid = giveuidls.by_uid(wanted, store.open_mailbox(entry).rows, numbers=arguments.numbers)
+        missing = giveuidls.give(store, entry, by_uid)
         store.partition_of(entry).flush()
         store.news.tell([entry.id])
     done = len(by_uid) - len(missing)
@@ -54,13 +58,13 @@ def import_list(invocation: Invocation) -> int:
     return 1 if missing else 0
 
 
-def _read(file: Path | None, *, numbers: bool) -> uidllist.Wanted:
+def _read(file: Path | None, *, numbers: bool) -> giveuidls.Wanted:
     try:
         if file is None:
-            return uidllist.parse(sys.stdin.buffer, numbers=numbers)
+            return giveuidls.parse(sys.stdin.buffer, numbers=numbers)
         with file.open("rb") as lines:
-            return uidllist.parse(lines, numbers=numbers)
-    except uidllist.BadList as error:
+            return giveuidls.parse(lines, numbers=numbers)
+    except giveuidls.BadList as error:
         raise Failure(str(error)) from None
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}") from None

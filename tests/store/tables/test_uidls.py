@@ -10,7 +10,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import deletion
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
 from store.partitions import partitionmove, volumes
 from store.rebuild.recount import recount
 from store.rebuild.repair import repair_mailbox
@@ -105,7 +105,7 @@ def test_store_idx_has_them_and_the_store_made_from_it(store, inbox):
     store.close()
     shutil.rmtree(store.root / "mboxlist")
     shutil.rmtree(store.root / "partitions" / "primary" / "index")
-    rebuild(store.root, settings=SMALL)
+    rebuild(store.root, SMALL)
     reopen(store, SMALL)
     assert uidls(store) == BROUGHT
 

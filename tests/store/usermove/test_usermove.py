@@ -17,7 +17,7 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
 from store.partitions import volumes
 from store.partitions.holding import hold, moves_no_more
 from store.partitions.partitionmove import move_owner
