@@ -6,12 +6,7 @@ from pathlib import Path
 
 import pop3.settings
 from pop3 import uniqueids
-<<<<<<< HEAD
 from store.mailboxes import giveuidls
-=======
-from store.mailboxes import uidllist
-from store.mailboxes.uidllist import give
->>>>>>> core4
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox
 from tools.cli.output import print_json, print_table
