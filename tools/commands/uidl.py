@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pop3.settings
 from pop3 import uniqueids
+from store.mailboxes import uidllist
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox
 from tools.cli.output import print_json, print_table
@@ -38,8 +39,8 @@ def import_list(invocation: Invocation) -> int:
     wanted = _read(arguments.file, numbers=arguments.numbers)
     with invocation.store() as store:
         entry = mailbox(store, arguments.user, "INBOX")
-        by_uid = giveuidls.by_uid(wanted, store.open_mailbox(entry).rows, numbers=arguments.numbers)
-        missing = giveuidls.give(store, entry, by_uid)
+        by_uid = uidllist.by_uid(wanted, store.open_mailbox(entry).rows, numbers=arguments.numbers)
+        missing = uidllist.give(store, entry, by_uid)
         store.partition_of(entry).flush()
         store.news.tell([entry.id])
     done = len(by_uid) - len(missing)
@@ -52,13 +53,13 @@ def import_list(invocation: Invocation) -> int:
     return 1 if missing else 0
 
 
-def _read(file: Path | None, *, numbers: bool) -> giveuidls.Wanted:
+def _read(file: Path | None, *, numbers: bool) -> uidllist.Wanted:
     try:
         if file is None:
-            return giveuidls.parse(sys.stdin.buffer, numbers=numbers)
+            return uidllist.parse(sys.stdin.buffer, numbers=numbers)
         with file.open("rb") as lines:
-            return giveuidls.parse(lines, numbers=numbers)
-    except giveuidls.BadList as error:
+            return uidllist.parse(lines, numbers=numbers)
+    except uidllist.BadList as error:
         raise Failure(str(error)) from None
     except OSError as error:
         raise Failure(f"{file}: {error.strerror}") from None
