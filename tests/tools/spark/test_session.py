@@ -96,7 +96,7 @@ def test_what_is_missing_is_said_in_one_line(capsys, monkeypatch, place, command
     (["sql", "SELECT 1", "--spark", "m=1"], "m=1 is not a setting of Spark, such as spark.executor.memory=4g"),
     (["sql", "SELECT 1", "--master", "spark://127.0.0.1:1"], "there is no Spark master at 127.0.0.1:1"),
     (["sql", "SELECT 1", "--limit", "x"],
-     "argument --limit: 'x' is not a number of rows (see onecopy spark sql --help)"),
+     "argument --limit: 'x' is not a number (see onecopy spark sql --help)"),
 ])
 def test_wrong_use_is_said_before_spark_begins(capsys, place, words, said):
     assert run(capsys, *words, "--root", place.stores[1]) == (2, "", f"onecopy: {said}\n")

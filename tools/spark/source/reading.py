@@ -23,7 +23,7 @@ from mboxlist.names import PUBLIC
 from store.errors import StoreError
 from store.partition.filecontent import likely_digests
 from store.userarea import idxfile
-from store.userarea.idxfile import NAME, Remains
+from store.userarea.idxfile import NAME, Salvaged
 from store.userarea.paths import DELETED
 from tools.spark.source.schema import schema
 
@@ -285,7 +285,7 @@ def _walk(folder: str, below: str) -> Iterator[Found]:
             yield from _walk(folder, f"{below}/{entry.name}")
 
 
-def salvaged(found: Found) -> Remains | None:
+def salvaged(found: Found) -> Salvaged | None:
     """What is left of a store.idx; with what cannot be read at all in `findings`. None when it is gone."""
     if found.problem:
         return _nothing(found.problem)
@@ -297,7 +297,7 @@ def salvaged(found: Found) -> Remains | None:
         return _nothing(f"cannot be read: {getattr(error.__cause__, 'strerror', None) or error}")
 
 
-def _nothing(problem: str) -> Remains:
+def _nothing(problem: str) -> Salvaged:
     left = idxfile.decode(b"")
     left.findings[:] = [problem]
     return left
