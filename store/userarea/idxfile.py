@@ -137,7 +137,7 @@ class Contents:
 
 
 @frozen(eq=False)
-class Remains:
+class Salvaged:
     """What is left of a damaged file; `head` is None when both copies of it are lost. `findings` says what is lost, one
     line for each loss; it is empty for a whole file."""
 
@@ -292,7 +292,7 @@ def read_head(path: Path) -> Head:
     return left.head
 
 
-def read_what_is_left(path: Path) -> Remains:
+def read_what_is_left(path: Path) -> Salvaged:
     """All that can still be read of the file, and what cannot. Raises StoreError UNAVAILABLE when there is no file, or
     the disk cannot read it."""
     try:
@@ -309,12 +309,12 @@ def read_what_is_left(path: Path) -> Remains:
     return decode(data)
 
 
-def decode(data: bytes) -> Remains:
+def decode(data: bytes) -> Salvaged:
     """All that can still be read of the octets of a file, and what cannot. Raises nothing."""
     findings: list[str] = []
     directories = [_directory(data[:DIRECTORY], len(data)), _directory(data[-DIRECTORY:], len(data))]
     found = next((sections for sections in directories if sections is not None), None)
-    empty = Remains(None, np.empty(0, ROW), np.empty(0, OWN), {}, findings)
+    empty = Salvaged(None, np.empty(0, ROW), np.empty(0, OWN), {}, findings)
     if found is None:
         version = _version(data)
         findings.append("it is not a store.idx" if version is None else "its directory is damaged"
@@ -338,7 +338,7 @@ def decode(data: bytes) -> Remains:
         rows = rows[rows["uid"] > 0]
     if head is not None and not findings and len(rows) != head.records:
         findings.append(f"it has {len(rows)} records instead of {head.records}")
-    return Remains(head, rows, own, header_fields, findings, uidls)
+    return Salvaged(head, rows, own, header_fields, findings, uidls)
 
 
 def _joined(pieces: NDArray[Any]) -> dict[int, bytes]:

@@ -17,7 +17,7 @@ from store.rebuild.userareascan import name_at
 from store.tables.index import Rows, joined
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, domain_of
 from store.userarea import idxfile
-from store.userarea.idxfile import Head, Remains
+from store.userarea.idxfile import Head, Salvaged
 from store.userarea.paths import DELETED
 from tools.spark.source import arrays, reading
 from tools.spark.source.reading import Found, Task
@@ -205,7 +205,7 @@ def _read(found: Found) -> tuple[Head | None, list[str] | None]:
     return left.head, left.findings + _unnamed(left)
 
 
-def _unnamed(left: Remains) -> list[str]:
+def _unnamed(left: Salvaged) -> list[str]:
     if left.head is None or not len(left.rows):
         return []
     used = int(np.bitwise_or.reduce(left.rows["keywords"])) >> len(left.head.keywords)
