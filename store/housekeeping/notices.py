@@ -70,7 +70,7 @@ def pending(store: Store, now: float | None = None) -> Iterator[tuple[str, str]]
 
 
 def due(store: Store) -> Iterator[tuple[str, str]]:
-    """The same for housekeeping: nothing when notices are off, and not too many at a time."""
+    """The users to be warned by housekeeping: nothing when notices are off, and not too many at a time."""
     return islice(pending(store), MOST) if store.settings.quota_notice != OFF else iter(())
 
 

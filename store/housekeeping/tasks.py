@@ -201,7 +201,7 @@ def one_process(store: Store) -> list[Task]:
             Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True),
             Task("mailboxes", MAILBOXES_INTERVAL, deletion.due_mailboxes, deletion.purge_mailbox, limited=True),
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
-            Task("arrivals", ARRIVALS_INTERVAL, _arrivals, _forget_arrivals, limited=True),
+            Task("arrivals", ARRIVALS_INTERVAL, _old_duplicates, _forget_duplicates, limited=True),
             Task("users", USERS_INTERVAL, lifecycle.due, _forget_user),
             Task("forgotten", USERS_INTERVAL, restorable.due, restorable.drop),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
@@ -331,14 +331,14 @@ class _Purge:
         return len(batch.files)
 
 
-def _arrivals(store: Store) -> Iterator[tuple[str, bytes]]:
+def _old_duplicates(store: Store) -> Iterator[tuple[str, bytes]]:
     """What is on record of messages that must not come twice."""
     for name, partition in store.partitions.items():
         for start in partition.duplicates.starts():
             yield name, start
 
 
-def _forget_arrivals(store: Store, item: tuple[str, bytes]) -> int:
+def _forget_duplicates(store: Store, item: tuple[str, bytes]) -> int:
     """Those that have had their time."""
     partition = store.partitions[item[0]]
     if over := partition.duplicates.over(item[1]):

@@ -39,7 +39,7 @@ class ConnectionLimits:
         return not self.refusal(address)
 
     def refusal(self, address: str) -> str:
-        """The same; why it is refused, in words for the client, or nothing."""
+        """Count a connection from `address`; why it is refused, in words for the client, or nothing."""
         if self.open + self._others("", "") >= self.total:
             return TOO_MANY
         network = self._network(address)

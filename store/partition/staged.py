@@ -162,7 +162,7 @@ class Staged:
         return MessageFile(handle, 0, self.size)
 
     def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
-        """The same message, finished, for another partition. For a thread: it reads and writes the whole file.
+        """This message, finished, for another partition. For a thread: it reads and writes the whole file.
 
         Raises StoreError DISK_FULL, UNAVAILABLE, CORRUPT.
         """

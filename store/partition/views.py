@@ -95,7 +95,7 @@ class MailboxViews:
                 self._history.popitem(last=False)
         if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
             self._shelf.forget(entry.id, reader)
-        return transact(self._partition.env, lambda txn: self._picture(entry, reader, None, txn), reads=True)
+        return transact(self._partition.env, lambda txn: self._view(entry, reader, None, txn), reads=True)
 
     def refresh(self, mailbox: Mailbox, *, at_once: bool = False) -> Mailbox | None:
         """A view of the mailbox as it is now; the same object when nothing changed. With `at_once` None if that
@@ -108,12 +108,12 @@ class MailboxViews:
             return None
 
         def work(txn: Txn) -> Mailbox:
-            new = self._picture(entry, mailbox.reader, known, txn)
+            new = self._view(entry, mailbox.reader, known, txn)
             chunks = self._changed_since(entry.id, old, new.state)
             return new if chunks is None else evolve(new, since=Since(old, frozenset(chunks)))
         return transact(self._partition.env, work, reads=True)
 
-    def _picture(self, entry: MailboxEntry, reader: str, known: Records | None, txn: Txn) -> Mailbox:
+    def _view(self, entry: MailboxEntry, reader: str, known: Records | None, txn: Txn) -> Mailbox:
         state = self._partition.state(entry.id, txn)        # while this row is locked the chunks stand still
         seen = self._shelf.newest(entry.id, reader)
         if seen is None or seen.state.highestmodseq != state.highestmodseq:
@@ -209,7 +209,7 @@ class MailboxViews:
         return self.as_seen(mailbox, join(values), reader, txn)
 
     def _compared(self, mailbox: MailboxId, known: Records, state: MailboxState, txn: Txn) -> Pieces:
-        """The same, found by looking at every chunk: another process has changed some. It is remembered which."""
+        """The chunks that another process has changed, found by looking at each. It is remembered which."""
         numbers = np.unique((known.uids - 1) // CHUNK).astype(np.int64)
         begins, ends = spans(known.uids, numbers)
         places = dict(zip(numbers.tolist(), zip(begins.tolist(), ends.tolist(), strict=True), strict=True))

@@ -129,7 +129,7 @@ def split(rows: Rows) -> list[tuple[int, Rows]]:
 
 
 def writable(values: Sequence[bytes]) -> Rows:
-    """The same in an array that can be written to."""
+    """These records in an array that can be written to."""
     octets = bytearray(sum(map(len, values)) - TRAILER * len(values))
     at = 0
     with memoryview(octets) as view:

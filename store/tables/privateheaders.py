@@ -40,7 +40,7 @@ class PrivateHeaders:
         return self._table.get(_NUMBER.pack(number), txn) if number else b""
 
     def find(self, number: int, txn: "Txn" = None) -> bytes:
-        """The same. Raises StoreError CORRUPT."""
+        """The octets of that number; b"" for 0. Raises StoreError CORRUPT."""
         octets = self.get(number, txn)
         if octets is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"header fields {number} are not known")

@@ -134,7 +134,7 @@ class QuotaTable:
         return QuotaUse.from_bytes(data) if data is not None else _unused(root)
 
     def glance(self, root: str) -> QuotaUse:
-        """The same as it is at this moment (see `btree.Table.glance`)."""
+        """Use and limits of a root at this moment (see `btree.Table.glance`)."""
         data = self._table.glance(self._key(root))
         return QuotaUse.from_bytes(data) if data is not None else _unused(root)
 

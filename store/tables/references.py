@@ -91,7 +91,7 @@ class References:
         return self.complete(digest, MessageRecord.from_bytes(data))
 
     def _stored(self, digest: bytes, data: bytes) -> bytes:
-        """The same, as it would be stored."""
+        """That record, as it would be stored."""
         return data if data[_TRACE] != _UNSEEN else self._look(digest, MessageRecord.from_bytes(data)).to_bytes()
 
     def find(self, digest: bytes, txn: "Txn" = None, *, raw: bool = False) -> MessageRecord | None:
@@ -127,7 +127,7 @@ class References:
         return self._record(digest, data) if data is not None else None
 
     def find_to_change(self, digest: bytes, txn: "Txn", *, raw: bool = False) -> MessageRecord | None:
-        """The same as `find`, locked to the end of the transaction."""
+        """The record of a digest, locked to the end of the transaction."""
         data = self.messages.get_to_change(digest, txn)
         if data is None:
             return None
@@ -215,7 +215,7 @@ class References:
             yield key, _listed(key, digests)
 
     def waiting(self, until: int, txn: "Txn" = None) -> Iterator[tuple[int, bytes]]:
-        """The same one by one: when, and the digest."""
+        """What waits for the purge, one by one: when, and the digest."""
         for key, digests in self.lists(until, txn=txn):
             released = since(key)
             for digest in digests:

@@ -134,7 +134,7 @@ def is_moving(data: bytes) -> bool:
 
 
 def at_rest(data: bytes) -> bytes:
-    """The same stored figures of a mailbox that moves no more."""
+    """These stored figures, of a mailbox that moves no more."""
     return data[:_STATE.size - 1] + b"\0" + data[_STATE.size:]
 
 

@@ -45,7 +45,7 @@ class Uidls:
         return self.all(mailbox, txn) if self.any(mailbox, txn) else {}
 
     def all(self, mailbox: MailboxId, txn: Txn = None) -> dict[int, bytes]:
-        """The same, whatever their number should be."""
+        """Those of a mailbox, by UID, whatever their number should be."""
         scan = self._table.scan(_KEY.pack(mailbox, 1), _KEY.pack(mailbox + 1, 0), txn)
         with closing(cast("Any", scan)):
             return {_KEY.unpack(key)[1]: uidl for key, uidl in scan}

@@ -63,7 +63,7 @@ _CHECK = struct.Struct("<I")
 OWN = np.dtype([("reader", "<u4"), ("chunk", "<u4"), ("own", FLAGS, (CHUNK,))])
 HEADS = np.dtype([("number", "<u4"), ("octets", "<u4"), ("piece", "V56")])      # `octets` is those of all its pieces
 UIDLS = np.dtype([("uid", "<u4"), ("octets", "<u4"), ("uidl", "V72")])          # `octets`: how many of them it has
-_PIECE = HEADS["piece"].itemsize
+_PART = HEADS["piece"].itemsize
 
 
 @frozen
@@ -240,8 +240,8 @@ def encode(contents: Contents) -> list[bytes | memoryview]:
 
 
 def _in_pieces(private_headers: dict[int, bytes]) -> NDArray[Any]:
-    return np.array([(number, len(octets), octets[at:at + _PIECE]) for number, octets in sorted(private_headers.items())
-                     for at in range(0, len(octets), _PIECE)], HEADS)
+    return np.array([(number, len(octets), octets[at:at + _PART]) for number, octets in sorted(private_headers.items())
+                     for at in range(0, len(octets), _PART)], HEADS)
 
 
 def uidl_items(uidls: dict[int, bytes]) -> NDArray[Any]:
@@ -309,7 +309,7 @@ def read_what_is_left(path: Path) -> Remains:
 
 
 def decode(data: bytes) -> Remains:
-    """The same, of the octets of a file. Raises nothing."""
+    """What is left of a mailbox, by the octets of its file. Raises nothing."""
     findings: list[str] = []
     directories = [_directory(data[:DIRECTORY], len(data)), _directory(data[-DIRECTORY:], len(data))]
     found = next((sections for sections in directories if sections is not None), None)
@@ -347,7 +347,7 @@ def _joined(pieces: NDArray[Any]) -> dict[int, bytes]:
     for number, piece in zip(pieces["number"].tolist(), pieces["piece"].tolist(), strict=True):
         found.setdefault(number, []).append(piece)
     return {number: b"".join(parts)[:sizes[number]] for number, parts in found.items()
-            if len(parts) == -(-sizes[number] // _PIECE)}
+            if len(parts) == -(-sizes[number] // _PART)}
 
 
 @frozen

@@ -183,8 +183,8 @@ def write_what_is_left(store: Store, seconds: float | None = None) -> None:
 
 
 def write_round(store: Store, partition: Partition, *, hurry: bool = False, until: float = math.inf) -> int:
-    """The same for one partition. It leaves off when the process is to leave the store, unless it is to `hurry`, and at
-    that time (of the monotonic clock)."""
+    """Write what is due on one partition. It leaves off when the process is to leave the store, unless it is to
+    `hurry`, and at that time (of the monotonic clock)."""
     return _Round(store, partition, hurry=hurry, until=until).run()
 
 

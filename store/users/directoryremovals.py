@@ -20,7 +20,7 @@ from store.users.restorable import forget_user
 Consult = Callable[[str], Found | None]
 
 
-class Standing(Enum):
+class Verdict(Enum):
     """How the directory sees a user whom the store has."""
 
     THERE = "there"
@@ -36,14 +36,14 @@ class Seen:
     if it is back."""
 
     user: str
-    standing: Standing
+    verdict: Verdict
     since: int = 0
     detail: str = ""
 
     @property
     def doomed(self) -> bool:
         """Whether all that the user has goes when the delay has passed."""
-        return self.standing in (Standing.GONE, Standing.DELETED)
+        return self.verdict in (Verdict.GONE, Verdict.DELETED)
 
     def is_due(self, store: Store, now: float) -> bool:
         """Whether it has passed."""
@@ -58,14 +58,14 @@ def look(account: Account, consult: Consult) -> Seen:
     except StoreError as error:
         if not getattr(error, "of_one", False):
             raise
-        return Seen(user, Standing.UNCLEAR, account.removed, error.detail or error.public)
+        return Seen(user, Verdict.UNCLEAR, account.removed, error.detail or error.public)
     if found is None:
-        return Seen(user, Standing.GONE, account.removed)
+        return Seen(user, Verdict.GONE, account.removed)
     if found.account.user != user:
-        return Seen(user, Standing.RENAMED, account.removed, f"is {found.account.user} now")
+        return Seen(user, Verdict.RENAMED, account.removed, f"is {found.account.user} now")
     if found.account.status in (Status.DELETED, Status.REMOVED):
-        return Seen(user, Standing.DELETED, account.removed, found.origins.get("status", ""))
-    return Seen(user, Standing.THERE, account.removed)
+        return Seen(user, Verdict.DELETED, account.removed, found.origins.get("status", ""))
+    return Seen(user, Verdict.THERE, account.removed)
 
 
 def look_at_all(store: Store, consult: Consult, outside: Callable[[str], bool]) -> Iterator[Seen]:
@@ -77,7 +77,7 @@ def look_at_all(store: Store, consult: Consult, outside: Callable[[str], bool]) 
 
 def too_many(seen: list[Seen], share: float) -> bool:
     """Whether more users are gone than that share of all (0 to 1). One may always be."""
-    gone = sum(each.standing is Standing.GONE for each in seen)
+    gone = sum(each.verdict is Verdict.GONE for each in seen)
     return gone > max(1.0, share * len(seen))
 
 

@@ -22,7 +22,7 @@ from store.mailboxes import firstuse
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
 from store.net import authentication
 from store.opening import make_empty_store, open_store
 from store.partition.messagefiles import MessageFile

@@ -145,7 +145,7 @@ class _Measured:
             self.deliver(entries[number % len(entries)])
 
     def cut_off(self, entries: Sequence[MailboxEntry]) -> None:
-        """The same, in a process that ends without closing anything. The store must be closed here."""
+        """Deliver to each in a process that ends without closing anything. The store must be closed here."""
         child = os.fork()
         if not child:
             try:

@@ -43,7 +43,7 @@ SIZE = 8192
 FLIGHT = 8              # deliveries under way at the same time
 RUNS = 5
 FAN_OUT = 50
-PIECE = 10_000          # messages that are copied at a time
+MESSAGES_AT_A_TIME = 10_000          # messages that are copied at a time
 
 reactor: Any = _reactor
 
@@ -54,7 +54,7 @@ class Bench:
     def __init__(self, parent: Path | None, messages: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
         self.messages = messages
-        self.piece = min(PIECE, messages)
+        self.piece = min(MESSAGES_AT_A_TIME, messages)
         self.figures: list[dict[str, object]] = []
         self._made = 0
         self._users = itertools.count()

@@ -185,10 +185,10 @@ def _verify(invocation: Invocation) -> int:
     archives = _archives(invocation.arguments.archive)
     total = sum(archive.path.stat().st_size for archive in archives if archive.path is not None)
     with _bar("octets") as tell:
-        def told(so_far: Verified) -> None:
+        def show(so_far: Verified) -> None:
             tell(so_far.octets, max(total, so_far.octets), so_far.messages)
 
-        found = verify(archives, told)
+        found = verify(archives, show)
     facts = attrs.asdict(found)
     _print(invocation, facts, facts.pop("findings"))
     return 1 if found.findings else 0
@@ -248,10 +248,10 @@ def restore(invocation: Invocation) -> int:
         tell = stack.enter_context(_bar("messages"))
         total = _records(archives)
 
-        def told(so_far: Restored) -> None:
+        def show(so_far: Restored) -> None:
             tell(so_far.messages + so_far.there, total, so_far.files)
 
-        done = Restoring(store, archives, choice, told).run()
+        done = Restoring(store, archives, choice, show).run()
     facts = attrs.asdict(done)
     _print(invocation, facts, facts.pop("findings"))
     return 1 if done.findings else 0

@@ -14,7 +14,7 @@ from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
 
 PROTOCOLS = ("imap", "pop3", "lmtp", "front", "verification")
-PIECE = 100             # ids that are named in one request
+IDS_AT_A_TIME = 100             # ids that are named in one request
 COLUMNS = ("id", "protocol", "user", "address", "proxy", "tls", "client", "since", "logged_in", "idle", "state",
            "mailbox", "received", "sent", "process")
 OPTIONAL = ("proxy", "client")      # columns that are left out where nobody has anything in them
@@ -100,8 +100,8 @@ def _end(invocation: Invocation, rows: Sequence[dict[str, Any]]) -> list[str]:
         by_process[row["process"]].append(row["id"])
     ended: list[str] = []
     for process, ids in by_process.items():
-        for at in range(0, len(ids), PIECE):
-            answer = ask_one(invocation.config.root, process, "end", ids=ids[at:at + PIECE])
+        for at in range(0, len(ids), IDS_AT_A_TIME):
+            answer = ask_one(invocation.config.root, process, "end", ids=ids[at:at + IDS_AT_A_TIME])
             ended += answer["ended"] if answer else []
     return ended
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pop3.settings
 from pop3 import uniqueids
 from store.mailboxes import uidllist
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox
 from tools.cli.output import print_json, print_table

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from store.errors import StoreError
 from store.quota import roots
 from store.store import Store
-from store.users.directoryremovals import Consult, Seen, Standing, look_at_all, note, note_back, remove, too_many
+from store.users.directoryremovals import Consult, Seen, Verdict, look_at_all, note, note_back, remove, too_many
 from store.users.lifecycle import due
 from store.users.origins import is_outside
 from store.users.restorable import forget_user
@@ -61,9 +61,9 @@ def purge(invocation: Invocation) -> int:
 def _purge_outside(invocation: Invocation, store: Store, consult: Consult) -> int:
     arguments, now = invocation.arguments, time.time()
     seen = _look(store, consult)
-    shown = [each for each in seen if each.standing is not Standing.THERE]
+    shown = [each for each in seen if each.verdict is not Verdict.THERE]
     if too_many(seen, arguments.most / 100) and not arguments.force:
-        gone = sum(each.standing is Standing.GONE for each in seen)
+        gone = sum(each.verdict is Verdict.GONE for each in seen)
         if arguments.dry_run:
             _print(invocation, [_facts(store, each, now, "nothing") for each in shown])
         raise Failure(f"nothing was done: {gone} of {len(seen)} users seem to be gone, more than {arguments.most:g} "
@@ -112,7 +112,7 @@ def _action(store: Store, seen: Seen, now: float) -> str:
 
 
 def _facts(store: Store, seen: Seen, now: float, action: str) -> dict[str, object]:
-    facts: dict[str, object] = {"user": seen.user, "directory": seen.standing.value}
+    facts: dict[str, object] = {"user": seen.user, "directory": seen.verdict.value}
     if seen.doomed:
         since = seen.since or now
         facts.update(since=when(since), due=when(since + store.settings.user_delay))

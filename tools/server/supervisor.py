@@ -78,7 +78,7 @@ class _Died(Exception):
 
 
 class _ToolDied(_Died):
-    """The same, of one that is not the server's: no reason to doubt the server."""
+    """A process has ended that is not the server's: no reason to doubt the server."""
 
 
 @define(eq=False)
@@ -130,7 +130,7 @@ class Supervisor:
         if not self._sockets:
             self._sockets = sockets.bind(self.config)
         wanted = roles(self.config.settings("workers", Workers))
-        self._count_anew(1 + sum(role.processes for role in wanted))
+        self._make_counters(1 + sum(role.processes for role in wanted))
         self._spawn(KEEPER, keeper=True, servers=() if wanted else SERVERS)
         self._wait_ready(KEEPER)
         names = []
@@ -151,7 +151,7 @@ class Supervisor:
     def _run_folder(self) -> Path:
         return self.config.root / "run"
 
-    def _count_anew(self, processes: int) -> None:
+    def _make_counters(self, processes: int) -> None:
         if self._counts >= 0:
             os.close(self._counts)
         self._counts, self._parts, self._key = sharedcounts.make(processes,

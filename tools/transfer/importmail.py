@@ -15,7 +15,7 @@ from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from pop3 import uniqueids
 from store.errors import Problem, StoreError
-from store.mailboxes import authorization, giveuidls, subscribing
+from store.mailboxes import authorization, subscribing, uidllist
 from store.mailboxes.flagchanges import update_flags
 from store.migration import messageimport
 from store.migration.uidvalidity import adopt, rewind
@@ -335,7 +335,7 @@ class _MailboxImport:
                 taken.add(name)
                 new[uid] = name
         if new:
-            giveuidls.give(self.store, self.entry, new)
+            uidllist.give(self.store, self.entry, new)
             self.store.partition_of(self.entry).flush()
 
     def _reach(self, uidnext: int) -> None:

@@ -16,7 +16,7 @@ from attrs import define, evolve, field
 from pop3.settings import Settings
 from store.check.wholecheck import check
 from store.mailboxes.expunge import remove
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
 from tests.pop3.fuzz.answers import Client
 from tests.pop3.fuzz.parsers import MESSAGES, PLACES
 from tests.pop3.place import PASSWORD, SCRIPTS, Place, said

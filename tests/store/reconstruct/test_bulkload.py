@@ -19,7 +19,7 @@ from mboxlist.names import MailboxName
 from store.check.wholecheck import check
 from store.errors import StoreError
 from store.housekeeping.tasks import Round, Task
-from store.mailboxes import giveuidls, namespace
+from store.mailboxes import namespace, uidllist
 from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import expunge
@@ -72,7 +72,7 @@ def make(root):
     change_flags(store, alice, [9, 10], FlagAction.ADD, Flags(Flag.DELETED | Flag.FLAGGED))
     alice = set_acl(store, alice.name, "bob", "lrs")
     change_flags(store, alice, [1, 130], FlagAction.ADD, Flags(Flag.SEEN), reader="bob")
-    giveuidls.give(store, bob, {1: b"old-1", 70: b"old-70"})
+    uidllist.give(store, bob, {1: b"old-1", 70: b"old-70"})
     said = figures(store)
     store.close()
     return rows_of(root), said

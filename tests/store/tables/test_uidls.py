@@ -10,7 +10,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import deletion
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
 from store.partitions import partitionmove, volumes
 from store.rebuild.recount import recount
 from store.rebuild.repair import repair_mailbox

@@ -17,14 +17,14 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
 from store.partitions import volumes
 from store.partitions.holding import hold, moves_no_more
 from store.partitions.partitionmove import move_owner
 from store.quota import roots as quotaroots
 from store.store import Store
 from store.usermove import sourceside
-from store.usermove.sendmailboxes import Departure
+from store.usermove.sendmailboxes import MailboxSender
 from store.usermove.sourceside import send
 from store.users.restorable import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate
@@ -171,7 +171,7 @@ def test_from_several_partitions_to_one(ends):
 def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
     one, two = ends
     deliver(one, BODIES[1], "user/alice/INBOX")
-    bring_, said = Departure._send_changes, []
+    bring_, said = MailboxSender._send_changes, []
 
     def bring(self):
         said.append(len(self._held))
@@ -182,7 +182,7 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
             namespace.create_mailbox(one, name(f"new{len(said)}"))
         return bring_(self)
 
-    monkeypatch.setattr(Departure, "_send_changes", bring)
+    monkeypatch.setattr(MailboxSender, "_send_changes", bring)
     move("alice", one, two)
     monkeypatch.undo()
     assert said[0] == said[1] == 0
@@ -194,7 +194,7 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
 def test_what_the_list_says_may_change_until_the_end(ends, monkeypatch):
     one, two = ends
     deliver(one, BODIES[1], "user/alice/INBOX")
-    describe, rounds = Departure._describe, []
+    describe, rounds = MailboxSender._describe, []
 
     def change(self, snapshot):
         describe(self, snapshot)
@@ -206,7 +206,7 @@ def test_what_the_list_says_may_change_until_the_end(ends, monkeypatch):
         elif len(rounds) == 3:
             annotate(one, one.entry(name()), "/shared/comment", b"late")
 
-    monkeypatch.setattr(Departure, "_describe", change)
+    monkeypatch.setattr(MailboxSender, "_describe", change)
     move("alice", one, two)
     assert len(rounds) == 4
     assert [entry.name.path for entry in two.names("alice")] == ["INBOX", "made late"]
@@ -231,7 +231,7 @@ def test_nobody_writes_to_what_has_gone(ends):
 def test_nobody_writes_at_the_end_and_everybody_may_read(ends, monkeypatch):
     one, two = ends
     deliver(one, BODIES[1], "user/alice/INBOX")
-    describe, said = Departure._describe, []
+    describe, said = MailboxSender._describe, []
     monkeypatch.setattr("store.delivery.durable.PATIENCE", 0)
 
     def write(self, snapshot):
@@ -245,7 +245,7 @@ def test_nobody_writes_at_the_end_and_everybody_may_read(ends, monkeypatch):
             said.append(refused.value.problem)
         assert one.open_mailbox(inbox).uids.tolist() == [1]
 
-    monkeypatch.setattr(Departure, "_describe", write)
+    monkeypatch.setattr(MailboxSender, "_describe", write)
     move("alice", one, two)
     assert said == [Problem.BUSY] * 4
     assert two.open_mailbox(two.entry(name())).uids.tolist() == [1]
@@ -367,7 +367,7 @@ def test_what_would_be_moved_can_be_counted(ends):
     before = everything(one)
     line = Line(two, ONE)
     peer = line.connect()
-    counted = Departure(one, "alice", TWO, peer).count()
+    counted = MailboxSender(one, "alice", TWO, peer).count()
     peer.close()
     line.ended()
     assert counted[:3] == (4, 10, 6)

@@ -14,7 +14,7 @@ from store.mailboxes.authorization import annotate, set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
 from store.quota import roots
 from store.tables.references import tally
 from store.values import Flag, FlagAction, Flags, InternalDate

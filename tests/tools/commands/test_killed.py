@@ -18,7 +18,7 @@ from store.mailboxes.authorization import set_acl
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
-from store.mailboxes.giveuidls import give
+from store.mailboxes.uidllist import give
 from store.opening import open_store
 from store.partition.messagefiles import MessageFiles
 from store.partitions import volumes

@@ -46,7 +46,7 @@ from store.values import Flag
 from tools.spark.generate.samplefolders import Folder, folders_of
 from tools.spark.generate.samplemail import message
 
-PIECE = 2000                # messages that a process makes at a time
+MESSAGES_AT_A_TIME = 2000                # messages that a process makes at a time
 BEGIN, END = 1_577_836_800, 1_767_225_600       # Unix time of the first and the last message
 ZONES = np.array([0, 60, 120, -300, -480, 330], np.int16)
 _MADE = np.dtype([("digest", "S32"), ("size", "<u8"), ("trace", "<u4")])
@@ -98,7 +98,8 @@ def generate(root: Path, shape: Shape, *, processes: int = 1,
 def _write_files(partition: Partition, shape: Shape, processes: int, progress: Progress
                  ) -> tuple[NDArray[Any], list[bytes]]:
     """Make the message files; digest, size and trace header of each, and its cache record."""
-    pieces = [range(at, min(at + PIECE, shape.messages)) for at in range(0, shape.messages, PIECE)]
+    pieces = [range(at, min(at + MESSAGES_AT_A_TIME, shape.messages))
+              for at in range(0, shape.messages, MESSAGES_AT_A_TIME)]
     work = partial(_make_piece, str(partition.files.folder), shape)
     made, cached = [], []
     for one, records in _side_by_side(work, pieces, processes):

@@ -108,7 +108,7 @@ def _read(invocation: Invocation, where: Sequence[str], terms: Terms, rules: Seq
 
 def _with_store(invocation: Invocation, found: Read, terms: Terms, made: dict[str, Any]
                 ) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
-    """The same report with what the open store knows; what is to be noted; and what was done. Raises StoreError."""
+    """The report with what the open store knows; what is to be noted; and what was done. Raises StoreError."""
     arguments = invocation.arguments
     try:
         with invocation.store() as store:

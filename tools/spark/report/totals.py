@@ -163,7 +163,7 @@ def roots(mailboxes: pa.Table, quotas: pa.Table, settings: Settings, live: Live 
     for store, root in sorted(every):
         octets, messages, discount = used.get((store, root), (0, 0, 0))
         use = QuotaUse(octets, messages, *_limits(told.get((store, root)), root), discount=discount)
-        found.append({"store": store, "root": root, "kind": _kind(root), **_standing(use, settings),
+        found.append({"store": store, "root": root, "kind": _kind(root), **_use_of_limits(use, settings),
                       **_known(root, use, settings, live)})
     return found
 
@@ -203,7 +203,7 @@ def _uses(mailboxes: pa.Table, settings: Settings) -> dict[tuple[str, str], tupl
     return found
 
 
-def _standing(use: QuotaUse, settings: Settings) -> Row:
+def _use_of_limits(use: QuotaUse, settings: Settings) -> Row:
     """What the store says of a root: what is charged, how full it is, and whether that is too much."""
     octets, messages = use.limits(settings)
     charged = use.charged(settings)
@@ -328,7 +328,7 @@ _TRUTHS = frozenset({"over", "warned", "idle", "in_grace"})
 
 
 def schema_of(rows: Sequence[Row]) -> pa.Schema:
-    """The same types whatever is null in one report."""
+    """The types of the columns, whatever is null in one report."""
     return pa.schema([(name, pa.string() if name in _TEXTS else pa.bool_() if name in _TRUTHS else pa.int64())
                       for name in rows[0]])
 
