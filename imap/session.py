@@ -67,6 +67,7 @@ class Session(Client):
         super().__init__(stream, listener.store, listener.settings, listener.clock)
         self.view: View | None = None
         self.tag = b""                          # of the command being carried out
+        self.decoding: object = None            # verbs.binary.Decoding: a part of which portions are asked for
         self.arriving: Any = None               # verbs.append.Arriving: what has come of the APPEND being read
         self.snapshots = SnapshotAccess(self)
         self._listener = listener
@@ -291,7 +292,7 @@ class Session(Client):
         mailbox = self.store.open_at_once(entry, self.user)
         if mailbox is None:
             mailbox = await self.patiently(offload.run(
-                self.store, "views", self.store.open_mailbox, entry, self.user))
+                self.store, "views", self.store.open_mailbox, entry, self.user, user=self.user))
         held = rights.rights(self.store, self.user, entry)
         view = View(mailbox, read_only or not set(held) & CHANGING, *rights.changeable(self.store, self.user, entry))
         self.view = view
@@ -319,6 +320,7 @@ class Session(Client):
             self._unsubscribe()
             self._unsubscribe = None
         self.snapshots.leave()
+        self.decoding = None
         if self.view is not None:
             self.view = None
             self.state = State.AUTHENTICATED
@@ -392,7 +394,7 @@ class Session(Client):
             new = self.store.refresh_at_once(view.mailbox)
             if new is None:
                 much = True
-                new = await offload.run(self.store, "views", self.store.refresh, view.mailbox)
+                new = await offload.run(self.store, "views", self.store.refresh, view.mailbox, user=self.user)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:
                 self.require_here()
@@ -402,7 +404,7 @@ class Session(Client):
         if new is view.mailbox and always is None and belief is None and not (expunges and view.has_vanished):
             return
         merge = partial(view.merge, new, expunges=expunges, always=always, belief=belief)
-        merged = await offload.run(self.store, "views", merge) if much else merge()
+        merged = await offload.run(self.store, "views", merge, user=self.user) if much else merge()
         if merged.more:
             self._claim_recent(view, new.state.recent)
         self._expunged |= len(merged.expunged) > 0
@@ -441,7 +443,7 @@ class Session(Client):
     async def change(self, messages: int, work: Callable[[], T]) -> T:
         """The result of a transaction on so many messages: at once when they are few."""
         if messages > QUICK:
-            return await self.patiently(offload.run(self.store, "changes", work))
+            return await self.patiently(offload.run(self.store, "changes", work, user=self.user))
         try:
             return work()
         except WritesFrozen:

@@ -185,7 +185,7 @@ class SnapshotAccess:
         """The result of work that may have to make a snapshot readable first, and ends its use of it."""
         session = self._session
         try:
-            return await session.patiently(offload.run(session.store, "snapshots", work), progress)
+            return await session.patiently(offload.run(session.store, "snapshots", work, user=session.user), progress)
         finally:
             _tidy_later(session.store, session.clock)
 

@@ -23,8 +23,10 @@ class Threads:
 
     real = False            # whether there are threads
 
-    def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None) -> Awaitable[T]:
-        """The result of `work`, which runs in a thread of that kind (`net.threads.POOLS`).
+    def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None, user: str = ""
+            ) -> Awaitable[T]:
+        """The result of `work`, which runs in a thread of that kind (`net.threads.POOLS`). Users take turns there, and
+        no `user` has all threads of a kind.
 
         `then` is called there when the result is on its way, unless `work` raised; it must not raise.
         """
@@ -59,9 +61,10 @@ def threads_of(store: Store) -> Threads:
     return store.owned.get(Threads, Threads)
 
 
-async def run(store: Store, kind: str, function: Callable[..., T], *args: Any) -> T:
-    """The result of a function that takes long, or waits: `kind` is one of `net.threads.POOLS`."""
-    return await threads_of(store).run(kind, lambda: function(*args))
+async def run(store: Store, kind: str, function: Callable[..., T], *args: Any, user: str = "") -> T:
+    """The result of a function that takes long, or waits: `kind` is one of `net.threads.POOLS`, `user` whose work it
+    is."""
+    return await threads_of(store).run(kind, lambda: function(*args), user=user)
 
 
 def start(store: Store, kind: str, function: Callable[[], object]) -> None:

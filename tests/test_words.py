@@ -15,7 +15,7 @@ PARALLEL = frozenset({"imap", "imap/verbs", "imap/wire", "lmtp", "pop3", "tools/
 # Words that have been replaced (docs/glossary.md has the field's), as parts of a module's, class's or function's name.
 REPLACED = frozenset((
     "agreeing anew arrivals bringing carrying claims departure entrance evidence halfmade landing "
-    "orders picture pictures presence refill reinstate relist remake settling sieve standing told "
+    "orders picture pictures refill reinstate relist remake settling sieve standing told "
     "traces travel unfinished").split())
 GENERAL = frozenset(("helper", "helpers", "manager", "util", "utils"))
 

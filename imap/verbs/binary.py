@@ -6,7 +6,7 @@ is short, once more to send it. Neither takes memory for more than a window of i
 
 from collections.abc import Callable, Iterable, Iterator
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from imap.session import Session
 from imap.wire.fetch import Binary
@@ -18,7 +18,8 @@ from store.partition.messagefiles import MessageFile
 
 SHORT = 256 << 10           # octets, decoded, that are kept from the first time
 
-Pieces = Callable[[], Iterable[bytes]]
+Read = Callable[[int, int], bytes]
+Pieces = Callable[[Read], Iterable[bytes]]
 
 
 class UnknownEncoding(Exception):
@@ -40,13 +41,56 @@ class _Measured:
     kept: list[bytes] | None            # all of it, if it is short
 
 
+@define(eq=False)
+class Decoding:
+    """A part, decoded as far as somebody has asked for portions of it: who asks for one after the other, in a command
+    or in several, has each octet decoded once. It keeps one window of the part."""
+
+    key: tuple[bytes, int, tuple[int, ...]]     # the message file, what of it comes first, and the part
+    file: MessageFile                           # open as long as somebody reads
+    pieces: Iterator[bytes] = field(init=False)
+    piece: bytes = b""
+    at: int = 0                                 # where `piece` begins in what is decoded
+
+    def read(self, offset: int, count: int) -> bytes:
+        """See `MessageFile.read`."""
+        return self.file.read(offset, count)
+
+
+async def send_portion(session: Session, head: bytes, one: Binary, pieces: Pieces, file: MessageFile,
+                       digest: bytes) -> None:
+    """A short portion of a part (BINARY[...]<first.count>)."""
+    assert one.partial is not None
+    first, count = one.partial
+    key = digest, len(file.head), one.path
+    decoding = session.decoding
+    if not isinstance(decoding, Decoding) or decoding.key != key or first < decoding.at:
+        decoding = Decoding(key, file)
+        decoding.pieces = iter(pieces(decoding.read))
+    decoding.file, session.decoding = file, None        # what fails on the way is begun again
+    found: list[bytes] = []
+    while True:
+        found.append(decoding.piece[max(0, first - decoding.at):max(0, first + count - decoding.at)])
+        end = decoding.at + len(decoding.piece)
+        if end >= first + count or (piece := next(decoding.pieces, None)) is None:
+            break
+        decoding.piece, decoding.at = piece, end
+        await session.stream.breathe()
+    session.decoding = decoding
+    octets = b"".join(found)
+    session.stream.write(head + ((b" ~" if b"\0" in octets else b" ") + literal_head(len(octets)) + octets if octets
+                                 else b' ""'))
+
+
 def pieces_of(one: Binary, file: MessageFile, cached: CachedMessage | None, header_length: int) -> Pieces | None:
-    """What makes the decoded octets of the part; None if the message has no such part. Raises UnknownEncoding.
+    """What makes the decoded octets of the part from what reads the message; None if the message has no such part.
+    Raises UnknownEncoding.
 
     The message itself has no encoding: the header says what that of its body is.
     """
     if not one.path:
-        return lambda: _windows(file)
+        size = file.size
+        return lambda read: _windows(read, size)
     part: PartSpan | None = cached.parts.get(one.path) if cached is not None else None
     if cached is None or part is None:
         return None
@@ -54,21 +98,25 @@ def pieces_of(one: Binary, file: MessageFile, cached: CachedMessage | None, head
         raise UnknownEncoding
     # As in `store.message.sections`: where the trace header, or one of the message's own, belongs to what is read.
     shift = len(file.head) + cached.trace - header_length
-    return lambda: body_octets(file.read, part, shift)
+    return lambda read: body_octets(read, part, shift)
 
 
-def _windows(file: MessageFile) -> Iterator[bytes]:
-    for at in range(0, file.size, WINDOW):
-        yield file.read(at, min(WINDOW, file.size - at))
+def _windows(read: Read, size: int) -> Iterator[bytes]:
+    for at in range(0, size, WINDOW):
+        yield read(at, min(WINDOW, size - at))
 
 
-async def send(session: Session, head: bytes, one: Binary, pieces: Pieces | None) -> None:
+async def send(session: Session, head: bytes, one: Binary, pieces: Pieces | None, file: MessageFile, digest: bytes
+               ) -> None:
     """The item, after `head`, which is what is due before it."""
     if pieces is None:
         session.stream.write(head + (b" 0" if one.size else b" NIL"))
         return
     first, count = one.partial if one.partial is not None else (0, None)
-    measured = await _measure(session, pieces, first, count)
+    if count is not None and count <= SHORT:
+        await send_portion(session, head, one, pieces, file, digest)
+        return
+    measured = await _measure(session, pieces, file, first, count)
     if one.size:
         session.stream.write(b"%b %d" % (head, measured.size))
         return
@@ -80,7 +128,7 @@ async def send(session: Session, head: bytes, one: Binary, pieces: Pieces | None
     session.stream.write(head + (b" ~" if measured.has_nul else b" ") + literal_head(end - first))
     at = 0
     try:
-        for piece in measured.kept if measured.kept is not None else pieces():
+        for piece in measured.kept if measured.kept is not None else pieces(file.read):
             session.stream.write(piece[max(0, first - at):max(0, end - at)])
             at += len(piece)
             if at >= end:
@@ -90,10 +138,10 @@ async def send(session: Session, head: bytes, one: Binary, pieces: Pieces | None
         raise HalfSent(error) from error
 
 
-async def _measure(session: Session, pieces: Pieces, first: int, count: int | None) -> _Measured:
+async def _measure(session: Session, pieces: Pieces, file: MessageFile, first: int, count: int | None) -> _Measured:
     size, has_nul = 0, False
     kept: list[bytes] | None = []
-    for piece in pieces():
+    for piece in pieces(file.read):
         end = len(piece) if count is None else max(0, first + count - size)
         has_nul = has_nul or piece.find(b"\0", max(0, first - size), end) >= 0
         size += len(piece)

@@ -32,7 +32,7 @@ from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.mailboxes.flagchanges import update_flags
 from store.message.cacherecord import CachedMessage
-from store.message.fields import header_fields
+from store.message.fields import Fields
 from store.message.headers import header_end
 from store.message.sections import section
 from store.net.linestates import ConnectionLost
@@ -48,10 +48,12 @@ CACHED = 250                # when the cache does
 READ = 50                   # when files are read
 HEADER = 1 << 20            # octets of a header in which HEADER.FIELDS looks; what is beyond is not found
 BEGINNING = 16 << 10        # octets in which nearly every header ends
+LONG_HEADER = 64 << 10      # octets of a header that is looked through in a thread
 
 _CACHED_ITEMS = (Item.ENVELOPE, Item.BODY, Item.BODYSTRUCTURE)
 _PARTS = {Part.ALL: None, Part.TEXT: "TEXT", Part.MIME: "MIME"}      # the others are HEADER, or taken from it
 
+_FIELDS = (Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT)
 _Records = list[CachedMessage | None]
 _NOTHING: Positions = np.empty(0, np.intp)
 
@@ -188,7 +190,8 @@ class _Fetching:
         session = self.session
         if session.snapshots.snapshot is None:
             return self._cached(rows)
-        return await session.patiently(offload.run(session.store, "snapshots", self._cached, rows))
+        return await session.patiently(offload.run(session.store, "snapshots", self._cached, rows,
+                                                        user=session.user))
 
     def _cached(self, rows: Rows) -> _Records:
         """The cache records; None for those that are lost."""
@@ -277,6 +280,7 @@ class _Fetching:
             self._lost(error)
             stream.write(head + _separator(head) + b" ".join(map(_nothing, self.sections)) + b")\r\n")
             return
+        walked: dict[Span, Fields] = {}         # headers, by where they are
         with file:
             for one in self.sections:
                 start, head = head + _separator(head), b""
@@ -284,7 +288,7 @@ class _Fetching:
                     if isinstance(one, Binary):
                         await self._send_binary(start, one, file, row, cached)
                     else:
-                        await self._send_section(start + one.label, one, file, row, cached)
+                        await self._send_section(start + one.label, one, file, row, cached, walked)
                 except binary.HalfSent as error:    # what came next would be taken for the rest
                     self._lost(error.reason)
                     stream.abort()
@@ -301,7 +305,7 @@ class _Fetching:
         except binary.UnknownEncoding:
             self.undecodable = True
             pieces = None
-        await binary.send(self.session, start + one.label, one, pieces)
+        await binary.send(self.session, start + one.label, one, pieces, file, bytes(row["digest"]))
 
     def _open(self, row: Any) -> MessageFile:
         file = self.session.source.open_message(self.view.mailbox.entry, row)
@@ -326,18 +330,22 @@ class _Fetching:
         return section(cached, one.path, _PARTS.get(one.part, "HEADER"), int(row["header_length"]), len(file.head))
 
     async def _send_section(self, head: bytes, one: Section, file: MessageFile, row: Any,
-                            cached: CachedMessage | None) -> None:
+                            cached: CachedMessage | None, walked: dict[Span, Fields]) -> None:
         """One section: its octets as they are stored, but for NUL."""
         stream = self.session.stream
         span = self._span(one, file, row, cached)
         if span is None:
             stream.write(head + b" NIL")
             return
-        if one.part in (Part.HEADER_FIELDS, Part.HEADER_FIELDS_NOT):
-            header = file.read(span[0], min(span[1] - span[0], HEADER))
-            fields = header_fields(header, one.fields, one.part is Part.HEADER_FIELDS_NOT)
+        if one.part in _FIELDS:
+            if span not in walked:
+                walked[span] = await self._walk(file.read(span[0], min(span[1] - span[0], HEADER)))
+            fields = walked[span].pick(one.fields, one.part is Part.HEADER_FIELDS_NOT)
             first, end = portion((0, len(fields)), one.partial)
             stream.write(head + string_head(end - first) + without_nul(fields[first:end]))
+            self._held += LONG_HEADER if span[1] - span[0] > LONG_HEADER else end - first
+            if self._held >= READ_OCTETS:
+                await self._breathe()
             return
         at, end = portion(span, one.partial)
         data = file.read(at, min(READ_OCTETS, end - at))      # before its length is told
@@ -352,6 +360,14 @@ class _Fetching:
                 data = file.read(at, min(READ_OCTETS, end - at))
             except StoreError as error:
                 raise binary.HalfSent(error) from error
+
+    async def _walk(self, header: bytes) -> Fields:
+        """Its fields; those of a long one are found in a thread."""
+        names = [name for one in self.sections if isinstance(one, Section) for name in one.fields or ()]
+        if len(header) <= LONG_HEADER:
+            return Fields(header, names)
+        return await self.session.patiently(offload.run(self.session.store, "search", Fields, header, names,
+                                                             user=self.session.user))
 
     async def _breathe(self) -> None:
         self._held = 0

@@ -1,13 +1,12 @@
 """Names of mailboxes as LIST and LSUB look at them: which match, which are above others, in which order they come."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from itertools import islice
 from unicodedata import normalize
 
 from imap.wire.listing import List
 from mboxlist.names import INBOX, SEPARATOR
-from mboxlist.patterns import compile_pattern
+from mboxlist.patterns import MAX_PATTERN, compile_patterns
 from store.progress import Progress
 
 LINES_AT_A_TIME = 500                 # lines that are written together
@@ -15,11 +14,8 @@ LINES_AT_A_TIME = 500                 # lines that are written together
 
 def matching(reference: str, patterns: Iterable[str]) -> Callable[[str], bool]:
     """Whether a name matches any of the patterns. One that is empty, or too long, is passed over (RFC 5258 §3)."""
-    tests = []
-    for pattern in filter(None, patterns):
-        with suppress(ValueError):
-            tests.append(compile_pattern(normalize("NFC", reference + pattern)))
-    return tests[0] if len(tests) == 1 else lambda name: any(test(name) for test in tests)
+    whole = (normalize("NFC", reference + pattern) for pattern in patterns if pattern)
+    return compile_patterns(pattern for pattern in whole if len(pattern) <= MAX_PATTERN)
 
 
 def for_levels(command: List, patterns: Iterable[str]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from store.mailboxes import authorization, subscribing, uidskip
 from store.mailboxes.uidskip import unstored
 from store.tables.state import MailboxState
 
-FEW = 300                   # mailboxes, or subscriptions, that are gone through without a thread
+FEW = 300                   # mailboxes, subscriptions, or letters of patterns, that are gone through without a thread
 
 
 async def list_mailboxes(session: Session, command: List) -> Reply:
@@ -41,7 +41,7 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
         names = _Names(session, command)
         return map(names.line, in_order(names.wanted()))
 
-    await _write(session, lines)
+    await _write(session, lines, sum(map(len, command.patterns)))
     await snapshots.list_snapshots(session, command)
     return Reply("LIST completed")
 
@@ -49,23 +49,25 @@ async def list_mailboxes(session: Session, command: List) -> Reply:
 async def _store_skips(session: Session) -> None:
     """UIDNEXT of any mailbox that the user may know of can be shown."""
     if authorization.sees_many(session.store, session.user, FEW):
-        found = await offload.run(session.store, "search", lambda: unstored(session.store, _visible(session)))
+        found = await offload.run(session.store, "search", lambda: unstored(session.store, _visible(session)),
+                                  user=session.user)
     else:
         found = unstored(session.store, _visible(session))
     await uidskip.stored(session.store, found)
 
 
-async def _write(session: Session, lines: Callable[[], Iterator[bytes]]) -> None:
-    """Write all these lines, which are made in a thread where the user has many mailboxes: sets of all their names, and
-    what is sorted, cannot be had in small pieces. Meanwhile the session does nothing else, so they may ask it."""
-    if not authorization.sees_many(session.store, session.user, FEW):
+async def _write(session: Session, lines: Callable[[], Iterator[bytes]], letters: int) -> None:
+    """Write all these lines, which are made in a thread where the user has many mailboxes, or the patterns many
+    letters: sets of all their names, and what is sorted, cannot be had in small pieces. Meanwhile the session does
+    nothing else, so they may ask it."""
+    if letters <= FEW and not authorization.sees_many(session.store, session.user, FEW):
         for line in lines():
             session.stream.write(line)
             await session.stream.breathe()
         return
     progress = session.progress()
     for piece in await session.patiently(offload.run(
-            session.store, "search", lambda: joined(lines(), progress)), progress):
+            session.store, "search", lambda: joined(lines(), progress), user=session.user), progress):
         session.stream.write(piece)
         await session.stream.drain(session.settings.command_time)
 
@@ -165,7 +167,7 @@ async def list_subscriptions(session: Session, command: Lsub) -> Reply:
         for name in in_order(shown):
             yield responses.listed(shown[name], name, lsub=True, utf8=session.utf8)
 
-    await _write(session, lines)
+    await _write(session, lines, sum(map(len, command.patterns)))
     return Reply("LSUB completed")
 
 

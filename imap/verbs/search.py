@@ -26,6 +26,8 @@ from store.tables.state import Mailbox
 # Keys that look into messages.
 _READS = (searchkeys.Body, searchkeys.Envelope, searchkeys.Header, searchkeys.Sent, searchkeys.Text)
 
+LOOKS = 4_000_000           # keys times messages that are looked at without a thread, some 10 ms
+
 T = TypeVar("T")
 
 
@@ -61,16 +63,18 @@ async def matching(session: Session, command: Search | Sort | Thread,
         if asks(command.key, Numbers):
             session.keep_numbers()
         now = int(session.clock.seconds())
-        key = searchkeys.mapped(command.key, lambda leaf: _for_session(leaf, view, now))
         mailbox = evolve(view.mailbox, rows=view.rows, uids=view.uids)      # with what this session still numbers
 
         progress = session.progress()
 
         def work() -> T:
+            key = searchkeys.mapped(command.key, lambda leaf: _for_session(leaf, view, now))
             found = find(session.source, mailbox, key, progress=progress)
             return then(mailbox, view.still_there(np.flatnonzero(found)), progress)
 
-        return await session.patiently(offload.run(session.store, "search", work), progress) if thread else work()
+        if thread or sum(1 for _ in searchkeys.leaves(command.key)) * len(view.rows) > LOOKS:
+            return await session.patiently(offload.run(session.store, "search", work, user=session.user), progress)
+        return work()
     except Refused as refused:
         if refused.status == NO:
             _forget_saved(view, command)

@@ -1,7 +1,7 @@
 """The tables of an environment: octet strings under octet strings, in order (Berkeley DB's access method Btree)."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from berkeleydb import db
 
 Txn = Any                   # a berkeleydb DBTxn: `commit()` and `abort()`
 
+TRIES = 50                  # how often a read that met a deadlock is done
 _RMW: int = db.DB_RMW
 _CURRENT: int = db.DB_CURRENT
 
@@ -31,13 +32,25 @@ class Table:
         self._put = handle.put
 
     def get(self, key: bytes, txn: Txn = None) -> bytes | None:
-        """The value under `key`, or None."""
+        """The value under `key`, or None. Outside a transaction it is asked for again when Berkeley DB ends the wait
+        for its lock, as it does with one of those that wait for each other. Raises DBLockDeadlockError."""
         try:
             value: bytes | None = self._get(key, None, txn)
+        except db.DBLockDeadlockError:
+            if txn is not None:
+                raise
+            return self._get_again(key)
         except db.DBRunRecoveryError:
             self._broken()
             raise
         return value
+
+    def _get_again(self, key: bytes) -> bytes | None:
+        for _ in range(TRIES):
+            with suppress(db.DBLockDeadlockError):
+                value: bytes | None = self._get(key, None, None)
+                return value
+        raise db.DBLockDeadlockError
 
     def glance(self, key: bytes) -> bytes | None:
         """The value under `key` as it is at this moment, committed or not. Waits for no lock.

@@ -8,7 +8,7 @@ then on comes last. A task begins again its interval after it has ended. Every p
 checkpoints, repair of damaged mailboxes, interrupted operations.
 
 Interrupted operations (`interrupted`). What a full or failing disk stops between the list and a partition (a mailbox
-that is made, brought back, deleted, renamed to another quota root, purged) is refused for now, and taken back where
+that is made, restored, deleted, renamed to another quota root, purged) is refused for now, and taken back where
 that can be done. The rest is finished a minute later, as the next start would: the list is flushed, and the partition
 made what it says. That looks at the list within the transaction that changes the figures, and `make_writable`, the last
 step of what was only slow, puts right what housekeeping took for stopped.

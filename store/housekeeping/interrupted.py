@@ -1,5 +1,5 @@
 """What a full or failing disk has stopped between the list of mailboxes and a partition: a mailbox that was being made,
-brought back, deleted, renamed, purged or moved. Housekeeping finishes it, in a store in use, as the next start would
+restored, deleted, renamed, purged or moved. Housekeeping finishes it, in a store in use, as the next start would
 (`reconciliation`): the list decides, once it is on disk.
 
 The list is looked at while the mailbox's figures are locked. Whoever is slow, and has not been stopped, comes to the
@@ -25,12 +25,12 @@ from store.tables.state import UNLISTED, MailboxState
 
 log = logging.getLogger(__name__)
 
-SETTLED = 60                # seconds after which something that has begun has come to its end, or goes on for long
+PENDING_SECONDS = 60        # after which something that has begun has come to its end, or goes on for long
 
 
 def pending(store: Store) -> Iterator[tuple[MailboxId, int]]:
     """What may have come to its end. For housekeeping."""
-    yield from list(store.mailboxes.pending.all(int(time.time()) - SETTLED))
+    yield from list(store.mailboxes.pending.all(int(time.time()) - PENDING_SECONDS))
 
 
 def finish(store: Store, item: tuple[MailboxId, int]) -> int:

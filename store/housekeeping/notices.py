@@ -70,7 +70,7 @@ def pending(store: Store, now: float | None = None) -> Iterator[tuple[str, str]]
 
 
 def due(store: Store) -> Iterator[tuple[str, str]]:
-    """The users to be warned by housekeeping: nothing when notices are off, and not too many at a time."""
+    """Notices for housekeeping: nothing when notices are off, and not too many at a time."""
     return islice(pending(store), MOST) if store.settings.quota_notice != OFF else iter(())
 
 
@@ -114,7 +114,7 @@ def send(store: Store, item: tuple[str, str], now: float | None = None) -> int:
 
 
 def _deliver(partition: Partition, target: Target, octets: bytes, when: int) -> None:
-    """What `net.offload.deliver` does, in this thread."""
+    """What `durable.deliver` does, in this thread."""
     staged = partition.stage(TRACE)
     try:
         staged.write(octets)

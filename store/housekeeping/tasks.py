@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 SLICE = 0.05                # seconds of work after which a round lets others in
 MOST_BAD = 10_000           # items that failed that a task remembers
 DEADLOCK_INTERVAL = FLUSH_INTERVAL = 1
-SETTLE_INTERVAL = 5         # seconds; how long a message file keeps its staged name beside its own
+UNFINISHED_INTERVAL = 5         # seconds; how long a message file keeps its staged name beside its own
 PURGE_INTERVAL = 60
 MAILBOXES_INTERVAL = 600
 EXPIRE_INTERVAL = 30        # between two looks at the clock
@@ -43,7 +43,7 @@ REPAIR_INTERVAL = 2
 PARTITIONS_INTERVAL = 5
 USERS_INTERVAL = 600
 SWEEP_INTERVAL = 600
-ARRIVALS_INTERVAL = 600
+DUPLICATES_INTERVAL = 600
 VOLUME_INTERVAL = 5
 SNAPSHOT_INTERVAL = 60      # seconds between two looks whether a snapshot is due
 LOG_VOLUME = 256 << 20      # octets of log after which there is a checkpoint early: recovery reads some 150 MB a second
@@ -178,7 +178,7 @@ def _shown(item: Hashable) -> str:
 
 def every_process(store: Store) -> list[Task]:
     """What each process that serves clients does."""
-    return [Task("settle", SETTLE_INTERVAL, _partitions, _settle),
+    return [Task("settle", UNFINISHED_INTERVAL, _partitions, _finish),
             Task("staging", SWEEP_INTERVAL, _partitions, _sweep),
             Task("store.idx", writing.INTERVAL, _partitions, _write_changed),
             Task("domains", domainlimits.FRESH, _domains, _refresh_domains),
@@ -196,12 +196,12 @@ def one_process(store: Store) -> list[Task]:
             Task("checkpoint", store.settings.checkpoint_interval, environments, _checkpoint),
             Task("early checkpoint", VOLUME_INTERVAL, environments, _checkpoint_early),
             Task("logs", store.settings.checkpoint_interval, environments, _drop_logs),
-            Task("pending", interrupted.SETTLED, interrupted.pending, interrupted.finish),
+            Task("pending", interrupted.PENDING_SECONDS, interrupted.pending, interrupted.finish),
             Task("expunged", PURGE_INTERVAL, _expunged, _forget_expunged, limited=True),
             Task("purge", PURGE_INTERVAL, (files := _Purge()).items, files.work, limited=True),
             Task("mailboxes", MAILBOXES_INTERVAL, deletion.due_mailboxes, deletion.purge_mailbox, limited=True),
             Task("expire", EXPIRE_INTERVAL, (rounds := Rounds()).items, rounds.work, limited=True),
-            Task("arrivals", ARRIVALS_INTERVAL, _old_duplicates, _forget_duplicates, limited=True),
+            Task("arrivals", DUPLICATES_INTERVAL, _duplicates, _forget_duplicates, limited=True),
             Task("users", USERS_INTERVAL, lifecycle.due, _forget_user),
             Task("forgotten", USERS_INTERVAL, restorable.due, restorable.drop),
             Task("notices", NOTICES_INTERVAL, notices.due, notices.send, limited=True),
@@ -214,7 +214,7 @@ def _partitions(store: Store) -> Iterable[str]:
     return tuple(store.partitions)
 
 
-def _settle(store: Store, partition: str) -> int:
+def _finish(store: Store, partition: str) -> int:
     """Take the staged names of placed messages away. Every process that delivers does this for its own."""
     return store.partitions[partition].files.drop_staged_names()
 
@@ -293,7 +293,7 @@ def _forget_user(store: Store, user: str) -> int:
 
 
 def _expunged(store: Store) -> Iterator[tuple[str, Expunges]]:
-    """What can be brought back no more."""
+    """What can be restored no more."""
     now = time.time()
     for name, partition in store.partitions.items():
         yield from ((name, some) for some in expunges(partition, last_due(partition, now)))
@@ -331,7 +331,7 @@ class _Purge:
         return len(batch.files)
 
 
-def _old_duplicates(store: Store) -> Iterator[tuple[str, bytes]]:
+def _duplicates(store: Store) -> Iterator[tuple[str, bytes]]:
     """What is on record of messages that must not come twice."""
     for name, partition in store.partitions.items():
         for start in partition.duplicates.starts():

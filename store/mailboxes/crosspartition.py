@@ -75,7 +75,8 @@ async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry,
     if new is None:
         side_by_side = threads_of(store).side_by_side
         new = await run(store, "changes", lambda: copy(
-            store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side, progress=progress))
+            store, source, target, uids, remove=remove, reader=reader, side_by_side=side_by_side, progress=progress),
+            user=reader)
     written = (target, source) if remove else (target,)
     for entry in {store.partition_of(entry).name: entry for entry in written}.values():
         await durable.flushed(store, entry)

@@ -71,6 +71,13 @@ def bury(txn: WriteTxn, mailbox: MailboxId, when: int) -> None:
     txn.set_state(mailbox, state, evolve(state, removed=when, moving=False, highestmodseq=state.highestmodseq + 1))
 
 
+def last_deleted(store: Store, name: MailboxName, mailbox: MailboxId | None = None) -> tuple[int, MailboxEntry] | None:
+    """The mailbox that was last deleted under that name, or that one of them, and when it was."""
+    return max(((when, entry) for when, entry in store.mailboxes.deleted.all()
+                if entry.name == name and mailbox in (None, entry.id)),
+               default=None, key=lambda item: (item[0], item[1].id))
+
+
 @problems()
 def undelete_mailbox(store: Store, name: MailboxName, *, new_name: MailboxName | None = None,
                      mailbox: MailboxId | None = None) -> MailboxEntry:
@@ -79,9 +86,7 @@ def undelete_mailbox(store: Store, name: MailboxName, *, new_name: MailboxName |
     UIDs and flags are as before, under a new UIDVALIDITY, since another mailbox may have had the name meanwhile. Quota
     does not keep it from coming back. Raises StoreError NO_MAILBOX, MAILBOX_EXISTS, NO_USER, NO_PERMISSION.
     """
-    found = max(((when, entry.id, entry) for when, entry in store.mailboxes.deleted.all()
-                 if entry.name == name and mailbox in (None, entry.id)),
-                default=None, key=lambda item: item[:2])
+    found = last_deleted(store, name, mailbox)
     target = new_name or name
     if found is None:
         raise StoreError(Problem.NO_MAILBOX)
@@ -91,7 +96,7 @@ def undelete_mailbox(store: Store, name: MailboxName, *, new_name: MailboxName |
         raise StoreError(Problem.NO_USER)
     if store.mailboxes.find(target) is not None:
         raise StoreError(Problem.MAILBOX_EXISTS)
-    old = found[2]
+    old = found[1]
     partition = store.partition_of(old)
     def take(txn: Txn) -> int:
         store.mailboxes.pending.note([old.id], txn)

@@ -1,5 +1,5 @@
-"""A list of unique-ids of another POP3 server, as its answer to UIDL has them, or with UIDs (RFC 1939 §7), and
-messages of a mailbox get those unique-ids."""
+"""Unique-ids of another POP3 server (RFC 1939 §7): a list of them as its answer to UIDL has them, or with UIDs; and
+giving them to the messages of a mailbox."""
 
 from collections.abc import Iterable, Mapping
 

@@ -6,9 +6,12 @@ is among the fields of a trace header, which differ from mailbox to mailbox.
 
 import re
 import struct
+from array import array
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import accumulate
+
+import numpy as np
 
 # What Thunderbird, mutt, K-9, Outlook, Roundcube and mbsync ask for, all messages of a mailbox at a time.
 LISTED = frozenset((
@@ -27,18 +30,39 @@ _FIELD = re.compile(rb"([^\n:]*+)[^\n]*+(?:\n[ \t][^\n]*+)*\n?+")
 
 def header_fields(header: bytes, names: Iterable[bytes], exclude: bool = False) -> bytes:
     """HEADER.FIELDS, or with `exclude` HEADER.FIELDS.NOT: whole fields as they stand, and the empty line, if any."""
-    wanted = {name.lower() for name in names}
-    out, at, end = [], 0, len(header)
-    while at < end:
-        if header[at] == 10 or header.startswith(b"\r\n", at):
-            out.append(header[at:])
-            break
-        match = _FIELD.match(header, at)
-        assert match is not None
-        if (match[1].rstrip().lower() in wanted) is not exclude:
-            out.append(match[0])
-        at = match.end()
-    return b"".join(out)
+    wanted = tuple(names)
+    return Fields(header, wanted).pick(wanted, exclude)
+
+
+class Fields:
+    """The fields of one header, found in one walk, however many items ask for some of them."""
+
+    def __init__(self, header: bytes, names: Iterable[bytes]) -> None:
+        """`names`: all that may be asked for."""
+        self._header = header
+        self._numbers = {name: number for number, name in enumerate(sorted({name.lower() for name in names}), 1)}
+        starts, numbers, at, end = array("L"), array("H"), 0, len(header)
+        while at < end:
+            if header[at] == 10 or header.startswith(b"\r\n", at):
+                break
+            match = _FIELD.match(header, at)
+            assert match is not None
+            starts.append(at)
+            numbers.append(self._numbers.get(match[1].rstrip().lower(), 0))
+            at = match.end()
+        self._end = at                      # of the fields; the empty line follows, if there is one
+        self._starts = np.append(np.frombuffer(starts, np.dtype("L")), [at]).astype(np.int64)
+        self._fields = np.frombuffer(numbers, np.uint16)
+
+    def pick(self, names: Iterable[bytes], exclude: bool = False) -> bytes:
+        """See `header_fields`."""
+        wanted = np.zeros(len(self._numbers) + 1, np.bool_)
+        wanted[[self._numbers[name.lower()] for name in names]] = True
+        kept = np.concatenate(([False], wanted[self._fields] ^ exclude, [False]))
+        edges = self._starts[np.flatnonzero(kept[1:] != kept[:-1])].tolist()
+        header = self._header
+        return b"".join([header[first:last] for first, last in zip(edges[::2], edges[1::2], strict=True)]
+                        ) + header[self._end:]
 
 
 def _finder(names: bytes) -> re.Pattern[bytes]:

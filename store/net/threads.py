@@ -1,9 +1,9 @@
 """The threads of a server: a few for each kind of work, so that one kind cannot hold up another."""
 
-import contextlib
 import logging
+from collections import Counter, deque
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Lock, Thread, Timer
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 #: How many threads there are for each kind of work. Every batch of synced files (`sharedsyncs.SYNCS`) needs one, and so
 #: does the flush of a log.
 POOLS = {"sync": 10, "search": 2, "directory": 2, "remote": 8, "doubtful": 1, "tokens": 4, "hosts": 4, "files": 4,
-         "changes": 2, "views": 2, "snapshots": 2, "names": 1, "held": 1, "locked": lockedmailboxes.THREADS,
+         "changes": 2, "views": 8, "snapshots": 2, "names": 1, "held": 1, "locked": lockedmailboxes.THREADS,
          "housekeeping": 4}
 #: Those whose work only answers a client: at a stop, what has not been begun is left undone.
 ANSWERING = frozenset({"directory", "remote", "doubtful", "tokens", "hosts"})
@@ -36,7 +36,8 @@ class ReactorThreads(Threads):
         self._pools = {kind: _Pool(kind, size) for kind, size in POOLS.items()}
         self._files = _Pool("file", SIDE_BY_SIDE)
 
-    def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None) -> "Deferred[T]":
+    def run(self, kind: str, work: Callable[[], T], then: Callable[[], None] | None = None, user: str = ""
+            ) -> "Deferred[T]":
         """The result of `work`."""
         done: Deferred[T] = Deferred()
 
@@ -50,7 +51,7 @@ class ReactorThreads(Threads):
                 if then is not None:
                     then()
 
-        self._pools[kind].put(task)
+        self._pools[kind].put(task, user)
         return done
 
     def start(self, kind: str, work: Callable[[], object]) -> None:
@@ -85,41 +86,70 @@ class ReactorThreads(Threads):
 
 
 class _Pool:
-    """Up to `size` threads that do what is put to them, in order."""
+    """Up to `size` threads. Users take turns: each has a queue, and at most all threads but one; what is nobody's is a
+    user of its own without that bound."""
 
     def __init__(self, name: str, size: int) -> None:
         self._name = name
         self._size = size
-        self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._queues: dict[str, deque[Callable[[], None]]] = {}     # in the order in which it is their turn
+        self._busy: Counter[str] = Counter()
+        self._wakes: SimpleQueue[bool] = SimpleQueue()  # True for each task that may be due
+        self._passed_over = 0       # wakes of tasks whose users have to wait
         self._threads: list[Thread] = []
         self._lock = Lock()
         self._under_way = 0         # tasks that were put and have not ended
+        self._stopping = False
 
-    def put(self, task: Callable[[], None]) -> None:
+    def put(self, task: Callable[[], None], user: str = "") -> None:
         """Have it done; it must not raise."""
-        self._queue.put(task)
         with self._lock:
+            self._queues.setdefault(user, deque()).append(task)
             self._under_way += 1
             if len(self._threads) < min(self._under_way, self._size):
                 self._threads.append(Thread(target=self._work, name=f"{self._name}-{len(self._threads)}", daemon=True))
                 self._threads[-1].start()
+        self._wakes.put(True)
 
     def _work(self) -> None:
-        while (task := self._queue.get()) is not None:
+        while self._wakes.get():
+            with self._lock:
+                user = next(filter(self._may, self._queues), None)
+                if user is None:
+                    self._passed_over += bool(self._queues)
+                    continue
+                queue = self._queues.pop(user)
+                task = queue.popleft()
+                if queue:
+                    self._queues[user] = queue
+                self._busy[user] += 1
             task()
             with self._lock:
                 self._under_way -= 1
+                self._busy[user] -= 1
+                if not self._busy[user]:
+                    del self._busy[user]
+                if self._passed_over:
+                    self._passed_over -= 1
+                    self._wakes.put(True)
+
+    def _may(self, user: str) -> bool:
+        return not user or self._stopping or self._busy[user] < max(1, self._size - 1)
 
     def forget(self) -> None:
         """Leave undone what has not been begun."""
-        with contextlib.suppress(Empty):
-            while True:
-                self._queue.get_nowait()
+        with self._lock:
+            self._queues.clear()
 
     def stop(self) -> None:
         """Wait until all is done, and end the threads."""
+        with self._lock:
+            self._stopping = True
+            for _ in range(self._passed_over):
+                self._wakes.put(True)
+            self._passed_over = 0
         for _ in self._threads:
-            self._queue.put(None)
+            self._wakes.put(False)
         for thread in self._threads:
             thread.join()
 

@@ -373,6 +373,12 @@ class Partition:
             raise StoreError(Problem.NO_MAILBOX)
         return state
 
+    def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
+        """The mailbox's figures as they are at this moment, committed or not, without waiting for a lock. For hints."""
+        data = self.states.glance(state_key(mailbox))
+        state = None if data is None else MailboxState.from_bytes(data, self.epoch)
+        return None if state is None or state.removed else state
+
     def any_state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState | None:
         """The figures of a mailbox that may have been deleted; None when there are none."""
         data = self.states.get(state_key(mailbox), txn)

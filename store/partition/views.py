@@ -1,7 +1,7 @@
 """Views of the mailboxes on a partition, as their readers see them, and how they are brought up to date."""
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Protocol
 
@@ -9,7 +9,7 @@ import numpy as np
 from attrs import evolve
 
 from mboxlist.engine.btree import Table, Txn
-from mboxlist.engine.kv import Env, transact
+from mboxlist.engine.kv import Deadlock, Env, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import StoreError
 from store.partition.recordbuffers import LARGE, Copy, Pieces, Records, Shelf
@@ -20,6 +20,7 @@ from store.tables.state import Mailbox, MailboxState, Since
 
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000
+LOCK_SECONDS = 0.005        # in which who reads at once gets its locks
 MANY = 10_000               # records that are read in a thread,
 AT_ONCE = 200               # unless so many chunks of them are to be read, or fewer
 
@@ -34,6 +35,9 @@ class Source(Protocol):
 
     def state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState:
         """The figures of a mailbox. Raises StoreError NO_MAILBOX."""
+
+    def glance_state(self, mailbox: MailboxId) -> MailboxState | None:
+        """The figures as they are at this moment, committed or not; None without any."""
 
     def whole(self, mailbox: MailboxId, values: list[bytes]) -> list[bytes]:
         """The values, of which none is damaged. Raises StoreError CORRUPT."""
@@ -64,7 +68,9 @@ class MailboxViews:
 
     def is_quick(self, entry: MailboxEntry, reader: str, known: Records | None = None) -> bool:
         """Whether `read`, or `refresh` of a view with these records, has little to read from the database."""
-        state = self._partition.state(entry.id)
+        state = self._partition.glance_state(entry.id)
+        if state is None:
+            return False
         if state.messages < MANY:
             return True
         seen = None if known is None and self._is_own(reader) else self._shelf.newest(entry.id, reader)
@@ -95,13 +101,14 @@ class MailboxViews:
                 self._history.popitem(last=False)
         if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
             self._shelf.forget(entry.id, reader)
-        return transact(self._partition.env, lambda txn: self._view(entry, reader, None, txn), reads=True)
+        return self._in_transaction(lambda txn: self._picture(entry, reader, None, txn), at_once=at_once)
 
     def refresh(self, mailbox: Mailbox, *, at_once: bool = False) -> Mailbox | None:
         """A view of the mailbox as it is now; the same object when nothing changed. With `at_once` None if that
         belongs into a thread."""
         entry, old = mailbox.entry, mailbox.state
-        if self._partition.state(entry.id).highestmodseq == old.highestmodseq:
+        state = self._partition.glance_state(entry.id)
+        if state is not None and state.highestmodseq == old.highestmodseq:
             return mailbox
         known = Records(old, mailbox.rows, mailbox.uids)
         if at_once and len(mailbox.rows) >= MANY and not self.is_quick(entry, mailbox.reader, known):
@@ -111,7 +118,17 @@ class MailboxViews:
             new = self._view(entry, mailbox.reader, known, txn)
             chunks = self._changed_since(entry.id, old, new.state)
             return new if chunks is None else evolve(new, since=Since(old, frozenset(chunks)))
-        return transact(self._partition.env, work, reads=True)
+        return self._in_transaction(work, at_once=at_once)
+
+    def _in_transaction(self, work: Callable[[Txn], Mailbox], *, at_once: bool) -> Mailbox | None:
+        """With `at_once` None while somebody else holds locked what it reads: a mailbox's figures may be on one page
+        with those of another user's mailbox, which is locked as long as 262,144 of its messages are being changed."""
+        try:
+            return transact(self._partition.env, work, seconds=LOCK_SECONDS if at_once else None, reads=True)
+        except Deadlock:
+            if not at_once:
+                raise
+            return None
 
     def _view(self, entry: MailboxEntry, reader: str, known: Records | None, txn: Txn) -> Mailbox:
         state = self._partition.state(entry.id, txn)        # while this row is locked the chunks stand still

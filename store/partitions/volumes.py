@@ -44,12 +44,14 @@ class Figures:
 
 def is_whole(folder: Path) -> bool:
     """Whether a partition has its databases, unless it was never in use, and they are not being rebuilt."""
-    return _has_index(folder) and not (folder / REBUILD).is_dir() and (
+    return (folder / "index").is_dir() and not (folder / REBUILD).is_dir() and (
         any((folder / "index").glob("*.db")) or not (folder / "users" / EPOCH).exists())
 
 
-def _has_index(folder: Path) -> bool:
-    return (folder / "index").is_dir()
+def with_messages(root: Path) -> list[Path]:
+    """The folders of the partitions that have message files, whether they have databases or not."""
+    folder = root / "partitions"
+    return sorted(path for path in folder.iterdir() if (path / "messages").is_dir()) if folder.is_dir() else []
 
 
 def added(store: Store) -> list[str]:

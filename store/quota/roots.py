@@ -9,7 +9,7 @@ crash in between leaves it charged to the root of its old name, with sums that a
 """
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -304,8 +304,8 @@ def over_quota(store: "Store", entry: MailboxEntry, octets: int = 0) -> bool:
 def warning(store: "Store", entry: MailboxEntry) -> Warned | None:
     """What the mailbox's owner is to be told of its quota root, once the threshold (`quota_warn`) has been reached."""
     partition = store.partition_of(entry)
-    root = partition.state(entry.id).quota_root
-    use = partition.quotas.find(root)
+    root = partition.quota_root(entry.id)
+    use = partition.quotas.glance(root)     # no client waits for somebody's lock to be warned
     if not use.deserves_warning(store.settings):
         return None
     path = root.partition(SEPARATOR)[2]
@@ -317,3 +317,26 @@ def all_roots(store: "Overview") -> list[str]:
     found = {root for partition in store.partitions.values() for root, _ in partition.quotas.all()}
     return [*sorted(found), *(DOMAIN + (domain or store.settings.default_domain)
                               for domain in sorted(store.domains.limited))]
+
+
+def every_root(store: "Overview") -> list[str]:
+    """Every root, those of users who have no row among them: users and what is theirs in order, then domains."""
+    known = all_roots(store)
+    users = {user.user for user in store.directory.all()}
+    return [*sorted(users.union(name for name in known if not name.startswith(DOMAIN))),
+            *(name for name in known if name.startswith(DOMAIN))]
+
+
+def with_below(store: "Overview", root: str) -> list[str]:
+    """The root, and those of mailboxes if it is a user's."""
+    return [root, *(name for name in all_roots(store) if SEPARATOR not in root and name.startswith(root + SEPARATOR))]
+
+
+def set_all(store: "Store", user: str, octets: Mapping[str, int]) -> None:
+    """Set these limits of a user and of mailboxes, by root; the user's other mailboxes have no root of their own any
+    more. Raises StoreError."""
+    for root, limit in octets.items():
+        set_quota(store, root, octets=limit)
+    for root in with_below(store, user):
+        if root not in octets and root != user:
+            remove_quota_root(store, root)

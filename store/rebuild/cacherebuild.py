@@ -1,6 +1,5 @@
 """Cache records rebuilt from message files, and message files looked at: for the messages of some mailboxes."""
 
-import hashlib
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -13,8 +12,7 @@ from mboxlist.entry import MailboxEntry
 from store.errors import Problem, StoreError
 from store.message.cacherecord import CachedMessage
 from store.partition.filecontent import content
-from store.partition.filelooks import READ_OCTETS, read_through, sizes
-from store.partition.messagefiles import MID_OCTETS
+from store.partition.filelooks import read_through, sizes
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
 from store.rebuild.loader import KnownFile
@@ -65,8 +63,7 @@ def look_at(partition: Partition, said: NDArray[Any], *, deep: bool = False, cha
             yield from _look_again(partition, digest)
         if deep:
             for place in np.flatnonzero(there & ~bad & ~right).tolist():
-                yield from _read(partition, some[place].tobytes(), int(figures["serial"][place]),
-                                 int(figures["trace"][place]))
+                yield from recache(partition, [some[place].tobytes()], change=change, verify=True)
         without = there & ~bad & ~partition.are_cached(figures["serial"], some, figures["trace"])
         if without.any():
             yield from recache(partition, some[without].tolist(), change=change)
@@ -113,32 +110,6 @@ def _size(partition: Partition, digest: bytes, serial: int) -> int:
         except FileNotFoundError:
             continue                        # it may have got its place between two looks
     return -1
-
-
-def _read(partition: Partition, own_digest: bytes, serial: int, trace: int) -> Iterator[Finding]:
-    """Compare a message file with its digest."""
-    digest = hashlib.blake2b(digest_size=MID_OCTETS)
-    at = trace
-    try:
-        path = partition.files.locate(own_digest, serial)
-        if path is None:
-            return                          # it was there a moment ago: it was purged
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            while octets := os.pread(file, READ_OCTETS, at):
-                digest.update(octets)
-                at += len(octets)
-        finally:
-            os.close(file)
-    except FileNotFoundError:
-        yield from _look_again(partition, own_digest)
-        return
-    except OSError as error:
-        yield Finding(f"its file cannot be used: {error}", f"message {own_digest.hex()}", RESTORE)
-        return
-    if digest.digest() != own_digest:
-        yield Finding("its file cannot be used: it does not agree with its digest", f"message {own_digest.hex()}",
-                      RESTORE)
 
 
 def recache(partition: Partition, digests: Collection[bytes], *, change: bool = True, verify: bool = False,

@@ -22,6 +22,7 @@ from store.partition.partition import Partition
 from store.quota.roots import root_for
 from store.rebuild.userareascan import Source
 from store.tables.index import MAX_UID, ROW, Rows
+from store.tables.privateheaders import renumbered
 from store.tables.quotatable import DOMAIN
 from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState, counted
 from store.userarea.idxfile import OWN, Head
@@ -118,6 +119,13 @@ def _is_owner(text: str) -> bool:
     return True
 
 
+def numbered(partition: Partition, rows: Rows, fields: Mapping[int, bytes]) -> Rows:
+    """A copy of the records, whose own header fields get the numbers that the partition has for them."""
+    numbers = partition.transact(lambda txn: partition.private_headers.numbers(fields.values(), txn.handle)
+                                 ) if fields else {}
+    return renumbered(rows, {number: numbers[octets] for number, octets in fields.items()})
+
+
 def limits_of(found: Iterable[Source], partition: str) -> dict[str, list[int]]:
     """The limits of all domains, and of the roots of those who have mailboxes on the partition: the newest ones."""
     limits: dict[str, list[int]] = {}
@@ -130,6 +138,13 @@ def limits_of(found: Iterable[Source], partition: str) -> dict[str, list[int]]:
 
 
 # Figures
+
+def is_as_written(state: MailboxState, written: MailboxState | Head) -> bool:
+    """Whether nothing has happened to the mailbox since these were its figures."""
+    behind = state.epoch - written.epoch
+    return (state.uidnext, state.highestmodseq) == (written.uidnext + behind * UID_SKIP,
+                                                    written.highestmodseq + behind * MODSEQ_SKIP)
+
 
 def written_state(head: Head) -> MailboxState:
     """The figures of the mailbox when its `store.idx` was written; nothing that is counted."""

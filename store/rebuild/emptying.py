@@ -26,58 +26,61 @@ def nobody_else(root: Path) -> contextlib.AbstractContextManager[None]:
     return exclusive(root / "partitions", Problem.STORE_IN_USE, "Another process rebuilds the databases", folder=True)
 
 
-def prepare(root: Path, target: Path, names: Sequence[str]) -> Adopted:
+def prepare(root: Path, names: Sequence[str]) -> Adopted:
     """The folders of a store without databases; every message file has its name in `messages/`: see `adopt`. From here
     on until it is `finished` the store cannot be opened: after an interruption the rebuild starts from the beginning.
 
     Raises StoreError STORE_IN_USE when there are databases, OSError.
     """
-    note = target / SCRATCH / IN_PLACE
+    note = root / SCRATCH / IN_PLACE
     adopted: Adopted = {}
-    if is_half_made(target):
-        if note.exists() and (octets := note.read_bytes()):
-            adopted = {name: [list(map(Path, each)) for each in every] for name, every in json.loads(octets).items()}
-        discard(target, names)
+    if is_half_made(root):
+        adopted = read_adopted(note)
+        discard(root, names)
     else:
-        refuse_databases([target / "mboxlist", *(target / "partitions" / name / "index" for name in names)])
+        refuse_databases([root / "mboxlist", *(root / "partitions" / name / "index" for name in names)])
     note.parent.mkdir(mode=0o700, exist_ok=True)
-    _write(note, adopted)
+    write_adopted(note, adopted)
     for name in names:
-        old, folder = root / "partitions" / name, target / "partitions" / name
+        folder = root / "partitions" / name
         make_folders(folder)
-        if target != root:
-            for path in (old / "messages").glob("?/??/*"):
-                _link(path, folder / path.relative_to(old))
-        adopted[name] = [*adopted.get(name, []), *adopt(old / "staging", folder / "messages")]
+        adopted[name] = [*adopted.get(name, []), *adopt(folder / "staging", folder / "messages")]
         sync_file_system(folder)
-    _write(note, adopted)
+    write_adopted(note, adopted)
     for each in ("run", "mboxlist"):
-        (target / each).mkdir(mode=0o700, exist_ok=True)
+        (root / each).mkdir(mode=0o700, exist_ok=True)
     return adopted
 
 
-def _write(note: Path, adopted: Adopted) -> None:
-    text = json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()})
-    replace_file(note, text.encode())
+def read_adopted(note: Path) -> Adopted:
+    """What an interrupted rebuild has written there; nothing if it has not. Raises OSError, ValueError."""
+    octets = note.read_bytes() if note.exists() else b""
+    return {name: [list(map(Path, each)) for each in every] for name, every in json.loads(octets or b"{}").items()}
+
+
+def write_adopted(note: Path, adopted: Adopted) -> None:
+    """Have it on disk. Raises OSError."""
+    replace_file(note, json.dumps({name: [list(map(str, each)) for each in every] for name, every in adopted.items()}
+                                  ).encode())
     sync_folder(note.parent.parent)
 
 
-def discard(target: Path, names: Iterable[str]) -> None:
+def discard(root: Path, names: Iterable[str]) -> None:
     """Remove databases that an interrupted rebuild has left. Raises OSError."""
-    for folder in (target / "mboxlist", target / SCRATCH / "mboxlist",
-                   *(target / "partitions" / name / "index" for name in names)):
+    for folder in (root / "mboxlist", root / SCRATCH / "mboxlist",
+                   *(root / "partitions" / name / "index" for name in names)):
         if folder.exists():
             shutil.rmtree(folder)
     for name in names:
-        sync_folder(target / "partitions" / name)
-    sync_folder(target)
+        sync_folder(root / "partitions" / name)
+    sync_folder(root)
 
 
-def finished(target: Path) -> None:
+def finished(root: Path) -> None:
     """All databases are there, and on disk: the store can be opened. Raises OSError."""
-    (target / SCRATCH / IN_PLACE).unlink()
-    sync_folder(target / SCRATCH)
-    shutil.rmtree(target / SCRATCH)
+    (root / SCRATCH / IN_PLACE).unlink()
+    sync_folder(root / SCRATCH)
+    shutil.rmtree(root / SCRATCH)
 
 
 def refuse_databases(environments: Iterable[Path]) -> None:
@@ -96,13 +99,11 @@ def make_folders(folder: Path, *, without: Sequence[str] = ()) -> None:
 
 
 def _link(path: Path, copy: Path) -> bool:
-    """Give the file that name, too, or to a copy of it; whether nothing had it."""
+    """Give the file that name, too; whether nothing had it."""
     try:
         os.link(path, copy)
     except FileExistsError:
         return False
-    except OSError:                 # another file system
-        shutil.copyfile(path, copy)
     return True
 
 

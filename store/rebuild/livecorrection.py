@@ -15,16 +15,15 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
 from store.partition.partition import Partition
-from store.partition.records import sound
 from store.partition.transactions import WriteTxn
-from store.rebuild.desired import DesiredMailbox
+from store.rebuild.desired import DesiredMailbox, is_as_written
 from store.rebuild.outcome import Correction, Outcome
 from store.rebuild.repair import fit, repair_mailbox
-from store.rebuild.salvage import broken_chunks
+from store.rebuild.salvage import broken_chunks, readable
 from store.store import Store
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, joined, split, take
+from store.tables.index import CHUNK, ROW, Rows, chunk_key, joined, split, take
 from store.tables.references import MessageRecord
-from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState, counted
+from store.tables.state import MailboxState, counted
 from store.values import RECONSTRUCT, Finding
 
 MOVED_ON = "it has changed since the plan was made, and is left as it is"
@@ -86,11 +85,12 @@ class LiveCorrection:
         if state is None or state.moving or entry.uidvalidity != desired.entry.uidvalidity or bool(
                 state.removed) != bool(desired.removed):
             raise _Left(MOVED_ON)
-        have, broken = _rows(txn, entry.id)
+        have, broken = readable(entry.id, txn.partition.index.scan_to_change(
+            chunk_key(entry.id, 0), chunk_key(MailboxId(entry.id + 1), 0), txn.handle))
         damage = _Damage.between(have, desired.rows, desired.unused, complete=desired.complete)
         if not damage.any() and not broken:
             return []
-        if not self._is_as_written(state):
+        if not is_as_written(state, desired.state):
             if broken:
                 raise _Left("chunks of its index are damaged, and it has changed since the plan was made")
             if damage.is_only_modseq(have, desired.rows):
@@ -98,12 +98,6 @@ class LiveCorrection:
             raise _Left(MOVED_ON)
         self._mend(txn, entry.id, state, have, damage, broken)
         return [*damage.texts(), *([f"{len(broken)} chunks of its index were damaged"] if broken else [])]
-
-    def _is_as_written(self, state: MailboxState) -> bool:
-        written = self.desired.state
-        behind = state.epoch - written.epoch
-        return (state.uidnext, state.highestmodseq) == (written.uidnext + behind * UID_SKIP,
-                                                        written.highestmodseq + behind * MODSEQ_SKIP)
 
     def _mend(self, txn: WriteTxn, mailbox: MailboxId, state: MailboxState, have: Rows, damage: "_Damage",
               broken: list[int]) -> None:
@@ -200,17 +194,3 @@ class _Damage:
         counts = ((self.missing, "were missing"), (self.different, "were others than they should be"),
                   (self.extra, "should not have been there"))
         return [f"{len(uids)} records {what}" for uids, what in counts if len(uids)]
-
-
-def _rows(txn: WriteTxn, mailbox: MailboxId) -> tuple[Rows, list[int]]:
-    """The records that can be read, and the chunks that cannot; the mailbox is locked already."""
-    values, broken = [], []
-    table = txn.partition.index
-    for key, value in list(table.scan_to_change(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0),
-                                                txn.handle)):
-        number = chunk_of_key(key)[1]
-        if sound(mailbox, number, value):
-            values.append(value[:-4])
-        else:
-            broken.append(number)
-    return np.frombuffer(bytearray(b"".join(values)), ROW), broken

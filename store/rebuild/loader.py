@@ -58,7 +58,7 @@ class Loader(ABC):
         Raises StoreError DISK_FULL, UNAVAILABLE, OSError.
         """
         done = 0
-        for batch in _batches(every):
+        for batch in batches(every, lambda desired: 0 if desired.rows is None else len(desired.rows)):
             self.put(batch)
             done += len(batch)
             progress(done)
@@ -167,16 +167,16 @@ def _enlist_all(mailboxes: MailboxList, batch: Sequence[DesiredMailbox], txn: Tx
         enlist(mailboxes, desired, txn)
 
 
-def _batches(every: Iterable[DesiredMailbox]) -> Iterator[list[DesiredMailbox]]:
-    """As many as are held at a time."""
-    held: list[DesiredMailbox] = []
-    records = 0
-    for desired in every:
-        held.append(desired)
-        records += 0 if desired.rows is None else len(desired.rows)
-        if len(held) >= MAILBOXES or records >= RECORDS:
+def batches(every: Iterable[T], records: Callable[[T], int]) -> Iterator[list[T]]:
+    """As many as are held at a time; `records` is how many one of them has."""
+    held: list[T] = []
+    count = 0
+    for each in every:
+        held.append(each)
+        count += records(each)
+        if len(held) >= MAILBOXES or count >= RECORDS:
             yield held
-            held, records = [], 0
+            held, count = [], 0
     if held:
         yield held
 

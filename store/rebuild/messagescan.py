@@ -18,17 +18,16 @@ from store.partition.filecontent import content
 from store.partition.marks import read_epoch
 from store.partition.partition import SERIALS, Partition
 from store.partition.transactions import WriteTxn
-from store.rebuild.desired import MODSEQS, DesiredMailbox, annotations_of, own_of, state_of
+from store.rebuild.desired import MODSEQS, DesiredMailbox, annotations_of, numbered, own_of, state_of
 from store.rebuild.loader import EmptyLoader, load_references
 from store.rebuild.outcome import Outcome
 from store.rebuild.referencepass import Gathered
 from store.rebuild.userareascan import Source
 from store.tables.index import Rows, take
-from store.tables.privateheaders import UNKNOWN, renumbered
+from store.tables.privateheaders import UNKNOWN
 from store.tables.references import MessageRecord
 from store.tables.uidls import of_rows
 from store.userarea import idxfile
-from store.userarea.idxfile import Remains
 from store.values import RECONSTRUCT, RESTORE, Finding
 
 UNKNOWN_FILE = "nothing is known of this file"
@@ -78,19 +77,11 @@ class MessageScan:
     def desired(self, source: Source, entry: MailboxEntry) -> DesiredMailbox:
         """What one mailbox is to be; the partition knows its message files then."""
         left, head = idxfile.read_what_is_left(source.path), source.head
-        rows = self._usable(source, self._numbered(left))
+        rows = self._usable(source, numbered(self.partition, left.rows, left.private_headers))
         self.outcome.records += len(rows)
         return DesiredMailbox(entry, state_of(self.partition, entry, rows, source, removed=head.removed), rows,
                               head.removed, own_of(head, left.own), list(annotations_of(head)), head.subscriptions,
                               of_rows(left.uidls, rows))
-
-    def _numbered(self, left: Remains) -> Rows:
-        """The records with the numbers that their own header fields get on the partition."""
-        if not left.private_headers:
-            return renumbered(left.rows, {})
-        new = self.partition.transact(lambda txn: self.partition.private_headers.numbers(
-            left.private_headers.values(), txn.handle))
-        return renumbered(left.rows, {number: new[octets] for number, octets in left.private_headers.items()})
 
     def _usable(self, source: Source, rows: Rows) -> Rows:
         """The records whose message files are there, whole; the partition has records of the files then."""

@@ -16,7 +16,7 @@ import logging
 from typing import Any
 
 import numpy as np
-from attrs import evolve
+from attrs import define, evolve, field
 
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.errors import Problem, StoreError
@@ -129,20 +129,27 @@ def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], salvaged: Salv
     return done
 
 
+@define(eq=False)
 class _Salvage:
     """Finds the records of damaged chunks of one mailbox."""
 
-    def __init__(self, txn: WriteTxn, state: MailboxState, salvaged: Salvaged, copy: idxfile.Remains | None,
-                 modseq: int) -> None:
-        self._txn = txn
-        self._state = state
-        self._salvaged = salvaged
-        self._modseq = modseq
-        self._open = dict(salvaged.open)
-        self._copies = {} if copy is None else {int(row["uid"]): row for row in _as_here(copy, state, txn)}
-        self._written = copy.head.highestmodseq if copy is not None and copy.head is not None else 0
-        self._from_copy = self._without_flags = 0
-        self.unsure: list[int] = []         # UIDs of which it is not known whether the trace header is part of them
+    _txn: WriteTxn
+    _state: MailboxState
+    _salvaged: Salvaged
+    _copy: idxfile.Remains | None
+    _modseq: int
+    _open: dict[bytes, int] = field(init=False)
+    _copies: dict[int, Any] = field(factory=dict, init=False)   # records of store.idx, by UID
+    _written: int = field(default=0, init=False)                # and the MODSEQ that it knows
+    _from_copy: int = field(default=0, init=False)
+    _without_flags: int = field(default=0, init=False)
+    unsure: list[int] = field(factory=list, init=False)     # UIDs that may have the trace header as part of them
+
+    def __attrs_post_init__(self) -> None:
+        self._open = dict(self._salvaged.open)
+        if self._copy is not None and self._copy.head is not None:
+            self._copies = {int(row["uid"]): row for row in _as_here(self._copy, self._state, self._txn)}
+            self._written = self._copy.head.highestmodseq
 
     def rows_of(self, chunk: Chunk) -> Rows:
         """Its records."""

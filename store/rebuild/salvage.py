@@ -16,7 +16,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.entry import MailboxId
 from store.partition.partition import Partition
 from store.partition.records import Owned, are_sound, every_reference, sound
-from store.tables.index import CHUNK, ROW, chunk_key, chunk_of_key
+from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key
 from store.tables.references import MessageRecord, mark, marks
 
 MESSAGES_AT_A_TIME = 10_000              # messages whose references are compared at a time
@@ -67,6 +67,18 @@ def broken_chunks(partition: Partition, mailbox: MailboxId) -> list[Chunk]:
     if are_sound(chunks):
         return []
     return [Chunk(mailbox, number, value) for number, value in chunks if not sound(mailbox, number, value)]
+
+
+def readable(mailbox: MailboxId, chunks: Iterable[tuple[bytes, bytes]]) -> tuple[Rows, list[int]]:
+    """The records of a mailbox's chunks that can be read, and the numbers of those that cannot."""
+    values, broken = [], []
+    for key, value in chunks:
+        number = chunk_of_key(key)[1]
+        if sound(mailbox, number, value):
+            values.append(value[:-4])
+        else:
+            broken.append(number)
+    return np.frombuffer(bytearray(b"".join(values)), ROW), broken
 
 
 @define(eq=False)

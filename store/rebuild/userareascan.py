@@ -3,6 +3,7 @@
 Nothing here needs a database, and nothing is changed.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,15 +29,23 @@ class Source:
     found: bool = True
 
 
-def sources(folder: Path, findings: list[Finding]) -> Iterator[Source]:
+def sources(folder: Path, findings: list[Finding], *, heads: bool = False) -> Iterator[Source]:
     """What each `store.idx` in the user area of a partition tells of a mailbox. What cannot be read goes to `findings`.
-    """
+    With `heads` records are read only of a file whose head is lost."""
     for parent, folders, names in os.walk(folder / "users"):
         folders.sort()
         if NAME in names:
-            source, _ = read_source(folder, Path(parent) / NAME, findings)
+            path = Path(parent) / NAME
+            source = (_by_head(folder, path) if heads else None) or read_source(folder, path, findings)[0]
             if source is not None:
                 yield source
+
+
+def _by_head(folder: Path, path: Path) -> Source | None:
+    with contextlib.suppress(StoreError, ValueError):
+        head = idxfile.read_head(path)
+        return Source(folder.name, path, head, MailboxName.parse(head.name))
+    return None
 
 
 def read_source(folder: Path, path: Path, findings: list[Finding]) -> tuple[Source | None, Remains | None]:
@@ -100,9 +109,7 @@ def choose(found: Iterable[Source], findings: list[Finding]) -> list[Source]:
         if not head.removed:
             name = source.name
             if name in names:
-                name = free_name(name, source.head.id)
-                findings.append(Finding(f"another mailbox has this name, too: this one is {name} now", str(source.name),
-                                        "mailbox rename"))
+                name = free_name(name, source.head.id, findings)
                 source = evolve(source, name=name)
             names.add(name)
         ids[source.head.id] = source
@@ -110,7 +117,9 @@ def choose(found: Iterable[Source], findings: list[Finding]) -> list[Source]:
     return sorted(chosen, key=lambda source: source.head.id)
 
 
-def free_name(name: MailboxName, mailbox: int) -> MailboxName:
-    """A name beside it that no other mailbox has."""
+def free_name(name: MailboxName, mailbox: int, findings: list[Finding]) -> MailboxName:
+    """A name beside one that another mailbox has, too; that is a finding."""
     levels = name.path.split(SEPARATOR)
-    return MailboxName(name.owner, SEPARATOR.join([*levels[:-1], f"{levels[-1][:50]} ({mailbox})"]))
+    free = MailboxName(name.owner, SEPARATOR.join([*levels[:-1], f"{levels[-1][:50]} ({mailbox})"]))
+    findings.append(Finding(f"another mailbox has this name, too: this one is {free} now", str(name), "mailbox rename"))
+    return free

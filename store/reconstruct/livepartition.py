@@ -17,7 +17,6 @@ which this file may be all that is left, is added. UIDs and MODSEQs skip ahead, 
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import shutil
@@ -28,7 +27,7 @@ from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 
-from mboxlist.engine.disk import replace_file, sync_folder
+from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import Failure, NeedsRecovery, transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.changes import News
@@ -44,7 +43,7 @@ from store.partitions import volumes
 from store.partitions.volumes import REBUILD
 from store.quota import roots
 from store.rebuild.desired import enlist, limits_of, listed
-from store.rebuild.emptying import adopt, aside_name, make_folders
+from store.rebuild.emptying import adopt, aside_name, make_folders, read_adopted, write_adopted
 from store.rebuild.messagescan import fill
 from store.rebuild.outcome import Outcome
 from store.rebuild.salvagedusers import add_users
@@ -61,7 +60,7 @@ from store.values import RECONSTRUCT, RESTORE, Finding
 
 log = logging.getLogger(__name__)
 
-ADOPTED = "adopted.json"        # in `rebuild/`: names that files of `staging/` got
+ADOPTED = "staged.json"         # in `rebuild/`: names that files of `staging/` got
 LEAVE = 60.0                    # seconds in which the processes of a server must have left the partition
 STEP = 0.05
 
@@ -80,8 +79,8 @@ def reconstruct_partitions(request: Request, names: Sequence[str]) -> Outcome:
         if lost and not (request.root / "mboxlist").is_dir():
             raise Refused("the list of mailboxes is lost, too: rebuild everything (--all)")
         with request.watched() as progress:
-            done = rebuild_partition(request.root, name, request.settings(), request.open_store,
-                             restart=partial(_restart, request.root), force=request.force, progress=progress)
+            done = rebuild_partition(request.root, name, request.settings(), request.open_store, force=request.force,
+                                     restart=partial(_restart, request.root), progress=progress)
             with request.open_store() as store:
                 take_in_lost(store, store.partition(name), done)
         outcome.add(done)
@@ -102,7 +101,7 @@ def _restart(root: Path) -> None:
 
 
 def rebuild_partition(root: Path, name: str, settings: Settings, open_store: Open, *, restart: Callable[[], None],
-           force: bool = False, progress: Progress = silent) -> Outcome:
+                      force: bool = False, progress: Progress = silent) -> Outcome:
     """Rebuild the databases of a partition, and have every process take it up; with `force` also if it has some.
 
     `restart` has the processes of a server restart, which leave the partition alone then; it is called if any of
@@ -123,7 +122,7 @@ def rebuild_partition(root: Path, name: str, settings: Settings, open_store: Ope
             _left_alone(root, folder, restart)
             if (folder / "index").is_dir():
                 with open_store() as store:
-                    _write_what_it_knows(store, folder, done)
+                    _write_what_it_knows(store, folder)
             _set_aside(folder)
             rebuild = _PartitionRebuild(folder, settings, done, progress)
             rebuild.look()
@@ -178,7 +177,7 @@ def _set_aside(folder: Path) -> None:
         sync_folder(folder)
 
 
-def _write_what_it_knows(store: Store, folder: Path, done: Outcome) -> None:
+def _write_what_it_knows(store: Store, folder: Path) -> None:
     """Before the databases are given up: write each `store.idx` of which they have a newer state that is whole.
 
     A mailbox whose records do not agree with its figures may be damaged: its file stays as it is.
@@ -270,16 +269,15 @@ class _PartitionRebuild:
             if entry is None or entry.partition != self.folder.name:
                 return None
             return _Wanted(_named(source, entry, 0), entry, True)
-        entry = mailboxes.find_id(MailboxId(head.id))
-        deleted = mailboxes.deleted.find(MailboxId(head.id)) if entry is None else None
-        if deleted is not None:
-            entry = deleted[1]
-        if entry is None or entry.partition != self.folder.name or (
-                entry.uidvalidity != head.uidvalidity and not deleted):
+        found = store.known(MailboxId(head.id))
+        if found is None:
+            return None
+        entry, removed = found
+        if entry.partition != self.folder.name or entry.uidvalidity != head.uidvalidity and not removed:
             return None
         if head.store != mailboxes.identity and entry.name.owner != source.name.owner:
             return None                                 # the same id of another list
-        return _Wanted(_named(source, entry, deleted[0] if deleted else 0), entry, True)
+        return _Wanted(_named(source, entry, removed), entry, True)
 
     def _unknown(self, store: Store, source: Source) -> _Wanted | None:
         """A mailbox that is to be added; None for one that this list knows to be no more, or to be elsewhere."""
@@ -323,12 +321,10 @@ class _PartitionRebuild:
 
     def _adopted(self) -> list[list[Path]]:
         """Have every message file a name in `messages/`; see `emptying.adopt`."""
-        note = self.folder / REBUILD / ADOPTED
-        known = json.loads(note.read_bytes()) if note.exists() else []
-        adopted = [list(map(Path, names)) for names in known]
-        adopted += adopt(self.folder / "staging", self.folder / "messages")
+        note, name = self.folder / REBUILD / ADOPTED, self.folder.name
+        adopted = read_adopted(note).get(name, []) + adopt(self.folder / "staging", self.folder / "messages")
         sync_file_system(self.folder)
-        replace_file(note, json.dumps([list(map(str, names)) for names in adopted]).encode())
+        write_adopted(note, {name: adopted})
         return adopted
 
     # The partition in its place
@@ -358,9 +354,7 @@ class _PartitionRebuild:
         for each in new:
             name = each.entry.name
             if not each.source.head.removed and store.mailboxes.find(name) is not None:
-                name = free_name(name, each.entry.id)
-                self.done.findings.append(Finding(f"another mailbox has this name, too: this one is {name} now",
-                                                  str(each.entry.name), "mailbox rename"))
+                name = free_name(name, each.entry.id, self.done.findings)
             transact(store.mailboxes.env, partial(enlist, store.mailboxes, listed(each.source, evolve(each.entry,
                                                                                                       name=name))))
         store.mailboxes.env.flush()

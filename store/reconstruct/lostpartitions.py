@@ -18,9 +18,8 @@ def wanted(request: Request) -> list[str]:
     """The partitions whose databases are to be rebuilt."""
     if request.what:
         return []
-    folder = request.root / "partitions"
-    every = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    names = [name for name in every if (request.all or request.partition == name) and is_lost(request.root, name)]
+    names = [folder.name for folder in volumes.with_messages(request.root)
+             if (request.all or request.partition == folder.name) and is_lost(request.root, folder.name)]
     if request.partition and not names and (request.force or _is_unlisted(request.root, request.partition)):
         names = [request.partition]
     return names

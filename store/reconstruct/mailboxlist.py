@@ -48,9 +48,8 @@ SCRATCH = "mboxlist.new"
 
 def only_list_is_lost(root: Path) -> bool:
     """Whether there is no list, and every partition has its databases."""
-    folders = [folder for folder in (root / "partitions").iterdir() if (folder / "messages").is_dir()] \
-        if (root / "partitions").is_dir() else []
-    return not any((root / "mboxlist").glob("*.db")) and bool(folders) and all(
+    folders = volumes.with_messages(root)
+    return not any((root / LIST).glob("*.db")) and bool(folders) and all(
         any((folder / "index").glob("*.db")) and volumes.is_whole(folder) for folder in folders)
 
 
@@ -118,9 +117,8 @@ class _ListRebuild:
     def run(self, users: list[User]) -> None:
         """Do all of it. Raises NeedsRecovery, Failure, OSError."""
         wanted: list[tuple[Source, MailboxEntry]] = []
-        for folder in sorted((self.root / "partitions").iterdir()):
-            if (folder / "messages").is_dir():
-                wanted += self._partition(folder)
+        for folder in volumes.with_messages(self.root):
+            wanted += self._partition(folder)
         wanted.sort(key=lambda each: each[1].id)
         mailboxes = MailboxList(self.root / SCRATCH, cache=LIST_CACHE, recover=True, broken=_broken)
         try:
@@ -177,9 +175,7 @@ class _ListRebuild:
         name = source.name
         if not state.removed:
             if name in self._names:
-                name = free_name(name, mailbox)
-                self.done.findings.append(Finding(f"another mailbox has this name, too: this one is {name} now",
-                                                  str(source.name), "mailbox rename"))
+                name = free_name(name, mailbox, self.done.findings)
             self._names.add(name)
         return source, MailboxEntry(mailbox, name, source.partition, state.uidvalidity, source.head.created,
                                     source.head.special_use, acl_of(source.head))

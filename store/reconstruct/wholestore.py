@@ -17,6 +17,7 @@ from mboxlist.engine.kv import transact
 from store.accounts.builtin import User
 from store.errors import Problem, StoreError, disk_problem
 from store.opening import open_store
+from store.partitions import volumes
 from store.rebuild.desired import entry_of, limits_of
 from store.rebuild.emptying import Adopted, finished, nobody_else, prepare
 from store.rebuild.loader import never_again
@@ -30,13 +31,14 @@ from store.settings import Settings
 from store.store import Store
 from store.userarea import writing
 from store.userarea.paths import place_of_deleted, remove_file
+from store.values import Finding
 
 
 def reconstruct_store(request: Request) -> Outcome:
     """All databases, which are lost; and message files that no mailbox has go to one of the administrator's. Raises
     Refused, StoreError."""
     with request.watched() as progress:
-        outcome = rebuild(request.root, settings=request.settings(), users=accounts(request), progress=progress)
+        outcome = rebuild(request.root, request.settings(), users=accounts(request), progress=progress)
     take_in_everywhere(request, outcome)
     return outcome
 
@@ -51,42 +53,46 @@ def accounts(request: Request) -> list[User]:
     return salvage_users(request.users)
 
 
-def rebuild(root: Path, into: Path | None = None, settings: Settings | None = None, *, users: Iterable[User] = (),
-            progress: Progress = silent) -> Outcome:
-    """Rebuild the databases of the store in `root`, or make those of a new store `into` which message files are linked
-    or copied. No process may have the store open. `users` are rows for the built-in directory.
+def rebuild(root: Path, settings: Settings, *, users: Iterable[User] = (), progress: Progress = silent) -> Outcome:
+    """Rebuild the databases of the store in `root`. No process may have the store open. `users` are rows for the
+    built-in directory.
 
     Whatever cannot be read becomes a finding. What is cut off leaves a store that cannot be opened, and is done again
     from the beginning. Raises StoreError NO_STORE when there is nothing to begin with,
     STORE_IN_USE when there are databases, DISK_FULL, UNAVAILABLE.
     """
-    target, done = into or root, Outcome()
-    try:
-        names = sorted(folder.name for folder in (root / "partitions").iterdir() if (folder / "messages").is_dir())
-    except FileNotFoundError:
-        names = []
+    done = Outcome()
+    names = [folder.name for folder in volumes.with_messages(root)]
     if not names:
         raise StoreError(Problem.NO_STORE, f"There are no messages in {root}")
     try:
-        (target / "partitions").mkdir(mode=0o700, parents=True, exist_ok=True)
-        with nobody_else(target):
-            adopted = prepare(root, target, names)
+        with nobody_else(root):
+            adopted = prepare(root, names)
             found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
-            store = open_store(target, settings, anew=True)
+            store = open_store(root, settings, anew=True)
             try:
                 _fill(store, choose(found, done.findings), list(users), adopted, done, progress)
-                if target == root:
-                    remove_old_files(store, found)
+                write_user_area(store, found)
             finally:
                 store.close()
-            finished(target)
+            finished(root)
     except OSError as error:
         raise disk_problem(error) from error
     return done
 
 
-def remove_old_files(store: Store, found: Sequence[Source]) -> None:
-    """Remove the files that have been read, where they are not those that the mailboxes have now."""
+def begin_list(store: Store, found: Sequence[Source], users: Iterable[User], findings: list[Finding]) -> None:
+    """Put the accounts into an empty list. No id or UIDVALIDITY of these mailboxes will be given out again."""
+    add_users(store.directory, found, users, findings)
+    never_again(store.mailboxes, max((source.head.id for source in found), default=0),
+                max((source.head.uidvalidity for source in found), default=0))
+
+
+def write_user_area(store: Store, found: Sequence[Source]) -> None:
+    """Write every `store.idx`, and remove the files that have been read where mailboxes have others now."""
+    for partition in store.partitions.values():
+        partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
+        writing.write_round(store, partition, hurry=True)
     for source in found:
         partition = store.partitions[source.partition]
         mailbox = store.known(source.head.id)
@@ -99,15 +105,10 @@ def _fill(store: Store, found: Sequence[Source], users: Sequence[User], adopted:
           progress: Progress) -> None:
     """Fill an empty store. Raises StoreError DISK_FULL, UNAVAILABLE, OSError."""
     mailboxes = store.mailboxes
-    add_users(store.directory, found, users, done.findings)
-    never_again(mailboxes, max((source.head.id for source in found), default=0),
-                max((source.head.uidvalidity for source in found), default=0))
+    begin_list(store, found, users, done.findings)
     for name, partition in store.partitions.items():
         wanted = [(source, entry_of(source, source.head.uidvalidity or transact(
             mailboxes.env, mailboxes.next_identity)[1])) for source in found if source.partition == name]
         fill(partition, wanted, limits_of(found, name), done, listed=mailboxes, adopted=adopted.get(name, []),
              progress=progress)
     mailboxes.env.flush()
-    for partition in store.partitions.values():
-        partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
-        writing.write_round(store, partition, hurry=True)

@@ -6,7 +6,7 @@ partition serves (`knownfiles`).
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from store.partition.partition import Partition
 from store.partition.records import every_record, sound
 from store.partition.transactions import WriteTxn, state_key
 from store.rebuild.desired import MODSEQS, DesiredMailbox, figures_of, limits_of, own_of, state_of
-from store.rebuild.loader import EmptyLoader, set_limits
+from store.rebuild.loader import EmptyLoader, batches, set_limits
 from store.rebuild.outcome import Event
 from store.rebuild.recount import recount_purge
 from store.rebuild.referencepass import Claims, Gathered, Known, places_among
@@ -38,8 +38,6 @@ from store.userarea.idxfile import Remains
 
 log = logging.getLogger(__name__)
 
-MAILBOXES_AT_A_TIME = 64        # that are read ahead, or fewer,
-RECORDS_AT_A_TIME = 50_000      # when they have so many records
 UNSEEN = 64                     # UIDs behind the last one of a mailbox that are looked for in reference counts
 
 
@@ -99,13 +97,12 @@ class PartitionFill:
         listed = {entry.id: (entry, 0) for entry in store.mailboxes.all() if entry.partition == partition.name}
         listed |= {entry.id: (entry, when) for when, entry in store.mailboxes.deleted.all()
                    if entry.partition == partition.name}
-        batches = list(_some((entry, removed, files.get(mailbox))
-                            for mailbox, (entry, removed) in sorted(listed.items())))
+        every = ((entry, removed, files.get(mailbox)) for mailbox, (entry, removed) in sorted(listed.items()))
         with ThreadPoolExecutor(1) as reader:       # reads the next ones meanwhile
-            reading = reader.submit(self._read_all, batches[0] if batches else [])
-            for number in range(len(batches)):
+            reading = reader.submit(self._read_all, [])
+            for batch in [*batches(every, lambda each: each[2].head.records if each[2] else 0), []]:
                 read = reading.result()
-                reading = reader.submit(self._read_all, batches[number + 1] if number + 1 < len(batches) else [])
+                reading = reader.submit(self._read_all, batch)
                 for entry, removed, source, left in read:
                     desired = self._merged(entry, removed, source, left)
                     if desired is not None:
@@ -135,7 +132,7 @@ class PartitionFill:
         partition = self.partition
         data = None if self.empty else partition.states.get(state_key(entry.id))
         state = None if data is None else MailboxState.from_bytes(data, partition.epoch)
-        there = _no_rows() if self.fresh else self._rows(entry.id)
+        there = np.empty(0, ROW) if self.fresh else self._rows(entry.id)
         if left is not None and left.private_headers and "heads.db" in self.lost:
             private_headers = left.private_headers
             partition.transact(lambda txn: partition.private_headers.put_back(private_headers, txn.handle))
@@ -154,9 +151,8 @@ class PartitionFill:
                               rows if self.fresh or rows is not there else None, removed, own, uidls=uidls)
 
     def _rows(self, mailbox: MailboxId) -> Rows:
-        values = [value for key, value in self.partition.index.scan(
-            chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0))]
-        return np.frombuffer(b"".join(value[:-4] for value in values), ROW) if values else _no_rows()
+        return np.frombuffer(b"".join(value[:-4] for _, value in self.partition.index.scan(
+            chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0))), ROW)
 
     def _numbered(self, left: Remains) -> Rows:
         numbers = {number: self.partition.private_headers.number(octets) for number,
@@ -294,21 +290,3 @@ def _said(partition: Partition, claims: Claims, *, every: bool) -> Iterator[tupl
         yield from zip(claims["digest"].tolist(), claims["serial"].tolist(), strict=True)
     for _, rows in every_record(partition, usable=sound) if every else ():
         yield from set(zip(rows["digest"].tolist(), rows["serial"].tolist(), strict=True))
-
-
-def _some(mailboxes: Iterable[Mailbox]) -> Iterator[list[Mailbox]]:
-    """As many as are held at a time."""
-    pending: list[Mailbox] = []
-    records = 0
-    for each in mailboxes:
-        pending.append(each)
-        records += each[2].head.records if each[2] else 0
-        if len(pending) >= MAILBOXES_AT_A_TIME or records >= RECORDS_AT_A_TIME:
-            yield pending
-            pending, records = [], 0
-    if pending:
-        yield pending
-
-
-def _no_rows() -> Rows:
-    return np.empty(0, ROW)

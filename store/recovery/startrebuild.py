@@ -6,33 +6,29 @@ there; the counts of references in `messages.db`, which tell mailbox and UID of 
 """
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName
 from store.accounts.builtin import User
-from store.errors import StoreError
 from store.partition.marks import mark_behind
-from store.rebuild.desired import acl_of, annotations_of
+from store.rebuild.desired import annotations_of, entry_of
 from store.rebuild.outcome import Event
 from store.rebuild.recount import rebuild_rights
 from store.rebuild.salvagedusers import add_users, salvage_users
-from store.rebuild.userareascan import Source, choose, read_source
+from store.rebuild.userareascan import Source, choose, sources
 from store.recovery.knownfiles import SHOWN
 from store.recovery.partitionfill import PartitionFill
 from store.snapshots.taking import folder as snapshots_folder
 from store.snapshots.taking import listed as snapshots_listed
 from store.store import Store
 from store.tables.state import MailboxState
-from store.userarea import idxfile
-from store.userarea.idxfile import NAME
 from store.values import Finding
 
 if TYPE_CHECKING:
@@ -65,7 +61,8 @@ class _StartRebuild:
         """Do all of it."""
         store, event = self.store, self.events.get(LIST)
         findings: list[Finding] = []
-        every = [source for partition in store.partitions.values() for source in _sources(partition.folder, findings)]
+        every = [source for partition in store.partitions.values()
+                 for source in sources(partition.folder, findings, heads=True)]
         self.found = choose(every, findings)
         self.by_id = {source.head.id: source for source in self.found}
         if event is not None:
@@ -125,7 +122,9 @@ class _StartRebuild:
         place = f"partitions/{source.partition}/index"
         if old and (state is not None and state[1] == source.partition or place in self.events):
             removed = state[0].removed if state is not None and place not in self.events else head.removed
-            wanted = _entry(source, state[0].uidvalidity if state is not None else head.uidvalidity)
+            wanted = entry_of(source, 0)
+            if state is not None:
+                wanted = evolve(wanted, uidvalidity=state[0].uidvalidity or head.uidvalidity)
             if removed:
                 if entry is not None:
                     mailboxes.remove(entry.name, txn, guarded=False)
@@ -177,30 +176,6 @@ class _StartRebuild:
                     f"partitions/{entry.partition}/index" not in self.events):
                 transact(store.mailboxes.env, lambda txn, entry=entry: store.mailboxes.remove(    # type: ignore[misc]
                     entry.name, txn, guarded=False))
-
-
-def _sources(folder: Path, findings: list[Finding]) -> Iterator[Source]:
-    """What the heads of all `store.idx` of a partition say: their records are read later, once."""
-    partition = folder.name
-    for parent, folders, names in os.walk(folder / "users"):
-        folders.sort()
-        if NAME not in names:
-            continue
-        path = Path(os.path.join(parent, NAME))
-        source = None
-        with contextlib.suppress(StoreError, ValueError):
-            head = idxfile.read_head(path)
-            source = Source(partition, path, head, MailboxName.parse(head.name))
-        source = source or read_source(folder, path, findings)[0]
-        if source is not None:
-            yield source
-
-
-def _entry(source: Source, validity: int) -> MailboxEntry:
-    head = source.head
-    return MailboxEntry(MailboxId(head.id), source.name, source.partition, validity or head.uidvalidity, head.created,
-                        head.special_use, acl_of(head))
-
 
 
 def _batches(items: list[Any], size: int = 256) -> Iterator[list[Any]]:

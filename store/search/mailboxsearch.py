@@ -4,7 +4,7 @@ Keys that the index can answer are evaluated on whole arrays, and narrow what is
 (`columns`: the envelope) narrows again before any message is opened. Of the rest, headers come before bodies.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date
 
 import numpy as np
@@ -181,7 +181,7 @@ def _prepare(key: Key, index: _Index | _Envelopes) -> Key:
     """The key with all that the index, or the columns, know replaced by masks; cheap before dear."""
     match key:
         case And(keys):
-            return _conjunction([_prepare(inner, index) for inner in keys], len(index.mailbox.rows))
+            return _conjunction((_prepare(inner, index) for inner in keys), len(index.mailbox.rows))
         case Or(first, second):
             pair = sorted((_prepare(first, index), _prepare(second, index)), key=_cost)
             if isinstance(pair[0], Among) and isinstance(pair[1], Among):
@@ -196,12 +196,13 @@ def _prepare(key: Key, index: _Index | _Envelopes) -> Key:
     return key if mask is None else Among(mask)
 
 
-def _conjunction(keys: list[Key], count: int) -> Key:
+def _conjunction(keys: Iterable[Key], count: int) -> Key:
+    """One mask for all that have one, which are made and let go of one after the other."""
     mask = np.ones(count, np.bool_)
     others = []
     for key in keys:
         if isinstance(key, Among):
-            mask = mask & key.mask
+            mask &= key.mask
         else:
             others.append(key)
     if not others:

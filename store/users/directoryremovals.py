@@ -20,7 +20,7 @@ from store.users.restorable import forget_user
 Consult = Callable[[str], Found | None]
 
 
-class Verdict(Enum):
+class Presence(Enum):
     """How the directory sees a user whom the store has."""
 
     THERE = "there"
@@ -36,14 +36,14 @@ class Seen:
     if it is back."""
 
     user: str
-    verdict: Verdict
+    presence: Presence
     since: int = 0
     detail: str = ""
 
     @property
     def doomed(self) -> bool:
         """Whether all that the user has goes when the delay has passed."""
-        return self.verdict in (Verdict.GONE, Verdict.DELETED)
+        return self.presence in (Presence.GONE, Presence.DELETED)
 
     def is_due(self, store: Store, now: float) -> bool:
         """Whether it has passed."""
@@ -58,14 +58,14 @@ def look(account: Account, consult: Consult) -> Seen:
     except StoreError as error:
         if not getattr(error, "of_one", False):
             raise
-        return Seen(user, Verdict.UNCLEAR, account.removed, error.detail or error.public)
+        return Seen(user, Presence.UNCLEAR, account.removed, error.detail or error.public)
     if found is None:
-        return Seen(user, Verdict.GONE, account.removed)
+        return Seen(user, Presence.GONE, account.removed)
     if found.account.user != user:
-        return Seen(user, Verdict.RENAMED, account.removed, f"is {found.account.user} now")
+        return Seen(user, Presence.RENAMED, account.removed, f"is {found.account.user} now")
     if found.account.status in (Status.DELETED, Status.REMOVED):
-        return Seen(user, Verdict.DELETED, account.removed, found.origins.get("status", ""))
-    return Seen(user, Verdict.THERE, account.removed)
+        return Seen(user, Presence.DELETED, account.removed, found.origins.get("status", ""))
+    return Seen(user, Presence.THERE, account.removed)
 
 
 def look_at_all(store: Store, consult: Consult, outside: Callable[[str], bool]) -> Iterator[Seen]:
@@ -77,7 +77,7 @@ def look_at_all(store: Store, consult: Consult, outside: Callable[[str], bool]) 
 
 def too_many(seen: list[Seen], share: float) -> bool:
     """Whether more users are gone than that share of all (0 to 1). One may always be."""
-    gone = sum(each.verdict is Verdict.GONE for each in seen)
+    gone = sum(each.presence is Presence.GONE for each in seen)
     return gone > max(1.0, share * len(seen))
 
 

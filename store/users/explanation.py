@@ -121,7 +121,7 @@ class Root:
 @frozen
 class Quota:
     """Why a user's mail is taken or refused. `largest` and `mailboxes` go from the largest down; `waiting` is octets
-    and messages that were expunged and can be brought back: they do not count."""
+    and messages that were expunged and can be restored: they do not count."""
 
     user: str
     roots: tuple[Root, ...]
@@ -170,7 +170,7 @@ def _largest(store: Store, entries: list[MailboxEntry], user: str) -> list[dict[
         try:
             rows = store.open_mailbox(entry).rows
         except StoreError:
-            continue                            # deleted meanwhile, or damaged: its figures are told
+            continue                            # deleted meanwhile, or damaged: its figures are shown
         top = rows[np.argsort(rows["size"], kind="stable")[-LARGEST:]]
         found += zip(top["size"].tolist(), [entry.name.to_client(user)] * len(top), top["uid"].tolist(),
                      top["received"].tolist(), strict=True)
@@ -228,7 +228,7 @@ def fate(store: Store, own_digest: str, mailbox: int, uid: int) -> str:
     for item in store.partition_of(entry).removed.all():
         if item.mailbox == entry.id and uid in item.rows["uid"]:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(item.when))
-            return f"it was expunged from {entry.name} at {stamp}, and can be brought back (onecopy undelete)"
+            return f"it was expunged from {entry.name} at {stamp}, and can be restored (onecopy undelete)"
     return f"it is no longer in {entry.name}, nor in another mailbox of the owner"
 
 

@@ -17,7 +17,7 @@ from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED
 log = logging.getLogger(__name__)
 
 
-def settle_account(store: Store, found: Found) -> None:
+def take_over_account(store: Store, found: Found) -> None:
     """Have the limits of an account whose row is there be those that the directory wants. For a thread.
 
     What cannot be done now is tried again when the directory is asked next; a login or mail does not fail by it.

@@ -97,9 +97,9 @@ def remember(store: Store, user: str, now: float | None = None) -> None:
 
 def _entries(store: Store) -> Iterator[MailboxEntry]:
     entry: MailboxEntry | None = None
-    while piece := store.mailboxes.some_after(entry.name if entry is not None else None, 256):
-        yield from piece
-        entry = piece[-1]
+    while some := store.mailboxes.some_after(entry.name if entry is not None else None, 256):
+        yield from some
+        entry = some[-1]
 
 
 def _write(store: Store, record: Forgotten, txn: Txn) -> None:

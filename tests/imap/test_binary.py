@@ -9,6 +9,7 @@ import pytest
 
 from imap.verbs import binary
 from store.message import text
+from store.partition.messagefiles import MessageFile
 
 LITERAL = re.compile(rb"\* 1 FETCH \(BINARY\[1\](?:<\d+>)? (~?)\{(\d+)\}\r\n")
 
@@ -116,3 +117,38 @@ def test_a_literal_has_no_nul_where_only_the_rest_has_one(place, windows):
     asked = [b"BINARY.PEEK[1]<0.500>", b"BINARY.PEEK[1]<0.501>", b"BINARY.PEEK[1]<500.1>", b"BINARY.PEEK[1]<501.500>"]
     said = [*ask(place, message(b"application/octet-stream", b"base64", in_base64(data)), *asked)]
     assert [content(one) for one in said] == [data[:500], data[:501], data[500:501], data[501:]]
+
+
+def test_portions_that_follow_each_other_decode_each_octet_once(place, monkeypatch):
+    """A part of 25 MB fetched in pieces was decoded from its beginning for each piece."""
+    data = octets(11, 60_000)
+    read, taken = MessageFile.read, []
+
+    def counted(file, offset, count):
+        taken.append(count)
+        return read(file, offset, count)
+
+    monkeypatch.setattr(MessageFile, "read", counted)
+    asked = [b"BINARY.PEEK[1]<%d.5000>" % at for at in range(0, 60_000, 5000)]
+    answers = ask(place, message(b"application/octet-stream", b"base64", in_base64(data)), *asked)
+    assert b"".join(map(content, answers)) == data
+    assert sum(taken) < 2 * len(in_base64(data))
+    taken.clear()
+    wire = place.connect()
+    wire.send(b"a LOGIN alice secret\r\nb SELECT INBOX\r\n")
+    wire.received()
+    wire.send(b"c FETCH 1 (%b)\r\n" % b" ".join(asked))
+    said = wire.received()
+    assert b"".join(re.findall(rb"BINARY\[1\]<\d+> ~?\{5000\}\r\n(.{5000})", said, re.DOTALL)) == data
+    assert sum(taken) < 2 * len(in_base64(data))
+
+
+def test_portions_in_any_order_are_those_of_the_part(place):
+    data = octets(12, 50_000)
+    order = [30_000, 0, 5000, 4000, 49_000, 100, 60_000]
+    asked = [b"BINARY.PEEK[1]<%d.3000>" % at for at in order]
+    answers = ask(place, message(b"application/octet-stream", b"base64", in_base64(data)), *asked)
+    for at, said in zip(order, answers, strict=True):
+        expected = data[at:at + 3000]
+        assert (content(said) if expected else b"") == expected
+        assert expected or b'BINARY[1]<60000> ""' in said

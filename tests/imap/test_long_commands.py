@@ -21,9 +21,9 @@ def test_many_mailboxes_are_listed_as_few_are(place, monkeypatch, name):
     kinds = []
     run = offload.run
 
-    def watched(store, kind, *more):
+    def watched(store, kind, *more, **options):
         kinds.append(kind)
-        return run(store, kind, *more)
+        return run(store, kind, *more, **options)
 
     monkeypatch.setattr(offload, "run", watched)
     monkeypatch.setattr(listing, "FEW", 0)

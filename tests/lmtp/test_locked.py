@@ -17,10 +17,10 @@ class Later(Threads):
     def __init__(self):
         self.waiting = []
 
-    def run(self, kind, work, then=None):
+    def run(self, kind, work, then=None, user=""):
         """The result of `work`."""
         if kind != "locked":
-            return super().run(kind, work, then)
+            return super().run(kind, work, then, user)
         done = Deferred()
         self.waiting.append((work, done))
         return done

@@ -60,6 +60,12 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
                         help="mailboxes of a back end that have each message (3)")
     sizing.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
     sizing.add_argument("--json", action="store_true")
+    other = commands.add_parser("bystander", help="what one user feels while another does the worst",
+                                allow_abbrev=False)
+    other.add_argument("--messages", type=int, default=262_144, metavar="N", help="of the large mailbox (262144)")
+    other.add_argument("--attack", metavar="TEXT", help="only those with this in their names")
+    other.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    other.add_argument("--json", action="store_true")
     commands.add_parser("down", help="stop, and remove the folder", allow_abbrev=False)
     arguments, rest = parser.parse_known_args(words)
     if rest and arguments.command != "up":
@@ -218,6 +224,10 @@ def run(words: list[str]) -> int:
         load = bench_sizing.Load(arguments.users, arguments.kept, sharing=arguments.sharing,
                                  arriving=arguments.arriving)
         bench_sizing.run(arguments.dir, load, as_json=arguments.json)
+        return 0
+    if arguments.command == "bystander":
+        from tools.benchmarks import bystander  # here: it needs this module
+        bystander.run(arguments.dir, arguments.messages, arguments.attack, as_json=arguments.json)
         return 0
     if arguments.command == "down":
         down(arguments.state)

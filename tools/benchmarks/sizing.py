@@ -145,7 +145,7 @@ class _Measured:
             self.deliver(entries[number % len(entries)])
 
     def cut_off(self, entries: Sequence[MailboxEntry]) -> None:
-        """Deliver to each in a process that ends without closing anything. The store must be closed here."""
+        """Measure it in a process that ends without closing anything. The store must be closed here."""
         child = os.fork()
         if not child:
             try:
@@ -157,7 +157,7 @@ class _Measured:
         os.waitpid(child, 0)
 
     def flush(self) -> None:
-        """Write what is known to the logs."""
+        """Write the figures to the logs."""
         for env in self.environments():
             env.flush()
 

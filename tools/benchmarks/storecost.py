@@ -54,7 +54,7 @@ class Bench:
     def __init__(self, parent: Path | None, messages: int) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
         self.messages = messages
-        self.piece = min(MESSAGES_AT_A_TIME, messages)
+        self.many = min(MESSAGES_AT_A_TIME, messages)
         self.figures: list[dict[str, object]] = []
         self._made = 0
         self._users = itertools.count()
@@ -90,9 +90,9 @@ class Bench:
         await durable.deliver(self.store, staged, [Target(entry) for entry in entries])
 
     def fill(self, entry: MailboxEntry, messages: int) -> None:
-        """Messages that are all different, without syncing, up to `piece`; then copies of them."""
+        """Messages that are all different, without syncing, up to `many`; then copies of them."""
         source = self.mailbox("Source")
-        for _ in range(self.piece):
+        for _ in range(self.many):
             staged = self.store.stage(source)
             staged.write(self.message())
             staged.finish()
@@ -102,7 +102,7 @@ class Bench:
             staged.close()
             staged.place()
         uids = self.store.open_mailbox(source).rows["uid"]
-        for _ in range(messages // self.piece):
+        for _ in range(messages // self.many):
             copy_messages(self.store, source, entry, uids)
 
 
@@ -214,10 +214,10 @@ def large(bench: Bench) -> None:
 
     bench.note("set a flag on one of them, and show it to two sessions", _timed(one, 50) * 1e6, "us", "300")
     del shown[:]
-    piece, other = uids[:bench.piece], bench.mailbox("Other")
-    copied = _timed(lambda: copy_messages(store, big, other, piece))
-    bench.note(f"COPY {len(piece)}, a message", copied / len(piece) * 1e6, "us", "10")
-    bench.note(f"expunge {len(piece)} of {count}", _timed(lambda: remove(store, big, piece), 1) * 1e3, "ms", "200")
+    many, other = uids[:bench.many], bench.mailbox("Other")
+    copied = _timed(lambda: copy_messages(store, big, other, many))
+    bench.note(f"COPY {len(many)}, a message", copied / len(many) * 1e6, "us", "10")
+    bench.note(f"expunge {len(many)} of {count}", _timed(lambda: remove(store, big, many), 1) * 1e3, "ms", "200")
     file = bench.folder / "store.idx"
     bench.note("write its store.idx", _timed(lambda: idxfile.write(file, _contents(store, big))) * 1e3, "ms", "50")
     bench.note("read it", _timed(lambda: idxfile.read(file)) * 1e3, "ms", "50")

@@ -38,7 +38,7 @@ class Invocation:
 
     @contextmanager
     def overview(self) -> "Iterator[Overview]":
-        """What is known of users, mailboxes' names and quota; the store is opened only if that cannot be had otherwise.
+        """Users, mailboxes' names and quota; the store is opened only if that cannot be had otherwise.
         Raises StoreError, Failure."""
         found = None if self.config.has_outside_directory else _look(
             self.config.root, self.config.settings("store", Settings), self.arguments.program)

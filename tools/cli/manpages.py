@@ -129,12 +129,12 @@ def _configuration(reloaded: Collection[str]) -> argparse.ArgumentParser:
         if option.section not in groups:
             groups[option.section] = made.add_argument_group(
                 f"section [{option.section}]", _INTRODUCTIONS.get(option.section, f"Section {option.section}."))
-        text = _described(option, option.name in reloaded)
+        text = _description(option, option.name in reloaded)
         groups[option.section].add_argument(option.name, metavar=option.key, help=text.replace("%", "%%"))
     return made
 
 
-def _described(option: Option, reloaded: bool) -> str:
+def _description(option: Option, reloaded: bool) -> str:
     default = option.show(option.default)
     return " ".join([f"{option.help}.", f"Default: {default}." if default else "No default.",
                      *(["Reloaded."] if reloaded else []), f"{option.variable}, {option.flag}"])

@@ -13,7 +13,7 @@ from store.accounts.ldap.ldapsettings import Settings
 from store.mailboxes import placement
 from store.opening import open_store
 from store.store import Store
-from store.users.provisioning import settle_account
+from store.users.provisioning import take_over_account
 from tools.cli.options import Config
 from tools.exits import Failure
 
@@ -27,7 +27,7 @@ def open_with_directory(config: Config, settings: store.settings.Settings, who: 
     opened = open_store(config.root, settings, who=who, broken=broken, directory=partial(_directory, config))
     directory = opened.directory
     assert isinstance(directory, LdapDirectory)
-    directory.on_found = partial(settle_account, opened)
+    directory.on_found = partial(take_over_account, opened)
     directory.here = lambda: Here(opened.settings.host, frozenset(opened.partitions), placement.for_new_mail(opened))
     return opened
 

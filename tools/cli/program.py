@@ -102,7 +102,7 @@ class _Tree:
             self._below[name] = made.add_subparsers(metavar="COMMAND", required=True, parser_class=self._parser)
 
     def outline(self, command: registry.Registered) -> None:
-        """Its name is known, and no more."""
+        """A command of which only the name and the help are shown."""
         if command.group:
             self.group(command.group)
         else:

@@ -42,11 +42,11 @@ COMMANDS = (
     Registered("hashdir", "deliver", "print a user's folder in the user area of its partition"),
     Registered("mailbox undelete", "undelete"),
     Registered("user undelete", "undelete"),
-    Registered("undelete", "undelete", "bring back messages that were expunged from a mailbox"),
+    Registered("undelete", "undelete", "restore messages that were expunged from a mailbox"),
     Registered("purge", "purge",
                "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
                             "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
-                            "brought back. Exit status 1 if something could not be removed"),
+                            "restored. Exit status 1 if something could not be removed"),
     Registered("uidl import", "uidl"),
     Registered("uidl list", "uidl"),
     *(Registered(f"partition {name}", "partitions") for name in ("add", "list", "drain", "remove")),
@@ -70,13 +70,13 @@ COMMANDS = (
     Registered("relink", "relink", "make one file of message files that are equal octet for octet, also on several "
                               "partitions of one file system, and of those that differ only in the fields at their "
                               "heads; what messages show stays as it is. Exit status 1 if --check finds some"),
-    Registered("spark sharing", "spark_sharing"),
+    Registered("spark sharing", "spark"),
     Registered("backup", "backup",
                "write a backup of the store, or a part of it, that any tar reads: onecopy backup --to "
                               "FILE; look at backups: onecopy backup verify|list ARCHIVE...; exit status 1 if "
                               "something is damaged"),
     Registered("restore", "backup",
-               "bring back what a backup has: everything, or what is named; can be repeated, and then "
+               "restore what a backup has: everything, or what is named; can be repeated, and then "
                                "adds what is missing; exit status 1 if something was damaged, or left as it is"),
     Registered("export", "export",
                "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and dates; "
@@ -103,9 +103,9 @@ COMMANDS = (
 
 #: The first line of help of each group.
 GROUPS = {
-    "user": "add, list, show, change, rename, move, remove and bring back users, and what holds for a domain",
+    "user": "add, list, show, change, rename, move, remove and restore users, and what holds for a domain",
     "directory": "try an outside directory, and see or forget what is known of it",
-    "mailbox": "make, list, rename, delete and bring back mailboxes, and say who may do what with them",
+    "mailbox": "make, list, rename, delete and restore mailboxes, and say who may do what with them",
     "uidl": "show the unique-ids of POP3, and take over those of another server",
     "partition": "add, list, drain and remove partitions",
     "quota": "show, set and report limits and use, and send the warnings that are due",

@@ -3,13 +3,10 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR
 from store.backup.archive import Archive, Catalogue, Scope
@@ -22,6 +19,7 @@ from store.store import Store
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox_name, owner
 from tools.cli.output import print_facts, print_json, print_table, when
+from tools.cli.progressbar import bar
 from tools.cli.storeaccess import init, is_store
 from tools.exits import Failure
 
@@ -59,7 +57,7 @@ def add(parser: Parsers) -> None:
                       f"another part ({PART_SIZE})")
     made.add_argument("--json", action="store_true", help="for create to standard error if the archive goes to "
                       "standard output")
-    made = parser("restore", restore, "bring back what a backup has: everything, or what is named; can be repeated, "
+    made = parser("restore", restore, "restore what a backup has: everything, or what is named; can be repeated, "
                   "and then adds what is missing; exit status 1 if something was damaged, or left as it is")
     made.add_argument("archive", nargs="+", metavar="ARCHIVE", help="a file, a folder of backups, or - for standard "
                       "input (of everything only); an incremental one with all that it continues")
@@ -92,20 +90,22 @@ def backup(invocation: Invocation) -> int:
     if not 1 <= arguments.level <= (9 if arguments.compress == "gzip" else 19):
         raise Failure("there is no such level")
     begun = time.monotonic()
-    with invocation.store() as store, _bar("mailboxes") as tell:
+    with invocation.store() as store, bar("mailboxes") as tell:
         scope = _scope(store, arguments)
         into = Path(arguments.to)
         form = Form(arguments.compress, arguments.level)
-        told = _telling(tell)
+        def progress(so_far: SoFar) -> None:
+            tell(so_far.mailboxes, _rate(so_far.messages, begun), so_far.of)
+
         if arguments.to != STANDARD and (into.is_dir() or arguments.to.endswith(SEPARATOR)):
             if arguments.since:
                 raise Failure("a folder continues what is in it: --since is for files")
-            made = Folder.of(into).backup(lambda previous: Making(store, scope, previous, told),
+            made = Folder.of(into).backup(lambda previous: Making(store, scope, previous, progress),
                                           attrs.evolve(form, part=arguments.part_size), full=arguments.full)
         else:
             if arguments.full:
                 raise Failure("without --since every file is a full backup: --full is for folders")
-            making = Making(store, scope, _earlier(arguments.since) if arguments.since else None, told)
+            making = Making(store, scope, _earlier(arguments.since) if arguments.since else None, progress)
             if arguments.to == STANDARD:
                 making.write(sys.stdout.buffer.write, form)
                 sys.stdout.buffer.flush()
@@ -184,11 +184,12 @@ def _archives(names: list[str]) -> list[Archive]:
 def _verify(invocation: Invocation) -> int:
     archives = _archives(invocation.arguments.archive)
     total = sum(archive.path.stat().st_size for archive in archives if archive.path is not None)
-    with _bar("octets") as tell:
-        def show(so_far: Verified) -> None:
-            tell(so_far.octets, max(total, so_far.octets), so_far.messages)
+    begun = time.monotonic()
+    with bar("octets") as tell:
+        def progress(so_far: Verified) -> None:
+            tell(so_far.octets, _rate(so_far.messages, begun), max(total, so_far.octets))
 
-        found = verify(archives, show)
+        found = verify(archives, progress)
     facts = attrs.asdict(found)
     _print(invocation, facts, facts.pop("findings"))
     return 1 if found.findings else 0
@@ -245,21 +246,18 @@ def restore(invocation: Invocation) -> int:
             init(root)
             store = stack.enter_context(invocation.store())
         choice = _choice(store, arguments)
-        tell = stack.enter_context(_bar("messages"))
-        total = _records(archives)
+        tell, begun = stack.enter_context(bar("messages", lambda: _records(archives))), time.monotonic()
 
-        def show(so_far: Restored) -> None:
-            tell(so_far.messages + so_far.there, total, so_far.files)
+        def progress(so_far: Restored) -> None:
+            tell(so_far.messages + so_far.there, _rate(so_far.files, begun))
 
-        done = Restoring(store, archives, choice, show).run()
+        done = Restoring(store, archives, choice, progress).run()
     facts = attrs.asdict(done)
     _print(invocation, facts, facts.pop("findings"))
     return 1 if done.findings else 0
 
 
 def _records(archives: list[Archive]) -> int:
-    if not sys.stderr.isatty():
-        return 0
     catalogue = archives[-1].catalogue()
     return sum(each.records for each in catalogue.mailboxes.values()) if catalogue is not None else 0
 
@@ -278,30 +276,5 @@ def _choice(store: Store, arguments: Any) -> Choice:
     return Choice(users, mailbox, frozenset(arguments.message or ()), into, arguments.over, arguments.dry_run)
 
 
-# Progress
-
-Tell = Callable[[int, int, int], None]
-
-
-def _telling(tell: Tell) -> Callable[[SoFar], None]:
-    return lambda so_far: tell(so_far.mailboxes, so_far.of, so_far.messages)
-
-
-@contextlib.contextmanager
-def _bar(what: str) -> Iterator[Tell]:
-    """A bar on standard error with the rate of messages and the time that is left, while a person watches."""
-    if not sys.stderr.isatty():
-        yield lambda done, total, messages: None
-        return
-    columns = (TextColumn(f"{what} {{task.completed}}/{{task.total}}"), BarColumn(), TimeRemainingColumn(),
-               TextColumn("{task.description}"))
-    begun = time.monotonic()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("")
-
-        def tell(done: int, total: int, messages: int) -> None:
-            rate = messages / max(time.monotonic() - begun, 0.1)
-            progress.update(task, completed=done, total=total or None,
-                            description=f"{messages} message files, {rate:.0f}/s")
-
-        yield tell
+def _rate(messages: int, begun: float) -> str:
+    return f"{messages} message files, {messages / max(time.monotonic() - begun, 0.1):.0f}/s"

@@ -1,8 +1,8 @@
 """onecopy deliver, path, hashdir"""
 
-import re
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import BinaryIO
 
 from store import offload
@@ -15,8 +15,9 @@ from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import account, mailbox
 from tools.cli.output import print_json
 from tools.exits import Failure
+from tools.transfer.sourcevalues import crlf
 
-CHUNK = 128 * 1024
+READ_OCTETS = 128 * 1024
 
 
 def add(parser: Parsers) -> None:
@@ -93,11 +94,8 @@ def _deliver(opened: Store, targets: list[Target], raw: bool) -> list[Outcome]:
 
 
 def _octets(source: BinaryIO) -> Iterator[bytes]:
-    while chunk := source.read(CHUNK):
+    while chunk := source.read(READ_OCTETS):
         yield chunk
-
-
-_BARE_LF = re.compile(rb"(?<!\r)\n")
 
 
 def with_crlf(chunks: Iterator[bytes]) -> Iterator[bytes]:
@@ -105,23 +103,13 @@ def with_crlf(chunks: Iterator[bytes]) -> Iterator[bytes]:
     head = b""
     for chunk in chunks:
         head += chunk
-        if b"\n" in head or len(head) > CHUNK:
+        if b"\n" in head or len(head) > READ_OCTETS:
             break
     change = head.find(b"\n") >= 0 and not head[:head.find(b"\n")].endswith(b"\r")
     last = b""
-    for chunk in _then(head, chunks):
-        if change:
-            # One octet more in front, so that a CR that ended the last chunk is seen.
-            yield _BARE_LF.sub(b"\r\n", last + chunk)[len(last):]
-            last = chunk[-1:].replace(b"\n", b"")
-        else:
-            yield chunk
-
-
-def _then(head: bytes, chunks: Iterator[bytes]) -> Iterator[bytes]:
-    if head:
-        yield head
-    yield from chunks
+    for chunk in chain([head] if head else [], chunks):
+        yield crlf(chunk, last) if change else chunk
+        last = chunk[-1:]
 
 
 def hashdir(invocation: Invocation) -> int:

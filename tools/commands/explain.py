@@ -212,7 +212,7 @@ def _print_quota(found: explanation.Quota, origin: str) -> None:
         print_table([{**row, "octets": readable(row["octets"]), "received": when(row["received"]),
                       "uid": str(row["uid"])} for row in found.largest], ("mailbox", "uid", "octets", "received"))
     if found.waiting[1]:
-        print(f"\n{found.waiting[1]} expunged messages of {readable(found.waiting[0])} can be brought back until the "
+        print(f"\n{found.waiting[1]} expunged messages of {readable(found.waiting[0])} can be restored until the "
               "purge; they do not count")
     for line in found.advice:
         print(f"\n{line}")

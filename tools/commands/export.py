@@ -34,10 +34,10 @@ def add(parser: Parsers) -> None:
 
 def export(invocation: Invocation) -> int:
     """onecopy export"""
-    arguments, told = invocation.arguments, list[str]()
+    arguments, said = invocation.arguments, list[str]()
 
     def tell(line: str) -> None:
-        told.append(line)
+        said.append(line)
         print(f"onecopy: {line}", file=sys.stderr)
 
     with invocation.store() as store, changing_bar() as progress:
@@ -47,7 +47,7 @@ def export(invocation: Invocation) -> int:
                          arguments.dry_run, progress)
         rows = [asdict(left) for left in job.mailboxes(entries, None if arguments.mailboxes else user)]
     if arguments.json:
-        print_json({"mailboxes": rows, "told": told})
+        print_json({"mailboxes": rows, "told": said})
     else:
         print_table(rows, COLUMNS)
-    return int(bool(told))
+    return int(bool(said))

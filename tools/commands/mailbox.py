@@ -23,7 +23,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--special-use", choices=SPECIAL_USES, help="what clients are told that it is for")
     made = parser("mailbox list", list_mailboxes, "list the mailboxes of one user or of all")
     made.add_argument("user", metavar="USER", nargs="?", help=OWNER_HELP)
-    made.add_argument("--deleted", action="store_true", help="those that were deleted and can be brought back")
+    made.add_argument("--deleted", action="store_true", help="those that were deleted and can be restored")
     made.add_argument("--json", action="store_true")
     made = parser("mailbox info", info, "show one mailbox")
     made.add_argument("user", metavar="USER", help=OWNER_HELP)
@@ -73,7 +73,7 @@ def list_mailboxes(invocation: Invocation) -> int:
 
 
 def _list_deleted(invocation: Invocation) -> int:
-    """Also those of users who are no more: they can be brought back when there is such a user again."""
+    """Also those of users who are no more: they can be restored when there is such a user again."""
     with invocation.store() as store:
         only = invocation.arguments.user
         user = None if only is None else "" if only == PUBLIC else store.directory.user_id(only)
@@ -105,7 +105,7 @@ def info(invocation: Invocation) -> int:
 
 
 def facts(store: Store, entry: MailboxEntry) -> dict[str, object]:
-    """What is known of a mailbox without reading its messages."""
+    """The figures of a mailbox, without reading its messages."""
     state = store.status(entry)
     return {"user": entry.name.owner or PUBLIC, "mailbox": entry.name.path, "id": entry.id,
             "partition": entry.partition, "messages": state.messages,

@@ -19,7 +19,7 @@ def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("purge", purge, "remove now what waits for the purge and is due: deleted mailboxes, and message "
                   "files that are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
-                  "brought back. Exit status 1 if something could not be removed")
+                  "restored. Exit status 1 if something could not be removed")
     made.add_argument("--older-than", type=_duration, metavar="TIME",
                       help="expunged or deleted that long ago (store.purge_delay): 12h, 3d; 0: all")
     made.add_argument("--partition", metavar="NAME", help="only there")
@@ -46,7 +46,7 @@ def purge(invocation: Invocation) -> int:
         older = delay if arguments.older_than is None else arguments.older_than
         now = time.time() + delay - older               # at which the rest would be due by the setting
         if older < delay and not arguments.dry_run:
-            invocation.confirm("Purge what could still be brought back?")
+            invocation.confirm("Purge what could still be restored?")
         for partition in store.partitions.values():
             if arguments.partition in (None, partition.name):
                 with bar(f"purge {partition.name}", partial(count_due, partition, now)) as tell:

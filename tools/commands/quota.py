@@ -17,7 +17,6 @@ from tools.exits import Failure
 
 if TYPE_CHECKING:           # who only asks opens no store
     from store.quota.overview import Overview
-    from store.store import Store
 
 WORDS = {"default": DEFAULT, "none": UNLIMITED}
 ROOT = "USER, USER/MAILBOX, public/MAILBOX or @DOMAIN"
@@ -90,28 +89,19 @@ def limits(use: QuotaUse, settings: Settings) -> dict[str, object]:
 
 
 def facts(root: str, use: QuotaUse, settings: Settings) -> dict[str, object]:
-    """What is told of a quota root; times are Unix times, None for never."""
+    """What is printed of a quota root; times are Unix times, None for never."""
     found = {"root": root, "per_cent": use.per_cent(settings), "octets": use.octets, "messages": use.messages,
              **limits(use, settings), "refused_since": use.refused or None, "warned": use.warned or None}
     return {**found, "discount": use.discount} if settings.quota_charge == "fair" else found
 
 
-def roots(store: "Overview", root: str | None) -> list[str]:
-    """The quota roots that are meant, and those below a user. Raises Failure, StoreError."""
-    if root is None:
-        known = {name for name in quotaroots.all_roots(store) if not name.startswith(DOMAIN)}
-        users = {user.user for user in store.directory.all()}
-        return [*sorted(known | users), *(name for name in quotaroots.all_roots(store) if name.startswith(DOMAIN))]
-    named = root_named(store, root)
-    return [named, *(name for name in quotaroots.all_roots(store)
-                     if SEPARATOR not in named and name.startswith(named + SEPARATOR))]
-
-
 def show_quota(invocation: Invocation) -> int:
     """onecopy quota show"""
     with invocation.overview() as store:
-        rows = [facts(root, quotaroots.quota(store, root), store.settings) for root in roots(store,
-                                                                                             invocation.arguments.root)]
+        named = invocation.arguments.root
+        roots = (quotaroots.every_root(store) if named is None else
+                 quotaroots.with_below(store, root_named(store, named)))
+        rows = [facts(root, quotaroots.quota(store, root), store.settings) for root in roots]
     _print(invocation, rows)
     return 0
 
@@ -134,7 +124,10 @@ def set_quota(invocation: Invocation) -> int:
         if arguments.composite is not None:
             if arguments.octets is not None or SEPARATOR in root or root.startswith(DOMAIN):
                 raise Failure("--composite is for a user, and in the place of --octets")
-            changed = _set_composite(store, root, arguments.composite)
+            limits_by_root = {f"{root}/{mailbox_name(root, path).path}" if path else root: limit
+                              for path, limit in arguments.composite}
+            quotaroots.set_all(store, root, limits_by_root)
+            changed = list(limits_by_root)
         else:
             changed = [root]
         if arguments.octets is not None or arguments.messages is not None:
@@ -143,17 +136,6 @@ def set_quota(invocation: Invocation) -> int:
     if arguments.json:
         print_json(rows)
     return 0
-
-
-def _set_composite(store: "Store", user: str, parts: list[tuple[str, int]]) -> list[str]:
-    """Set these limits; mailboxes that are not named have no root of their own any more. The roots that were set."""
-    named = {f"{user}/{mailbox_name(user, path).path}" if path else user: limit for path, limit in parts}
-    for root, limit in named.items():
-        quotaroots.set_quota(store, root, octets=limit)
-    for root in roots(store, user):
-        if root not in named and root != user:
-            quotaroots.remove_quota_root(store, root)
-    return list(named)
 
 
 def remove_quota(invocation: Invocation) -> int:

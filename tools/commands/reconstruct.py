@@ -50,13 +50,13 @@ def add(parser: Parsers) -> None:
     made.add_argument("--check", "--dry-run", action="store_true", help="only say what is wrong; exit status 1 if "
                       "something is")
     made.add_argument("--force", action="store_true", help="take nothing on trust: a partition's databases, or the "
-                      "list, are set aside and made anew; of mailboxes all cache records and store.idx are, and every "
+                      "list, are set aside and rebuilt; of mailboxes all cache records and store.idx are, and every "
                       "message file is compared with its digest")
     made.add_argument("--deep", action="store_true", help="with USER|MAILBOX or --all: read every message file, too, "
                       "and compare it with its digest")
     parts = made.add_argument_group("parts", "in the place of all that can be wrong")
     parts.add_argument("--cache", action="store_true", help="what is remembered of messages (ENVELOPE, "
-                       "BODYSTRUCTURE), made anew from the message files")
+                       "BODYSTRUCTURE), rebuilt from the message files")
     parts.add_argument("--uid", type=uid_set, metavar="SET", help="with --cache and a mailbox: only of "
                        "these UIDs, such as 1:9,12")
     parts.add_argument("--quota", action="store_true", help="what quota roots use")

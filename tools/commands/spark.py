@@ -1,4 +1,4 @@
-"""onecopy spark shell, sql, export"""
+"""onecopy spark sharing, shell, sql, export"""
 
 import argparse
 from pathlib import Path
@@ -10,28 +10,36 @@ from tools.spark.tablenames import TABLES
 REQUIRE = "tools.spark.sparksession:require"
 ROWS = 1000
 
+SHARING = Later("tools.spark.sparkcommands:show_sharing", REQUIRE)
+SHELL = Later("tools.spark.sparkcommands:shell", REQUIRE)
+SQL = Later("tools.spark.sparkcommands:sql", REQUIRE)
+EXPORT = Later("tools.spark.sparkcommands:export", REQUIRE)
+
 
 def add(parser: Parsers) -> None:
     """Make the parsers."""
-    made = parser("spark shell", _command("shell"), "a Python prompt with the store's tables in a Spark session")
+    made = parser("spark sharing", SHARING, "what lies on several "
+                  "partitions and back ends, what it costs, and whose move would save most")
+    made.add_argument("--moves", type=_number, default=20, metavar="N", help="moves that are shown (20)")
+    made.add_argument("--near", action="store_true",
+                      help="read all messages, and find those that only differ in fields at their heads")
+    made.add_argument("--json", action="store_true")
     add_options(made)
-    made = parser("spark sql", _command("sql"), "what a query in SQL over the store's tables gives")
+    made = parser("spark shell", SHELL, "a Python prompt with the store's tables in a Spark session")
+    add_options(made)
+    made = parser("spark sql", SQL, "what a query in SQL over the store's tables gives")
     made.add_argument("query", metavar="QUERY", help=f"over the tables {', '.join(TABLES)}")
     made.add_argument("--limit", type=_number, default=ROWS, metavar="N", help=f"rows; 0: all of them ({ROWS})")
     form = made.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true")
     form.add_argument("--csv", action="store_true", help="print comma-separated values, for spreadsheets")
     add_options(made)
-    made = parser("spark export", _command("export"), "write the store's tables as Parquet files")
+    made = parser("spark export", EXPORT, "write the store's tables as Parquet files")
     made.add_argument("folder", type=Path, metavar="DIR", help="where the files go, a folder for each table")
     made.add_argument("--table", choices=TABLES, action="append", help="this table alone; again for another one")
     made.add_argument("--since", action="store_true", help="write only what has changed since the last export to DIR")
     made.add_argument("--json", action="store_true")
     add_options(made)
-
-
-def _command(name: str) -> Later:
-    return Later(f"tools.spark.sparkcommands:{name}", REQUIRE)
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
@@ -46,5 +54,5 @@ def add_options(made: argparse.ArgumentParser) -> None:
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return int(text)

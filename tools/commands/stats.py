@@ -2,26 +2,15 @@
 
 import sys
 import time
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from attrs import asdict
-
-from mboxlist.engine.kv import Env
-from mboxlist.engine.statistics import Statistics
-from store.store import Store
 from store.tables.quotatable import readable
-from tools.cli.controlclient import ask_all
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.commands.connections import span
+from tools.server.control.figures import gather
 from tools.server.control.metrics import exposition, stored
 
-GOOD = 95.0             # per cent of pages that are found in a cache that is large enough
-ENOUGH = 10_000         # pages asked for, before which a rate says little
-MANY_WAITS = 1.0        # per cent of lock requests that had to wait
-UNIT = 16 << 20         # octets that proposed sizes are multiples of
 PAUSE = 2.0             # seconds between two views of --watch
 CLEAR = "\x1b[2J\x1b[H"
 
@@ -54,80 +43,6 @@ def stats(invocation: Invocation) -> int:
                 return 1 if found["advice"] else 0
             sys.stdout.flush()
             time.sleep(PAUSE)
-
-
-def gather(store: Store) -> dict[str, Any]:
-    """All figures, as they are now."""
-    processes = list(ask_all(store.root, "stats").values())
-    environments = {"mboxlist": _environment(store.root / "mboxlist", store.mailboxes.env),
-                    **{name: _environment(partition.folder / "index", partition.env)
-                       for name, partition in store.partitions.items()}}
-    partitions = {name: _volume(partition) for name, partition in store.partitions.items()}
-    snapshots = {name: _snapshots(partition.snapshots()) for name, partition in store.partitions.items()}
-    mail: Counter[str] = Counter()
-    for process in processes:
-        mail.update(process["mail"])
-    found = {"environments": environments, "partitions": partitions, "snapshots": snapshots, "processes": processes,
-             "mail": dict(mail)}
-    return {**found, "advice": advice(found, store)}
-
-
-def _environment(folder: Path, env: Env) -> dict[str, Any]:
-    found = env.statistics()
-    return {**asdict(found), "hit_rate": None if found.hit_rate is None else round(found.hit_rate, 2),
-            "tables": sum(path.stat().st_size for path in folder.glob("*.db")),
-            "logs": sum(path.stat().st_size for path in folder.glob("log.*")), "proposed_cache": proposed(
-                found, sum(path.stat().st_size for path in folder.glob("*.db")))}
-
-
-def proposed(found: Statistics, tables: int) -> int | None:
-    """The size of cache that would be better, in octets; None: it is large enough, or nobody can tell yet.
-
-    Pages that were read for the first time had to be read: only a cache from which pages had to go is too small. More
-    than all tables together is of no use.
-    """
-    rate = found.hit_rate
-    if rate is None or rate >= GOOD or found.hits + found.misses < ENOUGH or not found.evicted:
-        return None
-    wanted = min(2 * found.cache, tables + tables // 4)
-    rounded = -(-wanted // UNIT) * UNIT
-    return rounded if rounded > found.cache else None
-
-
-def _volume(partition: Any) -> dict[str, Any]:
-    free, used = partition.files.volume()
-    return {"free": free, "used": used, "per_cent": round(100 * used / (used + free), 1) if used + free else None}
-
-
-def _snapshots(times: list[int]) -> dict[str, Any]:
-    return {"count": len(times), "newest": max(times, default=None), "oldest": min(times, default=None)}
-
-
-def advice(found: dict[str, Any], store: Store) -> list[str]:
-    """What an administrator should look at."""
-    said = []
-    for name, env in found["environments"].items():
-        if env["proposed_cache"] and name != "mboxlist":
-            said.append(f"{name}: only {env['hit_rate']} % of the pages are found in the cache: set store.cache to "
-                        f"{env['proposed_cache'] >> 20}M (now {store.settings.cache >> 20}M)")
-        if env["lock_requests"] > ENOUGH and 100 * env["lock_waits"] > MANY_WAITS * env["lock_requests"]:
-            said.append(f"{name}: {100 * env['lock_waits'] / env['lock_requests']:.1f} % of the locks had to be waited "
-                        "for: many change the same mailboxes at the same time")
-        if env["most_locks"] > 0.8 * store.settings.database_locks:
-            said.append(f"{name}: up to {env['most_locks']} locks were held at once: raise store.database_locks")
-    threshold = store.settings.disk_threshold
-    for name, volume in found["partitions"].items():
-        nearly = threshold and (volume["per_cent"] or 0) > 0.9 * threshold
-        if nearly or volume["free"] < 4 * store.settings.disk_reserve:
-            said.append(f"{name}: the volume is {volume['per_cent']} % full, {readable(volume['free'])} are free; new "
-                        f"mail is refused at {threshold} %")
-    for process in found["processes"]:
-        for task in process["tasks"]:
-            if task["bad"]:
-                said.append(f"{process['process']}: {task['name']}: {task['bad']} items fail: see the log")
-        if process["mail"].get("not noted"):
-            said.append(f"{process['process']}: the journal cannot be written: see the log")
-    return said
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pop3.settings
 from pop3 import uniqueids
 from store.mailboxes import uidllist
-from store.mailboxes.uidllist import give
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.lookup import mailbox
 from tools.cli.output import print_json, print_table
@@ -41,7 +40,7 @@ def import_list(invocation: Invocation) -> int:
     with invocation.store() as store:
         entry = mailbox(store, arguments.user, "INBOX")
         by_uid = uidllist.by_uid(wanted, store.open_mailbox(entry).rows, numbers=arguments.numbers)
-        missing = give(store, entry, by_uid)
+        missing = uidllist.give(store, entry, by_uid)
         store.partition_of(entry).flush()
         store.news.tell([entry.id])
     done = len(by_uid) - len(missing)

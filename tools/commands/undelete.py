@@ -7,7 +7,7 @@ from attrs import asdict
 
 from mboxlist.names import PUBLIC
 from store.errors import Problem, StoreError
-from store.mailboxes.deletion import deleted_messages, undelete_mailbox, undelete_messages
+from store.mailboxes.deletion import deleted_messages, last_deleted, undelete_mailbox, undelete_messages
 from store.users.restorable import undelete_user
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import mailbox, mailbox_name, owner
@@ -17,19 +17,19 @@ from tools.exits import Failure
 
 def add(parser: Parsers) -> None:
     """Make the parsers."""
-    made = parser("mailbox undelete", undelete, "bring back the mailbox that was last deleted under a name")
+    made = parser("mailbox undelete", undelete, "restore the mailbox that was last deleted under a name")
     made.add_argument("user", metavar="USER", help="public/ for a public mailbox")
     made.add_argument("mailbox", metavar="MAILBOX")
     made.add_argument("--as", dest="name", metavar="NAME", help="under another name")
-    made.add_argument("--dry-run", action="store_true", help="only say what would be brought back")
+    made.add_argument("--dry-run", action="store_true", help="only say what would be restored")
     made.add_argument("--json", action="store_true")
-    made = parser("user undelete", undelete_users, "bring back users who were removed, also those who have been "
+    made = parser("user undelete", undelete_users, "restore users who were removed, also those who have been "
                   "forgotten (store.user_delay) as long as their mailboxes are kept: account, mailboxes, "
                   "subscriptions, limits, and rights to others' mailboxes")
     made.add_argument("users", nargs="+", metavar="USER")
-    made.add_argument("--dry-run", action="store_true", help="only say what would be brought back")
+    made.add_argument("--dry-run", action="store_true", help="only say what would be restored")
     made.add_argument("--json", action="store_true")
-    made = parser("undelete", undelete_expunged, "bring back messages that were expunged from a mailbox")
+    made = parser("undelete", undelete_expunged, "restore messages that were expunged from a mailbox")
     made.add_argument("user", metavar="USER")
     made.add_argument("mailbox", metavar="MAILBOX")
     made.add_argument("--since", type=_time, default=0, metavar="TIME",
@@ -53,8 +53,7 @@ def undelete(invocation: Invocation) -> int:
     with invocation.store() as store:
         user = owner(store, arguments.user)
         name = mailbox_name(user, arguments.mailbox)
-        found = max(((deleted, entry.id, entry) for deleted, entry in store.mailboxes.deleted.all()
-                     if entry.name == name), default=None, key=lambda item: item[:2])
+        found = last_deleted(store, name)
         if found is None:
             raise StoreError(Problem.NO_MAILBOX, f"There is no deleted mailbox {arguments.mailbox} of {user or PUBLIC}")
         new = mailbox_name(user, arguments.name) if arguments.name else name

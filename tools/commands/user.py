@@ -67,7 +67,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("new", metavar="NEW")
     made = parser("user remove", remove_users, "remove users and, after a delay (store.user_delay), all their mail")
     made.add_argument("users", nargs="+", metavar="USER")
-    made.add_argument("--now", action="store_true", help="at once; mailboxes can still be brought back one by one")
+    made.add_argument("--now", action="store_true", help="at once; mailboxes can still be restored one by one")
     made.add_argument("--yes", action="store_true", help="do not ask")
     made = parser("user restore", restore_users, "have removed users back, as they were")
     made.add_argument("users", nargs="+", metavar="USER")

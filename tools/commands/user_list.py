@@ -10,7 +10,7 @@ def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("user list", list_users, "list the users")
     made.add_argument("--removed", action="store_true",
-                      help="those who were removed and can be brought back, and until when (onecopy user undelete)")
+                      help="those who were removed and can be restored, and until when (onecopy user undelete)")
     made.add_argument("--json", action="store_true")
 
 

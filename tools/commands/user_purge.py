@@ -1,24 +1,19 @@
 """onecopy user purge"""
 
 import argparse
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from store.errors import StoreError
 from store.quota import roots
 from store.store import Store
-from store.users.directoryremovals import Consult, Seen, Verdict, look_at_all, note, note_back, remove, too_many
+from store.users.directoryremovals import Consult, Presence, Seen, look_at_all, note, note_back, remove, too_many
 from store.users.lifecycle import due
 from store.users.origins import is_outside
 from store.users.restorable import forget_user
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.output import print_json, print_table, when
+from tools.cli.progressbar import bar
 from tools.exits import Failure
 
 if TYPE_CHECKING:           # ldap3 is loaded only where there is an outside directory
@@ -61,9 +56,9 @@ def purge(invocation: Invocation) -> int:
 def _purge_outside(invocation: Invocation, store: Store, consult: Consult) -> int:
     arguments, now = invocation.arguments, time.time()
     seen = _look(store, consult)
-    shown = [each for each in seen if each.verdict is not Verdict.THERE]
+    shown = [each for each in seen if each.presence is not Presence.THERE]
     if too_many(seen, arguments.most / 100) and not arguments.force:
-        gone = sum(each.verdict is Verdict.GONE for each in seen)
+        gone = sum(each.presence is Presence.GONE for each in seen)
         if arguments.dry_run:
             _print(invocation, [_facts(store, each, now, "nothing") for each in shown])
         raise Failure(f"nothing was done: {gone} of {len(seen)} users seem to be gone, more than {arguments.most:g} "
@@ -93,7 +88,7 @@ def _purge_outside(invocation: Invocation, store: Store, consult: Consult) -> in
 def _look(store: Store, consult: Consult) -> list[Seen]:
     """Raises Failure when the directory cannot be asked."""
     seen = []
-    with _progress(sum(1 for _ in store.directory.all())) as tell:
+    with bar("asking", lambda: sum(1 for _ in store.directory.all())) as tell:
         try:
             for each in look_at_all(store, consult, lambda user: is_outside(store, user)):
                 seen.append(each)
@@ -112,7 +107,7 @@ def _action(store: Store, seen: Seen, now: float) -> str:
 
 
 def _facts(store: Store, seen: Seen, now: float, action: str) -> dict[str, object]:
-    facts: dict[str, object] = {"user": seen.user, "directory": seen.verdict.value}
+    facts: dict[str, object] = {"user": seen.user, "directory": seen.presence.value}
     if seen.doomed:
         since = seen.since or now
         facts.update(since=when(since), due=when(since + store.settings.user_delay))
@@ -140,15 +135,3 @@ def _print(invocation: Invocation, rows: list[dict[str, object]]) -> None:
         print_json(rows)
     else:
         print_table(rows, (*COLUMNS, *(("detail",) if any("detail" in row for row in rows) else ())))
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """Shows how far it is, when a person watches."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    columns = (TextColumn("asking"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("users", total=total)
-        yield lambda done: progress.update(task, completed=done)

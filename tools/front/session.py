@@ -43,18 +43,18 @@ class Penalties:
     """What clients were told to wait at the proxy. It counts once, and only as far as it has passed."""
 
     _clock: Callable[[], float]
-    _told: "OrderedDict[tuple[str, str], tuple[float, float]]" = field(factory=OrderedDict, init=False)
+    _penalties: "OrderedDict[tuple[str, str], tuple[float, float]]" = field(factory=OrderedDict, init=False)
 
     def tell(self, peer: str, user: str, seconds: float) -> None:
         """The proxy keeps the client waiting."""
-        self._told[peer, user] = self._clock(), seconds
-        self._told.move_to_end((peer, user))
-        if len(self._told) > MOST_PENALTIES:
-            self._told.popitem(last=False)
+        self._penalties[peer, user] = self._clock(), seconds
+        self._penalties.move_to_end((peer, user))
+        if len(self._penalties) > MOST_PENALTIES:
+            self._penalties.popitem(last=False)
 
     def served(self, peer: str, user: str) -> float:
         """Seconds that a client has waited for the attempt that it makes now."""
-        when, seconds = self._told.pop((peer, user), (0.0, 0.0))
+        when, seconds = self._penalties.pop((peer, user), (0.0, 0.0))
         return min(seconds, self._clock() - when)
 
 
@@ -115,7 +115,7 @@ class Session:
         """Read the question, and answer it. Raises ConnectionLost, TimedOut, LimitReached, Stopping."""
         stream = self._stream
         if stream.peer not in self._listener.networks:
-            log.warning("%s: %s may not ask who logs in and is turned away", stream.id, stream.peer)
+            log.warning("%s: %s may not ask who logs in and is rejected", stream.id, stream.peer)
             stream.write(answer(403))
             return
         stream.admit()
@@ -154,7 +154,7 @@ class Session:
             return answer(405, [("Allow", "GET")])
         secret = self._listener.secret
         if secret and not hmac.compare_digest(request.fields.get("auth-key", "").encode("latin-1"), secret):
-            log.warning("%s: %s does not know the secret and is turned away", self._stream.id, self._stream.peer)
+            log.warning("%s: %s does not know the secret and is rejected", self._stream.id, self._stream.peer)
             return answer(403)
         question = Question.parse(request)
         user = _name(question.user)

@@ -130,7 +130,7 @@ class Supervisor:
         if not self._sockets:
             self._sockets = sockets.bind(self.config)
         wanted = roles(self.config.settings("workers", Workers))
-        self._make_counters(1 + sum(role.processes for role in wanted))
+        self._count_again(1 + sum(role.processes for role in wanted))
         self._spawn(KEEPER, keeper=True, servers=() if wanted else SERVERS)
         self._wait_ready(KEEPER)
         names = []
@@ -151,7 +151,7 @@ class Supervisor:
     def _run_folder(self) -> Path:
         return self.config.root / "run"
 
-    def _make_counters(self, processes: int) -> None:
+    def _count_again(self, processes: int) -> None:
         if self._counts >= 0:
             os.close(self._counts)
         self._counts, self._parts, self._key = sharedcounts.make(processes,
@@ -191,7 +191,7 @@ class Supervisor:
             if handle is not None:
                 selector.register(handle, selectors.EVENT_READ)
             while True:
-                self._look()                    # first: a death may have been told of during an earlier wait
+                self._look()                    # first: a death may have been noted during an earlier wait
                 ready = {key.fd for key, _ in selector.select(LOOK)}
                 if self._wake in ready:
                     self._signals()

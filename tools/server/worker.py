@@ -8,6 +8,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 reactor: Any = _reactor
 
 LEAVING = 3.0               # seconds of a stop in which `store.idx` are written; the next start writes the others
+SWITCH_SECONDS = 0.0005     # after which a thread at work gives way to the event loop, each of whose calls may wait
 _PR_SET_PDEATHSIG = 1
 
 
@@ -125,6 +127,7 @@ def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str
 
     _on_signals({signal.SIGTERM: end, signal.SIGINT: end, signal.SIGUSR1: drain, signal.SIGHUP: asked.reload})
     reactor.callWhenRunning(begin)
+    sys.setswitchinterval(SWITCH_SECONDS)
     reactor.run(installSignalHandlers=False)
     threads.stop()
     news.stop()

@@ -99,7 +99,7 @@ def test_lost_cache_records_are_made_anew_in_a_thread_and_once(place, monkeypatc
         def from_bytes(cls, data):
             raise ValueError("an earlier version's")
 
-    async def running(store, kind, function, *args):
+    async def running(store, kind, function, *args, user=""):
         inside.append(kind)
         try:
             return await run(store, kind, function, *args)

@@ -11,6 +11,7 @@ import pytest
 from berkeleydb import db
 
 from mboxlist.engine import kv
+from mboxlist.engine.btree import Table
 from mboxlist.engine.damage import look_through
 from mboxlist.engine.kv import Deadlock, Env, Failure, transact
 from tests.support import ROOT
@@ -285,3 +286,22 @@ def test_a_clean_end_leaves_no_more_of_the_log_than_there_is(tmp_path):
     env = opened(tmp_path / "killed")
     assert dict(env.table("t.db").scan()) == {b"a": b"one", b"b": b"two"}
     env.close()
+
+
+def test_a_read_outside_a_transaction_that_meets_a_deadlock_is_done_again():
+    """A SELECT beside a COPY of 262,144 messages was answered with a server bug."""
+    answers = [db.DBLockDeadlockError("ended"), db.DBLockDeadlockError("ended"), b"value"]
+
+    class Handle:
+        def get(self, key, default, txn):
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        put = get
+
+    assert Table(Handle(), lambda: None, "a.db").get(b"key") == b"value"
+    answers[:] = [db.DBLockDeadlockError("ended")]
+    with pytest.raises(db.DBLockDeadlockError):
+        Table(Handle(), lambda: None, "a.db").get(b"key", object())

@@ -6,7 +6,7 @@ import pytest
 
 from mboxlist.engine.kv import Env, transact
 from mboxlist.engine.statistics import Statistics
-from tools.commands.stats import ENOUGH, UNIT, proposed
+from tools.server.control.figures import ENOUGH, UNIT, proposed
 
 
 def test_what_is_done_is_counted(tmp_path: Path) -> None:

@@ -255,7 +255,7 @@ def test_a_rebuild_brings_whole_rows_back(tmp_path):
     (tmp_path / "store" / "mboxlist").rename(tmp_path / "old")
     shutil.rmtree(tmp_path / "store/partitions/primary/index")
     found = salvage_users(tmp_path / "old" / "users.db")
-    assert rebuild(tmp_path / "store", settings=SMALL, users=found).findings == []
+    assert rebuild(tmp_path / "store", SMALL, users=found).findings == []
     store = open_store(tmp_path / "store", SMALL)
     assert [store.directory.user(user) for user in ("alice", "bob")] == before
     assert table(store) == [(INFO, "alice"), (SALES, "bob")]

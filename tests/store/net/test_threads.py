@@ -51,6 +51,31 @@ def test_no_more_threads_than_the_pool_has_and_no_kind_waits_for_another(loop):
     assert all(loop.outcome(one) for one in held)
 
 
+def test_users_take_turns_and_none_has_all_threads(loop):
+    """Two heavy searches of one user kept everybody's waiting until they had ended."""
+    wait, order = threading.Event(), []
+    first = [loop.threads.run("search", lambda: wait.wait(30), user="alice") for _ in range(POOLS["search"])]
+    assert loop.outcome(loop.threads.run("search", lambda: "bob's", user="bob")) == "bob's"
+    more = [loop.threads.run("search", lambda name=name, at=at: order.append(f"{name}{at}"), user=name)
+            for name in ("alice", "carol") for at in range(3)]
+    assert [loop.outcome(one) for one in more[3:]] == [None] * 3
+    assert order == ["carol0", "carol1", "carol2"]
+    wait.set()
+    assert [loop.outcome(one) for one in first + more[:3]] == [True] * len(first) + [None] * 3
+    assert order[3:] == ["alice0", "alice1", "alice2"]
+
+
+def test_a_stop_does_what_waited_for_its_users_turn(loop):
+    wait, done = threading.Event(), []
+    for at in range(5):
+        loop.threads.run("search", lambda at=at: (wait.wait(30), done.append(at)), user="alice")
+    stopping = threading.Thread(target=loop.threads.stop)
+    stopping.start()
+    wait.set()
+    stopping.join(30)
+    assert sorted(done) == list(range(5)) and not stopping.is_alive()
+
+
 def test_side_by_side_runs_all_and_raises_what_one_raised(loop):
     together = threading.Barrier(4)
     done = loop.threads.run("sync", lambda: loop.threads.side_by_side([lambda: together.wait(30)] * 4))

@@ -26,31 +26,28 @@ from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store, unused
 
 
-def rebuilt(root, into=None):
-    return rebuild(root, into, SMALL, users=USERS)
+def rebuilt(root):
+    return rebuild(root, SMALL, users=USERS)
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_everything_comes_back(tmp_path, seed, elsewhere):
-    root = target = tmp_path / "store"
+def test_everything_comes_back(tmp_path, seed):
+    root = tmp_path / "store"
     store = random_store(root, seed)
     write_changed(store)
     before = everything(store)
     unclaimed = unused(store.partitions["primary"])
     store.close()
     lose_databases(root)
-    if elsewhere:
-        target = tmp_path / "other"
-    done = rebuilt(root, target)
+    done = rebuilt(root)
     assert {finding.where[-64:] for finding in done.findings} == unclaimed
     for _ in range(2):
-        store = open_store(target, SMALL)
+        store = open_store(root, SMALL)
         assert everything(store) == before
         assert {finding.where[-64:] for finding in check(store)} == unclaimed
         store.close()
-        lose_databases(target)                  # and once more, from what the rebuild has written
-        assert len(rebuilt(target).findings) == len(unclaimed)
+        lose_databases(root)                  # and once more, from what the rebuild has written
+        assert len(rebuilt(root).findings) == len(unclaimed)
 
 
 @pytest.fixture
@@ -107,7 +104,7 @@ def test_the_next_message_with_the_same_content_is_the_same_file(root):
 
 
 def test_users_that_nobody_brings_are_inactive(root):
-    done = rebuild(root, settings=SMALL, users=USERS[:1])
+    done = rebuild(root, SMALL, users=USERS[:1])
     assert [finding.where for finding in done.findings] == ["user bob"]
     store = open_store(root, SMALL)
     assert store.directory.find("alice").status is Status.ACTIVE
@@ -124,7 +121,7 @@ def test_users_are_found_in_a_table_that_is_left(tmp_path):
     shutil.rmtree(tmp_path / "store/partitions/primary/index")
     found = salvage_users(tmp_path / "old" / "users.db")
     assert found == before
-    assert rebuild(tmp_path / "store", settings=SMALL, users=found).findings == []
+    assert rebuild(tmp_path / "store", SMALL, users=found).findings == []
     store = open_store(tmp_path / "store", SMALL)
     assert [store.directory.user(user) for user in ("alice", "bob")] == before
     store.close()

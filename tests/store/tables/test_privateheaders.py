@@ -258,7 +258,7 @@ def test_a_rebuild_gives_them_back(tmp_path):
     before = texts(store), texts(store, BOB)
     store.close()
     lose_databases(root)
-    assert [each.what for each in rebuild(root, settings=SMALL).findings] == ["it is inactive, and has no password"] * 2
+    assert [each.what for each in rebuild(root, SMALL).findings] == ["it is inactive, and has no password"] * 2
     store = open_store(root, SMALL)
     assert (texts(store), texts(store, BOB)) == before
     assert check(store) == []
@@ -277,7 +277,7 @@ def test_a_rebuild_without_them_gives_the_rest_and_says_so(tmp_path):
     left = idxfile.read(path)
     idxfile.write(path, idxfile.Contents(left.head, left.rows))
     lose_databases(root)
-    told = [each.where for each in rebuild(root, settings=SMALL).findings if "header fields" in each.what]
+    told = [each.where for each in rebuild(root, SMALL).findings if "header fields" in each.what]
     assert told == [f"{ALICE}, UID 1", f"{ALICE}, UID 3"]
     store = open_store(root, SMALL)
     assert texts(store) == [TRACE + BODY, BODY, BODY + b"!"]

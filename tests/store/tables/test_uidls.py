@@ -104,7 +104,7 @@ def test_store_idx_has_them_and_the_store_made_from_it(store, inbox):
     store.close()
     shutil.rmtree(store.root / "mboxlist")
     shutil.rmtree(store.root / "partitions" / "primary" / "index")
-    rebuild(store.root, settings=SMALL)
+    rebuild(store.root, SMALL)
     reopen(store, SMALL)
     assert uidls(store) == BROUGHT
 

@@ -21,10 +21,10 @@ class Later(Threads):
         else:
             self.waiting.append((work, Deferred()))
 
-    def run(self, kind, work, then=None):
+    def run(self, kind, work, then=None, user=""):
         """The result of `work`."""
         if kind != "held":
-            return super().run(kind, work, then)
+            return super().run(kind, work, then, user)
         done = Deferred()
         self.waiting.append((work, done))
         return done

@@ -9,7 +9,7 @@ from store.recovery.environments import REPORTS
 from store.snapshots import retention
 from tests.support.stores.stores import make_store
 from tests.tools.server.test_administration import values
-from tools.commands.stats import gather
+from tools.server.control.figures import gather
 from tools.server.control.metrics import Metric, _lines, exposition, stored
 
 

@@ -24,6 +24,7 @@ from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
 from store.mailboxes.flagchanges import change_flags
 from store.opening import open_store
+from store.partition.marks import is_down
 from store.partition.transactions import state_key
 from store.rebuild.livecorrection import MOVED_ON
 from store.tables.index import ROW, chunk_key
@@ -38,7 +39,7 @@ from tools.spark.generate.generator import Shape, generate
 from tools.spark.rebuild import planload
 from tools.spark.rebuild.plan import BadPlan, Plan
 from tools.spark.rebuild.planlive import apply_live
-from tools.spark.rebuild.planload import SCRATCH, apply_down, is_down
+from tools.spark.rebuild.planload import SCRATCH, apply_down
 from tools.spark.rebuild.rebuildjob import Local, make_plan
 
 NAMES = ("user/alice/INBOX", "user/alice/Archive", "user/bob/INBOX")

@@ -113,7 +113,7 @@ def test_a_plan_that_is_applied_gives_what_a_rebuild_gives(tmp_path, seed):
     shutil.copytree(root, other)
     make_plan(root, tmp_path / "plan", Local())
     done = apply_down(root, Plan(tmp_path / "plan"), SMALL, users=USERS)
-    simple = rebuild(other, None, SMALL, users=USERS)
+    simple = rebuild(other, SMALL, users=USERS)
     assert (done.mailboxes, done.records, done.messages) == (simple.mailboxes, simple.records, simple.messages)
     for each in (root, other):
         store = open_store(each, SMALL)

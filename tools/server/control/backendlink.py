@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 GREETING_SECONDS = 10.0     # in which a connection is made, the certificates are verified, and the caller has a name
 MOST_STRANGERS = 32         # callers without a name at a time
 STOP_SECONDS = 30.0         # that a stop waits for what is being written
-UNFINISHED_SECONDS = 60     # between two tries to finish a move that was cut off
+RETRY_SECONDS = 60     # between two tries to finish a move that was cut off
 READ_OCTETS = 1 << 18       # of a connection at once, at most
 NOT_TRUSTED = ("exchange.authorities is not set: name a file with the certificates of the other back ends, as `onecopy "
                "config certificate` prints each, or of their authority")
@@ -267,4 +267,4 @@ def task(place: Place) -> Task:
                 raise
         return 1
 
-    return Task("moves", UNFINISHED_SECONDS, lambda store: [move.user for move in moves_to_finish(store)], work)
+    return Task("moves", RETRY_SECONDS, lambda store: [move.user for move in moves_to_finish(store)], work)

@@ -1,4 +1,4 @@
-"""The connections of a process, as administrators see them: told in pages, and ended."""
+"""The connections of a process, as administrators see them: listed in pages, and ended."""
 
 import heapq
 import logging
@@ -15,7 +15,7 @@ from tools.server.process.sockets import Purpose
 
 log = logging.getLogger(__name__)
 
-PAGE = 200              # connections that are told at a time: some milliseconds of work
+PAGE = 200              # connections in one answer: some milliseconds of work
 MOST_IDS = 100          # that can be named in one request
 FAREWELL = "An administrator has ended this connection"
 PATIENCE = 5.0          # seconds after which a session that has not ended by itself is cut off

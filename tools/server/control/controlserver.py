@@ -26,7 +26,7 @@ LOG_INTERVAL = 1.0      # seconds between two writes of what became of messages
 class ControlServer:
     """See the module's text."""
 
-    _orders: WorkerConfig
+    _worker_config: WorkerConfig
     _server: Server
     _certificates: Mapping[str, Certificates]
     _threads: ReactorThreads
@@ -39,9 +39,9 @@ class ControlServer:
     _started: float = field(factory=time.time, init=False)
 
     def __attrs_post_init__(self) -> None:
-        store, name = self._store, self._orders.name
+        store, name = self._store, self._worker_config.name
         self._connections = Connections(self._server, name, self._reactor)
-        self._reloading = Reloading(self._orders.config, store, self._server, self._certificates, self._threads)
+        self._reloading = Reloading(self._worker_config.config, store, self._server, self._certificates, self._threads)
         store.delivery_log = FileDeliveryLog(store.root, name, lambda: (
             store.settings.journal_size, store.settings.journal_time))
         store.refusals = FileDeliveryLog(store.root, f"{name}-logins", lambda: (
@@ -90,7 +90,7 @@ class ControlServer:
 
     def _stats(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            "process": self._orders.name, "pid": os.getpid(), "started": self._started, "memory": _memory(),
+            "process": self._worker_config.name, "pid": os.getpid(), "started": self._started, "memory": _memory(),
             "servers": self._connections.counted(), "failed_logins": Authenticator.of(self._store).failed,
             "mail": dict(self._store.delivery_log.counted),
             "tasks": [asdict(status) for status in self._housekeeping.status()]}

@@ -37,7 +37,7 @@ def configure(settings: Log) -> None:
     out: logging.Handler = logging.StreamHandler(sys.stderr)
     if settings.file is not None:
         try:
-            out = logging.handlers.WatchedFileHandler(settings.file)        # one that was moved away is made anew
+            out = logging.handlers.WatchedFileHandler(settings.file)        # one that was moved away is made again
         except OSError as error:
             raise Failure(f"cannot write the log: {settings.file}: {error.strerror}") from None
     out.setFormatter(Line())

@@ -126,7 +126,7 @@ class Certificates:
         self._generation = self._read()
 
     def follow(self, settings: Tls) -> None:
-        """Read the files of other settings. Raises Failure; the old ones hold then. May be called in a thread."""
+        """Go by other settings. Raises Failure; the old ones hold then. May be called in a thread."""
         before, self._settings = self._settings, settings
         try:
             self._generation = self._read()

@@ -15,7 +15,7 @@ Tables are read and written here; nothing is decided.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from attrs import asdict, evolve, field, frozen
+from attrs import asdict, field, frozen
 from numpy.typing import NDArray
 
+from mboxlist.engine.disk import replace_file
 from store.partition.messagefiles import MID_OCTETS
 from store.values import Finding
 
@@ -118,10 +119,7 @@ class Plan:
 
     def write_manifest(self, manifest: Manifest) -> None:
         """The plan is complete."""
-        path = self.folder / MANIFEST
-        temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
-        temporary.replace(path)
+        replace_file(self.folder / MANIFEST, json.dumps(asdict(manifest), indent=2).encode() + b"\n")
 
     def is_done(self, table: str) -> bool:
         """Whether the table is complete."""
@@ -242,8 +240,3 @@ def facts(folder: str, partition: str) -> Facts:
     here = (pc.field("partition") == partition) & pc.is_valid(pc.field("digest"))
     damaged = every.to_table(columns=["digest"], filter=here & ~whole)["digest"].to_pylist()
     return Facts.of(every.to_table(columns=["digest", "octets", "trace", "staged"], filter=here & whole), damaged)
-
-
-def with_partition(manifest: Manifest, name: str, figures: Mapping[str, int]) -> Manifest:
-    """With other figures of that partition."""
-    return evolve(manifest, partitions=manifest.partitions | {name: evolve(manifest.partitions[name], **figures)})

@@ -6,10 +6,9 @@ mailboxes gets its place, with one rename, and then each `store.idx` is written.
 MODSEQs skip ahead of what may have been shown since the `store.idx` were written.
 """
 
-import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,29 @@ from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.kv import transact
 from store.accounts.builtin import User
 from store.opening import open_store
-from store.partition import marks
 from store.partition.marks import IN_PLACE, SCRATCH, mark_behind, read_epoch
 from store.partition.messagefiles import sync_file_system
 from store.partition.partition import SERIALS, Partition
-from store.rebuild.desired import DesiredMailbox, annotations_of, entry_of, limits_of, own_of, state_of
-from store.rebuild.emptying import adopt, discard, finished, make_folders, nobody_else, refuse_databases
-from store.rebuild.loader import EmptyLoader, KnownFile, load_messages, never_again
+from store.partitions import volumes
+from store.rebuild.desired import DesiredMailbox, annotations_of, entry_of, limits_of, numbered, own_of, state_of
+from store.rebuild.emptying import (
+    adopt,
+    discard,
+    finished,
+    make_folders,
+    nobody_else,
+    read_adopted,
+    refuse_databases,
+    write_adopted,
+)
+from store.rebuild.loader import EmptyLoader, KnownFile, load_messages
 from store.rebuild.outcome import Outcome
-from store.rebuild.salvagedusers import add_users
 from store.rebuild.userareascan import Source
-from store.reconstruct.wholestore import remove_old_files
+from store.reconstruct.request import Progress, silent
+from store.reconstruct.wholestore import begin_list, write_user_area
 from store.settings import Settings
 from store.store import Store
-from store.tables.privateheaders import renumbered
 from store.tables.uidls import of_rows
-from store.userarea import writing
 from store.userarea.idxfile import OWN, UIDLS, uidls_of
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import BadPlan, Manifest, Plan
@@ -45,16 +51,9 @@ from tools.spark.rebuild.planpieces import Messages, whole_mailboxes, with_seria
 ADOPTED = "adopted.json"            # in it: names that files of `staging/` got
 HELD = 512 << 20                    # octets of cache records that are held in memory at a time
 
-Progress = Callable[[str, int, int], None]      # what is loaded, how much of it, out of how much
-
-
-def is_down(root: Path) -> bool:
-    """Whether the store in `root` has no list of mailboxes, and message files that one could be made from."""
-    return marks.is_down(root) and (root / "partitions").is_dir()
-
 
 def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[User] = (),
-               progress: Progress = lambda what, done, total: None) -> Outcome:
+               progress: Progress = silent) -> Outcome:
     """Make the databases of the store in `root` from a plan of it; what could not be rebuilt is in the findings.
 
     Raises BadPlan when it is no plan of this store as it is, StoreError STORE_IN_USE, DISK_FULL, UNAVAILABLE, OSError.
@@ -78,11 +77,8 @@ def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[Us
         loading.put_in_place()
     store = open_store(root, settings)
     try:
-        for partition in store.partitions.values():
-            progress("store.idx", 0, manifest.total.mailboxes)
-            partition.unwritten.changed.update(mailbox for mailbox, _ in partition.all_states())
-            writing.write_round(store, partition, hurry=True)
-        remove_old_files(store, loading.sources)
+        progress("store.idx", 0, manifest.total.mailboxes)
+        write_user_area(store, loading.sources)
     finally:
         store.close()
     return loading.done
@@ -108,7 +104,7 @@ class _Loading:
 
     def look(self) -> None:
         """See that the plan is one of this store as it is. Raises BadPlan, StoreError STORE_IN_USE."""
-        places = {path.name for path in (self.root / "partitions").iterdir() if (path / "messages").is_dir()}
+        places = {path.name for path in volumes.with_messages(self.root)}
         if places != set(self.manifest.partitions):
             raise BadPlan(f"the plan is of the partitions {', '.join(sorted(self.manifest.partitions))}, and there are "
                           f"{', '.join(sorted(places))}")
@@ -134,21 +130,17 @@ class _Loading:
         link, note = self.scratch / "partitions", self.scratch / ADOPTED
         if not link.is_symlink():
             link.symlink_to(Path("..") / "partitions", target_is_directory=True)
-        known = json.loads(note.read_bytes()) if note.exists() else {}
+        before = read_adopted(note)
         for name in self.manifest.partitions:
             folder = self.root / "partitions" / name
             make_folders(folder)
-            new = adopt(folder / "staging", folder / "messages")
-            self.adopted[name] = [list(map(Path, names)) for names in known.get(name, [])] + new
+            self.adopted[name] = before.get(name, []) + adopt(folder / "staging", folder / "messages")
             sync_file_system(folder)
-        note.write_text(json.dumps({name: [list(map(str, names)) for names in every]
-                                    for name, every in self.adopted.items()}), encoding="utf-8")
+        write_adopted(note, self.adopted)
 
     def run(self, store: Store, users: Sequence[User]) -> None:
         """Fill the store. Raises StoreError DISK_FULL, UNAVAILABLE, BadPlan."""
-        add_users(store.directory, self.sources, users, self.done.findings)
-        never_again(store.mailboxes, max((source.head.id for source in self.sources), default=0),
-                    max((source.head.uidvalidity for source in self.sources), default=0))
+        begin_list(store, self.sources, users, self.done.findings)
         for partition in store.partitions.values():
             here = [(row, source) for row, source in zip(self.rows, self.sources, strict=True)
                     if source.partition == partition.name]
@@ -200,7 +192,7 @@ class _Loading:
         head = source.head
         rows = with_serials(pieces, serials)
         fields = {item["number"]: item["octets"] for item in pieces[0]["fields"] or ()}
-        rows = renumbered(rows, partition.transact(lambda txn: numbered(partition, fields, txn.handle)))
+        rows = numbered(partition, rows, fields)
         entry = entry_of(source, head.uidvalidity or transact(store.mailboxes.env, store.mailboxes.next_identity)[1])
         uidls = of_rows(uidls_of(np.frombuffer(pieces[0]["uidls"] or b"", UIDLS)), rows)
         return DesiredMailbox(entry, state_of(partition, entry, rows, source, removed=head.removed), rows, head.removed,
@@ -218,9 +210,3 @@ class _Loading:
         sync_folder(self.root)
         (self.scratch / "partitions").unlink()
         shutil.rmtree(self.scratch)
-
-
-def numbered(partition: Partition, fields: dict[int, bytes], txn: Any) -> dict[int, int]:
-    """The numbers on the partition of header fields that have these in the plan."""
-    new = partition.private_headers.numbers(fields.values(), txn) if fields else {}
-    return {number: new[octets] for number, octets in fields.items()}

@@ -19,6 +19,7 @@ from mboxlist.names import MailboxName
 from store.errors import StoreError
 from store.partition.filecontent import content, likely_digests
 from store.rebuild.userareascan import Source, read_source
+from store.tables.counters import counters_of
 from store.tables.index import ROW, Rows, take
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import marks
@@ -96,14 +97,10 @@ def _no_message(task: reading.Task, path: str, findings: list[Finding], digest: 
 
 # Mailboxes
 
-def pieces(task: reading.Task, known: Facts, begun: float = 0.0) -> Iterator[pa.RecordBatch]:
-    """The mailboxes of a task, of which `known` are the message files at that Unix time: rows of `pieces`."""
-    return batches("pieces", _pieces(task, known, begun))
-
-
-def pieces_of_plan(folder: str, begun: float, task: reading.Task) -> Iterator[pa.RecordBatch]:
-    """See `pieces`, for a plan in that folder of which the table `messages` is complete."""
-    return pieces(task, facts(folder, task.partition), begun)
+def pieces(folder: str, begun: float, task: reading.Task) -> Iterator[pa.RecordBatch]:
+    """The mailboxes of a task: rows of `pieces`, for a plan in that folder that was begun at that Unix time, and has
+    all of its table `messages`."""
+    return batches("pieces", _pieces(task, facts(folder, task.partition), begun))
 
 
 def _pieces(task: reading.Task, known: Facts, begun: float) -> Iterator[dict[str, Any]]:
@@ -134,7 +131,7 @@ def _mailbox(task: reading.Task, path: str, known: Facts, begun: float) -> Itera
     for at in range(0, max(len(rows), 1), RECORDS_IN_A_ROW):
         part = rows[at:at + RECORDS_IN_A_ROW]
         row = {"partition": task.partition, "path": path, "piece": at // RECORDS_IN_A_ROW, "rows": part.tobytes(),
-               "places": places[at:at + RECORDS_IN_A_ROW].astype("<i4").tobytes(), "octets": int(part["size"].sum()),
+               "places": places[at:at + RECORDS_IN_A_ROW].astype("<i4").tobytes(), "octets": counters_of(part).octets,
                "name": str(source.name), "found": source.found, "damaged": damaged, "findings": []}
         if not at:
             row |= {"head": source.head.to_bytes(), "unused": unused.tobytes(), "own": left.own.tobytes(),

@@ -19,6 +19,7 @@ from store.partition.marks import read_epoch
 from store.quota.roots import root_of
 from store.rebuild.desired import limits_of
 from store.rebuild.userareascan import Source, choose
+from store.reconstruct.request import Progress, silent
 from store.tables.index import ROW
 from store.values import Finding
 from tools.spark.rebuild import plantasks
@@ -30,13 +31,6 @@ BEGUN = "begun.json"
 HELD = 4 << 20              # rows of `references` that are held before they are summed
 
 Work = Callable[[reading.Task], Iterator[pa.RecordBatch]]
-Progress = Callable[[str, int, int], None]      # which table, how many tasks are done, out of how many
-
-
-def silent(table: str, done: int, total: int) -> None:
-    """Nobody watches."""
-
-
 class Engine(Protocol):
     """What does the work."""
 
@@ -134,7 +128,7 @@ def make_plan(root: Path, folder: Path, engine: Engine, *, partition: str | None
         engine.run(plan, "messages", reading.tasks([str(root)], "messages", wanted), plantasks.messages)
     if not plan.is_done("pieces"):
         engine.run(plan, "pieces", reading.tasks([str(root)], "mailboxes", wanted),
-                   partial(plantasks.pieces_of_plan, str(plan.folder), begun))
+                   partial(plantasks.pieces, str(plan.folder), begun))
     findings = [*_findings(plan, "messages"), *_findings(plan, "pieces")]
     mailboxes, chosen = _mailboxes(plan, root, findings)
     plan.write("mailboxes", mailboxes)

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from mboxlist.entry import MailboxEntry, MailboxId
 from store.check.filecheck import Messages
 from store.partition.partition import Partition
-from store.partition.records import sound
 from store.partition.transactions import state_key
+from store.rebuild.desired import is_as_written
+from store.rebuild.salvage import readable
 from store.store import Store
-from store.tables.index import CHUNK, ROW, Rows, chunk_key, chunk_of_key, take
-from store.tables.state import MODSEQ_SKIP, UID_SKIP, MailboxState
+from store.tables.index import CHUNK, ROW, Rows, chunk_key, take
+from store.tables.state import MailboxState
 from store.userarea.idxfile import Head
 from store.values import RECONSTRUCT
 from tools.spark.rebuild.plan import Plan
@@ -94,9 +95,7 @@ def _compare(found: Compared, partition: Partition, entry: MailboxEntry, where: 
     if before is None:
         return                              # the check tells
     state = MailboxState.from_bytes(before, partition.epoch)
-    behind = state.epoch - head.epoch
-    if before != partition.states.get(state_key(entry.id)) or (state.uidnext, state.highestmodseq) != (
-            head.uidnext + behind * UID_SKIP, head.highestmodseq + behind * MODSEQ_SKIP):
+    if before != partition.states.get(state_key(entry.id)) or not is_as_written(state, head):
         found.moved += 1
         return
     want = np.frombuffer(b"".join([piece["rows"] for piece in pieces] + [pieces[0]["unused"] or b""]), ROW)
@@ -108,20 +107,12 @@ def _compare(found: Compared, partition: Partition, entry: MailboxEntry, where: 
     found.faults += differs.faults(partition.name, where)
     if differs.digests:
         found.digests[where] = differs.digests
-    if len(broken):
+    if broken:
         found.spare[entry.id] = take(want, np.flatnonzero(lost(want["uid"])))
 
 
-def _records(partition: Partition, mailbox: MailboxId) -> tuple[Rows, NDArray[np.int64]]:
-    """The records of a mailbox that can be read, and the chunks that cannot."""
-    values, broken = [], []
-    for key, value in partition.index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)):
-        number = chunk_of_key(key)[1]
-        if sound(mailbox, number, value):
-            values.append(value[:-4])
-        else:
-            broken.append(number)
-    return np.frombuffer(b"".join(values), ROW), np.array(broken, np.int64)
+def _records(partition: Partition, mailbox: MailboxId) -> tuple[Rows, list[int]]:
+    return readable(mailbox, partition.index.scan(chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0)))
 
 
 def _wrong_counts(partition: Partition, found: Compared) -> list[Fault]:
@@ -134,7 +125,7 @@ def _wrong_counts(partition: Partition, found: Compared) -> list[Fault]:
         known.count(MailboxId(item.mailbox), item.rows, sure=True)
     for mailbox, _ in list(partition.all_states()):
         rows, broken = _records(partition, mailbox)
-        if len(broken) and mailbox not in found.spare:
+        if broken and mailbox not in found.spare:
             return []
         known.count(mailbox, rows, sure=True)
         if mailbox in found.spare:
