@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from mboxlist.annotations import Annotations
 from mboxlist.deleted import DeletedMailboxes
@@ -21,6 +21,8 @@ from mboxlist.pending import Pending
 from mboxlist.rights import Granted
 from mboxlist.subscriptions import Subscriptions
 from mboxlist.usermoves import Moves
+
+T = TypeVar("T")
 
 _COUNTERS = struct.Struct(">II")        # last mailbox id, last UIDVALIDITY
 _COUNTERS_KEY = b"\x00counters"
@@ -82,6 +84,12 @@ class MailboxList(MailboxNames):
         self.noticed: Callable[[MailboxEntry], None] = lambda entry: None
         self.guard: Callable[[str, Txn], None] = lambda owner, txn: None
         self.identity: str = transact(self.env, self._identify)
+
+    def change(self, work: Callable[[Txn], T]) -> T:
+        """The result of `work` in a transaction of this environment that is on disk. `work` may run more than once."""
+        result = transact(self.env, work)
+        self.env.flush()
+        return result
 
     def find_id(self, mailbox: MailboxId, txn: Txn = None) -> MailboxEntry | None:
         """The mailbox of that id."""

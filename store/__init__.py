@@ -11,3 +11,5 @@ disk or takes long is called in a thread, by `net.offload.run`.
 
 Long work counts its steps in a `Progress`. When the client's connection is lost the next step raises `Abandoned`.
 """
+
+VERSION = "0.1.0"

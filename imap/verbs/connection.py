@@ -2,7 +2,6 @@
 UNAUTHENTICATE (RFC 8437)."""
 
 import logging
-from importlib import metadata
 from ipaddress import ip_address
 
 from imap.capabilities import ENABLED_BY_ENABLE, IMPLIED
@@ -12,6 +11,7 @@ from imap.wire import responses
 from imap.wire.commands import State
 from imap.wire.connection import Capability, Enable, Id, Idle, Logout, Noop, StartTls, Unauthenticate, is_done
 from imap.wire.responses import BAD
+from store import VERSION
 from store.net.linestates import LineTooLong
 
 log = logging.getLogger(__name__)
@@ -108,11 +108,4 @@ async def idle(session: Session, command: Idle) -> Reply:
     return Reply("IDLE completed")
 
 
-def _version() -> bytes:
-    try:
-        return metadata.version("onecopy").encode("ascii", "replace")
-    except metadata.PackageNotFoundError:       # run from a source tree that has not been installed
-        return b"unknown"
-
-
-_IDENTITY = ((b"name", b"onecopy"), (b"version", _version()))
+_IDENTITY = ((b"name", b"onecopy"), (b"version", VERSION.encode()))

@@ -29,6 +29,7 @@ from store.errors import Problem, StoreError
 FORMAT = 1
 MANIFEST, CATALOGUE, TOTALS = "manifest.json", "catalogue.jsonl", "totals.json"
 ACCOUNTS, LIMITS, CACHED, PARTITIONS = "accounts/", "limits/", "cache/", "partitions/"
+BESIDE = (ACCOUNTS, LIMITS, CACHED)     # members that are neither mailboxes nor messages
 ROWS_IN_MEMBER = 1000
 SMALL_OCTETS = 64 << 20             # of what is read as a whole: a manifest, some accounts
 CATALOGUE_OCTETS = 4 << 30          # of a catalogue

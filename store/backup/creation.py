@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,24 +22,9 @@ from numpy.typing import NDArray
 
 from mboxlist.engine.disk import sync_folder
 from mboxlist.entry import MailboxEntry
-from store.backup import cachemembers
-from store.backup.archive import (
-    ACCOUNTS,
-    CACHED,
-    CATALOGUE,
-    LIMITS,
-    MANIFEST,
-    PARTITIONS,
-    ROWS_IN_MEMBER,
-    TOTALS,
-    Catalogue,
-    Listed,
-    Manifest,
-    Scope,
-    Serials,
-    Totals,
-    message_name,
-)
+from store import VERSION
+from store.backup import archive, cachemembers
+from store.backup.archive import Catalogue, Listed, Manifest, Scope, Serials, Totals, message_name
 from store.backup.compression import ZSTD, FrameWriter
 from store.backup.tarmembers import MemberWriter
 from store.errors import Problem, StoreError
@@ -105,7 +89,7 @@ class Making:
             if not previous.manifest.scope.is_like(self.scope):
                 raise StoreError(Problem.BAD_NAME, "The earlier backup is not of the same users: make a full one")
         self.manifest = Manifest(secrets.token_hex(8), int(time.time()), self.store.mailboxes.identity,
-                                 f"onecopy {version('onecopy')}", self.scope, previous.chain if previous else ())
+                                 f"onecopy {VERSION}", self.scope, previous.chain if previous else ())
         self.catalogue = Catalogue(self.manifest)
         for name in self.store.partitions:
             known = previous.serials.get(name) if previous is not None else None
@@ -116,9 +100,9 @@ class Making:
         """Write the archive. Raises StoreError, and what `put` raises."""
         frames = FrameWriter(put, form.kind, form.level)
         tar = MemberWriter(frames)
-        tar.add_octets(MANIFEST, self.manifest.to_bytes(), mtime=self.manifest.time)
-        self._write_lines(tar, ACCOUNTS, self._accounts())
-        self._write_lines(tar, LIMITS, self._limits())
+        tar.add_octets(archive.MANIFEST, self.manifest.to_bytes(), mtime=self.manifest.time)
+        self._write_lines(tar, archive.ACCOUNTS, self._accounts())
+        self._write_lines(tar, archive.LIMITS, self._limits())
         complete, entries = True, self.entries()
         for at, entry in enumerate(entries):
             if form.part and frames.packed >= form.part and self.totals.mailboxes:
@@ -129,11 +113,11 @@ class Making:
         self.catalogue.complete = complete
         frames.begin(fresh=True)
         where = frames.packed
-        tar.add_octets(CATALOGUE, b"".join(self.catalogue.lines()), mtime=self.manifest.time)
+        tar.add_octets(archive.CATALOGUE, b"".join(self.catalogue.lines()), mtime=self.manifest.time)
         frames.begin(fresh=True)
         self.totals = evolve(self.totals, members=tar.count, catalogue=where, complete=complete,
                              digest=tar.all.hexdigest())
-        tar.add_octets(TOTALS, self.totals.to_bytes(), mtime=self.manifest.time)
+        tar.add_octets(archive.TOTALS, self.totals.to_bytes(), mtime=self.manifest.time)
         tar.end()
 
     def write_file(self, path: Path, form: Form = Form()) -> int:
@@ -171,7 +155,7 @@ class Making:
 
     def _write_lines(self, tar: MemberWriter, folder: str, lines: Iterator[object]) -> None:
         number = 0
-        while some := list(islice(lines, ROWS_IN_MEMBER)):
+        while some := list(islice(lines, archive.ROWS_IN_MEMBER)):
             number += 1
             data = b"".join([json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in some])
             tar.add_octets(f"{folder}{number:04}.jsonl", data, mtime=self.manifest.time)
@@ -251,7 +235,7 @@ class Making:
         digest = blake2b(digest_size=32)
         for part in parts:
             digest.update(part)
-        tar.add(f"{PARTITIONS}{partition.name}/{path}", sum(map(len, parts)), map(bytes, parts),
+        tar.add(f"{archive.PARTITIONS}{partition.name}/{path}", sum(map(len, parts)), map(bytes, parts),
                 {"digest": digest.hexdigest()}, mtime=head.written // 10**9)
         self.catalogue.mailboxes[head.name] = self._listed(head)
         self.totals = evolve(self.totals, mailboxes=self.totals.mailboxes + 1,
@@ -297,7 +281,7 @@ class Making:
         values = partition.stored_cached([serial for serial, _ in some])
         if data := cachemembers.pack(values, [digest for _, digest in some], traces):
             self._caches += 1
-            tar.add_octets(f"{CACHED}{partition.name}/{self._caches:04}", data, mtime=self.manifest.time)
+            tar.add_octets(f"{archive.CACHED}{partition.name}/{self._caches:04}", data, mtime=self.manifest.time)
 
     def _message(self, tar: MemberWriter, partition: Partition, digest: bytes, record: MessageRecord) -> None:
         size, trace = record.size, record.trace

@@ -7,18 +7,7 @@ import numpy as np
 from attrs import define, field
 from numpy.typing import NDArray
 
-from store.backup.archive import (
-    ACCOUNTS,
-    CACHED,
-    CATALOGUE,
-    CATALOGUE_OCTETS,
-    LIMITS,
-    TOTALS,
-    Archive,
-    Catalogue,
-    in_memory,
-    parse_name,
-)
+from store.backup.archive import BESIDE, CATALOGUE, CATALOGUE_OCTETS, TOTALS, Archive, Catalogue, in_memory, parse_name
 from store.backup.tarmembers import Cut, Lost, Member
 from store.errors import StoreError
 from store.userarea import idxfile
@@ -135,7 +124,7 @@ class _Verifying:
                         self._catalogue = Catalogue.from_bytes(self.archive.manifest, data)
                     except StoreError:
                         raise Cut from None
-            elif member.name.startswith((ACCOUNTS, LIMITS, CACHED)):
+            elif member.name.startswith(BESIDE):
                 member.octets(1 << 30)
         elif place[1] == "messages":
             self._message(place[2], member)

@@ -137,7 +137,7 @@ def _folder(partition: Partition, number: int, reader: "_Reader", sweep: bool) -
 
 
 def _unknown(partition: Partition, path: str, sweep: bool) -> Finding | None:
-    """A file that was not known. Another look, and, to `sweep`, its removal, while its row is locked."""
+    """A file without a row: it is looked at again, and removed by `sweep`, while its row is locked."""
     digest = digest_in(os.path.basename(path))
 
     def work(txn: Txn) -> Finding | None:

@@ -140,18 +140,15 @@ def flag_word(flag: Flag) -> str:
 
 # Attributes: each takes a rule and a value, and gives the rule with it. Raises ValueError.
 
-def _pattern(rule: Rule, value: str) -> Rule:
+def _set(attribute: str, parse: Callable[[str], object], rule: Rule, value: str) -> Rule:
+    changed: Rule = evolve(rule, **{attribute: parse(value)})       # type: ignore[arg-type]
+    return changed
+
+
+def _pattern(value: str) -> str:
     if len(value) > MAX_PATTERN:
         raise ValueError("the pattern is too long")
-    return evolve(rule, pattern=value)
-
-
-def _regexp(rule: Rule, value: str) -> Rule:
-    return evolve(rule, regexp=_yes(value))
-
-
-def _exclusive(rule: Rule, value: str) -> Rule:
-    return evolve(rule, exclusive=_yes(value))
+    return value
 
 
 def _yes(value: str) -> bool:
@@ -160,22 +157,21 @@ def _yes(value: str) -> bool:
     return _YES[value.lower()]
 
 
-def _special_use(rule: Rule, value: str) -> Rule:
+def _special_use(value: str) -> str:
     found = next((use for use in SPECIAL_USES if use[1:].lower() == value.removeprefix("\\").lower()), None)
     if found is None:
         raise ValueError(f"none of {', '.join(SPECIAL_USES)}")
-    return evolve(rule, special_use=found)
+    return found
 
 
-def _number(attribute: str, most: int, rule: Rule, value: str) -> Rule:
+def _number(most: int, value: str) -> int:
     match = _NUMBER.fullmatch(value)
     if match is None or (match[2] and most == MAX_DAYS):
         raise ValueError("not a number")
     number = int(match[1]) * _UNITS[match[2].lower()]
     if number > most:
         raise ValueError(f"more than {most}")
-    changed: Rule = evolve(rule, **{attribute: number})         # type: ignore[arg-type]
-    return changed
+    return number
 
 
 def _flag(flag: Flag, rule: Rule, value: str) -> Rule:
@@ -209,12 +205,14 @@ def _header(name: str, rule: Rule, value: str) -> Rule:
 
 _FLAGS = {"seen": Flag.SEEN, "deleted": Flag.DELETED, "flagged": Flag.FLAGGED, "answered": Flag.ANSWERED}
 _HEADER = "messageheader"
+_DAYS, _OCTETS = partial(_number, MAX_DAYS), partial(_number, 1 << 62)
 _ATTRIBUTES: dict[str, Callable[[Rule, str], Rule]] = {
-    "folderpattern": _pattern, "regexp": _regexp, "specialuse": _special_use, "exclusive": _exclusive,
     "action": _action,
-    "messagedays": partial(_number, "days", MAX_DAYS), "savedays": partial(_number, "saved_days", MAX_DAYS),
-    "messagecount": partial(_number, "count", 1 << 32), "foldersize": partial(_number, "octets", 1 << 62),
-    "messagesize": partial(_number, "size", 1 << 62), "messagesizedays": partial(_number, "size_days", MAX_DAYS),
+    **{word: partial(_set, attribute, parse) for word, attribute, parse in (
+        ("folderpattern", "pattern", _pattern), ("regexp", "regexp", _yes), ("exclusive", "exclusive", _yes),
+        ("specialuse", "special_use", _special_use), ("messagedays", "days", _DAYS), ("savedays", "saved_days", _DAYS),
+        ("messagecount", "count", partial(_number, 1 << 32)), ("foldersize", "octets", _OCTETS),
+        ("messagesize", "size", _OCTETS), ("messagesizedays", "size_days", _DAYS))},
     **{word: partial(_flag, flag) for word, flag in _FLAGS.items()}}
 
 

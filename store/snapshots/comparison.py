@@ -1,9 +1,7 @@
 """What is different between two snapshots of a store, or a snapshot and the store as it is now."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +67,7 @@ def by_user(found: Sequence[Difference]) -> list[dict[str, Any]]:
 def opened(snapshot: Snapshot, settings: Settings, scratch: Path | None = None) -> Iterator[Store]:
     """A store with the databases of a snapshot, in a folder for the time being in `scratch` (beside the snapshot);
     without message files. Raises StoreError, Failure (of `kv`), OSError."""
-    place = Path(tempfile.mkdtemp(dir=scratch or snapshot.path.parent, prefix=f"{snapshot.name}.", suffix=".scratch"))
-    try:
+    with taking.scratch_folder(snapshot, scratch) as place:
         for name in snapshot.manifest.environments:
             target = place / name
             target.mkdir(mode=0o700, parents=True)
@@ -79,13 +76,9 @@ def opened(snapshot: Snapshot, settings: Settings, scratch: Path | None = None) 
                 for part in ("messages", "staging", "users"):
                     (target.parent / part).mkdir(mode=0o700)
         (place / "run").mkdir(mode=0o700)
-        store = open_store(place, evolve(settings, sync="none", host="", log_archive=None, snapshot_folder=None))
-        try:
+        settings = evolve(settings, sync="none", host="", log_archive=None, snapshot_folder=None)
+        with closing(open_store(place, settings)) as store:
             yield store
-        finally:
-            store.close()
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def differences(before: Store, after: Store, user: str | None = None) -> Iterator[Difference]:

@@ -1,4 +1,4 @@
-"""Folders with databases of a snapshot that have been recovered and can be read: `<snapshot>.snapshot`, beside it.
+"""Folders with databases of a snapshot that have been recovered and can be read: `<snapshot>.past`, beside it.
 
 The snapshot itself stays as it is. All processes share such a folder. Whoever uses one has the lock of a file in it,
 together with the others; the last one to leave takes it away. What killed processes left behind goes when the next

@@ -33,12 +33,12 @@ from typing import Any
 from attrs import asdict, define, field, frozen
 
 from mboxlist.engine import hotcopy
-from mboxlist.engine.disk import sync_folder
+from mboxlist.engine.disk import replace_file, sync_folder
 from mboxlist.engine.hotcopy import Copied, Copying, Logs, Position
 from mboxlist.engine.kv import Env, Failure
+from store import VERSION
 from store.errors import Problem, StoreError, disk_problem
 from store.filelock import exclusive
-from store.partition.marks import read_epoch
 from store.partition.partition import PART, snapshot_time
 from store.settings import Settings
 from store.snapshots.opened import sweep
@@ -262,10 +262,10 @@ class _Making:
             envs[name].flush()
             self.progress("writing", done, max(done, total))
             parts[name] = Part(tuple(copy.log(ends[name])), copy.first, ends[name], epochs.get(name, 0))
-        return self._finish(Manifest(self.when, moment, _version(), parts))
+        return self._finish(Manifest(self.when, moment, VERSION, parts))
 
     def _finish(self, manifest: Manifest) -> Snapshot:
-        _write(self.part / MANIFEST, manifest.to_bytes())
+        replace_file(self.part / MANIFEST, manifest.to_bytes())
         for folder in (self.part, *(path for path in self.part.rglob("*") if path.is_dir())):
             sync_folder(folder)
         path = self.part.with_name(self.part.name.removesuffix(PART))
@@ -288,25 +288,10 @@ def _ends_at_one_moment(envs: dict[str, Env]) -> tuple[dict[str, Position], floa
             raise StoreError(Problem.BUSY, "The store is written to too often for a snapshot of one moment")
 
 
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # here: every command loads this module
-    try:
-        return version("onecopy")
-    except PackageNotFoundError:
-        return ""
-
-
 # Logs and retention
 
 def keep_what_is_needed(store: Store, good: Snapshot | None = None) -> None:
-    """Have the logs stay that follow the newest snapshot, which is `good` if that is known; without any, none."""
+    """Keep the logs that follow the newest snapshot (`good`, if it is given); without a snapshot, none."""
     newest = good or next(iter(listed(folder(store.root, store.settings))), None)
     for name, env in environments(store).items():
         part = newest.manifest.environments.get(name) if newest is not None else None
@@ -378,13 +363,20 @@ def _altered(place: Path, part: Part) -> list[str]:
 
 
 def _recovers(snapshot: Snapshot, environment: str, scratch: Path | None) -> list[str]:
-    target = Path(tempfile.mkdtemp(dir=scratch or snapshot.path.parent, prefix=f"{snapshot.name}.",
-                                   suffix=f".{SCRATCH}"))
+    with scratch_folder(snapshot, scratch) as target:
+        try:
+            put_back(snapshot, environment, target)
+            return hotcopy.faults(target)
+        except (Failure, StoreError) as error:
+            return [f"it cannot be recovered: {error}"]
+
+
+@contextlib.contextmanager
+def scratch_folder(snapshot: Snapshot, place: Path | None) -> Iterator[Path]:
+    """A folder for the time being, in `place` or beside the snapshot. Raises OSError."""
+    target = tempfile.mkdtemp(dir=place or snapshot.path.parent, prefix=f"{snapshot.name}.", suffix=f".{SCRATCH}")
     try:
-        put_back(snapshot, environment, target)
-        return hotcopy.faults(target)
-    except (Failure, StoreError) as error:
-        return [f"it cannot be recovered: {error}"]
+        yield Path(target)
     finally:
         shutil.rmtree(target, ignore_errors=True)
 
@@ -406,8 +398,3 @@ def put_back(snapshot: Snapshot, environment: str, target: Path, logs: Iterable[
     used = hotcopy.add_logs(target, part.end, logs, most)
     hotcopy.recover(target, until)
     return used
-
-
-def epoch_of(snapshot: Snapshot, environment: str, partition: Path) -> int:
-    """The last epoch that is known of a partition: what is put back must go on behind it."""
-    return max(snapshot.manifest.environments[environment].epoch, read_epoch(partition))

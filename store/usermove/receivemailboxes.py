@@ -55,14 +55,12 @@ def drop_copy(store: Store, move: Move) -> None:
         for mailbox in move.mailboxes:
             store.mailboxes.annotations.forget(MailboxId(mailbox), txn)
 
-    transact(store.mailboxes.env, forget)
-    store.mailboxes.env.flush()
+    store.mailboxes.change(forget)
 
 
 def put(store: Store, move: Move) -> None:
     """Write the row of a move. On disk."""
-    transact(store.mailboxes.env, lambda txn: store.mailboxes.moves.put(move, txn))
-    store.mailboxes.env.flush()
+    store.mailboxes.change(lambda txn: store.mailboxes.moves.put(move, txn))
 
 
 @define(eq=False)
@@ -105,8 +103,7 @@ class Arrival:
                                                 every), txn)
             return ids
 
-        ids = transact(self.store.mailboxes.env, allocate)
-        self.store.mailboxes.env.flush()
+        ids = self.store.mailboxes.change(allocate)
         self._ids.update(ids)
         nothing = evolve(MailboxState.new(1, self.partition.epoch, self.user), moving=True, removed=deletion.DOOMED)
         for mailbox in ids.values():
@@ -386,8 +383,7 @@ class Arrival:
             self.store.mailboxes.moves.put(Move(self.user, self.move, Phase.READY, self.host, partition.name, ids,
                                                 planned, tuple(self._subscriptions)), txn)
 
-        transact(self.store.mailboxes.env, work)
-        self.store.mailboxes.env.flush()
+        self.store.mailboxes.change(work)
         self._ids = {mailbox: target for mailbox, target in self._ids.items() if target in self._planned}
 
     def end(self) -> None:

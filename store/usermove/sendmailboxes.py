@@ -276,9 +276,8 @@ class MailboxSender:
             for partition in {partition.name: partition for partition, _ in new}.values():
                 ids = [mailbox for place, mailbox in new if place is partition]
                 self._held.update((mailbox, partition.name) for mailbox in ids)
-                listed = self.store.mailboxes
-                transact(listed.env, lambda txn, note=listed.pending.note, ids=ids: note(ids, txn))     # type: ignore[misc]
-                listed.env.flush()
+                self.store.mailboxes.change(
+                    lambda txn, ids=ids: self.store.mailboxes.pending.note(ids, txn))           # type: ignore[misc]
                 partition.transact(lambda txn, ids=ids: hold(txn, ids))         # type: ignore[misc]
 
     def _describe(self, snapshot: _Snapshot) -> None:

@@ -34,7 +34,6 @@ from contextlib import closing
 from attrs import evolve, frozen
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.usermoves import Move, Phase
 from store import hosting
@@ -138,8 +137,7 @@ def finish(store: Store, move: Move, peer: Peer) -> None:
         if there is not None and there.id == move.id:
             store.mailboxes.moves.forget(move.user, txn)
 
-    transact(store.mailboxes.env, forget)
-    store.mailboxes.env.flush()
+    store.mailboxes.change(forget)
 
 
 def moves_to_finish(store: Store) -> list[Move]:
@@ -162,8 +160,7 @@ def clear(store: Store, move: Move) -> None:
             store.mailboxes.subscriptions.remove(user, name, txn)
         store.mailboxes.moves.put(evolve(move, phase=Phase.LEFT), txn)
 
-    transact(store.mailboxes.env, forget)
-    store.mailboxes.env.flush()
+    store.mailboxes.change(forget)
 
 
 def remove_mailboxes(store: Store, entries: Collection[MailboxEntry]) -> None:
@@ -194,8 +191,7 @@ def remove_mailboxes(store: Store, entries: Collection[MailboxEntry]) -> None:
     for name in ids:
         store.partition(name).transact(doom)
         store.partition(name).flush()
-    transact(store.mailboxes.env, forget)
-    store.mailboxes.env.flush()
+    store.mailboxes.change(forget)
     for name, those in ids.items():
         deletion.destroy_wholly(store.partition(name), those)
     for entry in entries:

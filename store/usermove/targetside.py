@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from attrs import define, evolve, field
 
 from mboxlist.engine.btree import Txn
-from mboxlist.engine.kv import transact
 from mboxlist.entry import MailboxId
 from mboxlist.names import NameProblem, legal_owner
 from mboxlist.usermoves import Move, Phase
@@ -120,8 +119,7 @@ def activate(store: Store, user: str, move: str, host: str) -> None:
         mailboxes.moves.put(evolve(there, phase=Phase.HERE, planned=(), subscriptions=(), mailboxes=()), txn)
         return there
 
-    done = transact(store.mailboxes.env, work)
-    store.mailboxes.env.flush()
+    done = store.mailboxes.change(work)
     if done is not None:
         for planned in done.planned:
             writing.note(store, planned.entry)
@@ -136,8 +134,7 @@ def confirm(store: Store, user: str, move: str, host: str) -> None:
         if there is not None and (there.id, there.host) == (move, host) and there.phase is Phase.HERE:
             store.mailboxes.moves.forget(user, txn)
 
-    transact(store.mailboxes.env, work)
-    store.mailboxes.env.flush()
+    store.mailboxes.change(work)
 
 
 def drop(store: Store, user: str, move: str, host: str) -> None:

@@ -12,10 +12,10 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from store import VERSION
 from store.accounts.passwords import hash_password
 from store.opening import PRIMARY, open_store
 from store.settings import Settings
@@ -157,7 +157,7 @@ def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
 
 def target(state: dict[str, Any]) -> dict[str, Any]:
     """What a load generator needs to know."""
-    return {"name": "onecopy", "version": version("onecopy"),
+    return {"name": "onecopy", "version": VERSION,
             **{server: [ADDRESS, state["ports"][server]] for server in SERVERS},
             "user": USER, "password": PASSWORD, "users": state["users"], "pid": state["pid"],
             "data": str(Path(state["root"]) / "partitions" / PRIMARY), "root": state["root"]}

@@ -8,10 +8,10 @@ sections of our own.
 import argparse
 import re
 from collections.abc import Collection, Iterable, Mapping
-from importlib import metadata
 
 from argparse_manpage.manpage import Manpage
 
+from store import VERSION
 from tools.cli import options
 from tools.cli.commandtree import Node
 from tools.cli.options import Option
@@ -67,7 +67,7 @@ def _page(name: str, what: str, parser: argparse.ArgumentParser, sections: Mappi
         if each._subparsers is not None:
             each._subparsers.title = "commands"
     page = Manpage(parser, format="single-commands-section", _data={
-        "project_name": "onecopy", "version": _version(), "description": what, "manual_title": "onecopy",
+        "project_name": "onecopy", "version": VERSION, "description": what, "manual_title": "onecopy",
         "manual_section": section})
     page.prog = name
     for title, entries in sections.items():
@@ -87,13 +87,6 @@ def escaped(page: str) -> str:
 
 def _dashes(text: str) -> str:
     return text.replace("-", r"\-")
-
-
-def _version() -> str:
-    try:
-        return metadata.version("onecopy")
-    except metadata.PackageNotFoundError:       # run from a source tree that has not been installed
-        return ""
 
 
 def _parsers(parser: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import mboxlist.engine.kv
+from store import VERSION
 from store.errors import StoreError
 from tools.cli import options as config
 from tools.cli import registry
 from tools.cli.invocation import Command, Invocation
-from tools.cli.later import Later
 from tools.exits import Failure, status
 
 _USUAL = {"expire": "run"}  # in groups of commands: the one that is meant when none is named
@@ -61,17 +61,6 @@ def _kind(words: Collection[str]) -> type[_Parser]:
     return _Parser if not words or "-h" in words or "--help" in words else _Silent
 
 
-_version = Later("importlib.metadata:version")
-
-
-class _Version(argparse.Action):
-    """Prints the version, which takes long to find."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
-        print(f"onecopy {_version('onecopy')}")
-        parser.exit()
-
-
 class _Tree:
     """The parsers of commands: `user` and `add` below it. Only those that are among the words have options of the
     configuration: there are a hundred of them."""
@@ -81,7 +70,7 @@ class _Tree:
         self.parsers: list[argparse.ArgumentParser] = []
         self._parser = _kind(words)
         self.top = self._parser(prog="onecopy", description="A single-copy mail message store.", allow_abbrev=False)
-        self.top.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
+        self.top.add_argument("--version", action="version", version=f"onecopy {VERSION}")
         self._below = {"": self.top.add_subparsers(metavar="COMMAND", required=True, parser_class=self._parser)}
 
     def __call__(self, name: str, command: Command, help: str, *, settings: bool = False) -> argparse.ArgumentParser:

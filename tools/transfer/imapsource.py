@@ -15,11 +15,23 @@ from imap.wire import utf7
 from imap.wire.dates import date_time
 from imap.wire.framer import Frame
 from imap.wire.grammar import SyntaxProblem
+from imap.wire.numbers import format_numbers
 from imap.wire.scanner import Scanner
 from store.settings import SPECIAL_USES
 from store.values import InternalDate
 from tools.transfer.imapconnection import Connection, Gone, Literal, Refused, octets_of, quoted
-from tools.transfer.sourcevalues import READ_OCTETS, Box, Content, Mail, Source, Unreadable, Warn, chosen, flags_of
+from tools.transfer.sourcevalues import (
+    READ_OCTETS,
+    Box,
+    Content,
+    Mail,
+    Source,
+    Unreadable,
+    Warn,
+    batches,
+    chosen,
+    flags_of,
+)
 
 T = TypeVar("T")
 
@@ -208,10 +220,10 @@ class ImapServer(Source):
 
     def _fetched(self, connection: Connection, mails: Sequence[Mail], refusals: list[str]
                  ) -> Iterator[tuple[int, Literal | bytes]]:
-        groups, tags = deque(_groups(mails)), deque[bytes]()
+        groups, tags = deque(batches(mails, FETCH_MESSAGES, FETCH_OCTETS)), deque[bytes]()
         while groups or tags:
             while groups and len(tags) < FETCHES_AHEAD:
-                tags.append(connection.send(b"UID FETCH %b (UID BODY.PEEK[])" % uid_set(groups.popleft())))
+                tags.append(connection.send(b"UID FETCH %b (UID BODY.PEEK[])" % _uid_set(groups.popleft())))
             try:
                 for items in _fetches(connection, tags.popleft()):
                     uid, content = _uid(items), _content(items)
@@ -224,7 +236,7 @@ class ImapServer(Source):
         def work(connection: Connection) -> dict[Mail, bytes]:
             found, by_uid = {}, {mail.uid: mail for mail in mails}
             for at in range(0, len(mails), ID_MESSAGES):
-                uids = uid_set([mail.uid for mail in mails[at:at + ID_MESSAGES]])
+                uids = _uid_set(mails[at:at + ID_MESSAGES])
                 tag = connection.send(b"UID FETCH %b (UID BODY.PEEK[HEADER.FIELDS (MESSAGE-ID)])" % uids)
                 for items in _fetches(connection, tag):
                     content, mail = _content(items), by_uid.get(_uid(items))
@@ -333,28 +345,8 @@ def _chunks(content: Literal | bytes) -> Iterator[bytes]:
             yield data
 
 
-def _groups(mails: Sequence[Mail]) -> Iterator[list[int]]:
-    """UIDs that one command asks for."""
-    group, octets = list[int](), 0
-    for mail in mails:
-        if group and (len(group) >= FETCH_MESSAGES or octets + mail.size > FETCH_OCTETS):
-            yield group
-            group, octets = [], 0
-        group.append(mail.uid)
-        octets += mail.size
-    if group:
-        yield group
-
-
-def uid_set(uids: Sequence[int]) -> bytes:
-    """RFC 3501 §9 sequence-set of ascending UIDs."""
-    runs: list[list[int]] = []
-    for uid in sorted(uids):
-        if runs and runs[-1][1] == uid - 1:
-            runs[-1][1] = uid
-        else:
-            runs.append([uid, uid])
-    return b",".join(b"%d" % first if first == last else b"%d:%d" % (first, last) for first, last in runs)
+def _uid_set(mails: Sequence[Mail]) -> bytes:
+    return format_numbers(sorted(mail.uid for mail in mails))
 
 
 def _text(value: object) -> str:

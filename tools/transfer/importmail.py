@@ -29,7 +29,7 @@ from store.tables import uidls
 from store.tables.state import Mailbox
 from store.values import FlagAction, Flags
 from tools.transfer.alreadyhere import Here
-from tools.transfer.sourcevalues import Box, Mail, Source, Unreadable, Warn
+from tools.transfer.sourcevalues import Box, Mail, Source, Unreadable, Warn, batches
 
 SLICE_MESSAGES, SLICE_OCTETS = 500, 64 << 20    # messages that come in one go, and what they may have together
 
@@ -242,7 +242,7 @@ class _MailboxImport:
         partition = self.store.partition_of(self.entry)
         contents = messageimport.Contents(partition)
         try:
-            for some in _slices(left):
+            for some in batches(left, SLICE_MESSAGES, SLICE_OCTETS):
                 known: dict[Mail, messageimport.Known] = {}
                 for mail, data in self._contents(some):
                     found = self._store(contents, mail, data)
@@ -383,15 +383,3 @@ class _MailboxImport:
 def _same_flags(flags: Flags, system: int, keywords: Iterable[str]) -> bool:
     return int(flags.system) == system and {word.lower() for word in flags.keywords} == {
         word.lower() for word in keywords}
-
-
-def _slices(mails: Sequence[Mail]) -> Iterator[list[Mail]]:
-    some, octets = list[Mail](), 0
-    for mail in mails:
-        if some and (len(some) >= SLICE_MESSAGES or octets + max(mail.size, 0) > SLICE_OCTETS):
-            yield some
-            some, octets = [], 0
-        some.append(mail)
-        octets += max(mail.size, 0)
-    if some:
-        yield some

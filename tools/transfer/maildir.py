@@ -83,11 +83,11 @@ class Maildirs(Source):
                 yield list(Path(place).relative_to(self.path).parts), Path(place)
 
     def opened(self, box: Box) -> Box:
-        self._known = _known(_path(box))
+        self._known = _known(box.path)
         return evolve(box, uidvalidity=self._known.uidvalidity, uidnext=self._known.uidnext)
 
     def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
-        folder, keywords = _path(box), _keywords(_path(box))
+        folder, keywords = box.path, _keywords(box.path)
         found: dict[str, Mail] = {}
         for part in ("cur", "new"):         # a file on its way from new to cur is seen at least once in this order
             for entry in _files(folder / part, warn):
@@ -133,11 +133,6 @@ class Maildirs(Source):
             if path.is_file():
                 return subscriptions.read(path, "." if self._is_flat() else "/", prefix)
         return []
-
-
-def _path(box: Box) -> Path:
-    assert isinstance(box.key, Path)
-    return box.key
 
 
 def _open(path: str) -> BinaryIO:

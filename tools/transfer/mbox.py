@@ -30,6 +30,7 @@ OWN = frozenset((b"status", b"x-status", b"x-keywords", b"x-uid", b"x-imap", b"x
 _DATE = re.compile(rb"(?:[A-Z][a-z]{2},? +)?([A-Z][a-z]{2}) +([0-9]{1,2}) +([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?"
                    rb"(?: +[A-Z]{1,5}| +([+-][0-9]{4}))? +([0-9]{4})(?: +([+-][0-9]{4}))?")
 _MONTHS = (b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec")
+_FIELDS = re.compile(rb"(?=.)([^\n]*+)(?:\n[ \t][^\n]*+)*\n?", re.DOTALL)     # a line and those that continue it
 _QUOTED = re.compile(rb">+From ")
 _STATUS = {ord("R"): Flag.SEEN}
 _X_STATUS = {ord("A"): Flag.ANSWERED, ord("F"): Flag.FLAGGED, ord("T"): Flag.DRAFT, ord("D"): Flag.DELETED}
@@ -101,7 +102,7 @@ class MboxFiles(Source):
                     yield Box("/".join([self.mailbox, *levels] if self.mailbox else levels), path)
 
     def opened(self, box: Box) -> Box:
-        path = _path(box)
+        path = box.path
         try:
             with path.open("rb") as file:
                 first = next(scan(file), None)
@@ -112,7 +113,7 @@ class MboxFiles(Source):
         return evolve(box, uidvalidity=validity, uidnext=last + 1 if validity else 0)
 
     def mails(self, box: Box, warn: Warn) -> Sequence[Mail]:
-        path = _path(box)
+        path = box.path
         self._spans.clear()
         try:
             with path.open("rb") as file:
@@ -138,7 +139,7 @@ class MboxFiles(Source):
         self._spans.append((span, Mail(where, date, header.flags, uid=header.uid, key=span)))
 
     def read(self, box: Box, mails: Sequence[Mail], warn: Warn) -> Iterator[Content]:
-        with _path(box).open("rb") as file:
+        with box.path.open("rb") as file:
             for mail in mails:
                 assert isinstance(mail.key, Span)
                 yield mail, content(file, mail.key, self._found)
@@ -148,11 +149,6 @@ class MboxFiles(Source):
             if (self.path / name).is_file():
                 return subscriptions.read(self.path / name, "/")
         return []
-
-
-def _path(box: Box) -> Path:
-    assert isinstance(box.key, Path)
-    return box.key
 
 
 def _name(level: str) -> str:
@@ -264,22 +260,9 @@ def _line_before(file: BinaryIO, span: Span) -> bytes:
 def fields(header: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Name, in small letters, and octets of each field of a header as it stands in the file; b"" where a line is none.
     """
-    name, lines = b"", list[bytes]()
-    for line in _lines(header):
-        if line[:1] in (b" ", b"\t") and lines:
-            lines.append(line)
-            continue
-        if lines:
-            yield name, b"".join(lines)
-        before, colon, _ = line.partition(b":")
-        name, lines = before.strip().lower() if colon else b"", [line]
-    if lines:
-        yield name, b"".join(lines)
-
-
-def _lines(octets: bytes) -> list[bytes]:
-    *lines, last = octets.split(b"\n")
-    return [line + b"\n" for line in lines] + ([last] if last else [])
+    for found in _FIELDS.finditer(header):
+        before, colon, _ = found[1].partition(b":")
+        yield before.strip().lower() if colon else b"", found[0]
 
 
 def _header(file: BinaryIO, span: Span) -> _Header:

@@ -3,6 +3,7 @@
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from attrs import field, frozen
@@ -37,6 +38,12 @@ class Box:
     uidnext: int = 0
     special_use: str | None = None
     acl: Mapping[str, str] | None = None
+
+    @property
+    def path(self) -> Path:
+        """The key of one in files."""
+        assert isinstance(self.key, Path)
+        return self.key
 
 
 @frozen
@@ -95,6 +102,19 @@ def chosen(name: str, patterns: Sequence[str], renamed: Mapping[str, str], prefi
             name = new + name[len(old):]
             break
     return f"{prefix}/{name}" if prefix else name
+
+
+def batches(mails: Iterable[Mail], messages: int, octets: int) -> Iterator[list[Mail]]:
+    """The messages in lists of so many, and of so many octets if there is more than one."""
+    some, size = list[Mail](), 0
+    for mail in mails:
+        if some and (len(some) >= messages or size + max(mail.size, 0) > octets):
+            yield some
+            some, size = [], 0
+        some.append(mail)
+        size += max(mail.size, 0)
+    if some:
+        yield some
 
 
 def flags_of(names: Iterable[str]) -> Flags:

@@ -74,7 +74,7 @@ def test_what_comes_back_is_not_parsed(archive, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ["none", "damaged", "version", "length", "trace", "another"])
-def test_what_is_wrong_is_made_anew(archive, tmp_path, monkeypatch, wrong):
+def test_what_is_wrong_is_rendered_again(archive, tmp_path, monkeypatch, wrong):
     write, before = archive
     real = cachemembers.pack
 

@@ -3,7 +3,6 @@ hosts, the authorities of clients, keys of session tickets."""
 
 import hashlib
 import ipaddress
-import os
 import socket
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 from zope.interface import implementer
 
+from mboxlist.engine.disk import replace_file
 from tools.exits import Failure
 from tools.server.tls.channelbinding import channel_binding
 from tools.server.tls.tickets import TicketKeys
@@ -61,19 +61,10 @@ def _make_certificate(folder: Path, hostname: str, names: list[x509.GeneralName]
                    .add_extension(usage, critical=False)
                    .sign(key, hashes.SHA256()))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(folder / KEY, key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
-                                           serialization.NoEncryption()))
-    _write(folder / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Under its name only when whole, so that the certificate, written last, is there only with its key."""
-    new = path.with_suffix(".new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    new.replace(path)
+    replace_file(folder / KEY, key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8,
+                                                 serialization.NoEncryption()))
+    # the certificate comes last: it is there only with its key
+    replace_file(folder / CERTIFICATE, certificate.public_bytes(serialization.Encoding.PEM))
 
 
 @frozen(eq=False)

@@ -99,7 +99,7 @@ _CHECKS = [(re.compile(pattern), kind) for pattern, kind in (
     (r"own flags|flags of its own", "own-flags"),
     (r"unique-id", "unique-ids"),
     (r"of a mailbox that has no figures", "index-orphans"),
-    (r"octets of expunged UIDs|was expunged|can be brought back", "expunged"),
+    (r"octets of expunged UIDs|was expunged|can be undeleted", "expunged"),
     (r"(messages|octets|unseen|deleted): |MODSEQ|it changed after|the first .Recent|its figures|has no figures",
      "index-figures"),
     (r"they have another number", "header-fields"),
