@@ -14,13 +14,14 @@ DOMAIN_LIMIT = 255      # RFC 5321 §4.5.3.1.2
 _OTHER = r"\u00a1-\U0010ffff"                           # not ASCII, no control characters, no space
 _ATOM = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_OTHER}-]++"
 _DOT_STRING = rf"{_ATOM}(?:\.{_ATOM})*"
+_DOTTED = rf"[A-Za-z0-9!#$%&'*+/=?^_`{{|}}~{_OTHER}.-]++"      # dots anywhere: relays take such addresses, which exist
 _QUOTED = rf'"(?:[ !#-\[\]-~{_OTHER}]|\\[ -~])*"'
 _LABEL = rf"[A-Za-z0-9_{_OTHER}]++(?:-++[A-Za-z0-9_{_OTHER}]++)*"      # with the underscore, which real senders have
 _DOMAIN = rf"{_LABEL}(?:\.{_LABEL})*"
 _LITERAL = r"\[[A-Za-z0-9.:-]++\]"
 _ROUTE = rf"(?:@{_DOMAIN}(?:,@{_DOMAIN})*:)?"
 
-_PATH = re.compile(rf"<{_ROUTE}(?:({_DOT_STRING})|({_QUOTED}))(?:@({_DOMAIN}|{_LITERAL}))?>")
+_PATH = re.compile(rf"<{_ROUTE}(?:({_DOTTED})|({_QUOTED}))(?:@({_DOMAIN}|{_LITERAL}))?>")
 _DOT_STRING_ALONE = re.compile(_DOT_STRING)
 _DOMAIN_ALONE = re.compile(_DOMAIN)
 _TO_QUOTE = re.compile(r'(["\\])')

@@ -1,6 +1,9 @@
 """The commands of LMTP as values, and their parsers (RFC 2033 §4, RFC 5321 §4.1.1). Nothing here reads or writes.
 
 A parser gets what follows the verb, without its line end and without trailing blanks. All raise SyntaxProblem.
+
+Lenient in what is read where every other server is and nothing is gained by refusing (docs/clients.md): blanks after
+the colon, dots anywhere in a local part, any name of a client.
 """
 
 import re
@@ -13,6 +16,7 @@ from lmtp.replies import Farewell, SyntaxProblem
 from lmtp.smtppaths import Address, PathProblem, is_host, is_ip, path
 from store.values import Secret
 
+UNKNOWN = "unknown"     # a client's name that cannot be one
 XCLIENT_IGNORED = frozenset({"PORT", "PROTO", "DESTADDR", "DESTPORT"})
 XCLIENT_NAMES = ("NAME", "ADDR", "HELO", "LOGIN", *sorted(XCLIENT_IGNORED))
 
@@ -135,11 +139,12 @@ def verb(line: bytes) -> tuple[bytes, bytes]:
 
 
 def parse_lhlo(argument: bytes) -> Lhlo:
-    """LHLO SP ( Domain / address-literal )"""
-    name = argument.decode("latin-1")
-    if not is_host(name):
+    """LHLO SP ( Domain / address-literal ). What is neither is taken, as in Dovecot and Cyrus, and not shown: a relay
+    with an odd name could deliver nothing."""
+    if not argument:
         raise SyntaxProblem(replies.BAD_LHLO)
-    return Lhlo(name)
+    name = argument.decode("latin-1")
+    return Lhlo(name if is_host(name) else UNKNOWN)
 
 
 def parse_mail(argument: bytes) -> Mail:

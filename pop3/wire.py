@@ -1,4 +1,8 @@
-"""Commands from octets (RFC 1939 §3, RFC 2449, RFC 2595 §4, RFC 5034), and which lines TOP shows. Pure."""
+"""Commands from octets (RFC 1939 §3, RFC 2449, RFC 2595 §4, RFC 5034), and which lines TOP shows. Pure.
+
+Lenient in what is read where every other server is and nothing is gained by refusing (docs/clients.md): blanks between
+and after arguments, zeros before a number, UTF-8 in USER and PASS without the command UTF8.
+"""
 
 import base64
 import binascii

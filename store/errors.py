@@ -47,7 +47,7 @@ class StoreError(Exception):
 
 
 class WritesFrozen(StoreError):
-    """The store is held still, and nothing has been done: `offload.change` does it when the store goes on."""
+    """There is a write freeze, and nothing has been done: `offload.change` does it after that."""
 
     def __init__(self) -> None:
         super().__init__(Problem.BUSY, "The store is held still for a moment, try again")

@@ -29,7 +29,7 @@ def exclusive(path: Path, problem: Problem, otherwise: str, *, folder: bool = Fa
 
 @contextlib.contextmanager
 def in_turn(path: Path) -> Iterator[None]:
-    """Hold the lock, after the others: for what is short. Raises OSError."""
+    """`exclusive`, after the others: for what is short. Raises OSError."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:           # who only asks for quota loads no store
 
 
 def require_name(store: "Store") -> str:
-    """The name of this back end. Raises StoreError NO_PERMISSION without one, or where nobody can be told of a move."""
+    """The name of this back end. Raises StoreError NO_PERMISSION without one, or where no directory can note a move."""
     if not store.settings.host:
         raise StoreError(Problem.NO_PERMISSION, "This back end has no name: set store.host")
     directory = store.directory

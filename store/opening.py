@@ -61,17 +61,17 @@ def is_there(root: Path) -> bool:
 def open_store(root: Path, settings: Settings | None = None, *, who: str = "", broken: Callable[[],
                                                                                                 None] = lambda: None,
                directory: Callable[[MailboxList, str],
-                                   BuiltinDirectory] = BuiltinDirectory, anew: bool = False) -> Store:
-    """The store at `root`, open; `who` is told to others that find this process dead in it. `broken` is called when
+                                   BuiltinDirectory] = BuiltinDirectory, empty: bool = False) -> Store:
+    """The store at `root`, open; `who` is what others read that find this process dead in it. `broken` is called when
     a database needs recovery: then all must leave the store, and the next to open it recovers it. `directory` is
-    made of the list with its users, and the default domain. `anew`: its databases are to be empty.
+    made of the list with its users, and the default domain. `empty`: its databases are to be.
 
     Raises StoreError NO_STORE, UNAVAILABLE, DISK_FULL.
     """
     settings = settings or Settings()
-    _require_whole(root, anew=anew)
+    _require_whole(root, empty=empty)
     processes = ProcessRegistry(root / "run", who)
-    opening = _Opening(root, settings, processes, broken, anew=anew)
+    opening = _Opening(root, settings, processes, broken, empty=empty)
     try:
         return opening.run(directory)
     except NeedsRecovery as error:
@@ -86,10 +86,10 @@ def open_store(root: Path, settings: Settings | None = None, *, who: str = "", b
         raise
 
 
-def _require_whole(root: Path, *, anew: bool) -> None:
+def _require_whole(root: Path, *, empty: bool) -> None:
     if (root / RESTORING).exists():
         raise StoreError(Problem.UNAVAILABLE, "A restore was cut off: onecopy snapshot restore finishes it")
-    if is_half_made(root) and not anew:
+    if is_half_made(root) and not empty:
         raise StoreError(Problem.UNAVAILABLE, "A rebuild was cut off: onecopy reconstruct --all finishes it")
     if not is_there(root):
         raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
@@ -99,23 +99,23 @@ class _Opening:
     """A store on its way to being open."""
 
     def __init__(self, root: Path, settings: Settings, processes: ProcessRegistry, broken: Callable[[], None], *,
-                 anew: bool) -> None:
+                 empty: bool) -> None:
         self.root = root
         self.settings = settings
         self.processes = processes
         self.broken = broken
         self.recover = processes.alone
-        self.anew = anew
+        self.empty = empty
         self.news = News()
         self.freeze: WriteFreeze | None = None
         self.opener: Opener = _AsItIs()
 
     def run(self, directory: Callable[[MailboxList, str], BuiltinDirectory]) -> Store:
         """Open it; each step needs those before it."""
-        if self.recover and not self.anew:
+        if self.recover and not self.empty:
             shutil.rmtree(self.root / SCRATCH, ignore_errors=True)      # left by one who was killed at the very end
         freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
-        recovery = self._recovery() if self.recover and not self.anew else None
+        recovery = self._recovery() if self.recover and not self.empty else None
         mailboxes = self.opener.opened("mboxlist", lambda: MailboxList(
             self.root / "mboxlist", cache=LIST_CACHE, recover=self.recover, broken=self.broken, write_freeze=freeze))
         partitions = self._partitions(freeze)
@@ -189,13 +189,13 @@ def _report_missing(folder: Path) -> None:
         log.info("partition %s is being rebuilt", name)
         return
     log.error("partition %s is not there (%s), or has no databases: its mailboxes cannot be used until the store is "
-              "opened anew, or onecopy reconstruct --partition %s has made them", name, os.path.realpath(folder), name)
+              "opened again, or onecopy reconstruct --partition %s has made them", name, os.path.realpath(folder), name)
 
 
 def _is_in_hand(folder: Path) -> bool:
-    """Whether somebody makes the partition's databases anew just now (`livepartition`)."""
+    """Whether somebody rebuilds the partition's databases just now (`livepartition`)."""
     try:
-        with exclusive(folder, Problem.STORE_IN_USE, "It is made anew", folder=True):
+        with exclusive(folder, Problem.STORE_IN_USE, "It is being rebuilt", folder=True):
             return False
     except StoreError:
         return True

@@ -265,7 +265,7 @@ class Store:
         return self.partition(entry.partition).open_message(row)
 
     def cached(self, entry: MailboxEntry, rows: Rows) -> list[CachedMessage]:
-        """The cache records of index records, in their order; one that is lost is made anew from the message file.
+        """The cache records of index records, in their order; one that is lost is made from the message file.
 
         `entry` is that of the records' view. Raises StoreError CORRUPT when the file is missing too.
         """
@@ -278,7 +278,6 @@ class Store:
     def stage(self, entry: MailboxEntry, trace: bytes = b"") -> Staged:
         """A message to be received into the partition of that mailbox. Raises StoreError DISK_FULL."""
         return self.partition_of(entry).stage(trace)
-
 
 
 def _claim(txn: WriteTxn, mailbox: MailboxId) -> tuple[int, int]:

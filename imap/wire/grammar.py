@@ -11,7 +11,7 @@ MAX_NUMBER64 = (1 << 63) - 1    # RFC 9051 §9 number64: the sizes of literals
 _ATOM_CHARS = rb"!#$&'+,\-./0-9:;<=>?@A-Z\[^_`a-z|}~"      # "[" is one, "]" is not
 ATOM = re.compile(rb"[" + _ATOM_CHARS + rb"]++")
 ASTRING_ATOM = re.compile(rb"[" + _ATOM_CHARS + rb"\]]++")
-LIST_MAILBOX = re.compile(rb"[" + _ATOM_CHARS + rb"\]%*]++")
+ASTRING_READ = re.compile(rb"[" + _ATOM_CHARS + rb"\]%*]++")       # list-mailbox; others' astrings have wildcards, too
 TAG = re.compile(rb"[" + _ATOM_CHARS.replace(b"+", b"") + rb"\]]++")
 # Octets above 127 are UTF-8 in RFC 9051 §9 and RFC 6855 §3. RFC 3501 §9 has none, but clients put texts of a SEARCH
 # with CHARSET, and passwords, there: whoever uses the string knows its charset.

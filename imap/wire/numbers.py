@@ -15,7 +15,8 @@ FEW = 100       # numbers that are written one after the other
 STAR = 0        # "*" in a range: the largest number in use
 
 _SET = re.compile(rb"[0-9:,*]++")
-_RANGE = re.compile(rb"(?:([1-9][0-9]{0,9})|\*)(?::(?:([1-9][0-9]{0,9})|(\*)))?")
+# nz-number; zeros before it are passed over
+_RANGE = re.compile(rb"(?:0*+([1-9][0-9]{0,9})|\*)(?::(?:0*+([1-9][0-9]{0,9})|(\*)))?")
 
 Indices = NDArray[np.intp]
 

@@ -13,10 +13,9 @@ from imap.wire import utf7
 from imap.wire.commandlimits import Limits
 from imap.wire.framer import Announced, Frame, literal_at
 from imap.wire.grammar import (
-    ASTRING_ATOM,
+    ASTRING_READ,
     ATOM,
     ESCAPE,
-    LIST_MAILBOX,
     LITERAL,
     MAX_NUMBER,
     MAX_NUMBER64,
@@ -28,7 +27,7 @@ from imap.wire.grammar import (
 T = TypeVar("T")
 
 _DEFAULT = Limits()
-_FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line
+FIELD_NAME = re.compile(rb"[!-9;-~]{1,997}")      # RFC 5322 §2.2; the longest that fits a line
 _BLANKS = re.compile(rb" *+")
 _FLAG = re.compile(rb"\\?+" + ATOM.pattern)
 
@@ -142,7 +141,7 @@ class Scanner:
 
     def nil(self) -> bool:
         """Whether "NIL" is next, in any case; if so it is read."""
-        found = ASTRING_ATOM.match(self.text, self.at)
+        found = ASTRING_READ.match(self.text, self.at)
         if found is None or found[0].upper() != b"NIL":
             return False
         self.at = found.end()
@@ -166,8 +165,8 @@ class Scanner:
     # Strings
 
     def astring(self) -> bytes:
-        """astring: atom with "]" allowed, or string"""
-        found = ASTRING_ATOM.match(self.text, self.at)
+        """astring: atom with "]" allowed, or string. Wildcards are taken: passwords may have some."""
+        found = ASTRING_READ.match(self.text, self.at)
         if found is not None:
             self.at = found.end()
             return found[0]
@@ -186,7 +185,7 @@ class Scanner:
     def field_name(self) -> bytes:
         """header-fld-name: an astring that can be one"""
         name = self.astring()
-        if not _FIELD_NAME.fullmatch(name):
+        if not FIELD_NAME.fullmatch(name):
             raise SyntaxProblem("That is not the name of a header field")
         return name
 
@@ -210,7 +209,7 @@ class Scanner:
 
     def list_mailbox(self) -> str | None:
         """list-mailbox: a mailbox that may have wildcards, without quotes too. None: as for `reference`."""
-        found = self.match(LIST_MAILBOX)
+        found = self.match(ASTRING_READ)
         return self._pattern(found[0] if found is not None else self.string())
 
     def _pattern(self, octets: bytes) -> str | None:

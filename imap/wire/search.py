@@ -14,7 +14,7 @@ from imap.wire.dates import date
 from imap.wire.grammar import ATOM, SyntaxProblem
 from imap.wire.modseq import mod_sequence
 from imap.wire.numbers import number_set
-from imap.wire.scanner import Scanner
+from imap.wire.scanner import FIELD_NAME, Scanner
 from store.message.text import codec
 from store.search import searchkeys
 from store.search.searchkeys import And, Envelope, HasFlag, Key, Keyword, Not, Received, Recent, Sent, Size
@@ -219,10 +219,11 @@ class _Reader:
         return searchkeys.Or(first, second)
 
     def header(self) -> Key:
-        """What follows HEADER"""
-        name = self.scan.field_name().decode("ascii")
+        """What follows HEADER. No message has a field whose name cannot be one."""
+        name = self.scan.astring()
         self.scan.space()
-        return searchkeys.Header(name, self.text())
+        text = self.text()
+        return searchkeys.Header(name.decode("ascii"), text) if FIELD_NAME.fullmatch(name) else Not(searchkeys.All())
 
 
 def _field(name: str) -> Callable[[_Reader], Key]:

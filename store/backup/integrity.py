@@ -11,7 +11,7 @@ from store.backup.archive import BESIDE, CATALOGUE, CATALOGUE_OCTETS, TOTALS, Ar
 from store.backup.tarmembers import Cut, Lost, Member
 from store.errors import StoreError
 from store.userarea import idxfile
-from store.userarea.idxfile import Remains
+from store.userarea.idxfile import Salvaged
 
 DIGESTS_UNSORTED = 1 << 16
 
@@ -169,7 +169,7 @@ class _Verifying:
             self.done.mailboxes += 1
             self.done.records += len(left.rows)
 
-    def _references(self, left: Remains) -> None:
+    def _references(self, left: Salvaged) -> None:
         lacks = self.seen.lacks(left.rows["digest"])
         manifest = self.archive.manifest
         if not lacks.any() or left.head is None:

@@ -40,7 +40,7 @@ from store.store import Store
 from store.tables.index import MAX_UID, Rows, take
 from store.tables.state import MODSEQ_SKIP, UID_SKIP
 from store.userarea import idxfile
-from store.userarea.idxfile import Remains
+from store.userarea.idxfile import Salvaged
 
 MAILBOXES_TOGETHER = 256    # that are made, and published, at a time,
 RECORD_OCTETS = 32 << 20    # or fewer, when their records have so much
@@ -113,7 +113,7 @@ class Restoring:
     chain: Chain = field(init=False)
     _contents: dict[str, Contents] = field(factory=dict, init=False)        # by partition, and
     _made: dict[str, list[DesiredMailbox]] = field(factory=dict, init=False)    # mailboxes that are not there yet
-    _ready: list[tuple[str, Remains]] = field(factory=list, init=False)
+    _ready: list[tuple[str, Salvaged]] = field(factory=list, init=False)
     _octets: int = field(default=0, init=False)                     # of the records in them
     _made_octets: int = field(default=0, init=False)
     _names: set[str] = field(factory=set, init=False)               # mailboxes that have been dealt with
@@ -215,11 +215,11 @@ class Restoring:
         if not found:
             raise StoreError(Problem.NO_MAILBOX, "Nothing that was named is in the archive")
 
-    def _named(self, left: Remains) -> bool:
+    def _named(self, left: Salvaged) -> bool:
         name = _name(left)
         return name is not None and self.choice.wants(name)
 
-    def _rows(self, left: Remains) -> Rows:
+    def _rows(self, left: Salvaged) -> Rows:
         uids = self.choice.uids
         return take(left.rows, np.isin(left.rows["uid"], list(uids))) if uids else left.rows
 
@@ -282,7 +282,7 @@ class Restoring:
 
     # Mailboxes
 
-    def _soon(self, partition: str, left: Remains) -> None:
+    def _soon(self, partition: str, left: Salvaged) -> None:
         """A mailbox that waits for others, whose message files are put on disk together."""
         self._ready.append((partition, left))
         self._octets += left.rows.nbytes
@@ -294,7 +294,7 @@ class Restoring:
         for partition, left in ready:
             self._mailbox(partition, left)
 
-    def _index(self, member: Member, path: Path) -> Remains | None:
+    def _index(self, member: Member, path: Path) -> Salvaged | None:
         """What is left of a mailbox's file."""
         with path.open("wb") as file:
             try:
@@ -310,7 +310,7 @@ class Restoring:
             self._tell(f"{member.name}: {finding}")
         return left
 
-    def _mailbox(self, partition: str, left: Remains) -> None:
+    def _mailbox(self, partition: str, left: Salvaged) -> None:
         head, name = left.head, _name(left)
         if head is None or name is None:
             self._tell("a mailbox has a name that cannot be")
@@ -363,7 +363,7 @@ class Restoring:
                            "--into restores it beside)")
         return missing
 
-    def _desired(self, name: MailboxName, left: Remains, rows: Rows) -> DesiredMailbox:
+    def _desired(self, name: MailboxName, left: Salvaged, rows: Rows) -> DesiredMailbox:
         """What the mailbox is to be; beside what is there it is nobody's but the owner's, and has new figures."""
         head = left.head
         assert head is not None
@@ -451,7 +451,7 @@ class Restoring:
         self._tell(f"user {owner}: the account is not in the archive; it has no password, and is inactive")
 
 
-def _name(left: Remains) -> MailboxName | None:
+def _name(left: Salvaged) -> MailboxName | None:
     try:
         return MailboxName.parse(left.head.name) if left.head is not None else None
     except NameProblem:

@@ -4,7 +4,6 @@ A file that has come is on disk, on record, and waits for the purge until record
 any time, and what has come need not come again.
 """
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ import numpy as np
 from attrs import define, evolve, field, frozen
 
 from mboxlist.entry import MailboxId
+from store.delivery.durability import place_all
 from store.delivery.replacement import put_back, require_fit
 from store.errors import StoreError
 from store.partition.messagefiles import Volume
@@ -22,8 +22,6 @@ from store.partition.transactions import WriteTxn
 from store.settings import SYNC_LEVELS
 from store.tables.index import Rows, chunk_key, decode, take
 from store.tables.references import MessageRecord, tally
-
-log = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 8
 FILES, OCTETS = 64, 32 << 20        # message files, and what they have, that are synced and put on record together
@@ -144,7 +142,7 @@ class BatchStore:
         for staged in batch:
             if staged.committed:
                 staged.close()
-                _place(staged)
+                place_all([staged])
                 self.octets += staged.size
                 self.files += 1
         for staged in batch:
@@ -223,10 +221,3 @@ def _without(rows: Rows, others: Rows) -> Rows:
     known = set(zip(others["uid"].tolist(), others["digest"].tolist(), strict=True))
     uses = zip(rows["uid"].tolist(), rows["digest"].tolist(), strict=True)
     return take(rows, np.array([use not in known for use in uses], np.bool_))
-
-
-def _place(staged: Staged) -> None:
-    try:
-        staged.place()
-    except OSError:
-        log.exception("message %s keeps its name in staging", staged.digest.hex())

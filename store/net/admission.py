@@ -1,4 +1,4 @@
-"""The door of a server, which all its listeners share: what it asks of every connection, whatever the protocol."""
+"""Admission control of a server, which all its listeners share: what it asks of every connection of any protocol."""
 
 import logging
 import math
@@ -20,7 +20,7 @@ MINUTE = 60.0               # seconds in which `command_rate` counts
 
 @frozen
 class AdmissionSettings:
-    """What can be chosen about the doors of each server alike; its own `Settings` may have other defaults."""
+    """What can be chosen about admission to each server alike; its own `Settings` may have other defaults."""
 
     connections: int = setting(10_000, "connections at a time, over all processes", validator=ge(1))
     connections_per_address: int = setting(1000, "connections at a time from one address", validator=ge(1))
@@ -46,7 +46,7 @@ class LoginAdmissionSettings(AdmissionSettings):
 class AdmissionControl:
     """Counts what is there. `early_octets`: what a client may send before it has logged in, 0: anything;
     `command_rate`: how many lines it may send in a minute. `draining`: nobody new is let in. `refused`: connections
-    that are told that they may not come in."""
+    that are being sent away."""
 
     limits: ConnectionLimits
     early_octets: int = 0
@@ -54,8 +54,8 @@ class AdmissionControl:
     draining: bool = False
     refused: set[object] = field(factory=set, init=False)
     counted: "Counter[str]" = field(factory=Counter, init=False)        # what has come since the start
-    _told: float = field(default=-math.inf, init=False)     # when the log was last told of one of them,
-    _untold: int = field(default=0, init=False)             # and of how many it was not
+    _logged: float = field(default=-math.inf, init=False)   # when one of them was last logged,
+    _unlogged: int = field(default=0, init=False)           # and how many were not
 
     @classmethod
     def from_settings(cls, server: str, settings: AdmissionSettings, shared: Counts | None = None
@@ -82,9 +82,9 @@ class AdmissionControl:
 
     def tell(self, now: float, connection: str, peer: str, refused: str) -> None:
         """Log a refusal, but not each of very many."""
-        if now - self._told < 1:
-            self._untold += 1
+        if now - self._logged < 1:
+            self._unlogged += 1
             return
-        others = f" (and so were {self._untold} others)" if self._untold else ""
-        self._told, self._untold = now, 0
+        others = f" (and so were {self._unlogged} others)" if self._unlogged else ""
+        self._logged, self._unlogged = now, 0
         log.warning("%s: %s is rejected: %s%s", connection, peer, refused.lower(), others)

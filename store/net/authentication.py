@@ -1,6 +1,5 @@
 """Who gets in: the one way of every login, whichever protocol carries it and by whatever mechanism (RFC 4422)."""
 
-import ipaddress
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -33,7 +32,7 @@ from store.accounts.sasl.scram import PLUS
 from store.accounts.slowdown import SlowDown
 from store.accounts.tokens import Tokens
 from store.errors import Problem, StoreError
-from store.net.limits import is_this_host
+from store.net.limits import NETWORK_BITS, is_this_host, network_of
 from store.net.linestates import ConnectionLost
 from store.net.stream import Stream
 from store.store import Store
@@ -43,7 +42,6 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 2                 # logins from one address that are looked at; others wait in line
 PATIENCE = 60.0             # seconds in which their turn must come
-NETWORK_BITS = 64           # of an IPv6 address: a customer has as many addresses below that as it likes
 
 Talk = Callable[[bytes], Awaitable[Secret]]     # says a challenge, and reads the response
 
@@ -106,7 +104,7 @@ class Admitted:
 class Authenticator:
     """Shared by all servers of a process, so that failed logins count together."""
 
-    _store: Store
+    store: Store
     settings: Settings
     slow: SlowDown = field(init=False)
     _tokens: Tokens = field(init=False)
@@ -121,12 +119,12 @@ class Authenticator:
     def __attrs_post_init__(self) -> None:
         settings = self.settings
         self.slow = SlowDown(settings.scale)
-        self.turned = RejectedLogins(self._store.refusals, self._store.directory)
+        self.turned = RejectedLogins(self.store.refusals, self.store.directory)
         self._tokens = Tokens(settings)
         self._excluded, self._proxies = Networks.parse(settings.slow_exclude), Networks.parse(settings.proxy_networks)
         self._offered = frozenset(name.upper() for name in settings.mechanisms)
         self.address = lru_cache(maxsize=10_000)(self._address)
-        self._store.directory.remember_for(settings.remember_time)
+        self.store.directory.remember_for(settings.remember_time)
 
     def follow(self, settings: Settings) -> None:
         """Have these settings from now on. What is remembered of failed logins stays."""
@@ -164,7 +162,7 @@ class Authenticator:
         if not caller.passwords:            # SCRAM sends none, and the mail would follow in the clear
             return False
         if name.startswith("SCRAM-"):
-            return self._store.directory.has_keys and (not name.endswith(PLUS) or caller.stream.can_bind)
+            return self.store.directory.has_keys and (not name.endswith(PLUS) or caller.stream.can_bind)
         if name == "EXTERNAL":
             return bool(caller.stream.certificate_names)
         return self.settings.oauth or name not in ("OAUTHBEARER", "XOAUTH2")
@@ -217,23 +215,13 @@ class Authenticator:
 
     def _address(self, peer: str) -> str:
         """The peer's as failed logins count by it; "" if they do not."""
-        if peer in self._excluded:
-            return ""
-        try:
-            parsed = ipaddress.ip_address(peer.partition("%")[0])
-        except ValueError:
-            return peer
-        if isinstance(parsed, ipaddress.IPv4Address):
-            return str(parsed)
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((parsed, NETWORK_BITS), strict=False))
+        return "" if peer in self._excluded else network_of(peer, NETWORK_BITS, otherwise=peer)
 
     async def check_token(self, token: Secret) -> Account:
         """The account of the one to whom a token was given. Raises StoreError BAD_LOGIN, UNAVAILABLE."""
         name = self._tokens.remembered(token)
         if not name:
-            name = await offload.run(self._store, "tokens", self._tokens.check, token)
+            name = await offload.run(self.store, "tokens", self._tokens.check, token)
         return await self._login_account(name)
 
     async def find_named(self, names: tuple[str, ...]) -> Account:
@@ -247,7 +235,7 @@ class Authenticator:
         raise StoreError(Problem.BAD_LOGIN, detail="nobody has the name of the certificate")
 
     async def _login_account(self, name: str) -> Account:
-        found = await hosting.find(self._store, self._store.directory.user_id(name))
+        found = await hosting.find(self.store, self.store.directory.user_id(name))
         if found is None or not found.status.may_log_in:
             raise StoreError(Problem.BAD_LOGIN)
         return found
@@ -257,14 +245,14 @@ class Authenticator:
 
         Raises StoreError NOT_AUTHORIZED, UNAVAILABLE; Elsewhere.
         """
-        account, directory, stream = proved.account, self._store.directory, caller.stream
+        account, directory, stream = proved.account, self.store.directory, caller.stream
         own, wanted = account.user, directory.user_id(proved.acts_as) if proved.acts_as else account.user
         subjects = [account]
         if wanted != own:
             proxy = own in self.settings.proxies and (stream.proxy or stream.peer) in self._proxies
             if not proxy and own not in self.settings.administrators:
                 raise StoreError(Problem.NOT_AUTHORIZED, "You may not act as another user", f"{own} as {wanted!r}")
-            found = await hosting.find(self._store, wanted)
+            found = await hosting.find(self.store, wanted)
             if found is None or not found.status.may_log_in:
                 raise StoreError(Problem.NOT_AUTHORIZED, "Nobody can act as that user", f"{own} as {wanted!r}")
             account = found
@@ -273,12 +261,12 @@ class Authenticator:
             log.info("%s: %s acts as %s, from %s", stream.id, own, wanted, caller.peer)
         for subject in subjects:
             self._require_access(subject, caller)
-        if not caller.anywhere and not hosting.is_here(self._store, account):
+        if not caller.anywhere and not hosting.is_here(self.store, account):
             raise Elsewhere(account)
         return Admitted(account, own)
 
     def _require_access(self, account: Account, caller: Caller) -> None:
-        own = self._store.directory.access_rules(account)
+        own = self.store.directory.access_rules(account)
         secure = self.is_secure(caller.stream) if caller.behind is None else caller.behind.secure
         for text in (self.settings.service_access, own or self.settings.access):
             try:
@@ -300,11 +288,6 @@ class Authenticator:
         """One of them has had it."""
         if self._lines[key].leave():
             del self._lines[key]
-
-    @property
-    def store(self) -> Store:
-        """The store to which it leads."""
-        return self._store
 
 
 def attach(store: Store, settings: Settings) -> None:
@@ -356,7 +339,7 @@ class _Line:
 class _Attempt:
     """One login. As a context it counts how it ended, and gives the turn to the next one."""
 
-    _entrance: Authenticator
+    _authenticator: Authenticator
     _caller: Caller
     _address: str = field(init=False)
     _user: str = ""                             # whoever the client says to be
@@ -365,7 +348,7 @@ class _Attempt:
     _key: tuple[str, str] | None = None         # of the line in which it has its turn
 
     def __attrs_post_init__(self) -> None:
-        self._address = self._entrance.address(self._caller.peer)
+        self._address = self._authenticator.address(self._caller.peer)
 
     def __enter__(self) -> None:
         pass
@@ -380,42 +363,42 @@ class _Attempt:
         if not self._noted:
             self._noted = True
             caller = self._caller
-            self._entrance.turned.refused(caller.service, caller.peer, self._user, error)
+            self._authenticator.turned.refused(caller.service, caller.peer, self._user, error)
         if error.problem is Problem.BAD_LOGIN and not self._counted:
             self._counted = True
-            self._entrance.failed += 1
-            self._entrance.slow.failed(self._address, self._user)
+            self._authenticator.failed += 1
+            self._authenticator.slow.failed(self._address, self._user)
 
     def pass_on(self) -> None:
         """The next one's turn: nobody waits for what a client says."""
         key, self._key = self._key, None
         if key is not None:
-            self._entrance.left(key)
+            self._authenticator.left(key)
 
     async def admit(self, proved: Proved) -> Admitted:
         """The end of a good one. Raises StoreError NOT_AUTHORIZED, UNAVAILABLE."""
-        self._entrance.slow.succeeded(self._address, proved.account.user)
+        self._authenticator.slow.succeeded(self._address, proved.account.user)
         self._user = self._user or proved.account.user
-        return await self._entrance.authorize(proved, self._caller)
+        return await self._authenticator.authorize(proved, self._caller)
 
     async def answer(self, question: Question) -> Any:
         """What the directory says. Raises StoreError, ConnectionLost, Stopping."""
-        store = self._entrance.store
+        store = self._authenticator.store
         if isinstance(question, FindNamed):
-            return await self._entrance.find_named(question.names)
+            return await self._authenticator.find_named(question.names)
         if isinstance(question, FindKeys):          # what they tell, anybody may know
             return await offload.change(store, lambda: store.directory.find_keys(question.user, question.mechanism))
         await self._wait(question.user)
         if isinstance(question, Turn):
             return None
         if isinstance(question, CheckToken):
-            return await self._entrance.check_token(question.token)
-        kind = "doubtful" if self._entrance.slow.doubtful(self._address, self._user) else "directory"
+            return await self._authenticator.check_token(question.token)
+        kind = "doubtful" if self._authenticator.slow.doubtful(self._address, self._user) else "directory"
         return await account_that_logs_in(store, question.user, question.password, kind)
 
     async def _wait(self, name: str) -> None:
         """For a turn, and for as long as earlier failures want."""
-        authenticator, stream = self._entrance, self._caller.stream
+        authenticator, stream = self._authenticator, self._caller.stream
         self._user = authenticator.store.directory.user_id(name) if name else ""
         if not self._address and not self._user:        # a token, by way of an address that does not count
             return

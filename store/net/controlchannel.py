@@ -114,7 +114,7 @@ class _Conversation(LineOnlyReceiver, TimeoutMixin):
             request = json.loads(line)
             action = self.factory.port.actions[request["do"]]
         except (ValueError, KeyError, TypeError, RecursionError):
-            self._end({"error": "not a request that is known here"})
+            self._end({"error": "not a request that exists here"})
             return
         try:
             found = action(request)

@@ -1,5 +1,4 @@
-"""A connection as the door counts it (`admission`): under its address, as its user's, by how much and how fast it
-sends."""
+"""A connection as admission control counts it: under its address, as its user's, by how much and how fast it sends."""
 
 import logging
 import os
@@ -13,17 +12,17 @@ from store.net.linestates import Clock, LimitReached, Stopping
 log = logging.getLogger(__name__)
 
 TOO_MUCH_BEFORE_LOGIN = "Too much was sent before login"
-TOLD = 200                  # refused connections of a server that are told why, at a time
+MOST_REFUSED = 200          # connections of a server that hear why they are refused, at a time
 TOO_FAST = "Too many commands in a minute"
 
 
 class Counted(Protocol):
-    """What a `Stream` is to the door; the rest of it reads and writes."""
+    """What a `Stream` is to admission control; the rest of it reads and writes."""
 
     def __init__(self, admission: AdmissionControl, clock: Clock, number: int, *, stopping: bool) -> None:
-        self._door = admission
+        self._admission = admission
         self._clock = clock
-        self._admitted = False                          # counted at the door, under its address
+        self._admitted = False                          # counted, under its address
         self._user: str | None = None                   # and as this user's
         self._early = admission.early_octets                 # how much of that is left; 0: no limit (any more)
         self._lines, self._since = 0, 0.0               # since when so many lines have come
@@ -49,13 +48,13 @@ class Counted(Protocol):
         self._since = self._clock.seconds()
 
     def _count(self) -> None:
-        admission = self._door
+        admission = self._admission
         refused = admission.limits.refusal(self.peer)
         admission.counted["connections turned away" if refused else "connections"] += 1
         if refused:
             admission.tell(self._clock.seconds(), self.id, self.peer, refused)
             admission.refused.add(self)
-            if len(admission.refused) > TOLD:  # they take no notice: under TLS they may linger without a handshake
+            if len(admission.refused) > MOST_REFUSED:      # they take no notice: under TLS they may linger
                 self.abort()
             raise LimitReached(refused)
         self._admitted = True
@@ -63,27 +62,27 @@ class Counted(Protocol):
     def introduce(self, peer: str) -> None:
         """A proxy says who its client is; from now on that one counts in its place. Raises LimitReached."""
         self._admitted = False
-        self._door.limits.release(self.peer)
+        self._admission.limits.release(self.peer)
         self.proxy, self.peer = self.peer, peer
         self._count()
 
     def enter(self, user: str) -> None:
         """The client has proved to be `user`: from now on the limits are wider. Raises LimitReached, Stopping."""
-        if self._door.draining:
+        if self._admission.draining:
             raise Stopping
-        if not self._door.limits.admit_user(user):
+        if not self._admission.limits.admit_user(user):
             log.warning("%s: %s is rejected: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
             raise LimitReached(TOO_MANY_OF_USER, user)
         self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
-        self._door.counted["logins"] += 1
+        self._admission.counted["logins"] += 1
 
     def leave(self) -> None:
         """Nobody is logged in any more."""
         user, self._user = self._user, None
         if user is not None:
-            self._door.limits.release_user(user)
-            self._early = self._door.early_octets
-            if self._door.draining:
+            self._admission.limits.release_user(user)
+            self._early = self._admission.early_octets
+            if self._admission.draining:
                 self.stop()
 
     @property
@@ -100,7 +99,7 @@ class Counted(Protocol):
 
     def _depart(self) -> None:
         """The connection counts no longer."""
-        admission = self._door
+        admission = self._admission
         admission.refused.discard(self)
         if self._admitted:
             self._admitted = False

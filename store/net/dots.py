@@ -30,7 +30,7 @@ class DotReader:
         self.left = 0               # octets at the end of the last chunk that come after the message
 
     def feed(self, chunk: bytes) -> bytes:
-        """What is known of the message after this chunk, without the stuffing.
+        """What is certain of the message after this chunk, without the stuffing.
 
         When `done` has become true, the last `left` octets of `chunk` belong to what follows. Raises ValueError when it
         was true already.

@@ -1,4 +1,4 @@
-"""How many connections a server takes: in all, from one address, of one user. The same for all three servers."""
+"""How many connections a server takes: in all, from one address, of one user. Alike for all three servers."""
 
 import ipaddress
 
@@ -31,15 +31,12 @@ class ConnectionLimits:
     _by_address: dict[str, int] = field(factory=dict, init=False)
     _by_user: dict[str, int] = field(factory=dict, init=False)
 
-    def admit(self, address: str) -> bool:
-        """Count a connection from `address`, unless there are too many; then it must not be released.
+    def refusal(self, address: str) -> str:
+        """Count a connection from `address`, and give ""; or say why not, in words for the client: then it must not be
+        released.
 
         What has no IP address (a UNIX socket) only counts in all.
         """
-        return not self.refusal(address)
-
-    def refusal(self, address: str) -> str:
-        """Count a connection from `address`; why it is refused, in words for the client, or nothing."""
         if self.open + self._others("", "") >= self.total:
             return TOO_MANY
         network = self._network(address)
@@ -89,15 +86,20 @@ class ConnectionLimits:
         return f"{self.server} {kind} {name}".encode()
 
     def _network(self, address: str) -> str:
-        try:
-            parsed = ipaddress.ip_address(address.partition("%")[0])
-        except ValueError:
-            return ""
-        if isinstance(parsed, ipaddress.IPv4Address):
-            return str(parsed)
-        if parsed.ipv4_mapped is not None:
-            return str(parsed.ipv4_mapped)
-        return str(ipaddress.ip_network((parsed, self.network_bits), strict=False))
+        return network_of(address, self.network_bits, otherwise="")
+
+
+def network_of(address: str, bits: int, *, otherwise: str) -> str:
+    """An IPv4 address as it is, or the network of so many bits of an IPv6 address; `otherwise` for what is none."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return otherwise
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, bits), strict=False))
 
 
 def is_this_host(peer: str) -> bool:

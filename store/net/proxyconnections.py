@@ -41,7 +41,7 @@ class Proxied(ProtocolWrapper):
         super().__init__(factory, cast(IProtocol, None))
         self._peer = address
         self._octets = b""
-        self._told = False
+        self._introduced = False
         self._timer: Any = None
 
     def makeConnection(self, transport: ITransport) -> None:
@@ -51,7 +51,7 @@ class Proxied(ProtocolWrapper):
     @property
     def proxy(self) -> str:
         """The proxy's own address, if it has told another one."""
-        return host(cast(Any, self.transport).getPeer()) if self._told else ""
+        return host(cast(Any, self.transport).getPeer()) if self._introduced else ""
 
     def getPeer(self) -> IAddress | None:
         """Where the connection comes from."""
@@ -98,7 +98,7 @@ class Proxied(ProtocolWrapper):
         self._stop_timer()
         rest, self._octets = self._octets[header.length:], b""
         if header.source is not None:
-            self._told = True
+            self._introduced = True
             kind: Any = IPv4Address if header.source.address.version == 4 else IPv6Address
             self._peer = kind("TCP", str(header.source.address), header.source.port)
         self.wrappedProtocol = self.factory.wrappedFactory.buildProtocol(self._peer)

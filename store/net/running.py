@@ -25,7 +25,7 @@ INPUT = _Input()
 @final
 @define(eq=False)
 class Running:
-    """A coroutine that has been begun. Nobody else may drive it; `failed` is told what it did not catch."""
+    """A coroutine that has been begun. Nobody else may drive it; `failed` gets what it did not catch."""
 
     coroutine: Coroutine[Any, None, None]
     failed: Callable[[BaseException], None]

@@ -91,7 +91,7 @@ class Stream(Waits):
         line = bytes(self._input[:end])
         self._took(end + 1)
         self._lines += 1
-        if self._lines > self._door.command_rate:
+        if self._lines > self._admission.command_rate:
             self._look_at_rate()
         if line.endswith(b"\r"):
             line = line[:-1]
@@ -365,7 +365,7 @@ class StreamFactory(Factory):
         self.streams.discard(stream)
 
     def drain(self) -> None:
-        """Let nobody new in. Sessions in which somebody has logged in go on; all others are told as at a stop."""
+        """Let nobody new in. Sessions in which somebody has logged in go on; all others hear of it as at a stop."""
         self.admission.draining = self.stopping = True
         for stream in tuple(self.streams):
             if not stream.entered:

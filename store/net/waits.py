@@ -21,7 +21,7 @@ class Waits(Counted):
         self._waiting = False                           # the session waits for input
         self._room: Deferred[None] | None = None        # the session waits until the peer has taken some
         self._event: Deferred[None] | None = None       # the session waits for something else
-        self._idle = False                              # waiting between commands: may be told of a stop
+        self._idle = False                              # waiting between commands: may hear of a stop
         self._deadline = 0.0
         self._timer: Any = None
         self._turn = 0.0                                # when it last went on after a wait
@@ -74,7 +74,7 @@ class Waits(Counted):
                 raise ConnectionLost
 
     def stop(self) -> None:
-        """The server is going down: a session between two commands is told at once, another at its next pause."""
+        """The server is going down: a session between two commands hears of it at once, another at its next pause."""
         self.stopping = True
         if self._idle:
             self._break(Stopping())

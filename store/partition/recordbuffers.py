@@ -79,7 +79,7 @@ class Copy:
         begins, ends = spans(uids, np.array([number for number, _ in pieces], np.int64))
         target, octets = np.frombuffer(self.memory, _ONE), source.rows.view(_ONE)
         own = bool(len(octets)) and np.may_share_memory(octets, target)
-        sizes = np.array([len(piece) for _, piece in pieces], np.int64)
+        sizes = np.array([len(new) for _, new in pieces], np.int64)
         if len(octets) + int((sizes - (ends - begins)).sum()) > len(target):
             return False
         if own and ((sizes > ends - begins) & (ends < len(octets))).any():
@@ -87,14 +87,14 @@ class Copy:
         at = done = 0
         same = True
         parts: list[NDArray[np.uint32]] = []
-        for (_, piece), begin, end in zip(pieces, begins.tolist(), ends.tolist(), strict=True):
+        for (_, new), begin, end in zip(pieces, begins.tolist(), ends.tolist(), strict=True):
             if not own or at != done:
                 target[at:at + begin - done] = octets[done:begin]
             at += begin - done
-            target[at:at + len(piece)] = piece.view(_ONE)
-            at += len(piece)
-            parts += [uids[done:begin], piece["uid"]]
-            same = same and np.array_equal(piece["uid"], uids[begin:end])
+            target[at:at + len(new)] = new.view(_ONE)
+            at += len(new)
+            parts += [uids[done:begin], new["uid"]]
+            same = same and np.array_equal(new["uid"], uids[begin:end])
             done = end
         if not own or at != done:
             target[at:at + len(octets) - done] = octets[done:]

@@ -93,7 +93,7 @@ class Staged:
         return self._scanner is not None and self._scanner.parsed > SPILL // 2
 
     def finish(self) -> None:
-        """The content is complete: the digest is known, and so is the structure."""
+        """The content is complete: digest and structure are final."""
         if not self.digest:
             self._digest_held()
             self.digest = self._digest.digest()
@@ -162,7 +162,7 @@ class Staged:
         return MessageFile(handle, 0, self.size)
 
     def copy_to(self, files: MessageFiles, serial: int) -> "Staged":
-        """This message, finished, for another partition. For a thread: it reads and writes the whole file.
+        """A copy of the message, finished, for another partition. For a thread: it reads and writes the whole file.
 
         Raises StoreError DISK_FULL, UNAVAILABLE, CORRUPT.
         """

@@ -26,7 +26,7 @@ class Unwritten:
     _lock: threading.Lock = field(factory=threading.Lock)
 
     def note(self, entry: MailboxEntry) -> None:
-        """What is known of the mailbox beside its records changes, begins, or ends."""
+        """What the store has of the mailbox beside its records changes, begins, or ends."""
         with self._lock:
             self.names.setdefault(entry.id, set()).add(entry.name)
         self.changed.add(entry.id)

@@ -1,5 +1,5 @@
 """What clients read of messages is compared with its digest first (`Settings.verify_reads`): what a disk gives back
-wrong is told, and not shown. Large messages are sent while they are read, so they are left to `scrub`.
+wrong is reported, and not shown. Large messages are sent while they are read, so they are left to `scrub`.
 
 The trace header in front is not in the digest, since every delivery of the message has another one. Its own sum is in
 it, behind the id of the delivery in Received (an Atom of RFC 5321 §4.4).

@@ -101,7 +101,7 @@ class MailboxViews:
                 self._history.popitem(last=False)
         if self._is_own(reader):            # another user may have that name now: nobody counts that as a change
             self._shelf.forget(entry.id, reader)
-        return self._in_transaction(lambda txn: self._picture(entry, reader, None, txn), at_once=at_once)
+        return self._in_transaction(lambda txn: self._view(entry, reader, None, txn), at_once=at_once)
 
     def refresh(self, mailbox: Mailbox, *, at_once: bool = False) -> Mailbox | None:
         """A view of the mailbox as it is now; the same object when nothing changed. With `at_once` None if that
@@ -135,11 +135,12 @@ class MailboxViews:
         seen = self._shelf.newest(entry.id, reader)
         if seen is None or seen.state.highestmodseq != state.highestmodseq:
             seen = None         # or else nobody could change it
-            copy = self._brought(entry.id, reader, state, known, txn)
+            copy = self._up_to_date(entry.id, reader, state, known, txn)
             seen = self._shelf.put(entry.id, reader, copy) if state.messages >= LARGE else copy.seen()
         return Mailbox(entry, state, seen.rows, reader, seen.uids)
 
-    def _brought(self, mailbox: MailboxId, reader: str, state: MailboxState, known: Records | None, txn: Txn) -> Copy:
+    def _up_to_date(self, mailbox: MailboxId, reader: str, state: MailboxState, known: Records | None, txn: Txn
+                    ) -> Copy:
         """The records as they are now: in an array that nobody holds, or at whose end they arrived; else copied."""
         copy = self._shelf.take(mailbox, reader, lambda copy: (
             (copy.free or state.changed <= copy.state.highestmodseq)
@@ -209,7 +210,7 @@ class MailboxViews:
         return numbers if at == since.highestmodseq else None
 
     def _pieces(self, mailbox: MailboxId, reader: str, known: Records, state: MailboxState, txn: Txn) -> Pieces | None:
-        """The chunks that are other than those of `known` now; None if the mailbox must be read anew."""
+        """The chunks that are other than those of `known` now; None if the whole mailbox must be read."""
         numbers = self._changed_since(mailbox, known.state, state)
         table = self._partition.index
         if numbers is None:
@@ -219,14 +220,14 @@ class MailboxViews:
             found = [(chunk_of_key(key)[1], value) for key, value in table.scan(start, end, txn)]
         else:
             found = [(number, table.get(chunk_key(mailbox, number), txn) or b"") for number in sorted(numbers)]
-        return [(number, self._piece(mailbox, reader, value, txn)) for number, value in found]
+        return [(number, self._records_of(mailbox, reader, value, txn)) for number, value in found]
 
-    def _piece(self, mailbox: MailboxId, reader: str, value: bytes, txn: Txn) -> Rows:
+    def _records_of(self, mailbox: MailboxId, reader: str, value: bytes, txn: Txn) -> Rows:
         values = self._partition.whole(mailbox, [value] if value else [])
         return self.as_seen(mailbox, join(values), reader, txn)
 
     def _compared(self, mailbox: MailboxId, known: Records, state: MailboxState, txn: Txn) -> Pieces:
-        """The chunks that another process has changed, found by looking at each. It is remembered which."""
+        """Those chunks, found by looking at every one: another process has changed some. It is remembered which."""
         numbers = np.unique((known.uids - 1) // CHUNK).astype(np.int64)
         begins, ends = spans(known.uids, numbers)
         places = dict(zip(numbers.tolist(), zip(begins.tolist(), ends.tolist(), strict=True), strict=True))
@@ -236,7 +237,7 @@ class MailboxViews:
             number = chunk_of_key(key)[1]
             at, to = places.pop(number, (0, 0))
             if value[:-4] != known.rows[at:to].tobytes():
-                pieces.append((number, self._piece(mailbox, "", value, txn)))
+                pieces.append((number, self._records_of(mailbox, "", value, txn)))
         pieces += [(number, join([])) for number in places]
         pieces.sort(key=itemgetter(0))
         history = self._history.get(mailbox)

@@ -76,7 +76,7 @@ def repair_mailbox(store: Store, entry: MailboxEntry) -> list[Correction]:
     return done
 
 
-def _copy(store: Store, entry: MailboxEntry) -> idxfile.Remains | None:
+def _copy(store: Store, entry: MailboxEntry) -> idxfile.Salvaged | None:
     """What `store.idx` has of the mailbox."""
     found = store.known(entry.id)
     if found is None:
@@ -92,7 +92,7 @@ def _copy(store: Store, entry: MailboxEntry) -> idxfile.Remains | None:
 
 # The repair
 
-def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], salvaged: Salvaged, copy: idxfile.Remains | None
+def _mend(txn: WriteTxn, mailbox: MailboxId, chunks: list[Chunk], salvaged: Salvaged, copy: idxfile.Salvaged | None
           ) -> list[str]:
     """Put whole chunks in the place of the broken ones; what was done. Raises _Changed, StoreError."""
     state = txn.any_state(mailbox)
@@ -136,7 +136,7 @@ class _Salvage:
     _txn: WriteTxn
     _state: MailboxState
     _salvaged: Salvaged
-    _copy: idxfile.Remains | None
+    _copy: idxfile.Salvaged | None
     _modseq: int
     _open: dict[bytes, int] = field(init=False)
     _copies: dict[int, Any] = field(factory=dict, init=False)   # records of store.idx, by UID
@@ -251,7 +251,7 @@ def fit(row: Any, record: MessageRecord, txn: WriteTxn) -> None:
     row["size"] = record.size - header_length + len(head)
 
 
-def _as_here(copy: idxfile.Remains, state: MailboxState, txn: WriteTxn) -> Rows:
+def _as_here(copy: idxfile.Salvaged, state: MailboxState, txn: WriteTxn) -> Rows:
     """The records of store.idx with the bits that their keywords have now, and the numbers of their header fields."""
     assert copy.head is not None
     numbers = {number: txn.partition.private_headers.number(octets, txn.handle) for number,

@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 from mboxlist.names import INBOX, PUBLIC, SEPARATOR, MailboxName, NameProblem
 from store.errors import StoreError
 from store.userarea import idxfile
-from store.userarea.idxfile import NAME, Head, Remains
+from store.userarea.idxfile import NAME, Head, Salvaged
 from store.values import RESTORE, Finding
 
 
@@ -48,7 +48,7 @@ def _by_head(folder: Path, path: Path) -> Source | None:
     return None
 
 
-def read_source(folder: Path, path: Path, findings: list[Finding]) -> tuple[Source | None, Remains | None]:
+def read_source(folder: Path, path: Path, findings: list[Finding]) -> tuple[Source | None, Salvaged | None]:
     """The mailbox whose file that is, and what is left of it; None when there is no telling, or it cannot be read.
 
     A file whose head is lost has the id 1, and the name that its place gives it. What is wrong goes to `findings`.

@@ -69,7 +69,7 @@ def rebuild(root: Path, settings: Settings, *, users: Iterable[User] = (), progr
         with nobody_else(root):
             adopted = prepare(root, names)
             found = [source for name in names for source in sources(root / "partitions" / name, done.findings)]
-            store = open_store(root, settings, anew=True)
+            store = open_store(root, settings, empty=True)
             try:
                 _fill(store, choose(found, done.findings), list(users), adopted, done, progress)
                 write_user_area(store, found)

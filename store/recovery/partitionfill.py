@@ -34,7 +34,7 @@ from store.tables.references import MessageRecord
 from store.tables.state import MailboxState, counted
 from store.tables.uidls import of_rows
 from store.userarea import idxfile
-from store.userarea.idxfile import Remains
+from store.userarea.idxfile import Salvaged
 
 log = logging.getLogger(__name__)
 
@@ -108,10 +108,10 @@ class PartitionFill:
                     if desired is not None:
                         yield desired
 
-    def _read_all(self, batch: list[Mailbox]) -> list[tuple[MailboxEntry, int, Source | None, Remains | None]]:
+    def _read_all(self, batch: list[Mailbox]) -> list[tuple[MailboxEntry, int, Source | None, Salvaged | None]]:
         return [(entry, removed, source, self._read(source)) for entry, removed, source in batch]
 
-    def _read(self, source: Source | None) -> Remains | None:
+    def _read(self, source: Source | None) -> Salvaged | None:
         try:
             left = None if source is None else idxfile.read_what_is_left(source.path)
         except StoreError as error:
@@ -126,7 +126,7 @@ class PartitionFill:
         if len(self.event.missing) < 4 * SHOWN:
             self.event.missing.append(text)
 
-    def _merged(self, entry: MailboxEntry, removed: int, source: Source | None, left: Remains | None
+    def _merged(self, entry: MailboxEntry, removed: int, source: Source | None, left: Salvaged | None
                 ) -> DesiredMailbox | None:
         """One mailbox, of what is newer; None if it is as it should be."""
         partition = self.partition
@@ -154,7 +154,7 @@ class PartitionFill:
         return np.frombuffer(b"".join(value[:-4] for _, value in self.partition.index.scan(
             chunk_key(mailbox, 0), chunk_key(MailboxId(mailbox + 1), 0))), ROW)
 
-    def _numbered(self, left: Remains) -> Rows:
+    def _numbered(self, left: Salvaged) -> Rows:
         numbers = {number: self.partition.private_headers.number(octets) for number,
                    octets in left.private_headers.items()}
         return renumbered(left.rows, {old: new for old, new in numbers.items() if new is not None})

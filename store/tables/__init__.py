@@ -26,10 +26,10 @@ everything works on whole arrays; a mailbox of 100,000 is read in some tens of m
 
 Each chunk ends with a CRC-32 of its records. It is at the end because Berkeley DB logs the part of a value that
 changed: an arrival appends, and changes 96 + 4 octets there and none at the head. `extend` carries the old checksum on
-instead of computing it anew, so a damaged chunk stays a damaged one.
+instead of computing it again, so a damaged chunk stays a damaged one.
 
 Flags are 16 bits; keywords are 64 bits that stand for the names in the mailbox's state. \Recent is not a flag:
-`Store.claim_recent` gives a session the UIDs that no session was told of.
+`Store.claim_recent` gives a session the UIDs that no session has seen.
 
 `messages.db` counts the references to each file and keeps a check value: the sum of a 64-bit mark for each reference,
 made from mailbox id and UID. A reference that is given back twice, or was never counted, leaves a sum that is not 0

@@ -70,7 +70,7 @@ class Domains:
                 self.sum_up(domain)
 
     def _limits(self) -> Mapping[str, QuotaUse]:
-        """All partitions are told of the limits; the first one decides."""
+        """All partitions have the limits; the first one decides."""
         found: dict[str, QuotaUse] = {}
         for table in self._tables():
             for domain, limits in table.domains():

@@ -1,4 +1,4 @@
-"""Expunged records, kept until their message files may be purged: what `undelete` brings back.
+"""Expunged records, kept until their message files may be purged: what `undelete` restores.
 
 `removed.db`: (Unix time, mailbox id, MODSEQ of the expunge) -> the names of the mailbox's keywords, and the records.
 They are still counted as references to their message files (`held`), and given back when they are forgotten: an expunge
@@ -148,8 +148,8 @@ class ExpungedMessages:
         return len(gone)
 
     def shorten(self, key: bytes, most: int, txn: Txn) -> bool:
-        """Have the first records of an item brought back no more: so many, or an eighth of them, since the others are
-        written anew. Whether it has more than so many left."""
+        """Give up the first records of an item: so many, or an eighth of them, since the others are
+        written again. Whether it has more than so many left."""
         item = self.find_to_change(key, txn)
         if item is None or len(item.rows) <= most:
             return False
@@ -160,7 +160,7 @@ class ExpungedMessages:
         return len(item.rows) - count > most
 
     def forget(self, keys: Iterable[bytes], txn: Txn) -> None:
-        """These items can be brought back no more; their references are given back as of the time of the expunge."""
+        """These items cannot be restored any more; their references are given back as of the time of the expunge."""
         for key in keys:
             item = self.find_to_change(key, txn)
             if item is None:

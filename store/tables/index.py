@@ -33,7 +33,7 @@ ROW = np.dtype([
 ])
 Rows = NDArray[Any]         # of ROW
 OWN = np.dtype([("flags", "u1"), ("modseq", "<u8")])        # what a reader has of its own of a UID: see readers
-_MESSAGE = struct.Struct("<32xQQ4xI32sI4x")     # of a record: size, serial, skip, mid, head
+_MESSAGE = struct.Struct("<32xQQ4xI32sI4x")     # of a record: size, serial, header length, digest, head
 _OCTETS = np.dtype((np.void, ROW.itemsize))     # a record as plain octets: copied many times as fast as field by field
 
 CHUNK = 64                  # UIDs in a chunk
@@ -78,7 +78,7 @@ def with_trailer(rows: bytes | memoryview) -> bytes:
 
 
 def extend(value: bytes | None, rows: bytes) -> bytes:
-    """The value with more records at its end; the old ones' checksum is carried on, not trusted anew."""
+    """The value with more records at its end; the old ones' checksum is carried on, not computed again."""
     if value is None:
         return rows + _TRAILER.pack(zlib.crc32(rows))
     old, (check,) = value[:-4], _TRAILER.unpack(value[-4:])
@@ -113,9 +113,9 @@ def put(rows: Rows, places: NDArray[Any], values: Rows) -> None:
     rows.view(_OCTETS)[places] = values.view(_OCTETS)
 
 
-def joined(*pieces: Rows) -> Rows:
+def joined(*parts: Rows) -> Rows:
     """One new array of all these records."""
-    return np.concatenate([piece.view(_OCTETS) for piece in pieces]).view(ROW)
+    return np.concatenate([part.view(_OCTETS) for part in parts]).view(ROW)
 
 
 def split(rows: Rows) -> list[tuple[int, Rows]]:
@@ -129,7 +129,7 @@ def split(rows: Rows) -> list[tuple[int, Rows]]:
 
 
 def writable(values: Sequence[bytes]) -> Rows:
-    """These records in an array that can be written to."""
+    """The records of many chunks in one array that can be written to."""
     octets = bytearray(sum(map(len, values)) - TRAILER * len(values))
     at = 0
     with memoryview(octets) as view:

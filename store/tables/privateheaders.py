@@ -40,7 +40,7 @@ class PrivateHeaders:
         return self._table.get(_NUMBER.pack(number), txn) if number else b""
 
     def find(self, number: int, txn: "Txn" = None) -> bytes:
-        """The octets of that number; b"" for 0. Raises StoreError CORRUPT."""
+        """The octets of that number. Raises StoreError CORRUPT."""
         octets = self.get(number, txn)
         if octets is None:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"header fields {number} are not known")
@@ -84,7 +84,7 @@ class PrivateHeaders:
         self._table.put(_LAST, _NUMBER.pack(last), txn)
 
     def used(self, rows: Rows, txn: "Txn" = None) -> dict[int, bytes]:
-        """The octets of all numbers that these records have, as far as they are known."""
+        """The octets of all numbers that these records have, as far as the table has them."""
         private_headers = rows["head"]
         found = ((number, self.get(number,
                                    txn)) for number in sorted(set(private_headers[private_headers != 0].tolist())))

@@ -130,13 +130,11 @@ class QuotaTable:
 
     def find(self, root: str, txn: Txn = None) -> QuotaUse:
         """Use and limits of a root; one that was never used has the default limits."""
-        data = self._table.get(self._key(root), txn)
-        return QuotaUse.from_bytes(data) if data is not None else _unused(root)
+        return _use(root, self._table.get(self._key(root), txn))
 
     def glance(self, root: str) -> QuotaUse:
-        """Use and limits of a root at this moment (see `btree.Table.glance`)."""
-        data = self._table.glance(self._key(root))
-        return QuotaUse.from_bytes(data) if data is not None else _unused(root)
+        """Use and limits as they are at this moment (see `btree.Table.glance`)."""
+        return _use(root, self._table.glance(self._key(root)))
 
     def has(self, root: str, txn: Txn = None) -> bool:
         """Whether there is a row of that root."""
@@ -183,8 +181,7 @@ class QuotaTable:
         """
         if not delivery:
             raise StoreError(Problem.OVER_QUOTA)
-        data = self._table.get_to_change(root_key(root), txn)
-        use = QuotaUse.from_bytes(data) if data is not None else _unused(root)
+        use = _use(root, self._table.get_to_change(root_key(root), txn))
         if not all(limits.could_hold(octets, messages, self._settings) for limits in (use, domain or use)):
             raise StoreError(Problem.QUOTA_GRACE_ENDED, "The message is bigger than the whole quota")
         now = int(self.clock())
@@ -199,8 +196,7 @@ class QuotaTable:
 
         A period of grace ends when there is room by the new limits.
         """
-        data = self._table.get_to_change(self._key(root), txn)
-        use = QuotaUse.from_bytes(data) if data is not None else _unused(root)
+        use = _use(root, self._table.get_to_change(self._key(root), txn))
         use = evolve(use, octet_limit=use.octet_limit if octets is None else octets,
                      message_limit=use.message_limit if messages is None else messages)
         if use.refused and use.has_room(1, 1, self._settings):
@@ -287,7 +283,10 @@ _UNUSED_RECORD = _RECORD.unpack(_UNUSED.to_bytes())
 _UNLIMITED_RECORD = _RECORD.unpack(_UNLIMITED.to_bytes())
 
 
-def _unused(root: str) -> QuotaUse:
+def _use(root: str, data: bytes | None) -> QuotaUse:
+    """Use and limits of a root, as they are stored; a root that was never used has the default limits."""
+    if data is not None:
+        return QuotaUse.from_bytes(data)
     return _UNLIMITED if SEPARATOR in root or root.startswith(DOMAIN) else _UNUSED
 
 

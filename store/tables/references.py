@@ -1,4 +1,4 @@
-"""How many records use a message file, those of mailboxes and those expunged that can still be brought back; and which
+"""How many records use a message file, those of mailboxes and those expunged that can still be restored; and which
 files wait to be purged.
 
 `messages.db`: digest -> arrival serial, references, octets of the file, octets of the trace header at its head, when a
@@ -49,7 +49,7 @@ FEW = 8                     # below that many references numpy is slower
 
 @frozen
 class MessageRecord:
-    """What is known of a message file.
+    """The record of a message file.
 
     `released` is the latest Unix time at which a reference went, or 0 (also when the check value of a file without
     references is not 0: it does not wait for the purge); `check` the sum of the `mark` of each reference,
@@ -74,7 +74,7 @@ class MessageRecord:
 
 
 class References:
-    """The two tables. Of a file that nobody has looked at since the tables were made anew, `look` completes the record.
+    """The two tables. Of a file that nobody has looked at since the tables were rebuilt, `look` completes the record.
     """
 
     def __init__(self, messages: "Table", purge: "Table",
@@ -91,7 +91,7 @@ class References:
         return self.complete(digest, MessageRecord.from_bytes(data))
 
     def _stored(self, digest: bytes, data: bytes) -> bytes:
-        """That record, as it would be stored."""
+        """A record as it would be stored, completed."""
         return data if data[_TRACE] != _UNSEEN else self._look(digest, MessageRecord.from_bytes(data)).to_bytes()
 
     def find(self, digest: bytes, txn: "Txn" = None, *, raw: bool = False) -> MessageRecord | None:
@@ -127,7 +127,7 @@ class References:
         return self._record(digest, data) if data is not None else None
 
     def find_to_change(self, digest: bytes, txn: "Txn", *, raw: bool = False) -> MessageRecord | None:
-        """The record of a digest, locked to the end of the transaction."""
+        """`find`, locked to the end of the transaction."""
         data = self.messages.get_to_change(digest, txn)
         if data is None:
             return None
@@ -159,7 +159,7 @@ class References:
         with the last, it goes on the purge list.
 
         It waits there since the latest of these times: records of a deleted mailbox are given back late, and what was
-        expunged after the mailbox was deleted can still be brought back.
+        expunged after the mailbox was deleted can still be restored.
 
         A file with fewer references than are given back, or whose check value does not come out, is reported and left
         alone: a wrong count must never delete mail, nor keep the rest of a mailbox from being expunged.
@@ -215,7 +215,7 @@ class References:
             yield key, _listed(key, digests)
 
     def waiting(self, until: int, txn: "Txn" = None) -> Iterator[tuple[int, bytes]]:
-        """What waits for the purge, one by one: when, and the digest."""
+        """What `lists` has, one by one: when, and the digest."""
         for key, digests in self.lists(until, txn=txn):
             released = since(key)
             for digest in digests:
@@ -244,14 +244,14 @@ class References:
             self._purge.delete(key, txn)
 
     def all_figures(self, most: int, txn: "Txn" = None) -> Iterator[tuple[list[bytes], NDArray[Any]]]:
-        """The digests of all message files that are known, in order, so many at a time, and their records as they are
+        """The digests of all message files on record, in order, so many at a time, and their records as they are
         stored: no file is looked at."""
         for digests, stored in self.messages.pieces(most, txn):
             yield digests, np.frombuffer(b"".join(stored), STORED)
 
     def all(self, txn: "Txn" = None, start: bytes = b"", end: bytes | None = None, *, raw: bool = False
             ) -> Iterator[tuple[bytes, MessageRecord]]:
-        """Every message file that is known, in order of digest, or those from `start` up to, not including, `end`;
+        """Every message file on record, in order of digest, or those from `start` up to, not including, `end`;
         within a transaction they stay as they are. `raw`: as they are stored."""
         for digest, data in self.messages.scan(start, end, txn, hold=txn is not None):
             yield digest, MessageRecord.from_bytes(data) if raw else self._record(digest, data)

@@ -134,7 +134,7 @@ def is_moving(data: bytes) -> bool:
 
 
 def at_rest(data: bytes) -> bytes:
-    """These stored figures, of a mailbox that moves no more."""
+    """Stored figures as those of a mailbox that moves no more."""
     return data[:_STATE.size - 1] + b"\0" + data[_STATE.size:]
 
 
@@ -158,7 +158,7 @@ class Mailbox:
     """An immutable view of a mailbox; `rows` is in ascending order of UID.
 
     `reader` is the user whose own flags are shown in it; "" in a mailbox where everybody sees the same. `uids` is a
-    column of `rows`. `since` is known of some views that came out of older ones.
+    column of `rows`. Some views that came out of older ones have `since`.
     """
 
     entry: MailboxEntry

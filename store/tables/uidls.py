@@ -9,16 +9,13 @@ import re
 import struct
 from collections.abc import Iterable, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from attrs import define
 
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.entry import MailboxId
 from store.tables.index import Rows
-
-if TYPE_CHECKING:
-    pass
 
 _KEY = struct.Struct(">II")
 _COUNT = struct.Struct(">I")
@@ -45,7 +42,7 @@ class Uidls:
         return self.all(mailbox, txn) if self.any(mailbox, txn) else {}
 
     def all(self, mailbox: MailboxId, txn: Txn = None) -> dict[int, bytes]:
-        """Those of a mailbox, by UID, whatever their number should be."""
+        """Those of a mailbox, whatever their number should be."""
         scan = self._table.scan(_KEY.pack(mailbox, 1), _KEY.pack(mailbox + 1, 0), txn)
         with closing(cast("Any", scan)):
             return {_KEY.unpack(key)[1]: uidl for key, uidl in scan}

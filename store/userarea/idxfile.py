@@ -63,12 +63,12 @@ _CHECK = struct.Struct("<I")
 OWN = np.dtype([("reader", "<u4"), ("chunk", "<u4"), ("own", FLAGS, (CHUNK,))])
 HEADS = np.dtype([("number", "<u4"), ("octets", "<u4"), ("piece", "V56")])      # `octets` is those of all its pieces
 UIDLS = np.dtype([("uid", "<u4"), ("octets", "<u4"), ("uidl", "V72")])          # `octets`: how many of them it has
-_PART = HEADS["piece"].itemsize
+_FIELD_OCTETS = HEADS["piece"].itemsize
 
 
 @frozen
 class Head:
-    """What is known of the mailbox beside its messages.
+    """The mailbox beside its messages.
 
     `name` is canonical ("user/alice/Archive"), `owner` "" for a public mailbox; `removed` the Unix time at which it was
     deleted, or 0; `epoch` that of its figures (`MailboxState`); `written` the Unix time of writing in nanoseconds;
@@ -127,7 +127,7 @@ class Head:
 @frozen(eq=False)
 class Contents:
     """A mailbox as its file has it; `own` is a table of `OWN`, `private_headers` the records' own header fields,
-    `uidls` those unique-ids of POP3 that are known by UID."""
+    `uidls` unique-ids of POP3 by UID."""
 
     head: Head
     rows: Rows
@@ -137,7 +137,7 @@ class Contents:
 
 
 @frozen(eq=False)
-class Remains:
+class Salvaged:
     """What is left of a damaged file; `head` is None when both copies of it are lost. `findings` says what is lost, one
     line for each loss; it is empty for a whole file."""
 
@@ -188,12 +188,12 @@ def temporary_name(path: Path, mailbox: int) -> Path:
 
 def prepare(path: Path, contents: Contents, *, sync: bool) -> int:
     """Write the file under that name, and with `sync` its octets to the disk; how many. Raises as `write` does."""
-    pieces = encode(contents)
+    parts = encode(contents)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            for piece in pieces:
-                view = memoryview(piece).cast("B")
+            for part in parts:
+                view = memoryview(part).cast("B")
                 while view:
                     view = view[os.write(handle, view):]
             if sync:
@@ -203,7 +203,7 @@ def prepare(path: Path, contents: Contents, *, sync: bool) -> int:
     except OSError as error:
         path.unlink(missing_ok=True)
         raise disk_problem(error) from error
-    return sum(memoryview(piece).nbytes for piece in pieces)
+    return sum(memoryview(part).nbytes for part in parts)
 
 
 def encode(contents: Contents) -> list[bytes | memoryview]:
@@ -240,8 +240,9 @@ def encode(contents: Contents) -> list[bytes | memoryview]:
 
 
 def _in_pieces(private_headers: dict[int, bytes]) -> NDArray[Any]:
-    return np.array([(number, len(octets), octets[at:at + _PART]) for number, octets in sorted(private_headers.items())
-                     for at in range(0, len(octets), _PART)], HEADS)
+    return np.array([(number, len(octets), octets[at:at + _FIELD_OCTETS])
+                     for number, octets in sorted(private_headers.items())
+                     for at in range(0, len(octets), _FIELD_OCTETS)], HEADS)
 
 
 def uidl_items(uidls: dict[int, bytes]) -> NDArray[Any]:
@@ -285,13 +286,13 @@ def read_head(path: Path) -> Head:
                     return head
     except OSError as error:
         raise disk_problem(error) from error
-    remains = read_what_is_left(path)
-    if remains.head is None:
-        raise StoreError(Problem.CORRUPT, detail=f"{path}: {remains.findings[0]}")
-    return remains.head
+    left = read_what_is_left(path)
+    if left.head is None:
+        raise StoreError(Problem.CORRUPT, detail=f"{path}: {left.findings[0]}")
+    return left.head
 
 
-def read_what_is_left(path: Path) -> Remains:
+def read_what_is_left(path: Path) -> Salvaged:
     """All that can still be read of the file, and what cannot. Raises StoreError UNAVAILABLE when there is no file, or
     the disk cannot read it."""
     try:
@@ -308,12 +309,12 @@ def read_what_is_left(path: Path) -> Remains:
     return decode(data)
 
 
-def decode(data: bytes) -> Remains:
-    """What is left of a mailbox, by the octets of its file. Raises nothing."""
+def decode(data: bytes) -> Salvaged:
+    """All that can still be read of the octets of a file, and what cannot. Raises nothing."""
     findings: list[str] = []
     directories = [_directory(data[:DIRECTORY], len(data)), _directory(data[-DIRECTORY:], len(data))]
     found = next((sections for sections in directories if sections is not None), None)
-    empty = Remains(None, np.empty(0, ROW), np.empty(0, OWN), {}, findings)
+    empty = Salvaged(None, np.empty(0, ROW), np.empty(0, OWN), {}, findings)
     if found is None:
         version = _version(data)
         findings.append("it is not a store.idx" if version is None else "its directory is damaged"
@@ -337,17 +338,17 @@ def decode(data: bytes) -> Remains:
         rows = rows[rows["uid"] > 0]
     if head is not None and not findings and len(rows) != head.records:
         findings.append(f"it has {len(rows)} records instead of {head.records}")
-    return Remains(head, rows, own, header_fields, findings, uidls)
+    return Salvaged(head, rows, own, header_fields, findings, uidls)
 
 
 def _joined(pieces: NDArray[Any]) -> dict[int, bytes]:
     """The header fields of which no piece is lost."""
     found: dict[int, list[bytes]] = {}
     sizes = dict(zip(pieces["number"].tolist(), pieces["octets"].tolist(), strict=True))
-    for number, piece in zip(pieces["number"].tolist(), pieces["piece"].tolist(), strict=True):
-        found.setdefault(number, []).append(piece)
+    for number, part in zip(pieces["number"].tolist(), pieces["piece"].tolist(), strict=True):
+        found.setdefault(number, []).append(part)
     return {number: b"".join(parts)[:sizes[number]] for number, parts in found.items()
-            if len(parts) == -(-sizes[number] // _PART)}
+            if len(parts) == -(-sizes[number] // _FIELD_OCTETS)}
 
 
 @frozen
@@ -394,18 +395,18 @@ def _blocks(octets: _Octets, section: _Section) -> Iterator[tuple[int, memoryvie
     checks = np.frombuffer(table[:len(table) // 4 * 4], "<u4").tolist()
     data = octets.between(section.start, section.start + section.size)
     for at, check in zip(range(0, len(data), section.block), checks, strict=False):
-        piece = data[at:min(at + section.block, section.size)]
-        yield at, piece if zlib.crc32(piece) == check else None
+        block = data[at:min(at + section.block, section.size)]
+        yield at, block if zlib.crc32(block) == check else None
 
 
 def _head(octets: _Octets, section: _Section) -> Head | None:
     if section.size > HEAD_LIMIT:
         return None
-    pieces = [piece for _, piece in _blocks(octets, section)]
-    if None in pieces or sum(len(piece) for piece in pieces if piece is not None) != section.size:
+    data = b"".join(block for _, block in _blocks(octets, section) if block is not None)
+    if len(data) != section.size:           # a block is damaged or missing
         return None
     try:
-        return Head.from_bytes(b"".join(piece for piece in pieces if piece is not None))
+        return Head.from_bytes(data)
     except ValueError:
         return None
 
@@ -435,12 +436,12 @@ def _table(octets: _Octets, sections: list[_Section], name: str, form: "np.dtype
     if _is_whole(octets, section):      # nearly every one: no copy, since what was read has it in one piece
         return np.frombuffer(octets.between(section.start, section.start + section.size), form)
     good, lost, reached = [], 0, 0
-    for at, piece in _blocks(octets, section):
+    for at, block in _blocks(octets, section):
         reached = min(at + section.block, section.size)
-        if piece is None:
+        if block is None:
             lost += (reached - at) // form.itemsize
         else:
-            good.append(piece)
+            good.append(block)
     lost += (section.size - reached) // form.itemsize
     if lost:
         findings.append(f"its section {name} has lost {lost} of {section.size // form.itemsize} items")

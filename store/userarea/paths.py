@@ -3,7 +3,7 @@
     0c/9e/alice/store.idx               alice's INBOX; the folder is `Partition.user_folder`
     0c/9e/alice/Archive/2026/store.idx  her mailbox Archive/2026
     public/news/store.idx               the public mailbox news
-    deleted/17/store.idx                the mailbox with the id 17, which was deleted and can still be brought back
+    deleted/17/store.idx                the mailbox with the id 17, which was deleted and can still be restored
     epoch                               how many unclean ends there were: see `store/partition/marks.py`
 
 Several processes may write the same file. Who does holds the lock of the mailbox's id, and reads the mailbox when it

@@ -1,4 +1,4 @@
-"""Keeping each mailbox's `store.idx` up to date: the user area, from which the databases can be made anew.
+"""Keeping each mailbox's `store.idx` up to date: the user area, from which the databases can be rebuilt.
 
 Each process writes the files of the mailboxes that it changed, every `INTERVAL` seconds and when it leaves the store.
 It has them in memory (`Unwritten`); what one that was killed did not write `userareacheck` finds after the next start.
@@ -183,8 +183,8 @@ def write_what_is_left(store: Store, seconds: float | None = None) -> None:
 
 
 def write_round(store: Store, partition: Partition, *, hurry: bool = False, until: float = math.inf) -> int:
-    """Write what is due on one partition. It leaves off when the process is to leave the store, unless it is to
-    `hurry`, and at that time (of the monotonic clock)."""
+    """`write_changed` for one partition. It leaves off when the process is to leave the store, unless it is to `hurry`,
+    and at that time (of the monotonic clock)."""
     return _Round(store, partition, hurry=hurry, until=until).run()
 
 

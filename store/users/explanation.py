@@ -15,6 +15,7 @@ from store.errors import Problem, StoreError
 from store.mailboxes import authorization as store_rights
 from store.quota import roots as quotaroots
 from store.store import Store
+from store.tables.counters import counters_of
 from store.tables.quotatable import DEFAULT, DOMAIN, QuotaUse, domain_of, readable
 
 # What RFC 4314 §2.1 and §4 let somebody do with each right.
@@ -180,13 +181,9 @@ def _largest(store: Store, entries: list[MailboxEntry], user: str) -> list[dict[
 
 def _waiting(store: Store, entries: list[MailboxEntry]) -> tuple[int, int]:
     ids = {entry.id for entry in entries}
-    octets = messages = 0
-    for name in {entry.partition for entry in entries}:
-        for item in store.partition(name).removed.all():
-            if item.mailbox in ids:
-                octets += int(item.rows["size"].sum())
-                messages += len(item.rows)
-    return octets, messages
+    sums = [counters_of(item.rows) for name in {entry.partition for entry in entries}
+            for item in store.partition(name).removed.all() if item.mailbox in ids]
+    return sum(each.octets for each in sums), sum(each.messages for each in sums)
 
 
 def _advice(store: Store, found: Quota) -> list[str]:

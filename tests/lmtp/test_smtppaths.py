@@ -27,11 +27,13 @@ PATHS = [
     ("<alice@my_host.example.org>", Address("alice", "my_host.example.org")),
     ("<alice@xn--bcher-kva.example>", Address("alice", "xn--bcher-kva.example")),
     (f"<{'a' * 64}@x>", Address("a" * 64, "x")),
+    # dots as some providers' addresses have them; they are written in quotes
+    ("<a..b@x>", Address("a..b", "x")), ("<.a@x>", Address(".a", "x")), ("<a.@x>", Address("a.", "x")),
 ]
 
 NOT_PATHS = [
     "", "alice@example.org", "<alice@example.org", "<", "< >", "<@>", "<alice@>", "<@example.org>", "<alice@@x>",
-    "<a b@x>", "<.a@x>", "<a.@x>", "<a..b@x>", '<"a@x>', '<"a"b@x>', '<""@x>', "<a@-x>", "<a@x->", "<a@x..y>", "<a@.x>",
+    "<a b@x>", "<.@>", '<"a@x>', '<"a"b@x>', '<""@x>', "<a@-x>", "<a@x->", "<a@x..y>", "<a@.x>",
     "<a@x.>", "<a@[127.0.0.256]>", "<a@[127.0.0.1>", "<a@[IPv6:1::2::3]>", "<a@[]>", "<@relay:>", "<@relay,a@x>",
     "<a\x00b@x>", "<a\rb@x>", '<"a\nb"@x>', "<a\x7f@x>", "<a(comment)@x>", f"<{'a' * 321}@x>", f"<a@{'x.' * 128}x>",
 ]

@@ -50,8 +50,7 @@ LINES = [
 ]
 
 WRONG = [
-    (b"LHLO", replies.BAD_LHLO), (b"LHLO two words", replies.BAD_LHLO), (b"LHLO a\rb", replies.BAD_LHLO),
-    (b"LHLO \xc3\xa9.example.org", replies.BAD_LHLO), (b"LHLO [::1]", replies.BAD_LHLO),
+    (b"LHLO", replies.BAD_LHLO), (b"LHLO ", replies.BAD_LHLO),
     (b"MAIL", replies.BAD_MAIL), (b"MAIL <alice@example.org>", replies.BAD_MAIL), (b"MAIL TO:<a@x>", replies.BAD_MAIL),
     (b"MAIL FROM :<a@x>", replies.BAD_MAIL), (b"MAIL FROM:", replies.BAD_SENDER),
     (b"MAIL FROM:alice@example.org", replies.BAD_SENDER), (b"MAIL FROM:<a@x>SIZE=1", replies.BAD_SENDER),

@@ -9,6 +9,7 @@ from tools.cli.invocation import Parsers
 from tools.cli.later import Later
 from tools.commands import spark
 
+ENGINES = ("spark", "local")
 LEVELS = ("users", "mailboxes", "domains", "partitions", "stores", "roots")
 IDLE = 180                  # days
 REPORT = Later("tools.spark.report.reportcommand:report", spark.REQUIRE)
@@ -38,6 +39,8 @@ def add(parser: Parsers) -> None:
                        "this rule, as files of rules have it: 'folderpattern: user/*/Lists/*; messagedays: 365'")
     group.add_argument("--expire-rules", type=Path, action="append", default=[], metavar="FILE", help="... by the "
                        "rules of this file")
+    made.add_argument("--engine", choices=ENGINES, default="spark", help="what reads the store: Spark (the default), "
+                      "or this process, which is sooner for a small store and holds all of its records in memory")
     spark.add_options(made)
 
 

@@ -1,7 +1,7 @@
 """What a message is without the header fields that differ from copy to copy of it.
 
 The same message that came on several ways (to each of its recipients by itself, over a list and directly, before and
-after a filter) differs in a few fields at its head alone. `plain_digest` is a digest of all the rest. Left out are the
+after a filter) differs in a few fields at its head alone. `plain` is a digest of all the rest. Left out are the
 trace fields of RFC 5321 §4.4, those of resending (RFC 5322 §3.6.6), and what filters and final deliveries add:
 """
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from attrs import frozen
 
 from store.partition.filecontent import READ_OCTETS
 from store.partition.messagefiles import MID_OCTETS
@@ -32,14 +31,6 @@ _FIELD = re.compile(rb"([^\x00-\x20:\x7f]+)[ \t]*:[^\n]*(?:\n[ \t][^\n]*)*(?:\n|
 _END = re.compile(rb"\r?\n")
 
 
-@frozen
-class Plain:
-    """The digest of what is left of a message, and the octets of that."""
-
-    digest: bytes
-    octets: int
-
-
 def is_left_out(name: bytes) -> bool:
     """Whether fields of that name differ from copy to copy."""
     name = name.lower()
@@ -56,18 +47,17 @@ def plain_header(octets: bytes) -> tuple[bytes, int]:
     return b"".join(kept), at
 
 
-def plain(path: Path) -> Plain:
+def plain(path: Path) -> bytes:
     """The digest of a message file without what differs. Raises OSError."""
     with open(path, "rb", buffering=0) as file:
         start = file.read(HEADER_LIMIT)
         kept, at = plain_header(start)
-        digest, octets = hashlib.blake2b(kept, digest_size=MID_OCTETS), len(kept)
+        digest = hashlib.blake2b(kept, digest_size=MID_OCTETS)
         data = start[at:]
         while data:
             digest.update(data)
-            octets += len(data)
             data = file.read(READ_OCTETS)
-    return Plain(digest.digest(), octets)
+    return digest.digest()
 
 
 def nearness(task: reading.Task) -> Iterator[pa.RecordBatch]:
@@ -83,7 +73,7 @@ def nearness(task: reading.Task) -> Iterator[pa.RecordBatch]:
                 except OSError:
                     continue
                 rows.append({"store": task.store, "partition": task.partition, "digest": entry.name,
-                             "plain": found.digest.hex(), "octets": size})
+                             "plain": found.hex(), "octets": size})
         if len(rows) >= BATCH:
             yield pa.RecordBatch.from_pylist(rows, FORM)
             rows = []

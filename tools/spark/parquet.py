@@ -15,6 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -79,7 +80,7 @@ def export(stores: Sequence[str], folder: Path, tables: Sequence[str], each: Eac
     for parent in sorted({os.path.dirname(group.path) for group in every}):
         (folder / parent).mkdir(parents=True, exist_ok=True)
     _write_manifest(folder, before)               # claims the folder before anything is in it
-    done = list(each(Writer(str(folder)), every))
+    done = list(each(partial(write, folder), every))
     states = {one.path: one.state for one in done}
     gone = [path for path in before if path not in states and _is_of(path, stores, tables)]
     for path in gone:
@@ -137,37 +138,31 @@ def _user_groups(folder: str) -> Iterator[tuple[str, tuple[str, ...]]]:
             yield group, tuple(places)
 
 
-@frozen
-class Writer:
-    """Writes a group, unless it is as it was."""
-
-    folder: str
-
-    def __call__(self, group: Group) -> Written:
-        """What became of it. Raises OSError where it cannot be written."""
-        state = state_of(group.task)            # before the rows are read: what changes meanwhile is for the next time
-        path = Path(self.folder, group.path)
-        if state and state == group.state:
-            return Written(group.path, state, None)
-        columns = tuple(column.name for column in TABLES[group.task.table] if column.name not in _PLACE)
-        task = evolve(group.task, wanted=evolve(ALL, columns=columns))
-        beside = path.with_name(f".{path.name}.{os.getpid()}")
-        rows = 0
-        try:
-            writer = None
-            for batch in batches(task):
-                if writer is None:
-                    writer = parquet.ParquetWriter(beside, schema(task.table, columns), compression="zstd")
-                writer.write_batch(batch)
-                rows += batch.num_rows
+def write(folder: Path, group: Group) -> Written:
+    """Write a group, unless it is as it was; what became of it. Raises OSError."""
+    state = state_of(group.task)            # before the rows are read: what changes meanwhile is for the next time
+    path = folder / group.path
+    if state and state == group.state:
+        return Written(group.path, state, None)
+    columns = tuple(column.name for column in TABLES[group.task.table] if column.name not in _PLACE)
+    task = evolve(group.task, wanted=evolve(ALL, columns=columns))
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    rows = 0
+    try:
+        writer = None
+        for batch in batches(task):
             if writer is None:
-                path.unlink(missing_ok=True)
-            else:
-                writer.close()
-                beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
-        return Written(group.path, state, rows)
+                writer = parquet.ParquetWriter(beside, schema(task.table, columns), compression="zstd")
+            writer.write_batch(batch)
+            rows += batch.num_rows
+        if writer is None:
+            path.unlink(missing_ok=True)
+        else:
+            writer.close()
+            beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return Written(group.path, state, rows)
 
 
 def state_of(task: Task) -> str:

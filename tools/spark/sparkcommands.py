@@ -3,7 +3,7 @@
 import code
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,7 +59,7 @@ def sql(invocation: Invocation) -> int:
     if arguments.json:
         print_json(rows)
     elif arguments.csv:
-        _print_csv(rows, columns)
+        print_csv(rows, columns)
     elif columns:
         print_table(rows, columns)
     if more:
@@ -72,7 +72,8 @@ def _collect(frame: Any, limit: int) -> tuple[list[dict[str, object]], bool]:
     return (rows[:limit], True) if limit and len(rows) > limit else (rows, False)
 
 
-def _print_csv(rows: Iterable[dict[str, object]], columns: Sequence[str]) -> None:
+def print_csv(rows: Iterable[Mapping[str, object]], columns: Collection[str]) -> None:
+    """A line of names, and one for each row."""
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(columns)
     out.writerows([row[column] for column in columns] for row in rows)

@@ -19,7 +19,7 @@ _LITERAL = re.compile(rb"\{([0-9]+)(\+?)\}$")
 _ONLY_DIGITS = re.compile(rb"[0-9]{%d}\+\}$" % (KEPT - 2))
 _TAG_CHARS = rb"[^\x00-\x20\x7f-\xff(){%*\"\\+]+"
 _TAG = re.compile(rb"(%b) " % _TAG_CHARS)
-_APPEND = re.compile(rb'%b APPEND (?:[^\x00-\x20\x7f-\xff(){%%*"\\]+|"(?:[^"\\\x00\r\n]|\\["\\])*"|(\{[0-9]+\+?\})) '
+_APPEND = re.compile(rb'%b APPEND (?:[^\x00-\x20\x7f-\xff(){"\\]+|"(?:[^"\\\x00\r\n]|\\["\\])*"|(\{[0-9]+\+?\})) '
                      % _TAG_CHARS, re.IGNORECASE | re.DOTALL)
 
 
@@ -93,10 +93,6 @@ class Reference:
         """Whether the mailbox of an APPEND is there, so that a message is what follows."""
         found = _APPEND.match(parts[0] + b" ")
         if found is None:
-            return False
-        try:
-            found[0].decode("utf-8")            # a quoted string may have that (RFC 9051 §9), and nothing else
-        except UnicodeDecodeError:
             return False
         if found[1] is not None:
             # The literal is the mailbox: the message comes after it. (Within a line it is no literal.)

@@ -55,7 +55,7 @@ def test_list_and_status(line, value):
 @pytest.mark.parametrize("line", [
     b"LIST", b'LIST ""', b'LIST "" *x *', b'LIST "" * ', b'LIST "" * RETURN', b'LIST "" * RETURN ', b'LIST "" * X ()',
     b'LIST "" * RETURN CHILDREN', b'LIST "" * RETURN (CHILDREN', b'LIST "" * RETURN (CHILDREN ) ',
-    b'LIST "" * RETURN ( CHILDREN)', b'LIST "" * RETURN (CHILDREN  SUBSCRIBED)', b'LIST "" * RETURN (CHILDREN) x',
+    b'LIST "" * RETURN ( CHILDREN', b'LIST "" * RETURN (CHILDREN, SUBSCRIBED)', b'LIST "" * RETURN (CHILDREN) x',
     # an option that is not known, or not of this kind, is BAD: RFC 5258 §3
     b'LIST "" * RETURN (X-UNKNOWN)', b'LIST (X-UNKNOWN) "" *', b'LIST (CHILDREN) "" *',
     b'LIST (STATUS (MESSAGES)) "" *', b'LIST (MYRIGHTS) "" *', b'LIST "" * RETURN (REMOTE)',
@@ -64,7 +64,7 @@ def test_list_and_status(line, value):
     b'LIST (RECURSIVEMATCH) "" *', b'LIST (REMOTE RECURSIVEMATCH) "" *',
     b'LIST "" * RETURN (STATUS)', b'LIST "" * RETURN (STATUS ())', b'LIST "" * RETURN (STATUS (FOO))',
     b'LIST "" * RETURN (STATUS(MESSAGES))', b'LIST "" * RETURN (STATUS (MESSAGES)CHILDREN)',
-    b'LIST "" ()', b'LIST "" ( *)', b'LIST "" (* )', b'LIST "" (*  %)', b'LIST "" (* %', b'LIST "" (*)(%)',
+    b'LIST "" ()', b'LIST "" ( )', b'LIST "" (* %', b'LIST "" (*)(%)',
     b'LIST (SUBSCRIBED)"" *', b'LIST (SUBSCRIBED "" *', b"LIST () *", b"STATUS x (DELETED-STORAG)", b"STATUS x (SIZE",
     b'LIST "" (' + b" ".join([b"x"] * 257) + b")"])
 def test_bad_syntax(line):

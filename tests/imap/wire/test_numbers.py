@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imap.wire.framer import Frame
-from imap.wire.grammar import SyntaxProblem
+from imap.wire.grammar import MAX_NUMBER, SyntaxProblem
 from imap.wire.numbers import (
     ALL,
     STAR,
@@ -38,8 +38,14 @@ def test_a_set_is_read_and_written(octets, ranges):
     assert parse_number_set(bytes(numbers), 10) == numbers
 
 
-@pytest.mark.parametrize("octets", [b"0", b"", b",", b"1,", b",1", b"1:", b":1", b"1:2:3", b"00", b"01", b"4294967296",
-                                    b"1:4294967296", b"99999999999999999999", b"**", b"1:0", b"0:1", b"*1", b"1*"])
+def test_zeros_before_a_number_are_passed_over():
+    assert parse_number_set(b"01:0010,*:007," + b"0" * 99 + b"4294967295", 9).ranges == (
+        (1, 10), (STAR, 7), (MAX_NUMBER, MAX_NUMBER))
+
+
+@pytest.mark.parametrize("octets", [b"0", b"", b",", b"1,", b",1", b"1:", b":1", b"1:2:3", b"00", b"1:00",
+                                    b"4294967296", b"1:4294967296", b"99999999999999999999", b"**", b"1:0", b"0:1",
+                                    b"*1", b"1*"])
 def test_what_is_no_set_is_refused(octets):
     with pytest.raises(SyntaxProblem):
         parse_number_set(octets, 10)

@@ -60,7 +60,7 @@ def test_an_unknown_charset_is_left_to_the_session(octets):
 @pytest.mark.parametrize("octets", [
     b"SORT", b"SORT ", b"SORT ()", b"SORT () UTF-8 ALL", b"SORT (DATE)", b"SORT (DATE) ", b"SORT (DATE) UTF-8",
     b"SORT (DATE) UTF-8 ", b"SORT (DATE) ALL", b"SORT (REVERSE) UTF-8 ALL", b"SORT (REVERSE REVERSE DATE) UTF-8 ALL",
-    b"SORT (DATE SIZE UTF-8 ALL", b"SORT ( DATE) UTF-8 ALL", b"SORT (DATE ) UTF-8 ALL", b"SORT (AGE) UTF-8 ALL",
+    b"SORT (DATE SIZE UTF-8 ALL", b"SORT ( ) UTF-8 ALL", b"SORT (AGE) UTF-8 ALL",
     b"SORT DATE UTF-8 ALL", b"SORT (DATE)UTF-8 ALL", b"SORT (DATE) UTF-8 NONSENSE", b"SORT RETURN (MIN) UTF-8 ALL",
     b"SORT RETURN (X) (DATE) UTF-8 ALL", b"SORT RETURNS (MIN) (DATE) UTF-8 ALL",
     b"SORT (" + b"DATE " * 64 + b"DATE) UTF-8 ALL",

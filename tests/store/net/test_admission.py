@@ -4,7 +4,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from store.net.admission import AdmissionControl, AdmissionSettings, LoginAdmissionSettings
-from store.net.countedconnection import TOLD, TOO_FAST, TOO_MUCH_BEFORE_LOGIN
+from store.net.countedconnection import MOST_REFUSED, TOO_FAST, TOO_MUCH_BEFORE_LOGIN
 from store.net.limits import TOO_MANY, TOO_MANY_HERE, TOO_MANY_OF_USER, ConnectionLimits
 from store.net.linestates import LimitReached, Stopping
 from store.net.stream import StreamFactory
@@ -99,9 +99,9 @@ def test_refused_connections_that_stay_are_cut_off():
     place = Place(limits={"total": 1})
     place.connect()
     place.factory.implicit_tls = True
-    wires = [Wire(place.factory, place.clock) for _ in range(TOLD + 5)]
-    assert [wire.transport.disconnected or wire.transport.aborting for wire in wires[TOLD:]] == [True] * 5
-    assert not any(wire.transport.disconnected for wire in wires[:TOLD])
+    wires = [Wire(place.factory, place.clock) for _ in range(MOST_REFUSED + 5)]
+    assert [wire.transport.disconnected or wire.transport.aborting for wire in wires[MOST_REFUSED:]] == [True] * 5
+    assert not any(wire.transport.disconnected for wire in wires[:MOST_REFUSED])
     for wire in wires:
         wire.hang_up()
     assert not place.admission.refused
@@ -206,7 +206,8 @@ def test_what_settings_make():
 
 def test_the_size_of_an_address_can_be_chosen():
     limits = ConnectionLimits(10, 1, network_bits=48)
-    assert limits.admit("2001:db8:1:1::1") and not limits.admit("2001:db8:1:2::1") and limits.admit("2001:db8:2::1")
+    assert not limits.refusal("2001:db8:1:1::1") and limits.refusal("2001:db8:1:2::1")
+    assert not limits.refusal("2001:db8:2::1")
 
 
 @pytest.mark.parametrize("waiting", [b"", b"more\n"])

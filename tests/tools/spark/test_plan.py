@@ -13,7 +13,7 @@ from store.rebuild.userareascan import Source
 from store.tables.index import ROW
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import sum_of_marks
-from store.userarea.idxfile import OWN, Head, Remains
+from store.userarea.idxfile import OWN, Head, Salvaged
 from tools.spark.rebuild import plantasks
 from tools.spark.rebuild.plan import MANIFEST, SCHEMAS, BadPlan, Facts, Figures, Manifest, Plan
 from tools.spark.rebuild.planpieces import Messages, whole_mailboxes
@@ -95,7 +95,7 @@ def remains(rows, private_headers=None, keywords=("a", "b")):
     head = Head(id=7, name="user/alice/INBOX", owner="alice", partition="primary", uidvalidity=1, uidnext=99,
                 highestmodseq=9, keywords=list(keywords))
     source = Source("primary", None, head, MailboxName.parse(head.name))
-    return source, Remains(head, rows, np.empty(0, OWN), private_headers or {}, [])
+    return source, Salvaged(head, rows, np.empty(0, OWN), private_headers or {}, [])
 
 
 @pytest.mark.parametrize(("size", "header_length", "head", "usable"), [

@@ -25,7 +25,7 @@ from tests.tools.spark.conftest import LOCAL
 from tools.cli import program
 from tools.spark import sparksession
 from tools.spark.generate.generator import Shape, generate
-from tools.spark.report import drift
+from tools.spark.report import drift, reportlocal
 from tools.spark.report.reportjob import read
 from tools.spark.report.totals import Terms, differences, earlier, lost, oddities, report, with_default
 from tools.spark.report.what_if import Left, compared, rules_of
@@ -176,6 +176,39 @@ def test_fair_charging_by_hand(found, stores):
     charged = {row["root"]: (row["charged"], row["over"]) for row in then["roots"] if row["store"] == hand}
     assert charged["alice"] == (102, False) and charged["alice/Archive"] == (48, False)
     assert charged["bob"] == (65, False) and charged["carol@b.org"] == (34, False)
+
+
+def alike(one, other):
+    """Whether two readings make the same report, and find the same wrong; also with what rules would leave."""
+    for held, own in ((one.held, other.held), (one.after, other.after)):
+        made = report(held, one, Terms(SETTINGS, NOW))
+        assert made == report(own, other, Terms(SETTINGS, NOW)) and made["users"]
+        assert differences(made) == []
+    assert sorted(lost(one)) == sorted(lost(other)) and sorted(oddities(one)) == sorted(oddities(other))
+
+
+def test_one_process_reads_the_same(found, stores):
+    alike(found, reportlocal.read(list(stores), "example.org", RULES))
+
+
+def test_one_process_finds_the_same_wrong(spark, tmp_path):
+    """Message files that are gone, a message that is only staged, a head that is lost, and a folder that is none."""
+    store = fill(tmp_path / "store")
+    partition = store.partitions["primary"]
+    deliver(store, body(6, 300), "user/alice/INBOX", "user/bob/INBOX")
+    store.close()
+    for path in (partition.folder / "messages").glob("?/??/*"):
+        if path.stat().st_size == 131:
+            path.unlink()
+        elif path.stat().st_size == 300:
+            path.rename(partition.folder / "staging" / "0")
+    path, = partition.folder.glob("users/*/*/bob/store.idx")
+    path.write_bytes(b"x" * 1000 + path.read_bytes()[1000:])
+    (tmp_path / "lost" / "messages").mkdir(parents=True)
+    where = [str(tmp_path / "store"), str(tmp_path / "lost")]
+    one, other = read(spark, where, "example.org", RULES), reportlocal.read(where, "example.org", RULES)
+    alike(one, other)
+    assert lost(one) and any("could not be read" in line for line in lost(one)) and oddities(one)
 
 
 # The command

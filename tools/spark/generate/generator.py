@@ -46,7 +46,7 @@ from store.values import Flag
 from tools.spark.generate.samplefolders import Folder, folders_of
 from tools.spark.generate.samplemail import message
 
-MESSAGES_AT_A_TIME = 2000                # messages that a process makes at a time
+MESSAGES_AT_A_TIME = 2000   # that a process makes
 BEGIN, END = 1_577_836_800, 1_767_225_600       # Unix time of the first and the last message
 ZONES = np.array([0, 60, 120, -300, -480, 330], np.int16)
 _MADE = np.dtype([("digest", "S32"), ("size", "<u8"), ("trace", "<u4")])
@@ -98,26 +98,26 @@ def generate(root: Path, shape: Shape, *, processes: int = 1,
 def _write_files(partition: Partition, shape: Shape, processes: int, progress: Progress
                  ) -> tuple[NDArray[Any], list[bytes]]:
     """Make the message files; digest, size and trace header of each, and its cache record."""
-    pieces = [range(at, min(at + MESSAGES_AT_A_TIME, shape.messages))
-              for at in range(0, shape.messages, MESSAGES_AT_A_TIME)]
-    work = partial(_make_piece, str(partition.files.folder), shape)
+    parts = [range(at, min(at + MESSAGES_AT_A_TIME, shape.messages))
+             for at in range(0, shape.messages, MESSAGES_AT_A_TIME)]
+    work = partial(_write_some, str(partition.files.folder), shape)
     made, cached = [], []
-    for one, records in _side_by_side(work, pieces, processes):
+    for one, records in _side_by_side(work, parts, processes):
         made.append(one)
         cached += records
         progress("messages", len(cached), shape.messages)
     return np.concatenate(made), cached
 
 
-def _side_by_side(work: Callable[[range], Any], pieces: list[range], processes: int) -> Iterator[Any]:
-    if processes <= 1 or len(pieces) == 1:
-        yield from map(work, pieces)
+def _side_by_side(work: Callable[[range], Any], parts: list[range], processes: int) -> Iterator[Any]:
+    if processes <= 1 or len(parts) == 1:
+        yield from map(work, parts)
         return
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        yield from pool.map(work, pieces)
+        yield from pool.map(work, parts)
 
 
-def _make_piece(folder: str, shape: Shape, numbers: range) -> tuple[NDArray[Any], list[bytes]]:
+def _write_some(folder: str, shape: Shape, numbers: range) -> tuple[NDArray[Any], list[bytes]]:
     """The files of these messages, written; no two messages are the same, since each has its own Message-ID."""
     made, records = np.zeros(len(numbers), _MADE), []
     for at, number in enumerate(numbers):

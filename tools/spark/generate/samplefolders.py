@@ -12,7 +12,7 @@ PUBLIC = ("news", "news/local", "support", "support/archive/2024", "board")
 
 @frozen
 class Folder:
-    """A mailbox to be: its path, what part of the owner's messages is in it, and what is known of it."""
+    """A mailbox to be: its path, what part of the owner's messages is in it, and its properties."""
 
     path: str
     weight: float

@@ -66,7 +66,7 @@ def apply_down(root: Path, plan: Plan, settings: Settings, *, users: Iterable[Us
             finished(root)
         loading.look()
         loading.prepare()
-        store = open_store(loading.scratch, evolve(settings, sync="none"), anew=True)
+        store = open_store(loading.scratch, evolve(settings, sync="none"), empty=True)
         try:
             loading.run(store, list(users))
         finally:

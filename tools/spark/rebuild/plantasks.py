@@ -23,7 +23,7 @@ from store.tables.counters import counters_of
 from store.tables.index import ROW, Rows, take
 from store.tables.privateheaders import UNKNOWN
 from store.tables.references import marks
-from store.userarea.idxfile import Head, Remains, uidl_items
+from store.userarea.idxfile import Head, Salvaged, uidl_items
 from store.values import RECONSTRUCT, RESTORE, Finding, Flag
 from tools.spark.rebuild.plan import RECORDS_IN_A_ROW, SCHEMAS, Facts, facts, finding_rows
 from tools.spark.source import reading
@@ -141,7 +141,7 @@ def _mailbox(task: reading.Task, path: str, known: Facts, begun: float) -> Itera
         yield row
 
 
-def usable(source: Source, left: Remains, known: Facts, findings: list[Finding],
+def usable(source: Source, left: Salvaged, known: Facts, findings: list[Finding],
            is_new: Callable[[Any], bool] = lambda row: False) -> tuple[Rows, NDArray[np.int64], Rows]:
     """The records whose message files are there, whole, each with the place of its file; and the others, which are
     reported unless their messages are new. Flags and keywords that cannot be are left out.

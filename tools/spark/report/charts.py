@@ -25,12 +25,12 @@ class Bar:
     rest: str = ""
 
 
-def bars(name: str, told: str, rows: Sequence[Bar], *, over: bool = False) -> Markup:
+def bars(name: str, sentence: str, rows: Sequence[Bar], *, over: bool = False) -> Markup:
     """Horizontal bars below each other. With `over`, the parts of a bar begin together, the longest behind."""
     most = max((_length(row, over) for row in rows), default=0) or 1
     height = len(rows) * (_LINE + _BAR + _GAP)
     drawn = [_bar(row, at * (_LINE + _BAR + _GAP), most, over) for at, row in enumerate(rows)]
-    return _svg(name, told, height, drawn)
+    return _svg(name, sentence, height, drawn)
 
 
 def _length(row: Bar, over: bool) -> int:
@@ -53,7 +53,7 @@ def _bar(row: Bar, top: int, most: int, over: bool) -> Markup:
     return Markup("").join([*drawn, Markup("</g>")])
 
 
-def columns(name: str, told: str, rows: Sequence[tuple[str, int, str]]) -> Markup:
+def columns(name: str, sentence: str, rows: Sequence[tuple[str, int, str]]) -> Markup:
     """Columns beside each other: label, height, class."""
     most = max((number for _, number, _ in rows), default=0) or 1
     width = 100 / max(1, len(rows))
@@ -67,12 +67,12 @@ def columns(name: str, told: str, rows: Sequence[tuple[str, int, str]]) -> Marku
             '<text class="label small" x="{}%" y="{}" text-anchor="middle">{}</text></g>').format(
             label, number, kind, f"{(at + 0.12) * width:.3f}", _ABOVE + _COLUMNS - height, f"{0.76 * width:.3f}",
             height, middle, _ABOVE + _COLUMNS - height - 5, f"{number:,}", middle, _ABOVE + _COLUMNS + 16, label))
-    return _svg(name, told, _ABOVE + _COLUMNS + _BELOW, drawn)
+    return _svg(name, sentence, _ABOVE + _COLUMNS + _BELOW, drawn)
 
 
-def _svg(name: str, told: str, height: int, drawn: Sequence[Markup]) -> Markup:
+def _svg(name: str, sentence: str, height: int, drawn: Sequence[Markup]) -> Markup:
     return Markup('<svg class="chart" role="img" aria-label="{}" width="100%" height="{}">{}</svg>').format(
-        f"{name}. {told}", height, Markup("").join(drawn))
+        f"{name}. {sentence}", height, Markup("").join(drawn))
 
 
 def _part(length: int, most: int) -> str:

@@ -10,6 +10,7 @@ from store.quota import roots as quotaroots
 from store.quota.roots import all_roots
 from store.rebuild.recount import recount
 from store.store import Store
+from store.tables.counters import counters_of
 from store.tables.quotatable import DOMAIN, QuotaUse
 
 
@@ -21,8 +22,8 @@ def uses(store: Store, users: Iterable[str]) -> dict[str, QuotaUse]:
 def drift(store: Store, roots: Collection[str]) -> dict[str, tuple[int, int]]:
     """By how many octets and messages the counters of these roots are more than their mailboxes hold, where they are.
 
-    Each root is held still while it is counted, so that a store in use has no drift unless it really has. (What the
-    files say may be a minute old.)
+    Each root is locked while it is counted, so that a store in use has no drift unless it really has. (What the files
+    say may be a minute old.)
     """
     found: dict[str, tuple[int, int]] = {}
     for partition in store.partitions.values():
@@ -44,9 +45,9 @@ def _apart(partition: Partition, root: str, mailboxes: Collection[MailboxId]) ->
             state = txn.any_state(mailbox)
             if state is None or state.removed or state.quota_root != root:
                 continue                        # deleted, or renamed, meanwhile
-            rows = txn.load(mailbox)
-            octets += int(rows["size"].sum())
-            messages += len(rows)
+            counters = counters_of(txn.load(mailbox))
+            octets += counters.octets
+            messages += counters.messages
         use = partition.quotas.find(root, txn.handle)
         return use.octets - octets, use.messages - messages
 
@@ -54,7 +55,7 @@ def _apart(partition: Partition, root: str, mailboxes: Collection[MailboxId]) ->
 
 
 def fix(store: Store) -> list[str]:
-    """Count everything anew, as `onecopy reconstruct` does; what was corrected."""
+    """Recount everything, as `onecopy reconstruct` does; what was corrected."""
     return [f"{one.where}: {one.what}" for partition in store.partitions.values() for one in recount(store, partition)]
 
 

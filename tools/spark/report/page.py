@@ -26,7 +26,7 @@ class Chart:
     """A chart, what it is called, what it says in a sentence, and its figures as a table."""
 
     name: str
-    told: str
+    sentence: str
     drawing: Markup
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -77,7 +77,7 @@ def spared(totals: Row) -> int:
 def charts(made: Mapping[str, Any]) -> list[Chart]:
     """The charts that have something to show."""
     found = [_sharing(made["totals"]), _fullness(made["users"]),
-             _largest(made["users"]),
+             _by_name("Largest users", "user", [user for user in made["users"] if user["user"] != PUBLIC]),
              _by_name("Domains", "domain", made["domains"]),
              _partitions(made["partitions"]), _activity(made)]
     if made["since"] is not None:
@@ -92,9 +92,9 @@ def _sharing(totals: Row) -> Chart:
     figures = (("What users see", "light", totals["logical"]),
                ("What is stored for them", "fair", totals["fair_share"]),
                ("Waits to be removed", "waits", totals["waiting"]))
-    told = (f"Users see {octets(totals['logical'])} of mail; {octets(totals['fair_share'])} are stored for it, "
+    sentence = (f"Users see {octets(totals['logical'])} of mail; {octets(totals['fair_share'])} are stored for it, "
             f"and {octets(totals['waiting'])} wait to be removed.")
-    return Chart("What sharing saves", told, bars("What sharing saves", told, [
+    return Chart("What sharing saves", sentence, bars("What sharing saves", sentence, [
         Bar(label, octets(value), ((kind, value),)) for label, kind, value in figures]),
         ("", "octets"), [(label, number(value)) for label, _, value in figures])
 
@@ -108,14 +108,9 @@ def _fullness(users: Sequence[Row]) -> Chart | None:
         rows.append((label, sum(below <= part < bound for part in limited), "warn" if bound == 100 else "fair"))
         below = bound
     rows.append(("full", sum(part >= 100 for part in limited), "bad"))
-    told = f"Of {number(len(limited))} users with a limit, {number(rows[-1][1])} have used all of it or more."
-    return Chart("How full quotas are, in per cent", told, columns("How full quotas are", told, rows),
+    sentence = f"Of {number(len(limited))} users with a limit, {number(rows[-1][1])} have used all of it or more."
+    return Chart("How full quotas are, in per cent", sentence, columns("How full quotas are", sentence, rows),
                  ("per cent", "users"), [(label, number(count)) for label, count, _ in rows])
-
-
-def _largest(users: Sequence[Row]) -> Chart | None:
-    people = [user for user in users if user["user"] != PUBLIC and user["logical"]]
-    return _by_name("Largest users", "user", people)
 
 
 def _by_name(name: str, key: str, rows: Sequence[Row]) -> Chart | None:
@@ -128,8 +123,8 @@ def _by_name(name: str, key: str, rows: Sequence[Row]) -> Chart | None:
     top = sorted(summed.items(), key=lambda item: (-item[1][0], item[0]))[:TOP]
     if not top or not top[0][1][1]:
         return None
-    told = f"{top[0][0]} has the largest fair share, {octets(top[0][1][0])}."
-    return Chart(name, told, bars(name, told, [
+    sentence = f"{top[0][0]} has the largest fair share, {octets(top[0][1][0])}."
+    return Chart(name, sentence, bars(name, sentence, [
         Bar(label, octets(fair), (("fair", fair), ("light", logical)), f" of {octets(logical)}")
         for label, (fair, logical, _) in top], over=True),
         (key, "fair share", "as users see it", "messages"),
@@ -141,9 +136,9 @@ def _growing(made: Mapping[str, Any]) -> Chart | None:
                  key=lambda user: (-user["growth"], user["user"]))[:TOP]
     if not top:
         return None
-    told = f"{top[0]['user']} has grown most since {day(made['since'])}, by {octets(top[0]['growth'])}."
+    sentence = f"{top[0]['user']} has grown most since {day(made['since'])}, by {octets(top[0]['growth'])}."
     name = f"Fastest growing since {day(made['since'])}"
-    return Chart(name, told, bars(name, told, [
+    return Chart(name, sentence, bars(name, sentence, [
         Bar(user["user"], more(user["growth"]), (("grow", user["growth"]),)) for user in top]),
         ("user", "octets"), [(user["user"], number(user["growth"])) for user in top])
 
@@ -154,8 +149,8 @@ def _partitions(rows: Sequence[Row]) -> Chart | None:
     several = len({row["store"] for row in rows}) > 1
     named = [(f"{row['store']}: {row['partition']}" if several else row["partition"], row["fair_share"], row["waiting"])
              for row in rows][:2 * TOP]
-    told = f"{named[0][0]} has {octets(named[0][1] + named[0][2])} of message files."
-    return Chart("Back ends and partitions", told, bars("Back ends and partitions", told, [
+    sentence = f"{named[0][0]} has {octets(named[0][1] + named[0][2])} of message files."
+    return Chart("Back ends and partitions", sentence, bars("Back ends and partitions", sentence, [
         Bar(label, octets(held + waiting), (("fair", held), ("waits", waiting))) for label, held, waiting in named]),
         ("partition", "held", "waits to be removed"),
         [(label, number(held), number(waiting)) for label, held, waiting in named],
@@ -173,8 +168,9 @@ def _activity(made: Mapping[str, Any]) -> Chart | None:
         label = "never" if user["newest"] is None else next(
             (label for bound, label in bounds if user["newest"][:19] >= bound), "longer")
         counts[label] += 1
-    told = f"{number(counts['longer'] + counts['never'])} of {number(len(people))} users have had nothing for a year."
-    return Chart("When users last got mail: within", told, columns("When users last got mail", told, [
+    idle = counts["longer"] + counts["never"]
+    sentence = f"{number(idle)} of {number(len(people))} users have had nothing for a year."
+    return Chart("When users last got mail: within", sentence, columns("When users last got mail", sentence, [
         (label, count, "waits" if label in ("longer", "never") else "fair") for label, count in counts.items()]),
         ("within", "users"), [(label, number(count)) for label, count in counts.items()])
 

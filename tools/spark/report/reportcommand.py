@@ -1,6 +1,5 @@
 """onecopy quota report"""
 
-import csv
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,11 +13,11 @@ from store.tables.quotatable import readable
 from tools.cli.invocation import Invocation
 from tools.cli.output import print_facts, print_json, print_table
 from tools.exits import Failure
-from tools.spark.report import drift, totals
+from tools.spark.report import drift, reportlocal, totals
 from tools.spark.report.reportjob import Read, read
 from tools.spark.report.totals import Terms, earlier, save
 from tools.spark.report.what_if import Left, compared, rules_in, rules_of
-from tools.spark.sparkcommands import session, stores
+from tools.spark.sparkcommands import print_csv, session, stores
 from tools.spark.sparksession import plain, progress
 
 COLUMNS = {
@@ -102,13 +101,15 @@ def _earlier(arguments: Any) -> dict[str, Any] | None:
 
 def _read(invocation: Invocation, where: Sequence[str], terms: Terms, rules: Sequence[Source]) -> Read:
     left = Left(rules, terms.now.timestamp()) if rules else None
+    if invocation.arguments.engine == "local":
+        return reportlocal.read(where, terms.settings.default_domain, left)
     with session(invocation, "quota report") as spark, progress(spark, "quota report"), plain():
         return read(spark, where, terms.settings.default_domain, left)
 
 
 def _with_store(invocation: Invocation, found: Read, terms: Terms, made: dict[str, Any]
                 ) -> tuple[dict[str, Any], list[str], dict[str, Any]]:
-    """The report with what the open store knows; what is to be noted; and what was done. Raises StoreError."""
+    """The report with what the open store knows beside files; what is to be noted; what was done. Raises StoreError."""
     arguments = invocation.arguments
     try:
         with invocation.store() as store:
@@ -129,21 +130,21 @@ def _with_store(invocation: Invocation, found: Read, terms: Terms, made: dict[st
 
 
 def _what_if(arguments: Any, found: Read, made: dict[str, Any], terms: Terms) -> dict[str, Any] | None:
-    told = [f"messages were removed: {rule}" for rule in (*arguments.expire, *arguments.expire_rules)]
+    terms_tried = [f"messages were removed: {rule}" for rule in (*arguments.expire, *arguments.expire_rules)]
     if arguments.default_quota is not None:
         size = readable(arguments.default_quota) if arguments.default_quota else "none"
-        told.append(f"the default quota were {size}")
+        terms_tried.append(f"the default quota were {size}")
     if arguments.charging is not None:
-        told.append(f"the {arguments.charging} size were charged" if arguments.charging == "logical"
+        terms_tried.append(f"the {arguments.charging} size were charged" if arguments.charging == "logical"
                     else "fair shares were charged")
-    if not told:
+    if not terms_tried:
         return None
     held = found.held if found.after is None else found.after
     then = totals.report(held, found, totals.with_default(terms, arguments.default_quota, arguments.charging))
-    return {"terms": told, **compared(made, then)}
+    return {"terms": terms_tried, **compared(made, then)}
 
 
-# What is told
+# Output
 
 def _print(arguments: Any, made: dict[str, Any]) -> None:
     if arguments.parquet is not None:
@@ -156,16 +157,10 @@ def _print(arguments: Any, made: dict[str, Any]) -> None:
     if arguments.json:
         print_json(made)
     elif arguments.csv:
-        _print_csv(made[arguments.by])
+        if rows := made[arguments.by]:
+            print_csv(rows, rows[0].keys())
     else:
         _print_table(arguments.by, made)
-
-
-def _print_csv(rows: Sequence[dict[str, object]]) -> None:
-    out = csv.writer(sys.stdout, lineterminator="\n")
-    if rows:
-        out.writerow(rows[0])
-        out.writerows(row.values() for row in rows)
 
 
 def _print_table(level: str, made: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ mailbox. `totals` makes the report of that.
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from attrs import frozen
@@ -19,7 +19,7 @@ from tools.spark.source.schema import FORMAT, schema
 from tools.spark.source.sparkframes import frame
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SHUFFLE = "spark.sql.shuffle.partitions"
 LOOKED_FOR = 1000           # missing files of a mailbox that are looked for again
@@ -94,7 +94,12 @@ _BOXES = """
     GROUP BY 1, 2, 3, 4, 5"""
 
 _REFERENCES = "store,partition,name,owner,domain,digest,octets,skip,head,internal_date,saved,removed"
-_MAILBOXES = "store,partition,id,name,owner,domain,quota_root,records,removed,path"
+COLUMNS = {
+    "references": _REFERENCES,
+    "messages": "store,partition,digest,octets,staged,path,damage",
+    "mailboxes": "store,partition,id,name,owner,domain,quota_root,records,removed,path",
+    "quotas": "",               # all
+}
 
 
 @frozen(eq=False)
@@ -114,11 +119,9 @@ def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, left
     """Read the stores, also as rules of expiry would have `left` them. Raises PySparkException."""
     if not spark.sparkContext.getConf().contains(SHUFFLE):      # Spark's own 200 are many for a small store
         spark.conf.set(SHUFFLE, max(2 * spark.sparkContext.defaultParallelism, 2 * len(tasks(stores, "references"))))
-    load = _Loading(spark, stores)
-    load("references", _REFERENCES)
-    load("messages", "store,partition,digest,octets,staged,path,damage")
-    load("mailboxes", _MAILBOXES)
-    load("quotas", "")
+    for table, wanted in COLUMNS.items():
+        spark.read.format(FORMAT).option("table", table).option("columns", wanted).load(
+            list(stores)).createOrReplaceTempView(f"report_{table}")
     names = {"public": PUBLIC, "default": _quoted(default_domain)}
     kept = [spark.table("report_mailboxes").persist(), spark.sql(_SEEN).persist()]
     try:
@@ -143,29 +146,13 @@ def read(spark: "SparkSession", stores: Sequence[str], default_domain: str, left
             one.unpersist()
 
 
-@frozen(eq=False)
-class _Loading:
-    """Has tables as views."""
-
-    spark: Any
-    stores: Sequence[str]
-
-    def __call__(self, table: str, columns: str) -> None:
-        """Make the view."""
-        loaded = self.spark.read.format(FORMAT).option("table", table)
-        if columns:
-            loaded = loaded.option("columns", columns)
-        loaded.load(list(self.stores)).createOrReplaceTempView(f"report_{table}")
-
-
 def _held(spark: "SparkSession", references: str, names: dict[str, str]) -> pa.Table:
     """A row for each mailbox, those without messages among them, and for what waits on each partition."""
     uses = f"({_USES.format(references=references, **names)})"
     counted = _COUNTED.format(ranked=_RANKED.format(uses=uses))
     held = _HELD.format(shared=_SHARED.format(counted=counted), most=LOOKED_FOR)
-    held_by: DataFrame = spark.sql(f"""
-        SELECT * FROM ({held}) FULL OUTER JOIN report_boxes USING (store, partition, domain, user, name)""")
-    return held_by.toArrow()
+    return spark.sql(f"""
+        SELECT * FROM ({held}) FULL OUTER JOIN report_boxes USING (store, partition, domain, user, name)""").toArrow()
 
 
 def _quoted(text: str) -> str:

@@ -5,6 +5,7 @@ integers, times are RFC 3339 in UTC.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,11 +82,9 @@ def stamp(when: datetime | None) -> str | None:
 
 def _by(table: pa.Table, keys: Sequence[str], sums: Mapping[str, str]) -> dict[tuple[Any, ...], Row]:
     """Sums of columns by keys."""
-    columns = dict.fromkeys(sums.values())
-    found = table.group_by(list(keys)).aggregate([(column, "sum") for column in columns])
-    rows = found.to_pylist()
+    found = table.group_by(list(keys)).aggregate([(column, "sum") for column in dict.fromkeys(sums.values())])
     return {tuple(row[key] for key in keys): {name: row[f"{column}_sum"] or 0 for name, column in sums.items()}
-            for row in rows}
+            for row in found.to_pylist()}
 
 
 def _level(mailboxes: pa.Table, level: str, terms: Terms) -> list[Row]:
@@ -100,14 +99,12 @@ def _level(mailboxes: pa.Table, level: str, terms: Terms) -> list[Row]:
     for row in found.to_pylist():
         figures = {name: row[f"{column}_sum"] or 0 for name, column in columns.items()}
         figures["shared"] = figures["logical"] - figures["unique"]
-        made = {_NAMES.get(key, key): row[key] for key in keys} | {name: figures[name] for name in FIGURES}
+        made = {"mailbox" if key == "name" else key: row[key] for key in keys}
+        made |= {name: figures[name] for name in FIGURES}
         if level in ("users", "mailboxes"):
             made |= _age(row["newest_max"], terms)
         rows.append(made)
     return rows
-
-
-_NAMES = {"name": "mailbox"}
 
 
 def _age(newest: datetime | None, terms: Terms) -> Row:
@@ -154,16 +151,16 @@ def differences(made: Mapping[str, Any]) -> list[str]:
 def roots(mailboxes: pa.Table, quotas: pa.Table, settings: Settings, live: Live | None) -> list[Row]:
     """A row for each quota root, domains among them."""
     used = _uses(mailboxes, settings)
-    told = {(row["store"], _root(row["root"], settings)): row for row in quotas.to_pylist()}
-    every = {*used, *told}
+    limits = {(row["store"], _root(row["root"], settings)): row for row in quotas.to_pylist()}
+    every = {*used, *limits}
     if live is not None:
         stores = {store for store, _ in every}
         every |= {(store, root) for store in stores if len(stores) == 1 for root in live.uses}
     found = []
     for store, root in sorted(every):
         octets, messages, discount = used.get((store, root), (0, 0, 0))
-        use = QuotaUse(octets, messages, *_limits(told.get((store, root)), root), discount=discount)
-        found.append({"store": store, "root": root, "kind": _kind(root), **_use_of_limits(use, settings),
+        use = QuotaUse(octets, messages, *_limits(limits.get((store, root)), root), discount=discount)
+        found.append({"store": store, "root": root, "kind": _kind(root), **_fullness(use, settings),
                       **_known(root, use, settings, live)})
     return found
 
@@ -176,12 +173,12 @@ def _kind(root: str) -> str:
     return "domain" if root.startswith(DOMAIN) else "mailbox" if SEPARATOR in root else "user"
 
 
-def _limits(told: Row | None, root: str) -> tuple[int, int]:
+def _limits(limits: Row | None, root: str) -> tuple[int, int]:
     """The limits as the store keeps them; where no file says anything, users have the defaults."""
-    if told is None:
+    if limits is None:
         return (DEFAULT, DEFAULT) if _kind(root) == "user" else (UNLIMITED, UNLIMITED)
-    octets, messages = (DEFAULT if told[f"default_{name}"] else UNLIMITED if told[f"limit_{name}"] is None
-                        else told[f"limit_{name}"] for name in ("octets", "messages"))
+    octets, messages = (DEFAULT if limits[f"default_{name}"] else UNLIMITED if limits[f"limit_{name}"] is None
+                        else limits[f"limit_{name}"] for name in ("octets", "messages"))
     return octets, messages
 
 
@@ -203,7 +200,7 @@ def _uses(mailboxes: pa.Table, settings: Settings) -> dict[tuple[str, str], tupl
     return found
 
 
-def _use_of_limits(use: QuotaUse, settings: Settings) -> Row:
+def _fullness(use: QuotaUse, settings: Settings) -> Row:
     """What the store says of a root: what is charged, how full it is, and whether that is too much."""
     octets, messages = use.limits(settings)
     charged = use.charged(settings)
@@ -215,12 +212,12 @@ def _use_of_limits(use: QuotaUse, settings: Settings) -> Row:
 
 def _known(root: str, use: QuotaUse, settings: Settings, live: Live | None) -> Row:
     """What only a store that is open knows; null where there is none."""
+    nothing = dict.fromkeys(("refused_since", "in_grace", "counter_octets", "counter_messages", "drift_octets",
+                             "drift_messages"))
     if live is None:
-        return dict.fromkeys(("refused_since", "in_grace", "counter_octets", "counter_messages", "drift_octets",
-                              "drift_messages"))
+        return nothing
     if root.startswith(DOMAIN):
-        return {"refused_since": None, "in_grace": False, **dict.fromkeys((
-            "counter_octets", "counter_messages", "drift_octets", "drift_messages"))}
+        return nothing | {"in_grace": False}
     counted = live.uses.get(root, QuotaUse())
     drift = live.drift.get(root, (0, 0))
     return {"refused_since": stamp(datetime.fromtimestamp(counted.refused, UTC)) if counted.refused else None,
@@ -249,10 +246,7 @@ def _limit(made: Row, known: Mapping[tuple[str, str], Row]) -> None:
     for row in made["domains"]:
         root = known.get((row["store"], DOMAIN + row["domain"]), nothing)
         row |= {name: root[name] for name in _OF_USERS[:6]}
-    counts: dict[tuple[str, str], int] = {}
-    for user in made["users"]:
-        key = user["store"], user["domain"]
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter((user["store"], user["domain"]) for user in made["users"])
     for row in made["domains"]:
         row["users"] = counts[row["store"], row["domain"]]
 
@@ -328,7 +322,7 @@ _TRUTHS = frozenset({"over", "warned", "idle", "in_grace"})
 
 
 def schema_of(rows: Sequence[Row]) -> pa.Schema:
-    """The types of the columns, whatever is null in one report."""
+    """The types of the columns, which do not depend on what is null in one report."""
     return pa.schema([(name, pa.string() if name in _TEXTS else pa.bool_() if name in _TRUTHS else pa.int64())
                       for name in rows[0]])
 
@@ -360,11 +354,11 @@ def lost(read: Read) -> list[str]:
 
 def oddities(read: Read) -> list[str]:
     """Mailboxes of which not all was read, or that changed meanwhile."""
-    told = []
+    found = []
     for row in read.held.filter(pa.compute.is_valid(read.held["records"])).to_pylist():
         if row["headless"]:
-            told.append(f"{row['name']}: the head of its store.idx is lost")
+            found.append(f"{row['name']}: the head of its store.idx is lost")
         elif row["records"] != (row["messages"] or 0):
-            told.append(f"{row['name']}: {row['messages'] or 0} of {row['records']} records were read: its store.idx "
+            found.append(f"{row['name']}: {row['messages'] or 0} of {row['records']} records were read: its store.idx "
                         "is damaged, or was written meanwhile")
-    return told
+    return found

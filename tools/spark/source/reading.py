@@ -14,6 +14,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 from attrs import frozen
@@ -22,7 +23,7 @@ from mboxlist.names import PUBLIC
 from store.errors import StoreError
 from store.partition.filecontent import likely_digests
 from store.userarea import idxfile
-from store.userarea.idxfile import NAME, Remains
+from store.userarea.idxfile import NAME, Salvaged
 from store.userarea.paths import DELETED
 from tools.spark.source.schema import schema
 
@@ -160,7 +161,7 @@ def _message_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
     begin = 3
     while mean > TASK_FILES / 2 and begin < 8:
         mean, begin = mean / 16, begin + 1
-    beginnings = _longer(every, begin)
+    beginnings = [head + "".join(digits) for head in every for digits in product(_HEX, repeat=begin - 3)]
     if wanted.digests is not None:
         begins = Beginnings(wanted.digests)
         beginnings = [head for head in beginnings if begins.touch(head)]
@@ -168,18 +169,9 @@ def _message_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
     return [tuple(beginnings[at:at + per_task]) for at in range(0, len(beginnings), per_task)] + [(STAGING,)]
 
 
-def _longer(beginnings: Sequence[str], begin: int) -> list[str]:
-    """These beginnings with as many digits as `begin` says."""
-    found = list(beginnings)
-    while found and len(found[0]) < begin:
-        found = [head + digit for head in found for digit in _HEX]
-    return found
-
-
 def _count(folder: str) -> int:
     try:
-        with os.scandir(folder) as entries:
-            return sum(1 for _ in entries)
+        return len(os.listdir(folder))
     except OSError:
         return 0
 
@@ -287,7 +279,7 @@ def _walk(folder: str, below: str) -> Iterator[Found]:
             yield from _walk(folder, f"{below}/{entry.name}")
 
 
-def remains(found: Found) -> Remains | None:
+def salvaged(found: Found) -> Salvaged | None:
     """What is left of a store.idx; with what cannot be read at all in `findings`. None when it is gone."""
     if found.problem:
         return _nothing(found.problem)
@@ -299,7 +291,7 @@ def remains(found: Found) -> Remains | None:
         return _nothing(f"cannot be read: {getattr(error.__cause__, 'strerror', None) or error}")
 
 
-def _nothing(problem: str) -> Remains:
+def _nothing(problem: str) -> Salvaged:
     left = idxfile.decode(b"")
     left.findings[:] = [problem]
     return left

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from store.rebuild.userareascan import name_at
 from store.tables.index import Rows, joined
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, domain_of
 from store.userarea import idxfile
-from store.userarea.idxfile import Head, Remains
+from store.userarea.idxfile import Head, Salvaged
 from store.userarea.paths import DELETED
 from tools.spark.source import arrays, reading
 from tools.spark.source.reading import Found, Task
@@ -30,78 +31,63 @@ _LATEST = 253_402_300_799_999_999       # microseconds: the year 9999
 
 # Messages
 
-@define(eq=False)
-class _Files:
-    """Message files that wait to be a batch, column by column."""
-
-    task: Task
-    columns: dict[str, list[Any]] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._begin()
-
-    def _begin(self) -> None:
-        self.columns = {name: [] for name in ("digest", "folder", "octets", "modified", "staged", "path", "damage")}
-
-    def __len__(self) -> int:
-        return len(self.columns["path"])
-
-    def add(self, digest: str | None, folder: str | None, octets: int | None, modified: int | None, staged: bool,
-            path: str, damage: str) -> None:
-        """One file; `modified` is in nanoseconds."""
-        columns = self.columns
-        columns["digest"].append(digest)
-        columns["folder"].append(folder)
-        columns["octets"].append(octets)
-        columns["modified"].append(None if modified is None else modified // 1000)
-        columns["staged"].append(staged)
-        columns["path"].append(path)
-        columns["damage"].append(damage)
-
-    def batch(self) -> pa.RecordBatch:
-        """All that wait."""
-        form, columns = schema("messages", self.task.wanted.columns), self.columns
-        columns["store"] = [self.task.store] * len(self)
-        columns["partition"] = [self.task.partition] * len(self)
-        made = pa.RecordBatch.from_arrays([pa.array(columns[name], form.field(name).type) for name in form.names],
-                                          schema=form)
-        self._begin()
-        return made
+_FILE = ("digest", "folder", "octets", "modified", "staged", "path", "damage")
+_File = tuple[str | None, str | None, int | None, int | None, bool, str, str]      # the columns of _FILE
 
 
 def messages(task: Task) -> Iterator[pa.RecordBatch]:
     """A row for each message file."""
-    files, wanted = _Files(task), task.wanted
-    look = not wanted.columns or not {"octets", "modified", "damage"}.isdisjoint(wanted.columns)
-    begins = reading.Beginnings(wanted.digests) if wanted.digests is not None else None
+    waiting: list[_File] = []
+    for some in chain(_message_files(task), [_staged_files(task)]):
+        waiting += some
+        if len(waiting) >= BATCH_ROWS // 2:
+            yield _of_files(task, waiting)
+            waiting = []
+    if waiting:
+        yield _of_files(task, waiting)
+
+
+def _of_files(task: Task, files: list[_File]) -> pa.RecordBatch:
+    form = schema("messages", task.wanted.columns)
+    columns: dict[str, Any] = dict(zip(_FILE, zip(*files, strict=True), strict=True))
+    columns |= {"store": [task.store] * len(files), "partition": [task.partition] * len(files)}
+    return pa.RecordBatch.from_arrays([pa.array(columns[name], form.field(name).type) for name in form.names],
+                                      schema=form)
+
+
+def _message_files(task: Task) -> Iterator[list[_File]]:
+    """Those of each hash folder."""
+    look = not task.wanted.columns or not {"octets", "modified", "damage"}.isdisjoint(task.wanted.columns)
+    begins = _begins(task)
     for folder, entries, problem in reading.message_files(task):
         where = f"messages/{folder}" if folder else "messages"
-        if problem:
-            files.add(None, folder or None, None, None, False, where, problem)
+        files: list[_File] = [(None, folder or None, None, None, False, where, problem)] if problem else []
         for entry in entries:
-            name = entry.name
-            digest = name if reading.is_digest(name) else None
-            if begins is not None and not (digest and begins.match(digest) or begins.match(folder.replace("/", ""))):
-                continue
-            octets, modified, damage = _status(entry) if look else (None, None, "")
-            if damage is not None:
-                damage = damage or _misnamed(digest, folder)
-                files.add(digest, folder, octets, modified, False, f"{where}/{name}", damage)
-        if len(files) >= BATCH_ROWS // 2:
-            yield files.batch()
+            digest = entry.name if reading.is_digest(entry.name) else None
+            if digest and begins.match(digest) or begins.match(folder.replace("/", "")):
+                octets, modified, damage = _status(entry) if look else (None, None, "")
+                if damage is not None:
+                    files.append((digest, folder, octets, modified, False, f"{where}/{entry.name}",
+                                  damage or _misnamed(digest, folder)))
+        yield files
+
+
+def _staged_files(task: Task) -> Iterator[_File]:
+    begins = _begins(task)
     for entry, own_digest in reading.staged_files(task):
         digest = own_digest.hex() if own_digest is not None else None
         octets, modified, damage = _status(entry)
-        if damage is not None and (begins is None or digest is not None and begins.match(digest)):
-            damage = damage or ("" if digest is not None else "it cannot be read")
-            files.add(digest, digest and f"{digest[0]}/{digest[1:3]}", octets, modified, True,
-                      f"{reading.STAGING}/{entry.name}", damage)
-    if len(files):
-        yield files.batch()
+        if damage is not None and begins.match(digest or ""):
+            yield (digest, digest and f"{digest[0]}/{digest[1:3]}", octets, modified, True,
+                   f"{reading.STAGING}/{entry.name}", damage or ("" if digest else "it cannot be read"))
+
+
+def _begins(task: Task) -> reading.Beginnings:
+    return reading.Beginnings(("",) if task.wanted.digests is None else task.wanted.digests)
 
 
 def _status(entry: Any) -> tuple[int | None, int | None, str | None]:
-    """Octets and time of a file, and what is wrong with it; None for that when it is gone."""
+    """Octets and time (in microseconds) of a file, and what is wrong with it; None for that when it is gone."""
     try:
         status = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -109,8 +95,8 @@ def _status(entry: Any) -> tuple[int | None, int | None, str | None]:
     except OSError as error:
         return None, None, f"it cannot be looked at: {error.strerror}"
     if not entry.is_file(follow_symlinks=False):
-        return None, status.st_mtime_ns, "it is no file"
-    return status.st_size, status.st_mtime_ns, ""
+        return None, status.st_mtime_ns // 1000, "it is no file"
+    return status.st_size, status.st_mtime_ns // 1000, ""
 
 
 def _misnamed(digest: str | None, folder: str) -> str:
@@ -213,13 +199,13 @@ def _mailbox_rows(task: Task, whole: bool) -> Iterator[dict[str, object]]:
 
 def _read(found: Found) -> tuple[Head | None, list[str] | None]:
     """The head, and what is lost; None for that when there is no such file any more."""
-    left = reading.remains(found)
+    left = reading.salvaged(found)
     if left is None:
         return None, None
     return left.head, left.findings + _unnamed(left)
 
 
-def _unnamed(left: Remains) -> list[str]:
+def _unnamed(left: Salvaged) -> list[str]:
     if left.head is None or not len(left.rows):
         return []
     used = int(np.bitwise_or.reduce(left.rows["keywords"])) >> len(left.head.keywords)
@@ -243,7 +229,7 @@ def _octets(found: Found) -> int | None:
 # References
 
 @define(eq=False)
-class _Pieces:
+class _Records:
     """Records of some mailboxes that wait to be a batch."""
 
     task: Task
@@ -316,9 +302,9 @@ def references(task: Task, left_of: Callable[[str | None, str | None, Rows], Row
                ) -> Iterator[pa.RecordBatch]:
     """A row for each record of each mailbox; of a damaged file those that are left. `left_of`: only of those that it
     leaves of a mailbox, of which it gets the name, the special use, and all records."""
-    waiting = _Pieces(task)
+    waiting = _Records(task)
     for found in reading.idx_files(task):
-        left = reading.remains(found)
+        left = reading.salvaged(found)
         if left is None or not len(left.rows):
             continue
         mailbox = _mailbox(task, found, left.head)

@@ -1,5 +1,5 @@
 """Index records against those of whole `store.idx` that are as new, mailbox by mailbox, and the reference counts of
-message files where chunks of the index cannot be read. Nothing is held still: a mailbox that has changed since its
+message files where chunks of the index cannot be read. Nothing is locked: a mailbox that has changed since its
 `store.idx` was written, or changes meanwhile, is left out.
 """
 
@@ -73,14 +73,14 @@ def compare(store: Store, partition: Partition, plan: Plan) -> Compared:
     """Compare the index of a partition with a plan. Raises BadPlan."""
     found = Compared()
     heads = {row["path"]: row for row in plan.rows("mailboxes", partition=partition.name)}
-    for pieces in whole_mailboxes(plan, partition.name):
-        row = heads.get(pieces[0]["path"])
+    for parts in whole_mailboxes(plan, partition.name):
+        row = heads.get(parts[0]["path"])
         if row is None or row["damaged"] or not row["found"]:
             continue
         place = store.known(row["id"])
         if place is not None and place[0].partition == partition.name:
             where = f"{place[0].name} (deleted)" if place[1] else str(place[0].name)
-            _compare(found, partition, place[0], where, Head.from_bytes(row["head"]), pieces)
+            _compare(found, partition, place[0], where, Head.from_bytes(row["head"]), parts)
     first = _wrong_counts(partition, found)
     if first:
         second = set(_wrong_counts(partition, found))       # what is only half written is other things by now
@@ -89,7 +89,7 @@ def compare(store: Store, partition: Partition, plan: Plan) -> Compared:
 
 
 def _compare(found: Compared, partition: Partition, entry: MailboxEntry, where: str, head: Head,
-             pieces: Sequence[dict[str, Any]]) -> None:
+             parts: Sequence[dict[str, Any]]) -> None:
     before = partition.states.get(state_key(entry.id))
     have, broken = _records(partition, entry.id)
     if before is None:
@@ -98,7 +98,7 @@ def _compare(found: Compared, partition: Partition, entry: MailboxEntry, where: 
     if before != partition.states.get(state_key(entry.id)) or not is_as_written(state, head):
         found.moved += 1
         return
-    want = np.frombuffer(b"".join([piece["rows"] for piece in pieces] + [pieces[0]["unused"] or b""]), ROW)
+    want = np.frombuffer(b"".join([part["rows"] for part in parts] + [parts[0]["unused"] or b""]), ROW)
 
     def lost(uids: NDArray[np.uint32]) -> NDArray[np.bool_]:
         return np.isin((uids.astype(np.int64) - 1) // CHUNK, broken)

@@ -1,9 +1,8 @@
 """Repair of what `verifyjob.verify` found, as far as the store has the octets.
 
 Files that have another message's name get their own; then the plan is applied (`planlive.apply_live`), which exchanges
-index and cache records and counts everything anew; then every damaged `store.idx` is written anew, and files that only
-say again what another one says go. Files that nothing refers to go with
-`sweep`. Contents that are gone stay gone.
+index and cache records and recounts everything; then every damaged `store.idx` is rewritten, and files that only say
+again what another one says go. Files that nothing refers to go with `sweep`. Contents that are gone stay gone.
 
 Done twice, the second time does nothing; cut off, it is done again.
 """
@@ -68,13 +67,13 @@ def _rename(partition: Partition, digest: bytes, path: str) -> list[Correction]:
 
 
 def _write_again(store: Store, partition: Partition, faults: Sequence[Fault]) -> list[Correction]:
-    """Write damaged store.idx anew, and remove those that are not where a mailbox's file belongs."""
+    """Rewrite damaged store.idx, and remove those that are not where a mailbox's file belongs."""
     places = {str(right_place(partition, *place)): mailbox for mailbox, _ in list(partition.all_states())
               if (place := store.known(mailbox)) is not None}
     wrong = {fault.where for fault in faults}
     partition.unwritten.changed.update(places[where] for where in wrong if where in places)
     writing.write_round(store, partition, hurry=True)
-    done = [Correction("it was written anew", where) for where in sorted(wrong & places.keys())]
+    done = [Correction("it was rewritten", where) for where in sorted(wrong & places.keys())]
     for where in sorted(wrong - places.keys()):
         mailbox = owner_of(Path(where))
         place = None if mailbox is None else store.known(mailbox)

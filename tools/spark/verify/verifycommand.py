@@ -29,7 +29,7 @@ def verify_store(invocation: Invocation) -> int:
     if down and not (root / "partitions").is_dir():
         raise StoreError(Problem.NO_STORE, f"There is no store in {root}; `onecopy init` makes one")
     if down and arguments.apply:
-        raise Failure("the databases are lost: `onecopy reconstruct --all` makes them anew")
+        raise Failure("the databases are lost: `onecopy reconstruct --all` rebuilds them")
     with contextlib.ExitStack() as stack:
         if arguments.plan is None:
             folder = Path(tempfile.mkdtemp(prefix=".plan-", dir=root))
@@ -40,16 +40,16 @@ def verify_store(invocation: Invocation) -> int:
         store = None if down else stack.enter_context(invocation.store())
         try:
             found = verify(root, folder, engine, store, each=each)
-            told = found.summary()
+            summary = found.summary()
             if arguments.apply and store is not None:
-                told |= _mend(store, Plan(folder.absolute()), found, arguments.sweep)
+                summary |= _mend(store, Plan(folder.absolute()), found, arguments.sweep)
         except BadPlan as error:
             raise Failure(str(error)) from error
     if arguments.json:
-        print_json(told)
+        print_json(summary)
     else:
-        _print(told, None if arguments.plan is None else arguments.plan)
-    return 1 if (told["left"] if "left" in told else told["faults"]) else 0
+        _print(summary, None if arguments.plan is None else arguments.plan)
+    return 1 if (summary["left"] if "left" in summary else summary["faults"]) else 0
 
 
 def _engine(invocation: Invocation, stack: contextlib.ExitStack) -> tuple[Engine, Each]:
@@ -73,22 +73,22 @@ def _mend(store: Any, plan: Any, found: Verified, sweep: bool) -> dict[str, Any]
             "left": len(left) + len(applied.left), "left_classes": classes(left)}
 
 
-def _print(told: dict[str, Any], folder: Path | None) -> None:
-    _print_classes(told["classes"])
-    figures = f"{told['messages']} messages, {told['records']} records, {told['mailboxes']} mailboxes"
+def _print(summary: dict[str, Any], folder: Path | None) -> None:
+    _print_classes(summary["classes"])
+    figures = f"{summary['messages']} messages, {summary['records']} records, {summary['mailboxes']} mailboxes"
     for name, text in (("waiting", "files wait for the purge"), ("moved", "mailboxes were in use, and not compared"),
                        ("follow", "more findings follow from these")):
-        if told[name]:
-            figures += f"; {told[name]} {text}"
-    print(f"{figures}: {told['faults'] or 'nothing'} wrong")
-    if not told["databases"]:
+        if summary[name]:
+            figures += f"; {summary[name]} {text}"
+    print(f"{figures}: {summary['faults'] or 'nothing'} wrong")
+    if not summary["databases"]:
         print("the databases are lost: files alone were looked at")
-    if "left" in told:
-        print(f"{len(told['corrections'])} corrections; {told['left']} left")
-        for item in told["not_applied"]:
+    if "left" in summary:
+        print(f"{len(summary['corrections'])} corrections; {summary['left']} left")
+        for item in summary["not_applied"]:
             print(f"  {item['where']}: {item['what']} (repair: onecopy {item['repair']})")
-        _print_classes(told["left_classes"])
-    elif folder is not None and told["faults"]:
+        _print_classes(summary["left_classes"])
+    elif folder is not None and summary["faults"]:
         print(f"the plan is in {folder}")
 
 

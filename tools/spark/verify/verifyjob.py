@@ -5,7 +5,7 @@ The files are read by the job that makes the plan of a rebuild (`rebuildjob.make
 with message files and `store.idx`, and which records do not fit their message files. So the plan is there when it is
 needed, and `reconstruct --apply` knows it. What only the databases know is compared by this process, partition by
 partition, where they are: index records with those of `store.idx` that are as new, and by `store/check` everything
-else. A snapshot of them for Spark could not be held still, and to write it costs as much as to compare.
+else. A snapshot of them for Spark would not be of one moment, and to write it costs as much as to compare.
 
 Of several findings that one fault makes, one is reported, and the others follow from it (`kinds.with_causes`).
 """
@@ -152,11 +152,16 @@ class _Verifying:
     def _partition(self, name: str) -> Partition | None:
         return None if self.store is None else self.store.partitions.get(name)
 
-    def _is_used(self, here: Partition, digest: bytes, record: MessageRecord) -> bool:
+    def _record(self, partition: str, digest: bytes) -> MessageRecord | None:
+        """What the databases have of a message file; None also where they cannot be asked."""
+        here = self._partition(partition)
+        return None if here is None else here.refs.find(digest)
+
+    def _is_used(self, partition: str, digest: bytes, record: MessageRecord) -> bool:
         """Whether a mailbox refers to the file: not only what has been expunged."""
-        if here.name not in self.held:
-            self.held[here.name] = here.removed.counts()
-        return record.references > self.held[here.name][digest]
+        if partition not in self.held and (here := self._partition(partition)) is not None:
+            self.held[partition] = here.removed.counts()
+        return record.references > self.held[partition][digest]
 
     # store.idx
 
@@ -287,17 +292,15 @@ class _Verifying:
 
     def _octets(self, partition: str, digest: bytes, files: _Files) -> int | None:
         """How many octets a message file has by the tables or the records."""
-        here = self._partition(partition)
-        record = here.refs.find(digest) if here is not None else None
+        record = self._record(partition, digest)
         return files.octets.get(digest, record.size if record is not None else None)
 
     def _is_missing(self, partition: str, digest: bytes, files: _Files) -> bool:
         """Whether something refers to that message, and its file is not where it belongs."""
         if os.path.exists(self._path(partition, digest)):
             return False
-        here = self._partition(partition)
-        record = here.refs.find(digest) if here is not None else None
-        return digest in files.octets or here is not None and record is not None and self._is_used(here, digest, record)
+        record = self._record(partition, digest)
+        return digest in files.octets or record is not None and self._is_used(partition, digest, record)
 
     def _is_lost(self, partition: str, digest: bytes) -> bool:
         """Whether the file is not there, and (where the databases can be asked) still referred to."""
@@ -307,7 +310,7 @@ class _Verifying:
         if here is None:
             return True
         record = here.refs.find(digest)
-        return record is None or self._is_used(here, digest, record) and here.files.locate(digest,
+        return record is None or self._is_used(partition, digest, record) and here.files.locate(digest,
                                                                                            record.serial) is None
 
     def _unused(self, partition: str, known: Facts) -> None:
@@ -320,7 +323,7 @@ class _Verifying:
             digest = digest.ljust(32, b"\0")
             record = here.refs.find(digest) if here is not None else None
             if here is None or record is not None:
-                self.found.waiting += here is None or record is None or not self._is_used(here, digest, record)
+                self.found.waiting += here is None or record is None or not self._is_used(partition, digest, record)
             elif (partition, digest) not in self.found.misnamed and os.path.exists(self._path(partition, digest)):
                 self.faults.append(Fault("message-stranger", self._path(partition, digest),
                                          "nothing is known of this file", kinds.SWEEP, partition))
