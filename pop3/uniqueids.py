@@ -17,7 +17,6 @@ TAIL = b"+"                 # after a unique-id that is made and happens to be o
 _LARGEST = (1 << 32) - 1
 _ITEM = re.compile(r"%(%|(?:0([1-9][0-9]?))?(X?)([uv]))")
 _TEXT = re.compile(r"[!-~]*")
-_LEGAL = re.compile(rb"[!-~]{1,%d}" % LIMIT)
 
 
 @frozen
@@ -71,11 +70,6 @@ def _literal(text: str) -> bytes:
     if not _TEXT.fullmatch(text):
         raise ValueError("a unique-id is printable ASCII without spaces")
     return text.encode("ascii")
-
-
-def is_legal(text: bytes) -> bool:
-    """Whether these octets can be a unique-id (RFC 1939 §7)."""
-    return _LEGAL.fullmatch(text) is not None
 
 
 class UniqueIds:

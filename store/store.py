@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TRIES = 10                  # to find a mailbox that moves again and again
+PATIENCE = 5.0              # seconds that a change waits for a mailbox that is on its way to another partition
 
 
 @define(eq=False, slots=False)
@@ -52,7 +53,7 @@ class Store:
 
     `leave` is called first when it is closed, with the seconds that it may take, or None. `owned` is what rooms above
     keep for it: threads, caches. `delivery_log` says nothing until there is another; so does `refusals`, that of
-    logins.
+    logins. `patience` is how long a change waits for a mailbox that is on its way to another partition.
     """
 
     root: Path
@@ -68,6 +69,7 @@ class Store:
     owned: Owned = field(factory=Owned)
     delivery_log: DeliveryLog = field(factory=DeliveryLog)
     refusals: DeliveryLog = field(factory=DeliveryLog)
+    patience: float = PATIENCE
     _joining: threading.Lock = field(factory=threading.Lock)        # a partition that another process has added
     _at_close: list[Callable[[], None]] = field(factory=list)
     domains: Domains = field(init=False)

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from glob import glob
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import define
 from hypothesis import HealthCheck, settings
 
+from tests.support.faults.planted import Faults
 from tests.support.processes import quick
 from tests.support.processes.environment import forget_the_host
 from tests.support.stores import small
@@ -80,3 +83,25 @@ def disk_path() -> Iterator[Path]:
     """The same on a disk."""
     with tempfile.TemporaryDirectory(prefix="onecopy-", dir="/var/tmp") as folder:
         yield Path(folder)
+
+
+@define
+class UnixTime:
+    """What `time.time` says."""
+
+    now: float
+
+
+@pytest.fixture
+def unix_time(monkeypatch: pytest.MonkeyPatch) -> UnixTime:
+    """The time stands still until the test sets it."""
+    clock = UnixTime(time.time())
+    monkeypatch.setattr(time, "time", lambda: clock.now)
+    return clock
+
+
+@pytest.fixture
+def faults() -> Iterator[Faults]:
+    """What a test lets go wrong; all is as it was afterwards."""
+    with Faults() as planted:
+        yield planted

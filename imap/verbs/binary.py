@@ -98,7 +98,7 @@ def pieces_of(one: Binary, file: MessageFile, cached: CachedMessage | None, head
         raise UnknownEncoding
     # As in `store.message.sections`: where the trace header, or one of the message's own, belongs to what is read.
     shift = len(file.head) + cached.trace - header_length
-    return lambda read: body_octets(read, part, shift)
+    return lambda read: body_octets(read, part, shift, WINDOW)
 
 
 def _windows(read: Read, size: int) -> Iterator[bytes]:

@@ -56,11 +56,13 @@ class Chunk:
 
 @define(eq=False)
 class FrameWriter:
-    """Compresses a tar. `offset` is how many of its octets have come, `packed` how many have been written."""
+    """Compresses a tar in frames of `frame` octets, about. `offset` is how many of its octets have come, `packed` how
+    many have been written."""
 
     put: Callable[[bytes], object]
     kind: str = ZSTD
     level: int = 3
+    frame: int = FRAME_OCTETS
     offset: int = 0
     packed: int = 0
     _held: list[bytes] = field(factory=list)
@@ -69,7 +71,7 @@ class FrameWriter:
 
     def begin(self, *, fresh: bool = False) -> None:
         """A member begins here; with `fresh`, in a frame of its own."""
-        if self._octets >= FRAME_OCTETS or fresh and self._octets:
+        if self._octets >= self.frame or fresh and self._octets:
             self.flush()
         if self._first == _NOWHERE:
             self._first = self._octets

@@ -25,7 +25,7 @@ from mboxlist.entry import MailboxEntry
 from store import VERSION
 from store.backup import archive, cachemembers
 from store.backup.archive import Catalogue, Listed, Manifest, Scope, Serials, Totals, message_name
-from store.backup.compression import ZSTD, FrameWriter
+from store.backup.compression import FRAME_OCTETS, ZSTD, FrameWriter
 from store.backup.tarmembers import MemberWriter
 from store.errors import Problem, StoreError
 from store.mailboxes import subscribing
@@ -56,11 +56,13 @@ class SoFar:
 
 @frozen
 class Form:
-    """How an archive is written; `part` is after how many octets it ends with the mailbox that it is at, 0: never."""
+    """How an archive is written; `part` is after how many octets it ends with the mailbox that it is at, 0: never;
+    `frame` how many octets are compressed together."""
 
     kind: str = ZSTD
     level: int = 3
     part: int = 0
+    frame: int = FRAME_OCTETS
 
 
 class _Gone(Exception):
@@ -98,7 +100,7 @@ class Making:
 
     def write(self, put: Callable[[bytes], object], form: Form = Form()) -> None:
         """Write the archive. Raises StoreError, and what `put` raises."""
-        frames = FrameWriter(put, form.kind, form.level)
+        frames = FrameWriter(put, form.kind, form.level, form.frame)
         tar = MemberWriter(frames)
         tar.add_octets(archive.MANIFEST, self.manifest.to_bytes(), mtime=self.manifest.time)
         self._write_lines(tar, archive.ACCOUNTS, self._accounts())

@@ -28,7 +28,6 @@ Found = TypeVar("Found", bound=Outcome)
 
 EVERYTHING, _, NOTHING = SYNC_LEVELS
 FEW = 50                    # messages that are delivered together on the event loop
-PATIENCE = 5.0              # seconds that a change waits for a mailbox that is on its way to another partition
 PAUSE = 0.05                # seconds between two tries
 
 
@@ -49,7 +48,7 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
     else:
         staged.finish()
     received = received or InternalDate(int(time.time()))
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + store.patience
     outcomes: dict[int, Outcome] = {}
     left = dict(enumerate(targets))
     try:
@@ -70,12 +69,12 @@ async def deliver(store: Store, staged: Staged, targets: Sequence[Target], recei
 async def deliver_all(store: Store, messages: Sequence[tuple[Staged, Target, InternalDate | None]]) -> list[int]:
     """Deliver received messages to one mailbox, all or none; their UIDs. When this returns they are on disk.
 
-    It is tried again while the mailbox is being moved to another partition, up to `PATIENCE`. The staged
+    It is tried again while the mailbox is being moved to another partition, up to `Store.patience`. The staged
     messages are used up, also when this raises. Raises StoreError.
     """
     now = InternalDate(int(time.time()))
     arrived = [(staged, target, received or now) for staged, target, received in messages]
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + store.patience
     try:
         while True:
             before = arrived[0][1].entry
@@ -174,7 +173,7 @@ async def _commit_all(store: Store, partition: Partition, messages: Sequence[tup
         except StoreError as refusal:
             if refusal.problem is not Problem.BUSY:
                 raise
-    return await run(store, "changes", lambda: commit_all(partition, messages, seconds=PATIENCE))
+    return await run(store, "changes", lambda: commit_all(partition, messages, seconds=store.patience))
 
 
 async def _deliver_to(store: Store, staged: Staged, targets: dict[int, Target], received: InternalDate

@@ -17,7 +17,7 @@ from mboxlist.entry import MailboxEntry, MailboxId
 from mboxlist.names import MailboxName, NameProblem
 from store.errors import Problem, StoreError
 from store.expiry.rulebook import Rulebook
-from store.expiry.work import Counter, Done, Plan, Reported, expire
+from store.expiry.work import BATCH, Counter, Done, Plan, Reported, expire
 from store.settings import schedule
 from store.store import Store
 
@@ -131,9 +131,13 @@ def after(store: Store, position: str) -> Iterator[MailboxEntry]:
 
 @define(eq=False)
 class Rounds:
-    """Rounds of a process, for housekeeping. Used by one thread at a time."""
+    """Rounds of a process, for housekeeping. Used by one thread at a time. `most` messages of one mailbox go before
+    others have their turn, `batch` in one transaction; the file is written every `saved_every` seconds."""
 
     clock: Callable[[], float] = time.time
+    most: int = MOST
+    batch: int = BATCH
+    saved_every: float = SAVED_EVERY
     _record: Record = field(factory=Record, init=False)
     _book: Rulebook | None = field(default=None, init=False)
     _more: bool = field(default=False, init=False)
@@ -162,7 +166,7 @@ class Rounds:
                 yield entry.id
             record.position = str(entry.name)
             record.mailboxes += 1
-            if self.clock() - self._saved > SAVED_EVERY:
+            if self.clock() - self._saved > self.saved_every:
                 self._save(store)
         record.position, record.ended = "", max(self.clock(), record.began + 0.001)
         self._save(store)
@@ -178,7 +182,7 @@ class Rounds:
             return 1
         book = self._book or Rulebook(store)        # what failed comes last, when the round has ended
         try:
-            done = expire(store, entry, book, Plan(self.clock(), most=MOST))
+            done = expire(store, entry, book, Plan(self.clock(), most=self.most, batch=self.batch))
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:     # deleted just now
                 return 1

@@ -89,12 +89,13 @@ class Done:
 @frozen
 class Plan:
     """What to do: `now` is Unix time, `only` names of rules (empty: all), `most` messages of one mailbox that go before
-    others have their turn (0: all); without `change` nothing is done."""
+    others have their turn (0: all), `batch` those of one transaction; without `change` nothing is done."""
 
     now: float
     change: bool = True
     only: Collection[str] = ()
     most: int = 0
+    batch: int = BATCH
 
 
 def expire(store: Store, entry: MailboxEntry, book: Rulebook, plan: Plan) -> Done:
@@ -142,7 +143,7 @@ def _once(store: Store, mailbox: Mailbox, rules: Sequence[Applied], plan: Plan, 
             if left <= 0:
                 done.more = True
                 return
-            some = rows[at:at + min(BATCH, left)]
+            some = rows[at:at + min(plan.batch, left)]
             if not work(store, mailbox, one, some, changed, done):
                 break
             done.count(one.key, some)

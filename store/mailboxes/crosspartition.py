@@ -54,7 +54,7 @@ def copy(store: Store, source: MailboxEntry, target: MailboxEntry, uids: Iterabl
                 raise StoreError(Problem.BUSY, "The mailbox is being moved") from error
             raise
 
-    return patiently(work)
+    return patiently(store, work)
 
 
 async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry, uids: NDArray[np.uint32], *,
@@ -83,9 +83,9 @@ async def copy_durably(store: Store, source: MailboxEntry, target: MailboxEntry,
     return new
 
 
-def patiently(work: Callable[[], T]) -> T:
-    """The result of `work`; it is done again while a mailbox is being moved, up to `durable.PATIENCE`. For a thread."""
-    deadline = time.monotonic() + durable.PATIENCE
+def patiently(store: Store, work: Callable[[], T]) -> T:
+    """The result of `work`; it is done again while a mailbox is being moved, up to `store.patience`. For a thread."""
+    deadline = time.monotonic() + store.patience
     while True:
         try:
             return work()
@@ -189,7 +189,7 @@ def _remove(store: Store, source: Mailbox, target: MailboxEntry, rows: Rows, new
     uids = dict(zip(rows["uid"].tolist(), new, strict=True))
     try:
         while True:
-            left = patiently(lambda: store.transact(
+            left = patiently(store, lambda: store.transact(
                 source.entry, lambda txn: _take_out(txn, source, rows)))        # noqa: B023
             if not len(left.rows):
                 return

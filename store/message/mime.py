@@ -119,9 +119,10 @@ class _Open:
 
 
 class Scanner:
-    """Finds the parts of one message whose octets are fed in order."""
+    """Finds the parts of one message whose octets are fed in order; `window` of them are looked at together."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = WINDOW) -> None:
+        self._octets = window
         # The message is looked at with an LF in front, so that its first line is like any other.
         self._window = b"\n"
         self._base = -1                         # offset of the window's first octet in the message
@@ -145,7 +146,7 @@ class Scanner:
         """Take the next octets."""
         self._waiting.append(data)
         self._waiting_size += len(data)
-        if self._waiting_size >= WINDOW:
+        if self._waiting_size >= self._octets:
             self._run_waiting(final=False)
 
     @property
@@ -165,11 +166,11 @@ class Scanner:
     def _run_waiting(self, final: bool) -> None:
         data = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
         self._waiting.clear()
-        self._waiting_size = 0
+        self._waiting_size, window = 0, self._octets
         # In windows: searches that begin again at every part must not each run over a chunk of any size.
-        for start in range(0, len(data) - WINDOW, WINDOW):
-            self._run(data[start:start + WINDOW], final=False)
-        self._run(data[(len(data) - 1) // WINDOW * WINDOW:] if len(data) > WINDOW else data, final)
+        for start in range(0, len(data) - window, window):
+            self._run(data[start:start + window], final=False)
+        self._run(data[(len(data) - 1) // window * window:] if len(data) > window else data, final)
 
     def _run(self, data: bytes, final: bool) -> None:
         self._window += data
@@ -357,11 +358,11 @@ def _is_encoded(part: _Open) -> bool:
     return encoding is not None and headers.token(encoding) in (b"BASE64", b"QUOTED-PRINTABLE")
 
 
-def parse(read: Callable[[int, int], bytes], size: int) -> Part:
+def parse(read: Callable[[int, int], bytes], size: int, window: int = WINDOW) -> Part:
     """The tree of a stored message of `size` octets, of which `read(offset, count)` gives some."""
-    scanner = Scanner()
+    scanner = Scanner(window)
     at = 0
-    while at < size and (data := read(at, min(4 * WINDOW, size - at))):
+    while at < size and (data := read(at, min(4 * window, size - at))):
         scanner.feed(data)
         at += len(data)
     return scanner.finish()

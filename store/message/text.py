@@ -150,13 +150,14 @@ def header_text(header: bytes) -> str:
 
 # Bodies
 
-def body_text(read: Callable[[int, int], bytes], part: PartSpan, shift: int = 0) -> Iterator[str]:
-    """The text of a leaf part in pieces; `read(offset, count)` reads the message, the content begins at `shift`."""
+def body_text(read: Callable[[int, int], bytes], part: PartSpan, shift: int = 0, window: int = WINDOW) -> Iterator[str]:
+    """The text of a leaf part in pieces; `read(offset, count)` reads the message, the content begins at `shift`. So
+    many octets are decoded together."""
     name = codec(part.charset) if part.charset else None
     decoder: codecs.IncrementalDecoder = (
         _Lenient() if name in (None, "ascii", "utf-8") else codecs.getincrementaldecoder(name or "")("replace"))
     try:
-        for octets in _decoded(_windows(read, part.body_start + shift, part.end + shift), part.encoding):
+        for octets in _decoded(_windows(read, part.body_start + shift, part.end + shift, window), part.encoding):
             yield decoder.decode(octets)
         yield decoder.decode(b"", True)
     except UnicodeError:                            # UTF-16 without a byte order mark, "replace" or not
@@ -182,13 +183,14 @@ def leaf_octets(body: bytes, encoding: bytes) -> bytes:
 ENCODINGS = frozenset((b"7BIT", b"8BIT", b"BINARY", b"BASE64", b"QUOTED-PRINTABLE"))      # RFC 2045 §6.1
 
 
-def body_octets(read: Callable[[int, int], bytes], part: PartSpan, shift: int = 0) -> Iterable[bytes]:
+def body_octets(read: Callable[[int, int], bytes], part: PartSpan, shift: int = 0, window: int = WINDOW
+                ) -> Iterable[bytes]:
     """The octets of a part in pieces, without its transfer encoding, which must be one of `ENCODINGS`.
 
     Lines of text as mail has them end in CRLF, however they do in the file (RFC 3516 §4.3). What is within base64, an
     escape or a part in BINARY is no line of mail, and stays as it is (§4.2).
     """
-    pieces: Iterable[bytes] = _windows(read, part.body_start + shift, part.end + shift)
+    pieces: Iterable[bytes] = _windows(read, part.body_start + shift, part.end + shift, window)
     if part.type == b"TEXT" and part.encoding not in (b"BASE64", b"BINARY"):
         pieces = _with_crlf(pieces)
     return _decoded(pieces, part.encoding)
@@ -219,8 +221,8 @@ class _Lenient(codecs.IncrementalDecoder):
             return self._decoder.decode(held + data, final)
 
 
-def _windows(read: Callable[[int, int], bytes], start: int, end: int) -> Iterator[bytes]:
-    while start < end and (data := read(start, min(WINDOW, end - start))):
+def _windows(read: Callable[[int, int], bytes], start: int, end: int, window: int) -> Iterator[bytes]:
+    while start < end and (data := read(start, min(window, end - start))):
         yield data
         start += len(data)
 

@@ -61,9 +61,12 @@ class Known:
 
 @define(eq=False)
 class Gathered:
-    """What has been counted. `clash`: records say two serials of one file, or two files of one serial."""
+    """What has been counted. `clash`: records say two serials of one file, or two files of one serial. So many records
+    are counted `at_a_time`; serials below `most` have a place of their own."""
 
     partition: Partition
+    at_a_time: int = RECORDS_AT_A_TIME
+    most: int = CLAIMS_HELD
     clash: bool = False
     _by_serial: "_BySerial" = field(factory=lambda: _BySerial())
     _rows: list[tuple[Any, Rows]] = field(factory=list)     # mailbox, or the mailbox of each
@@ -76,7 +79,7 @@ class Gathered:
         if len(rows):
             self._rows.append((mailbox, rows))
             self._held += len(rows)
-        if self._held >= RECORDS_AT_A_TIME:
+        if self._held >= self.at_a_time:
             self._count()
 
     def all(self) -> Claims:
@@ -108,13 +111,13 @@ class Gathered:
                 private_headers = self.partition.private_headers.sizes(rows)
                 there["size"] = np.where(private_headers == UNKNOWN, 0,
                                          there["size"].astype(np.int64) - private_headers)
-        small = made["serial"] < CLAIMS_HELD
+        small = made["serial"] < self.most
         if not small.all():
             self._joined_claims.append(self._joined(made[~small]))
             self._claims += len(self._joined_claims[-1])
             made = made[small]
         self._by_serial.add(made)
-        if self._claims > CLAIMS_HELD:
+        if self._claims > self.most:
             self._join()
 
     def _join(self) -> None:

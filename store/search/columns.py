@@ -268,10 +268,12 @@ _KINDS: dict[str, Callable[[], Column]] = {
 class Columns:
     """The columns of all mailboxes that are in use, by name: "date", "subject", "ids", "body", and those of addresses.
 
-    Those that have not been used for longest are forgotten first.
+    Those that have not been used for longest are forgotten first: all of them together are of `kept` messages, each
+    counts for `each` beside its own, and may have `spare` that have gone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = KEPT, each: int = EACH, spare: int = SPARE) -> None:
+        self._kept, self._each, self._spare = kept, each, spare
         self._lock = threading.Lock()
         self._columns: OrderedDict[tuple[int, str], Column] = OrderedDict()
         self._counted: dict[tuple[int, str], int] = {}      # what each was found to count for, and all together
@@ -325,7 +327,7 @@ class Columns:
         key = (mailbox.entry.id, kind)
         with self._lock:
             column = self._columns.get(key)
-            if column is None or len(column) > 2 * len(mailbox.rows) + SPARE:
+            if column is None or len(column) > 2 * len(mailbox.rows) + self._spare:
                 column = self._columns[key] = _KINDS[kind]()
             self._columns.move_to_end(key)
             self._count(key)
@@ -336,11 +338,11 @@ class Columns:
         """See how large a column is now. (To look at all of them each time would take long: they may be thousands.)"""
         self._size -= self._counted.pop(key, 0)
         if (column := self._columns.get(key)) is not None:
-            self._counted[key] = EACH + len(column)
+            self._counted[key] = self._each + len(column)
             self._size += self._counted[key]
 
     def _make_room(self) -> None:
-        while self._size > KEPT and len(self._columns) > 1:
+        while self._size > self._kept and len(self._columns) > 1:
             key, _ = self._columns.popitem(last=False)
             self._count(key)
 

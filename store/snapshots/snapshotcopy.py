@@ -39,8 +39,8 @@ def bring_back(snapshot: "SnapshotReader", source: Mailbox, target: MailboxEntry
     if not len(rows):
         return []
     rows = _numbered_as_now(snapshot, source.entry.partition, rows)
-    return patiently(lambda: bring(store, source, target, rows, reader=reader, side_by_side=in_threads,
-                                   progress=progress))
+    return patiently(store, lambda: bring(store, source, target, rows, reader=reader, side_by_side=in_threads,
+                                          progress=progress))
 
 
 def _numbered_as_now(snapshot: "SnapshotReader", name: str, rows: Rows) -> Rows:

@@ -20,19 +20,20 @@ _KEY = struct.Struct(">IQ")
 
 
 class Vanished:
-    """The table."""
+    """The table. `limit` is how many octets of a mailbox's log are kept."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: Table, limit: int = LIMIT) -> None:
         self._table = table
+        self.limit = limit
 
     def record(self, mailbox: MailboxId, state: MailboxState, uids: NDArray[np.uint32], txn: Txn) -> MailboxState:
         """These UIDs (ascending) went with the change that gave the state its HIGHESTMODSEQ; the state then."""
         data = to_ranges(uids)
         self._table.put(_KEY.pack(mailbox, state.highestmodseq), data, txn)
         logged, since = state.logged + len(data), state.log_since
-        if logged > LIMIT:
+        if logged > self.limit:
             for key, old in list(self._table.scan(*_span(mailbox, 0), txn)):
-                if logged <= LIMIT // 2:
+                if logged <= self.limit // 2:
                     break
                 self._table.delete(key, txn)
                 logged -= len(old)

@@ -150,14 +150,14 @@ def _limits(partition: Partition, name: MailboxName, root: str) -> dict[str, lis
 
 # Writing
 
-def write_changed(store: Store, *, hurry: bool = False) -> int:
+def write_changed(store: Store, *, hurry: bool = False, batch: int = BATCH) -> int:
     """Write the files of the mailboxes that this process changed; how many. For a thread.
 
     It keeps to `Settings.index_rate`, but not so far that a mailbox would be more than a minute behind. With `hurry`
     (a process that ends) it waits only where another process has a mailbox's lock. What fails is logged, and comes
     again in the next round.
     """
-    return sum(write_round(store, partition, hurry=hurry) for partition in store.partitions.values())
+    return sum(write_round(store, partition, hurry=hurry, batch=batch) for partition in store.partitions.values())
 
 
 def write_what_is_left(store: Store, seconds: float | None = None) -> None:
@@ -182,10 +182,11 @@ def write_what_is_left(store: Store, seconds: float | None = None) -> None:
             log.exception("some store.idx on partition %s are not up to date", partition.name)
 
 
-def write_round(store: Store, partition: Partition, *, hurry: bool = False, until: float = math.inf) -> int:
+def write_round(store: Store, partition: Partition, *, hurry: bool = False, until: float = math.inf, batch: int = BATCH
+                ) -> int:
     """`write_changed` for one partition. It leaves off when the process is to leave the store, unless it is to `hurry`,
     and at that time (of the monotonic clock)."""
-    return _Round(store, partition, hurry=hurry, until=until).run()
+    return _Round(store, partition, hurry=hurry, until=until, batch=batch).run()
 
 
 @frozen
@@ -201,12 +202,13 @@ class _Round:
     """The mailboxes of a partition that have changed, written in batches that share a sync before their files get their
     names; another one is for all of them in the end."""
 
-    def __init__(self, store: Store, partition: Partition, *, hurry: bool, until: float) -> None:
+    def __init__(self, store: Store, partition: Partition, *, hurry: bool, until: float, batch: int) -> None:
         self._store = store
         self._partition = partition
         self._unwritten = partition.unwritten
         self._hurry = hurry
         self._until = until
+        self._most = batch
         self._todo = self._unwritten.take()
         self._single = len(self._todo) <= ONE_BY_ONE
         self._sync = store.settings.sync != "none"
@@ -223,8 +225,8 @@ class _Round:
                     self._todo = self._todo[:done]
                     break
                 begun, self._octets = time.monotonic(), 0
-                batch = sorted(self._todo[done:done + BATCH])       # locked in this order by all
-                self._todo[done:done + BATCH] = batch
+                batch = sorted(self._todo[done:done + self._most])       # locked in this order by all
+                self._todo[done:done + self._most] = batch
                 dealt_with, written = self._batch(batch)
                 done, count = done + dealt_with, count + written
                 if done < len(self._todo):

@@ -62,9 +62,9 @@ class Gone:
 
 
 @problems()
-def send(store: Store, user: str, host: str, connect: Callable[[], Peer], progress: Progress = lambda so_far: None
-         ) -> Gone:
-    """Move a user to the back end of that name, or finish a move that was cut off.
+def send(store: Store, user: str, host: str, connect: Callable[[], Peer], progress: Progress = lambda so_far: None,
+         tries: int = TRIES) -> Gone:
+    """Move a user to the back end of that name, or finish a move that was cut off, for which there are so many tries.
 
     Raises StoreError: what kept it from being done. If it was UNAVAILABLE the same call may finish it later.
     """
@@ -84,13 +84,14 @@ def send(store: Store, user: str, host: str, connect: Callable[[], Peer], progre
             try:
                 finish(store, move, peer)
             except StoreError as refused:
-                _finish_later(store, user, connect, refused)
-        return Gone(sender.moved, sender.held)
+                _finish_later(store, user, connect, refused, tries)
+        return Gone(departure.moved, departure.held)
 
 
-def _finish_later(store: Store, user: str, connect: Callable[[], Peer], refused: StoreError) -> None:
+def _finish_later(store: Store, user: str, connect: Callable[[], Peer], refused: StoreError,
+                  tries: int) -> None:
     """The other one may only have been started again. Raises StoreError."""
-    for _ in range(TRIES):
+    for _ in range(tries):
         if refused.problem is not Problem.UNAVAILABLE:
             break
         time.sleep(PAUSE)

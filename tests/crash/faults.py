@@ -9,10 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from attrs import define, evolve, frozen
 
-from store.delivery import durable
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
 from store.opening import open_store
@@ -203,9 +201,8 @@ def _goes_on_here(place: SeenPlace, operation: Operation, recording: Recording, 
         for name in (ALICE, BOB):
             if str(name) in found and not outcome.probes:
                 try:
-                    with pytest.MonkeyPatch.context() as patch:
-                        patch.setattr(durable, "PATIENCE", 0.0)
-                        deliver(place.store, PROBE, name, ignore_quota=True)
+                    place.store.patience = 0.0
+                    deliver(place.store, PROBE, name, ignore_quota=True)
                     outcome.probes += 1
                 except StoreError as refusal:
                     if refusal.problem is not Problem.BUSY or str(name) in told:

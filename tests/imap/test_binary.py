@@ -8,7 +8,6 @@ import re
 import pytest
 
 from imap.verbs import binary
-from store.message import text
 from store.partition.messagefiles import MessageFile
 
 LITERAL = re.compile(rb"\* 1 FETCH \(BINARY\[1\](?:<\d+>)? (~?)\{(\d+)\}\r\n")
@@ -32,7 +31,6 @@ def in_quoted_printable(data):
 
 @pytest.fixture(params=[(1 << 16, 1 << 18), (64, 100), (7, 0)])
 def windows(request, monkeypatch):
-    monkeypatch.setattr(text, "WINDOW", request.param[0])
     monkeypatch.setattr(binary, "WINDOW", request.param[0])
     monkeypatch.setattr(binary, "SHORT", request.param[1])
 

@@ -9,6 +9,7 @@ import pytest
 from mboxlist.engine.kv import Deadlock, Env, Failure
 from store.housekeeping import interrupted
 from store.mailboxes import subscribing
+from tests.support.faults.planted import Faults
 
 COMMANDS = {
     b"CREATE New": b"LIST \"\" New",
@@ -39,28 +40,18 @@ def said(wire, command):
     return wire.received()
 
 
-def failing(monkeypatch, where, error):
+def failing(faults, where, error):
     """From here on nothing gets into the databases; what only reads goes on."""
-    begin = Env.begin
-
-    def no_transaction(env, *, wait=True, reads=False):
-        if reads:
-            return begin(env, wait=wait, reads=reads)
-        raise error
-
-    def no_room(env):
-        raise error
-
-    monkeypatch.setattr(Env, where, no_transaction if where == "begin" else no_room)
+    faults.fail(Env, where, error, when=lambda *_, reads=False, **__: not reads)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(("error", "code"), [
     (Failure(errno.ENOSPC, "no room"), b"UNAVAILABLE"), (Failure(errno.EIO, "no disk"), b"UNAVAILABLE"),
     (Deadlock[0](-30993, "deadlock"), b"INUSE")])
-def test_nothing_has_been_done(place, wire, monkeypatch, command, error, code):
-    with monkeypatch.context() as patch:
-        failing(patch, "begin", error)
+def test_nothing_has_been_done(place, wire, command, error, code):
+    with Faults() as faults:
+        failing(faults, "begin", error)
         assert said(wire, command).startswith(b"a NO [%b] " % code)
         assert said(wire, b"NOOP") == b"a OK NOOP completed\r\n"
     done = said(wire, command)
@@ -71,10 +62,10 @@ def test_nothing_has_been_done(place, wire, monkeypatch, command, error, code):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
-def test_the_log_cannot_be_written(place, wire, monkeypatch, command, code):
+def test_the_log_cannot_be_written(place, wire, command, code):
     """It may have been done, though it was not said; housekeeping finishes what is half done."""
-    with monkeypatch.context() as patch:
-        failing(patch, "flush", OSError(code, os.strerror(code)))
+    with Faults() as faults:
+        failing(faults, "flush", OSError(code, os.strerror(code)))
         assert said(wire, command).startswith(b"a NO [UNAVAILABLE] ")
         assert said(wire, b"NOOP") == b"a OK NOOP completed\r\n"
     assert said(wire, command).startswith((b"a OK ", b"a NO [ALREADYEXISTS] ", b"a NO [NONEXISTENT] "))
@@ -82,10 +73,10 @@ def test_the_log_cannot_be_written(place, wire, monkeypatch, command, code):
         interrupted.finish(place.store, item)
 
 
-def test_a_mailbox_whose_id_could_not_be_kept_is_made_when_there_is_room(place, wire, monkeypatch):
+def test_a_mailbox_whose_id_could_not_be_kept_is_made_when_there_is_room(place, wire):
     """CREATE fails before its row is in the list: it is not there, and the next CREATE of that name makes it."""
-    with monkeypatch.context() as patch:
-        failing(patch, "flush", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    with Faults() as faults:
+        failing(faults, "flush", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
         assert said(wire, b"CREATE New").startswith(b"a NO [UNAVAILABLE] ")
         assert said(wire, b"LIST \"\" New") == b"a OK LIST completed\r\n"
         assert said(wire, b"APPEND New {4+}\r\nText").startswith(b"a NO [TRYCREATE] ")

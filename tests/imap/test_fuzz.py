@@ -43,6 +43,7 @@ def test_sessions_leave_nothing_in_memory():
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(st.integers(0, len(EXAMINED) - 1), st.integers(0, 255),
        st.lists(st.sampled_from(WORDS) | st.binary(max_size=8), max_size=12).map(b"".join))
@@ -52,6 +53,7 @@ def test_wire(examined, how, octets):
 
 # Linear: lines of Python here; `python -m tests.imap.fuzz.growth` shows what regular expressions take
 
+@pytest.mark.long
 @pytest.mark.parametrize("start", sorted({pattern.start for pattern in PATTERNS}))
 def test_twice_the_input_is_twice_the_work(start):
     for pattern in PATTERNS:
@@ -62,18 +64,12 @@ def test_twice_the_input_is_twice_the_work(start):
 
 # Found by it
 
-def test_a_message_that_cannot_be_read_to_its_end_ends_the_connection(place, monkeypatch):
+def test_a_message_that_cannot_be_read_to_its_end_ends_the_connection(place, faults):
     """A literal that was announced must come (RFC 3501 §4.3): what followed would be taken for its rest."""
     content = b"Subject: x\r\nContent-Transfer-Encoding: base64\r\n\r\n" + b"QUJD" * 22_000 + b"\r\n"
     place.deliver("INBOX", content)
-    whole = MessageFile.read
-
-    def read(file, offset, count):
-        if offset > 50_000:
-            raise StoreError(Problem.UNAVAILABLE, detail="for the log")
-        return whole(file, offset, count)
-
-    monkeypatch.setattr(MessageFile, "read", read)
+    faults.fail(MessageFile, "read", StoreError(Problem.UNAVAILABLE, detail="for the log"),
+                when=lambda file, offset, count: offset > 50_000)
     for item in (b"BODY.PEEK[]", b"BODY.PEEK[1]"):
         wire = place.connect()
         wire.send(b"a1 LOGIN alice secret\r\na2 SELECT INBOX\r\n")

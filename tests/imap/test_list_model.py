@@ -53,10 +53,9 @@ class Session:
 
 
 @pytest.fixture(autouse=True)
-def nobody_shares(monkeypatch):
-    monkeypatch.setattr(listing.authorization, "visible", lambda *_: iter(()))
-    monkeypatch.setattr(listing.authorization, "sees_many", lambda *_: False)
-    monkeypatch.setattr(listing.authorization, "may", lambda *_: True)
+def nobody_shares(faults):
+    for name, answer in (("visible", ()), ("sees_many", False), ("may", True)):
+        faults.around(listing.authorization, name, lambda *_, answer=answer: answer)
 
 
 def below(name):

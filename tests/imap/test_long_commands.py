@@ -17,15 +17,8 @@ from tests.support.conversations.scripts import SCRIPTS, Player, content
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "list" in name or "lsub" in name])
-def test_many_mailboxes_are_listed_as_few_are(place, monkeypatch, name):
-    kinds = []
-    run = offload.run
-
-    def watched(store, kind, *more, **options):
-        kinds.append(kind)
-        return run(store, kind, *more, **options)
-
-    monkeypatch.setattr(offload, "run", watched)
+def test_many_mailboxes_are_listed_as_few_are(place, monkeypatch, name, faults):
+    kinds = faults.watch(offload, "run", lambda store, kind, *_, **__: kind)
     monkeypatch.setattr(listing, "FEW", 0)
     monkeypatch.setattr(listednames, "LINES_AT_A_TIME", 2)
     Player(place).play((SCRIPTS / f"{name}.txt").read_text())
@@ -47,22 +40,15 @@ def logged_in(place, messages=3):
     (b"THREAD REFERENCES UTF-8 BODY this", search, "find"), (b"COPY 1:* Sent", crosspartition, "copy"),
     (b"MOVE 1:* Sent", crosspartition, "copy"), (b'LIST "" *', listing, "joined"),
 ])
-def test_a_command_ends_with_its_connection(place, monkeypatch, caplog, command, where, what):
+def test_a_command_ends_with_its_connection(place, monkeypatch, caplog, command, where, what, faults):
     """The client goes away while the work is being done in a thread. It is left off: it does not come to its end."""
     monkeypatch.setattr(listing, "FEW", 0)
     for module in ("imap.session", "imap.verbs.copying"):
         monkeypatch.setattr(f"{module}.QUICK", 0)
     wire = logged_in(place)
     ended = []
-    real = getattr(where, what)
-
-    def work(*args, **options):
-        wire.hang_up()
-        result = real(*args, **options)
-        ended.append(result)
-        return result
-
-    monkeypatch.setattr(where, what, work)
+    faults.before(where, what, lambda *_, **__: wire.hang_up())
+    faults.after(where, what, lambda *_, **__: ended.append(True))
     wire.received()
     wire.send(b"d " + command + b"\r\n")
     assert ended == [] and wire.received() == b""
@@ -87,36 +73,26 @@ def test_threads_are_not_gone_on_with_either(place, monkeypatch):
 
 
 @pytest.mark.parametrize("command", [b"FETCH 1:* (FLAGS BODY.PEEK[])", b"FETCH 1:* ENVELOPE", b"FETCH 1:* FLAGS"])
-def test_a_fetch_ends_with_its_connection(place, monkeypatch, command):
+def test_a_fetch_ends_with_its_connection(place, monkeypatch, command, faults):
     monkeypatch.setattr("imap.verbs.fetch.FIGURES", 1)
     monkeypatch.setattr("imap.verbs.fetch.CACHED", 1)
     monkeypatch.setattr("imap.verbs.fetch.READ", 1)
     wire = logged_in(place, 5)
-    batches = []
-    drain = Stream.drain
-
-    async def drained(self, *args):
-        batches.append(1)
-        if len(batches) == 2:
-            wire.hang_up()
-        await drain(self, *args)
-
-    monkeypatch.setattr(Stream, "drain", drained)
+    batches = faults.watch(Stream, "drain")
+    faults.before(Stream, "drain", lambda *_: len(batches) == 1 and wire.hang_up())
     wire.protocol.dataReceived(b"d " + command + b"\r\n")
     assert len(batches) <= 3
 
 
-def test_how_far_a_search_is(place, monkeypatch):
+def test_how_far_a_search_is(place, monkeypatch, faults):
     wire = logged_in(place, 4)
     monkeypatch.setattr("store.search.matching.PAGE", 1)
-    real = search.find
 
-    def find(*args, progress):
+    def pass_time(*_, progress):
         unwanted, seconds = progress.unwanted, iter([0, 0, 0, 10, 10, 0])
         progress.unwanted = lambda: place.clock.advance(next(seconds, 0)) or unwanted()
-        return real(*args, progress=progress)
 
-    monkeypatch.setattr(search, "find", find)
+    faults.before(search, "find", pass_time)
     wire.send(b"d SEARCH TEXT this\r\n")
     said = wire.received().decode().split("\r\n")
     told = [line for line in said if "INPROGRESS" in line]
@@ -150,19 +126,12 @@ def test_numbers_are_written_in_pieces(monkeypatch):
 @pytest.mark.parametrize(("command", "pieces"), [
     (b"SEARCH ALL", 5), (b"UID SEARCH RETURN (ALL) NOT 2", 1), (b"SORT (REVERSE SUBJECT) UTF-8 ALL", 5),
     (b"SORT RETURN (ALL) (REVERSE SUBJECT) UTF-8 ALL", 3)])
-def test_others_are_let_in_between_the_pieces(place, monkeypatch, command, pieces):
+def test_others_are_let_in_between_the_pieces(place, monkeypatch, command, pieces, faults):
     wire = logged_in(place, 6)
     wire.send(b"d " + command + b"\r\n")
     whole = wire.received().replace(b"\r\nd OK", b"\r\ne OK").replace(b'TAG "d"', b'TAG "e"')
     monkeypatch.setattr(numbers, "NUMBERS_AT_A_TIME", 2)
-    breaths = []
-    breathe = Stream.breathe
-
-    async def breathed(self):
-        breaths.append(1)
-        await breathe(self)
-
-    monkeypatch.setattr(Stream, "breathe", breathed)
+    breaths = faults.watch(Stream, "breathe")
     wire.send(b"e NOOP\r\n")
     wire.received()
     usual = len(breaths)

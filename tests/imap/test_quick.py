@@ -50,14 +50,14 @@ FORMS = [*ITEMS, *(b"(UID %b FLAGS %b)" % pair for pair in itertools.pairwise(IT
          b"(BODY[TEXT] FLAGS)"]
 
 
-def test_the_quick_way_says_what_the_other_says(place, monkeypatch):
+def test_the_quick_way_says_what_the_other_says(place, faults):
     """Every section of many odd messages; the expected side is the way that reads message after message."""
     for data in MESSAGES:
         place.deliver("INBOX", data)
     answers = []
     for way in ("quick", "slow"):
         if way == "slow":
-            monkeypatch.setattr(quick.Quick, "of", lambda sections: None)
+            faults.around(quick.Quick, "of", lambda *_: None)
         wire = place.connect()
         wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
         wire.received()
@@ -106,14 +106,12 @@ def test_the_trace_header_of_another_delivery_is_not_told(place):
             len(sender), sender))
 
 
-def test_many_headers_are_read_at_once(place, monkeypatch):
+def test_many_headers_are_read_at_once(place, faults):
     """Each batch of a FETCH is one call, and none opens its messages one by one."""
     for at in range(120):
         place.deliver("INBOX", content(str(at)))
-    calls, beginnings = [], MessageFiles.beginnings
-    monkeypatch.setattr(MessageFiles, "beginnings", lambda files, digests, *rest: (
-        calls.append(len(digests)), beginnings(files, digests, *rest))[1])
-    monkeypatch.setattr(fetch._Fetching, "_send_message", None)
+    calls = faults.watch(MessageFiles, "beginnings", lambda files, digests, *_: len(digests))
+    faults.forbid(fetch._Fetching, "_send_message")
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
     wire.received()
@@ -123,13 +121,13 @@ def test_many_headers_are_read_at_once(place, monkeypatch):
     assert calls == [50, 50, 20]
 
 
-def test_listed_fields_open_no_file(place, monkeypatch):
+def test_listed_fields_open_no_file(place, faults):
     """Not even where a message has fields of its own in front, and none of a message whose file is lost."""
     deliver(place.store, content("traced"), "user/alice/INBOX", trace=b"Return-Path: <x@example.org>\r\n")
     place.deliver("INBOX", content("lost"))
     place.lose("INBOX", 2)
-    monkeypatch.setattr(MessageFiles, "beginnings", None)
-    monkeypatch.setattr(fetch._Fetching, "_send_message", None)
+    faults.forbid(MessageFiles, "beginnings")
+    faults.forbid(fetch._Fetching, "_send_message")
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb EXAMINE INBOX\r\n")
     wire.received()

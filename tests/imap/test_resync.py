@@ -206,7 +206,7 @@ STEPS = st.lists(st.tuples(OTHERS, st.sampled_from(COMMANDS), st.integers(0, 9),
 
 @pytest.mark.parametrize("remembered", [1 << 18, 16, 0])
 def test_after_any_break_a_client_knows_as_much_as_a_new_one(place, remembered):
-    place.patch.setattr("store.tables.vanished.LIMIT", remembered)
+    place.remember(remembered)
     count = 0
 
     @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))

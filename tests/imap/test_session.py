@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from imap.verbs.dispatch import VERBS
 from imap.wire.commands import COMMANDS
 from store.mailboxes import deletion, firstuse
+from store.partition.staged import Staged
 from tests.support.conversations.scripts import content
 
 CONVERSATION = (
@@ -107,15 +108,8 @@ def test_a_client_that_takes_nothing_is_cut_off(place):
     assert wire.closed
 
 
-def test_a_message_is_never_whole_in_memory(place, monkeypatch):
-    largest = []
-    write = type(place.store.stage(place.entry("INBOX"))).write
-
-    def watched(staged, data):
-        largest.append(len(data))
-        write(staged, data)
-
-    monkeypatch.setattr("store.partition.staged.Staged.write", watched)
+def test_a_message_is_never_whole_in_memory(place, faults):
+    largest = faults.watch(Staged, "write", lambda staged, data: len(data))
     wire = place.connect()
     wire.send(b"a LOGIN alice secret\r\nb APPEND INBOX {90000}\r\n")
     for _ in range(90):

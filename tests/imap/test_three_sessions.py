@@ -20,7 +20,7 @@ SMALL = {"store.partition.views.LARGE": 0, "store.partition.recordbuffers.LARGE"
 @pytest.mark.parametrize("remembered", [1 << 18, 8])
 def test_three_clients_believe_the_truth(place, as_large, remembered):
     """`as_large`: with the means of a large mailbox. `remembered`: octets of UIDs that were expunged."""
-    place.patch.setattr("store.tables.vanished.LIMIT", remembered)
+    place.remember(remembered)
     for name, value in SMALL.items() if as_large else ():
         place.patch.setattr(name, value)
 

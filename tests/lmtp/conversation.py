@@ -38,10 +38,12 @@ from store.errors import Problem, StoreError
 from store.mailboxes import deletion, namespace
 from store.mailboxes.authorization import set_acl
 from store.net import authentication
+from store.partition.staged import Staged
 from store.quota import roots
 from store.users import lifecycle
 from store.values import Secret
 from tests.support.conversations.wire import Wire
+from tests.support.faults.planted import Faults
 
 SCRIPTS = Path(__file__).parent.parent / "scripts" / "lmtp"
 SENDING = ("C", "C~", "octets", "letters", "repeat")
@@ -186,23 +188,12 @@ class Place:
 
     def _fail(self, what, problem):
         error = RuntimeError("something secret") if problem == "unexpected" else StoreError(Problem[problem])
-
-        def fail(*_args, **_kwargs):
-            raise error
-
-        async def fail_later(store, second, *_args, **_kwargs):
-            if what == "deliver":
-                second.abort()
-            raise error
-
-        places = {"deliver": (durable, "deliver"), "look_up": (hosting, "look_up"),
-                  "authenticate": (authentication, "account_that_logs_in")}
-        if what in places:
-            self.monkeypatch.setattr(*places[what], fail_later)
-        elif what == "stage":
-            self.monkeypatch.setattr(self.store, "stage", fail)
-        else:
-            self.monkeypatch.setattr("store.partition.staged.Staged.write", fail)
+        places = {"deliver": (durable, "deliver"), "look_up": (hosting, "look_up"), "stage": (self.store, "stage"),
+                  "authenticate": (authentication, "account_that_logs_in"), "write": (Staged, "write")}
+        faults = Faults(self.monkeypatch)
+        faults.fail(*places.get(what, places["write"]), error)
+        if what == "deliver":
+            faults.before(*places[what], lambda store, staged, *_, **__: staged.abort())
 
     def entry(self, text):
         """The mailbox "owner/path", or None."""

@@ -38,6 +38,7 @@ def test_every_fixed_reply_is_given_in_some_script(store):
     assert not [reply for reply in fixed if not set(reply.octets.splitlines()) <= said]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CUTTABLE)
 def test_every_cut_gives_the_same_answers(name, place):
     steps = read_script(name)

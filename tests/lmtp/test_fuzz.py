@@ -19,6 +19,7 @@ def test_the_guided_fuzzer_finds_nothing(tmp_path):
     find_nothing("tests.lmtp.fuzz", COUNTS, tmp_path)
 
 
+@pytest.mark.long
 @settings(max_examples=1000, deadline=None)
 @given(st.integers(0, len(EXAMINED) - 1), st.integers(0, 255),
        st.lists(st.sampled_from(WORDS) | st.binary(max_size=8), max_size=12).map(b"".join))

@@ -57,6 +57,7 @@ def test_a_message_that_was_on_disk_in_part_is_removed_when_it_fails(place, end,
     assert not place.messages("alice/INBOX")
 
 
+@pytest.mark.long
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.lists(PIECES | st.binary(max_size=6), max_size=12).map(b"".join), max_size=4))
 def test_nonsense_is_answered_with_legal_replies(place, caplog, pieces):

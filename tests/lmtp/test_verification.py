@@ -205,9 +205,9 @@ def test_octets_that_are_not_utf8(people):
     assert people.answer(netstring(b"recipients \xff@example.org")) == b"9:NOTFOUND ,"
 
 
-def test_over_quota_for_now_and_then_for_good(people, monkeypatch):
+def test_over_quota_for_now_and_then_for_good(people, faults):
     for partition in people.place.store.partitions.values():
-        monkeypatch.setattr(partition.quotas, "clock", lambda: NOW)
+        faults.around(partition.quotas, "clock", lambda _: NOW)
     roots.set_quota(people.place.store, "full", messages=1)
     assert people.action(recipient="full@example.org", size=1000) == "DUNNO"
     wire = people.place.wire
@@ -215,7 +215,7 @@ def test_over_quota_for_now_and_then_for_good(people, monkeypatch):
     assert wire.received().splitlines()[-1].startswith(b"250 ")
     assert people.action(recipient="full@example.org", size=10).startswith("452 4.2.2 ")
     for partition in people.place.store.partitions.values():
-        monkeypatch.setattr(partition.quotas, "clock", lambda: NOW + 5 * DAY)      # asking began the grace
+        faults.around(partition.quotas, "clock", lambda _: NOW + 5 * DAY)      # asking began the grace
     assert people.action(recipient="full@example.org", size=10).startswith("552 5.2.2 ")
     assert people.map("full@example.org") == "OK full@example.org"
 
@@ -246,11 +246,8 @@ def test_other_maps(people):
     (Problem.UNAVAILABLE, "451 4.3.0 The store cannot be reached now"),
     (Problem.CORRUPT, "451 4.3.0 Stored data is damaged"),
     (None, "451 4.3.0 An error of this server, try again later")])
-def test_what_cannot_be_found_out_is_not_called_missing(people, monkeypatch, caplog, problem, action):
-    async def fail(store, address):
-        raise RuntimeError("secret") if problem is None else StoreError(problem, detail="secret")
-
-    monkeypatch.setattr(hosting, "look_up", fail)
+def test_what_cannot_be_found_out_is_not_called_missing(people, faults, caplog, problem, action):
+    faults.fail(hosting, "look_up", RuntimeError("secret") if problem is None else StoreError(problem, detail="secret"))
     caplog.set_level(logging.INFO)
     for address in ("alice@example.org", "nobody@example.org", "public+news@example.org"):
         assert people.action(recipient=address) == action
@@ -367,6 +364,7 @@ PIECES = st.sampled_from([
     b"1:x,", b" ", b"0", question("alice@example.org"), b"recipients ", b"29:recipients alice@example.org,"])
 
 
+@pytest.mark.long
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.lists(st.lists(PIECES | st.binary(max_size=6), max_size=8).map(b"".join), max_size=4))
 @example([b"9" * 5000])

@@ -30,6 +30,7 @@ from store.settings import Settings as StoreSettings
 from store.users import lifecycle
 from store.values import Flag, FlagAction, Flags, InternalDate, Secret
 from tests.support.conversations.wire import Wire
+from tests.support.faults.planted import Faults
 
 PASSWORD = b"tanstaaf"                  # of RFC 1939 §10's day
 
@@ -287,22 +288,11 @@ class Player:
     def on_fail(self, text, which):
         what, problem = text.split()
         error = RuntimeError("a bug") if problem == "bug" else StoreError(Problem[problem], detail="for the log only")
-
-        def fail(*_, **__):
-            raise error
-
-        async def fail_later(*_, **__):
-            raise error
-
-        def fail_further_on(file, offset, count, read=MessageFile.read):
-            return read(file, offset, count) if offset == 0 else fail()
-
-        owner, name, failure = {
-            "authenticate": (authentication, "account_that_logs_in", fail_later),
-            "flush": (durable, "flushed", fail_later),
-            "inbox": (firstuse, "find_inbox", fail), "open": (self.place.store, "open_mailbox", fail),
-            "message": (self.place.store, "open_message", fail), "read": (MessageFile, "read", fail),
-            "later": (MessageFile, "read", fail_further_on),
-            "remove": (update, "remove", fail), "mark": (update, "change_flags", fail),
+        owner, name = {
+            "authenticate": (authentication, "account_that_logs_in"), "flush": (durable, "flushed"),
+            "inbox": (firstuse, "find_inbox"), "open": (self.place.store, "open_mailbox"),
+            "message": (self.place.store, "open_message"), "read": (MessageFile, "read"),
+            "later": (MessageFile, "read"), "remove": (update, "remove"),
+            "mark": (update, "change_flags"),
         }[what]
-        self.patch.setattr(owner, name, failure)
+        Faults(self.patch).fail(owner, name, error, when=lambda *given, **_: what != "later" or given[1] > 0)

@@ -49,6 +49,7 @@ CONVERSATION = b"".join([
     b"RETR 1 2\r\nNO\0OP\r\nUSER x\r\n" + b"x" * 600 + b"\r\n", b"RSET\r\nNOOP\r\nQUIT\r\nSTAT\r\n"])
 
 
+@pytest.mark.long
 def test_every_cut_of_a_conversation_gets_the_same_answers(place):
     for octets in (b"A: b\r\n\r\n.c\r\n", b"\n.\n"):
         place.deliver(octets)
@@ -77,6 +78,7 @@ def test_pipelined_answers_share_a_packet(place):
     assert len(packets) == 1
 
 
+@pytest.mark.long
 def test_answers_to_endless_commands_do_not_pile_up(place):
     wire = place.connect()
     biggest = 0

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pop3.settings import Settings
-from pop3.uniqueids import LIMIT, UniqueIds, is_legal, parse
+from pop3.uniqueids import LIMIT, UniqueIds, parse
+from store.tables.uidls import is_legal
 
 VALIDITY, UID = 1234567890, 42          # 0x499602d2, 0x2a
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mboxlist.engine.btree import Txn
 from mboxlist.engine.kv import Deadlock, Env, Failure
 from mboxlist.names import MailboxName
 from store.accounts.base import Account, Status
@@ -25,6 +24,7 @@ from store.rebuild.desired import new_mailbox
 from store.rebuild.liveloader import LiveLoader
 from store.store import Store
 from store.users import lifecycle, restorable
+from tests.support.faults.planted import Faults
 from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import HASH, deliver, make_store
 
@@ -109,42 +109,28 @@ def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
     store.close()
 
 
-def _failing(error: Exception) -> Callable[..., Txn]:
-    begin = Env.begin
-
-    def fail(env: Env, *, wait: bool = True, reads: bool = False) -> Txn:
-        if reads:
-            return begin(env, wait=wait, reads=reads)
-        raise error
-
-    return fail
-
-
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_refused_for_now(store: Store, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_refused_for_now(store: Store, faults: Faults, name: str) -> None:
     operation = OPERATIONS[name]
     for error, problem in ((Failure(errno.ENOSPC, "no room"), Problem.DISK_FULL),
                            (Failure(errno.EIO, "no disk"), Problem.UNAVAILABLE),
                            (Deadlock[0](-30993, "deadlock"), Problem.BUSY)):
-        with monkeypatch.context() as patch:
-            patch.setattr(Env, "begin", _failing(error))
-            with pytest.raises(StoreError) as refused:
-                operation(store)
+        faults.fail(Env, "begin", error, when=lambda *_, reads=False, **__: not reads)
+        with pytest.raises(StoreError) as refused:
+            operation(store)
+        faults.mend()
         assert refused.value.problem is problem
     operation(store)
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in UNFLUSHED])
 @pytest.mark.parametrize(("error", "problem"), [(errno.ENOSPC, Problem.DISK_FULL), (errno.EIO, Problem.UNAVAILABLE)])
-def test_the_log_cannot_be_written(store: Store, monkeypatch: pytest.MonkeyPatch, name: str, error: int,
+def test_the_log_cannot_be_written(store: Store, faults: Faults, name: str, error: int,
                                    problem: Problem) -> None:
-    def fail(env: Env) -> None:
-        raise OSError(error, os.strerror(error))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Env, "flush", fail)
-        with pytest.raises(StoreError) as refused:
-            OPERATIONS[name](store)
+    faults.fail(Env, "flush", OSError(error, os.strerror(error)))
+    with pytest.raises(StoreError) as refused:
+        OPERATIONS[name](store)
+    faults.mend()
     assert refused.value.problem is problem
     try:
         OPERATIONS[name](store)

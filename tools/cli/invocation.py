@@ -5,7 +5,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from attrs import frozen
 
@@ -18,6 +18,8 @@ from tools.exits import Failure
 if TYPE_CHECKING:           # what opens no store loads none
     from store.quota.overview import Overview
     from store.store import Store
+
+T = TypeVar("T")
 
 _opened = Later("tools.cli.storeaccess:opened")     # numpy and the store take longer to load than all of `quota show`
 _look = Later("store.quota.overview:look")          # the databases' tables are half of what `reconstruct --quota` loads
@@ -84,3 +86,13 @@ def each(items: Sequence[str], work: Callable[[str], None]) -> int:
             print(f"onecopy: {item}: {error.public}", file=sys.stderr)
             status = 1
     return status
+
+
+def typed(read: Callable[[str], T]) -> Callable[[str], T]:
+    """The type of an argument, for argparse: what `read` makes of it, or the complaint of its ValueError."""
+    def value(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    return value

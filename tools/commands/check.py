@@ -17,7 +17,7 @@ from store.store import Store
 from store.tables.quotatable import readable
 from store.values import Finding
 from tools.cli import options
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json
 from tools.cli.progressbar import bar
 from tools.commands import check_spark
@@ -31,7 +31,8 @@ def add(parser: Parsers) -> None:
     check_spark.add_options(made)
     made = parser("scrub", scrub_store, "read all message files; exit status 1 if one is not what it should be")
     made.add_argument("--partition", metavar="NAME", help="this partition alone")
-    made.add_argument("--rate", type=_rate, metavar="SIZE", help="octets a second, such as 50M; 0: as many as it can")
+    made.add_argument("--rate", type=typed(options.size), metavar="SIZE",
+                      help="octets a second, such as 50M; 0: as many as it can")
     made.add_argument("--from", type=_place, dest="place", metavar="PLACE", help="where an earlier scrub was stopped")
     made.add_argument("--sweep", action="store_true", help="remove the files that nobody knows")
     made.add_argument("--json", action="store_true")
@@ -80,13 +81,6 @@ def scrub_store(invocation: Invocation) -> int:
 
 def _print(finding: Finding) -> None:
     print(f"{finding.where}: {finding.what} (repair: onecopy {finding.repair})", flush=True)
-
-
-def _rate(text: str) -> int:
-    try:
-        return options.size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def _place(text: str) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from store.accounts.networks import Networks
 from tools.cli.controlclient import ask_one, ask_pages, require_server
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.options import duration
 from tools.cli.output import print_json, print_table, when
 from tools.exits import Failure
@@ -31,7 +31,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--protocol", choices=PROTOCOLS, help="only those of that protocol")
     made.add_argument("--mailbox", metavar="NAME", help="only those that have that mailbox selected, by its full name "
                                                         "(user/alice/Work)")
-    made.add_argument("--idle", type=_duration, metavar="TIME",
+    made.add_argument("--idle", type=typed(duration), metavar="TIME",
                       help="only those from which nothing has come for so long (30m)")
     made.add_argument("--end", action="store_true",
                       help="end them: the client is told so (BYE, -ERR, 421); who is in the middle of a command is cut "
@@ -45,13 +45,6 @@ def add(parser: Parsers) -> None:
 def _networks(text: str) -> Networks:
     try:
         return Networks.parse([text])
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _duration(text: str) -> float:
-    try:
-        return duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

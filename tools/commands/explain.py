@@ -16,7 +16,7 @@ from store.tables.quotatable import readable
 from store.users import decisions, explanation, loginfacts
 from store.users.origins import know, origins
 from tools.cli.controlclient import ask_all
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account, mailbox
 from tools.cli.options import duration
 from tools.cli.output import print_facts, print_json, print_table, when
@@ -37,7 +37,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--recipient", metavar="ADDRESS", help="only what was for that address, or that user")
     made.add_argument("--sender", metavar="ADDRESS", help="only what that address has sent")
     made.add_argument("--refused", action="store_true", help="only what was refused, for now or for good")
-    made.add_argument("--since", type=_age, metavar="TIME", default=None,
+    made.add_argument("--since", type=typed(duration), metavar="TIME", default=None,
                       help="how far to look back, such as 2h or 3d (as far as the journal goes: store.journal_time)")
     made.add_argument("--json", action="store_true")
     made = parser("explain access", access, "which entries, groups and rules give a user each right on a mailbox, or "
@@ -57,16 +57,9 @@ def add(parser: Parsers) -> None:
     made.add_argument("user", metavar="USER", help="a user or address, or whatever the client says it is")
     made.add_argument("--from", metavar="ADDRESS", type=_address, default="", dest="peer",
                       help="from where: then the rule that decides is named, and only refusals from there")
-    made.add_argument("--since", type=_age, metavar="TIME", default=None,
+    made.add_argument("--since", type=typed(duration), metavar="TIME", default=None,
                       help="how far to look back, such as 2h or 3d (as far as the journal goes: store.journal_time)")
     made.add_argument("--json", action="store_true")
-
-
-def _age(text: str) -> float:
-    try:
-        return duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _address(text: str) -> str:

@@ -1,6 +1,5 @@
 """onecopy purge"""
 
-import argparse
 import sys
 import time
 from functools import partial
@@ -9,7 +8,7 @@ from attrs import asdict
 
 from store.mailboxes.duepurge import count_due, purge_partition
 from tools.cli import options
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import bar
 from tools.exits import Failure
@@ -20,19 +19,12 @@ def add(parser: Parsers) -> None:
     made = parser("purge", purge, "remove now what waits for the purge and is due: deleted mailboxes, and message "
                   "files that are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
                   "restored. Exit status 1 if something could not be removed")
-    made.add_argument("--older-than", type=_duration, metavar="TIME",
+    made.add_argument("--older-than", type=typed(options.duration), metavar="TIME",
                       help="expunged or deleted that long ago (store.purge_delay): 12h, 3d; 0: all")
     made.add_argument("--partition", metavar="NAME", help="only there")
     made.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     made.add_argument("--yes", action="store_true", help="do not ask")
     made.add_argument("--json", action="store_true")
-
-
-def _duration(text: str) -> int:
-    try:
-        return int(options.duration(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def purge(invocation: Invocation) -> int:
@@ -43,7 +35,7 @@ def purge(invocation: Invocation) -> int:
         if arguments.partition is not None and arguments.partition not in store.partitions:
             raise Failure(f"there is no partition {arguments.partition}")
         delay = store.settings.purge_delay
-        older = delay if arguments.older_than is None else arguments.older_than
+        older = delay if arguments.older_than is None else int(arguments.older_than)
         now = time.time() + delay - older               # at which the rest would be due by the setting
         if older < delay and not arguments.dry_run:
             invocation.confirm("Purge what could still be restored?")

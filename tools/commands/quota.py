@@ -10,7 +10,7 @@ from store.quota import roots as quotaroots
 from store.settings import Settings
 from store.tables.quotatable import DEFAULT, DOMAIN, UNLIMITED, QuotaUse
 from tools.cli import options
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import account, mailbox_name
 from tools.cli.output import print_json, print_table
 from tools.exits import Failure
@@ -43,14 +43,7 @@ def add(parser: Parsers) -> None:
 
 
 def _limit(read: Callable[[str], int]) -> Callable[[str], int]:
-    def limit(text: str) -> int:
-        if text in WORDS:
-            return WORDS[text]
-        try:
-            return read(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
-    return limit
+    return typed(lambda text: WORDS[text] if text in WORDS else read(text))
 
 
 def _count(text: str) -> int:

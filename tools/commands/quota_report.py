@@ -5,7 +5,7 @@ from pathlib import Path
 
 from store.settings import QUOTA_CHARGES
 from tools.cli import options
-from tools.cli.invocation import Parsers
+from tools.cli.invocation import Parsers, typed
 from tools.cli.later import Later
 from tools.commands import spark
 
@@ -33,7 +33,8 @@ def add(parser: Parsers) -> None:
     made.add_argument("--notify", action="store_true", help="send the notices that are due to users who have reached "
                       "the warning threshold")
     group = made.add_argument_group("what if")
-    group.add_argument("--default-quota", type=_size, metavar="SIZE", help="... this were the default limit; 0: none")
+    group.add_argument("--default-quota", type=typed(options.size), metavar="SIZE",
+                      help="... this were the default limit; 0: none")
     group.add_argument("--charging", choices=QUOTA_CHARGES, help="... this were charged")
     group.add_argument("--expire", action="append", default=[], metavar="RULE", help="... messages were removed by "
                        "this rule, as files of rules have it: 'folderpattern: user/*/Lists/*; messagedays: 365'")
@@ -48,10 +49,3 @@ def _days(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 6:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of days")
     return int(text)
-
-
-def _size(text: str) -> int:
-    try:
-        return options.size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None

@@ -1,6 +1,5 @@
 """onecopy relink"""
 
-import argparse
 from typing import Any
 
 import attrs
@@ -9,7 +8,7 @@ from store.mailboxes.identicalfiles import Relinked, relink
 from store.mailboxes.joining import SMALLEST, Joined, figures, join
 from store.store import Store
 from tools.cli import options
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, print_table
 from tools.cli.progressbar import bar
 from tools.exits import Failure
@@ -23,7 +22,7 @@ def add(parser: Parsers) -> None:
     made.add_argument("--check", "--dry-run", action="store_true", help="only say what there is")
     made.add_argument("--equal", action="store_true", help="only files that are equal octet for octet")
     made.add_argument("--partition", metavar="NAME", help="of the others, only those on this partition")
-    made.add_argument("--smallest", type=_size, default=SMALLEST, metavar="OCTETS",
+    made.add_argument("--smallest", type=typed(options.size), default=SMALLEST, metavar="OCTETS",
                       help=f"what a message has to have below its head to be joined with others ({SMALLEST})")
     made.add_argument("--json", action="store_true")
 
@@ -78,10 +77,3 @@ def _print_relinked(arguments: Any, found: dict[str, Relinked], rows: list[dict[
     for row in rows:
         for why, count in row["left"].items():
             print(f"{row['partition']}: {count} were left: {why}")
-
-
-def _size(text: str) -> int:
-    try:
-        return options.size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None

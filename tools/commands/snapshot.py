@@ -18,7 +18,7 @@ from store.snapshots.comparison import Difference
 from store.snapshots.taking import Snapshot
 from store.snapshots.writefreeze import frozen_for
 from tools.cli import options
-from tools.cli.invocation import Invocation, Parsers
+from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.lookup import owner
 from tools.cli.output import print_facts, print_json, print_table, when
 from tools.cli.progressbar import changing_bar
@@ -35,7 +35,7 @@ def add(parser: Parsers) -> None:
                                              "when made")
     made.add_argument("--freeze", metavar="COMMAND", help="freeze writing while this shell command runs, such as "
                       "one that makes a snapshot of the file system; the snapshot is of the same moment")
-    made.add_argument("--freeze-time", type=_duration, metavar="TIME",
+    made.add_argument("--freeze-time", type=typed(options.duration), metavar="TIME",
                       help="the command may take so long (store.freeze_time); then it is ended, and the store goes on")
     made.add_argument("--no-verify", action="store_true", help="do not read it again")
     made.add_argument("--json", action="store_true")
@@ -75,13 +75,6 @@ def _moment(text: str) -> int:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2026-01-31T23:59:59Z") from None
     return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp())
-
-
-def _duration(text: str) -> float:
-    try:
-        return options.duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
 def create(invocation: Invocation) -> int:

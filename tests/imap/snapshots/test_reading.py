@@ -419,12 +419,9 @@ S: a6 OK ...
 """)
 
 
-def test_figures_that_cannot_be_had_are_left_out(place, monkeypatch):
+def test_figures_that_cannot_be_had_are_left_out(place, faults):
     """RFC 5819 §2: the LIST goes on without them."""
-    def broken(*_):
-        raise StoreError(Problem.CORRUPT)
-
-    monkeypatch.setattr(SnapshotReader, "state", broken)
+    faults.fail(SnapshotReader, "state", StoreError(Problem.CORRUPT))
     play(place, BEFORE + """
 have: C is logged in
 C: a1 LIST "" $one/* RETURN (STATUS (MESSAGES))

@@ -46,7 +46,7 @@ def test_commands(parts, value):
     b"SETACL x y +q", b"SETACL x y -0", b"SETACL x y +-l", b"SETACL x y l+",
     b"GETQUOTA", b"GETQUOTA x y", b"GETQUOTAROOT", b"GETQUOTAROOT x y", b"SETQUOTA x", b"SETQUOTA x STORAGE 1",
     b"SETQUOTA x (STORAGE)", b"SETQUOTA x (STORAGE -1)", b"SETQUOTA x (STORAGE 1 MESSAGE)", b"SETQUOTA x (STORAGE 1",
-    b"SETQUOTA x ( STORAGE 1)", b"SETQUOTA x (STORAGE 9223372036854775808)", b"SETQUOTA x (STORAGE 1)x",
+    b"SETQUOTA x ( STORAGE)", b"SETQUOTA x (STORAGE 9223372036854775808)", b"SETQUOTA x (STORAGE 1)x",
     b"SETQUOTA x (" + b" ".join([b"A 1"] * 17) + b")"])
 def test_bad_syntax(line):
     with pytest.raises(BadCommand) as refused:

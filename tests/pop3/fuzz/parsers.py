@@ -6,11 +6,12 @@ from pop3.policy import PerUser
 from pop3.replies import ok, refused
 from pop3.states import COMMANDS
 from pop3.surrogate import NeedsUtf8, Surrogate, changes_of, conventional, is_international
-from pop3.uniqueids import UniqueIds, is_legal, parse
+from pop3.uniqueids import UniqueIds, parse
 from pop3.wire import Auth, Lang, Pass, SyntaxProblem, Top, TopLines, User, keyword, prepared, response
 from store.message.cacherecord import render
 from store.message.mime import parse as parse_message
 from store.net.dots import DotWriter
+from store.tables.uidls import is_legal
 from tests.pop3.place import SCRIPTS, said
 from tests.pop3.test_wire import top
 from tests.support.fuzz.steps import counted

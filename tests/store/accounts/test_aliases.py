@@ -244,6 +244,7 @@ def test_an_alias_that_two_rows_have_stays_whose_it_is(store, directory):
     assert directory.look_up(INFO).user == "alice"
 
 
+@pytest.mark.long
 def test_a_rebuild_brings_whole_rows_back(tmp_path):
     """Groups, aliases, and since when a user is removed: a removed user whose time were lost would go at once."""
     store = make_store(tmp_path / "store")

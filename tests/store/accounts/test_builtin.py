@@ -220,16 +220,10 @@ def test_what_is_remembered_is_forgotten_with_the_account(store):
     assert len(store.directory._verified) == 0 and store.directory.remembers("carol", Secret(PASSWORD)) is None
 
 
-def test_the_same_work_for_an_unknown_user_as_for_a_wrong_password(store, full_cost, monkeypatch):
+def test_the_same_work_for_an_unknown_user_as_for_a_wrong_password(store, full_cost, faults):
     """Counted, not timed: the hashes, with what they are told to do."""
-    done = []
     store.directory.change("alice", password_hash=hash_password(Secret(PASSWORD)))
-
-    def counted(*args, real=passwords._scrypt):
-        done.append(args[2:])
-        return real(*args)
-
-    monkeypatch.setattr(passwords, "_scrypt", counted)
+    done = faults.watch(passwords, "_scrypt", lambda *given: given[2:])
     work = []
     for login in ("alice", "nobody", "nobody@elsewhere.example", "", "@", "@example.com"):
         done.clear()

@@ -33,6 +33,7 @@ def test_each_sees_what_the_others_count_and_not_its_own(three):
     assert other.others(b"a") == 2
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 300), st.booleans()), max_size=300))
 def test_never_too_low_and_nothing_is_left(steps):
     handle = sharedcounts.make(3)

@@ -33,6 +33,7 @@ from store.store import Store
 from store.userarea.paths import place
 from store.userarea.writing import view
 from store.values import Flag, FlagAction, Flags, InternalDate
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 INBOX, SENT, NEWS = "user/alice/INBOX", "user/alice/Sent/2019", "public/news"
@@ -245,12 +246,12 @@ def test_a_missing_link_of_the_chain_is_told(full: Store, empty: Store, tmp_path
     assert len(facts(empty)[INBOX][1]) == 5
 
 
-def test_a_folder_continues(full: Store, empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_continues(full: Store, empty: Store, tmp_path: Path) -> None:
     into = tmp_path / "backups"
-    monkeypatch.setattr("store.backup.compression.FRAME_OCTETS", 1000)
 
     def backup(**more: Any) -> list[Making]:
-        return Folder.of(into).backup(lambda previous: Making(full, Scope(), previous), Form(part=2000), **more)
+        form = Form(part=2000, frame=1000)
+        return Folder.of(into).backup(lambda previous: Making(full, Scope(), previous), form, **more)
 
     assert len(backup()) > 1
     change(full)
@@ -263,10 +264,8 @@ def test_a_folder_continues(full: Store, empty: Store, tmp_path: Path, monkeypat
     assert len(backup(full=True)) > 1 and len(Folder.of(into).chain()) < len(Folder.of(into).entries)
 
 
-def test_a_backup_to_a_folder_that_was_cut_off_goes_on(full: Store, tmp_path: Path,
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_to_a_folder_that_was_cut_off_goes_on(full: Store, tmp_path: Path) -> None:
     into, parts = tmp_path / "backups", 0
-    monkeypatch.setattr("store.backup.compression.FRAME_OCTETS", 1000)
 
     def making(previous: Any) -> Making:
         nonlocal parts
@@ -276,10 +275,10 @@ def test_a_backup_to_a_folder_that_was_cut_off_goes_on(full: Store, tmp_path: Pa
         return Making(full, Scope(), previous)
 
     with pytest.raises(KeyboardInterrupt):
-        Folder.of(into).backup(making, Form(part=2000))
+        Folder.of(into).backup(making, Form(part=2000, frame=1000))
     had = Folder.of(into).entries[0]
     (into / "20260101T000000Z-0002.tar.zst.part").write_bytes(b"half")
-    Folder.of(into).backup(making, Form(part=2000))
+    Folder.of(into).backup(making, Form(part=2000, frame=1000))
     entries = Folder.of(into).entries
     assert entries[0] == had and sum(entry.messages for entry in entries) == 34 and entries[-1].complete
     assert not list(into.glob("*.part")) and verify(Folder.of(into).chain()).findings == []
@@ -366,19 +365,12 @@ def test_a_dry_run_says_what_a_restore_does(full: Store, tmp_path: Path, over: b
 
 
 def test_a_mailbox_that_changes_while_it_is_written(full: Store, empty: Store, tmp_path: Path,
-                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+                                                    faults: Faults) -> None:
     """Deliveries, expunges and purges between any two steps: what the archive refers to is in it."""
     steps: list[Callable[[], object]] = [
         lambda: deliver(full, text(60), INBOX, SENT), lambda: expunge_some(full, INBOX, [1, 2, 3]),
         lambda: deletion.delete_mailbox(full, MailboxName.parse(SENT)), lambda: deliver(full, text(61), NEWS)]
-    real = Making._message
-
-    def message(self: Making, *arguments: Any) -> None:
-        if steps:
-            steps.pop(0)()
-        real(self, *arguments)
-
-    monkeypatch.setattr(Making, "_message", message)
+    faults.before(Making, "_message", lambda *_: steps and steps.pop(0)())
     made = written(full, tmp_path / "archive")
     assert made.findings == [] and verified(tmp_path / "archive").findings == [] and not steps
     assert restored(empty, tmp_path / "archive").findings == []
@@ -403,10 +395,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, byt
     store = make_store(folder / "store", [f"user{number}" for number in range(6)])
     for number in range(360):
         deliver(store, text(number, 5000), *{f"user/user{number * step % 6}/INBOX" for step in (1, 5, 7)})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("store.backup.compression.FRAME_OCTETS", 100_000)
-        octets = io.BytesIO()
-        Making(store, Scope()).write(octets.write)
+    octets = io.BytesIO()
+    Making(store, Scope()).write(octets.write, Form(frame=100_000))
     yield store, octets.getvalue()
     store.close()
 

@@ -31,11 +31,13 @@ from store.partition.staged import Staged
 from store.quota import roots
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 KILLS = int(os.environ.get("BACKUP_KILLS", "3"))
 USERS = tuple(f"user{number}" for number in range(4))
 EVERYTHING = Choice()
+FORM = Form(frame=20_000)
 STEPS = ((Partition, "transact"), (Env, "flush"), (MessageFiles, "place"), (Staged, "spill"), (Env, "checkpoint"))
 
 
@@ -46,7 +48,6 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("store.backup.restore.MAILBOXES_TOGETHER", 2)
     monkeypatch.setattr("store.migration.messageimport.FILES_AT_A_TIME", 5)
     monkeypatch.setattr("store.rebuild.liveloader.ROWS_AT_A_TIME", 10)
-    monkeypatch.setattr("store.backup.compression.FRAME_OCTETS", 20_000)
 
 
 @pytest.fixture(scope="module")
@@ -74,33 +75,29 @@ def messages(store: Store) -> dict[str, dict[int, bytes]]:
     return found
 
 
-def counted(work: Callable[[], object], at: int, monkeypatch: pytest.MonkeyPatch) -> int:
+def counted(work: Callable[[], object], at: int) -> int:
     """Do the work, and be killed at that step; how many there were if not."""
     count = 0
 
-    def stepping(real: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*arguments: Any, **more: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count == at:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*arguments, **more)
+    def step(*_: Any, **__: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == at:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        return step
-
-    with monkeypatch.context() as patch:
+    with Faults() as faults:
         for owner, name in STEPS:
-            patch.setattr(owner, name, stepping(getattr(owner, name)))
+            faults.before(owner, name, step)
         work()
     return count
 
 
-def killed(work: Callable[[], object], at: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+def killed(work: Callable[[], object], at: int) -> bool:
     """Whether a process of its own that does the work was killed at that step."""
     child = os.fork()
     if not child:
         try:
-            counted(work, at, monkeypatch)
+            counted(work, at)
             os._exit(0)
         except BaseException:
             traceback.print_exc()
@@ -119,19 +116,18 @@ def restore_to(root: Path, archive: Path, choice: Choice = EVERYTHING) -> None:
     store.close()
 
 
-def test_a_restore_that_is_killed_is_finished_by_the_next(source: Store, tmp_path: Path,
-                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restore_that_is_killed_is_finished_by_the_next(source: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     with archive.open("wb") as file:
-        Making(source, Scope()).write(file.write)
-    steps = counted(lambda: restore_to(tmp_path / "first", archive), 0, monkeypatch)
+        Making(source, Scope()).write(file.write, FORM)
+    steps = counted(lambda: restore_to(tmp_path / "first", archive), 0)
     assert steps > 60
     chance = random.Random(6)
     for number in range(KILLS):
         root = tmp_path / f"root{number}"
         make_empty_store(root)
         kills = 0
-        while killed(lambda root=root: restore_to(root, archive), chance.randrange(10, steps), monkeypatch):
+        while killed(lambda root=root: restore_to(root, archive), chance.randrange(10, steps)):
             kills += 1
             if kills == 3:
                 break
@@ -163,7 +159,8 @@ def test_a_backup_that_is_killed_is_finished_by_the_next(source: Store, tmp_path
 
         for _ in range(2):
             try:
-                Folder.of(into).backup(lambda previous: Killed(source, Scope(), previous), Form(part=30_000))
+                Folder.of(into).backup(lambda previous: Killed(source, Scope(), previous),
+                                       Form(part=30_000, frame=20_000))
             except KeyboardInterrupt:
                 continue
         chain = Folder.of(into).chain()
@@ -190,7 +187,7 @@ def test_while_others_deliver_and_expunge(tmp_path: Path) -> None:
     for _ in range(5):
         octets = io.BytesIO()
         making = Making(store, Scope())
-        making.write(octets.write)
+        making.write(octets.write, FORM)
         assert making.findings == []
         archives.append(octets.getvalue())
         assert os.read(begun, 1) == b"1"
@@ -239,15 +236,15 @@ def test_a_killed_restore_of_a_user_leaves_nothing_in_the_temporary_folder(sourc
     """What it had of mailboxes, while it looked for their messages, goes with it."""
     archive, temporary, choice = tmp_path / "archive", tmp_path / "temporary", Choice(users=frozenset({"user1"}))
     with archive.open("wb") as file:
-        Making(source, Scope()).write(file.write)
+        Making(source, Scope()).write(file.write, FORM)
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
-    steps = counted(lambda: restore_to(tmp_path / "first", archive, choice), 0, monkeypatch)
+    steps = counted(lambda: restore_to(tmp_path / "first", archive, choice), 0)
     for number in range(KILLS):
         root = tmp_path / f"root{number}"
         make_empty_store(root)
         at = steps * (number + 1) // (KILLS + 1)
-        assert killed(lambda root=root: restore_to(root, archive, choice), at, monkeypatch)
+        assert killed(lambda root=root: restore_to(root, archive, choice), at)
         assert list(temporary.iterdir()) == []
         restore_to(root, archive, choice)
         store = open_store(root, SMALL)

@@ -74,27 +74,18 @@ def test_damage(tmp_path, damage, what):
     store.close()
 
 
-def test_a_file_that_cannot_be_read(store, monkeypatch):
-    def fail(*arguments):
-        raise OSError(5, "Input/output error")
-
+def test_a_file_that_cannot_be_read(store, faults):
     message(store)
-    monkeypatch.setattr(scrubbing.os, "preadv", fail)
+    faults.fail(os, "preadv", OSError(5, "Input/output error"))
     found, = findings(store)
     assert found.what == "its file cannot be read: Input/output error"
 
 
-def test_without_reading_from_memory_alone(store, monkeypatch):
+def test_without_reading_from_memory_alone(store, faults):
     """A file system that does not know RWF_NOWAIT, or whose pages are not in memory."""
-    preadv = os.preadv
-
-    def refuse(file, buffers, offset, flags=0):
-        if flags:
-            raise BlockingIOError(11, "Resource temporarily unavailable")
-        return preadv(file, buffers, offset)
-
     path = message(store)
-    monkeypatch.setattr(scrubbing.os, "preadv", refuse)
+    faults.fail(os, "preadv", BlockingIOError(11, "Resource temporarily unavailable"),
+                when=lambda file, buffers, offset, flags=0: flags)
     assert findings(store) == []
     overwrite(path, len(TRACE) + 3, b"x")
     assert len(findings(store)) == 1
@@ -132,22 +123,19 @@ def test_what_waits_for_the_purge(store):
     assert purge(partition, 1 << 31) == 1
 
 
-def test_what_comes_and_goes_meanwhile(store, monkeypatch):
+def test_what_comes_and_goes_meanwhile(store, faults):
     """A file is purged after its record was read, and comes again with another header."""
     path = message(store)
     partition = store.partitions["primary"]
     folder = int(os.path.basename(path)[:3], 16)
-    find = partition.files.open
 
     def purge_first(*arguments):
-        monkeypatch.undo()
         for user in ("alice", "bob"):
             remove(store, store.entry(MailboxName(user, "INBOX")), [1])
         assert purge(partition, 1 << 31) == 1
         message(store, trace=TRACE + b"Received: again\r\n")
-        return find(*arguments)
 
-    monkeypatch.setattr(partition.files, "open", purge_first, raising=False)
+    faults.first(partition.files, "open", purge_first)
     done = next(scrub(partition, Pace(), first=folder))
     assert (done.name, done.files, done.findings) == (os.path.basename(path)[:3], 1, [])
 

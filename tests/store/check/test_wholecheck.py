@@ -369,7 +369,7 @@ def test_a_damaged_chunk_does_not_make_everything_else_wrong(damaged):
     assert [finding.where for finding in check(damaged)] == [INBOX]
 
 
-def test_a_copy_that_is_behind_counts_only_when_nobody_else_writes(damaged, monkeypatch):
+def test_a_copy_that_is_behind_counts_only_when_nobody_else_writes(damaged, faults):
     """Beside a server a mailbox may be ahead of its store.idx; the copy may not be ahead of the mailbox."""
     change_state(damaged, highestmodseq=50)
     assert [finding for finding in check(damaged) if "other things" in finding.what]
@@ -377,7 +377,7 @@ def test_a_copy_that_is_behind_counts_only_when_nobody_else_writes(damaged, monk
     assert check(damaged) == []
     (damaged.partitions["primary"].folder / "index" / "behind").unlink()
     others = processes.look(damaged.root / "run")[0] * 2
-    monkeypatch.setattr(checking.idxcheck, "look_inside", lambda folder: (others, []))
+    faults.around(checking.idxcheck, "look_inside", lambda *_: (others, []))
     assert check(damaged) == []
     change_copy(damaged, highestmodseq=60)
     assert [finding.what for finding in check(damaged)] == ["it is ahead of its mailbox"]
@@ -388,31 +388,29 @@ def test_what_is_to_be_written_does_not_count(damaged):
     assert check(damaged) == []
 
 
-def test_what_a_first_look_half_sees_is_looked_at_again(damaged, monkeypatch):
+def test_what_a_first_look_half_sees_is_looked_at_again(damaged, faults):
     """A message arrives after its mailbox was read, and before the messages are."""
-    look, arrived = checking.filecheck.look, []
+    arrived = []
 
-    def late(store, *rest):
+    def late(look, store, *rest):
         if not arrived:
             arrived.append(deliver(damaged, BODY, INBOX))
             rest[1].records.clear()                     # so that the first look finds something
             rest = (rest[0], checking.filecheck.Messages.of(rest[0], None), *rest[2:])
         return look(store, *rest)
 
-    monkeypatch.setattr(checking.filecheck, "look", late)
+    faults.around(checking.filecheck, "look", late)
     assert check(damaged) == []
     assert arrived
 
 
-def test_what_only_the_second_look_finds_is_a_change_under_way(damaged, monkeypatch):
+def test_what_only_the_second_look_finds_is_a_change_under_way(damaged, faults):
     """It sees the rest of the store at another moment than the first."""
-    look = checking.filecheck.look
-
-    def other(store, partition, messages, txn, suspects):
+    def other(look, store, partition, messages, txn, suspects):
         yield from look(store, partition, messages, txn, suspects)
         if txn is not None:
             yield checking.Finding("half seen", "elsewhere", "nothing")
 
-    monkeypatch.setattr(checking.filecheck, "look", other)
+    faults.around(checking.filecheck, "look", other)
     forget_cached(damaged)
     assert [finding.what for finding in check(damaged)] == ["it has no cache record"]

@@ -99,17 +99,10 @@ def test_what_is_secured_before_takes_no_file_and_no_memory(store):
     assert contents(store) == [BODY % number for number in range(MANY)]
 
 
-def test_a_disk_that_is_full_leaves_nothing(store, monkeypatch):
+def test_a_disk_that_is_full_leaves_nothing(store, faults):
     from store.partition.staged import Staged
-    real, left = Staged.sync, [2]
-
-    def sync(staged):
-        left[0] -= 1
-        if left[0] < 0:
-            raise StoreError(Problem.DISK_FULL)
-        real(staged)
-
-    monkeypatch.setattr(Staged, "sync", sync)
+    left = iter(range(2))
+    faults.fail(Staged, "sync", StoreError(Problem.DISK_FULL), when=lambda _: next(left, None) is None)
     with pytest.raises(StoreError) as refused:
         deliver_all(store, [BODY % number for number in range(4)])
     assert refused.value.problem is Problem.DISK_FULL

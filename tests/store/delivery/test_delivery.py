@@ -13,6 +13,7 @@ from store.delivery.commit import Delivered, Target, commit
 from store.errors import Problem, StoreError
 from store.mailboxes import deletion, firstuse, namespace
 from store.opening import open_store
+from store.partition import messagefiles
 from store.partition.partition import Partition
 from store.quota import roots
 from store.values import Flag, Flags, InternalDate
@@ -188,24 +189,23 @@ def test_users_of_two_partitions_have_a_file_on_each(store):
 
 
 @pytest.mark.parametrize(("call", "error"), [("open", errno.EMFILE), ("write", errno.ENOSPC), ("half", errno.EIO)])
-def test_a_file_that_could_not_be_written_once_is_not_delivered(store, monkeypatch, call, error):
+def test_a_file_that_could_not_be_written_once_is_not_delivered(store, faults, call, error):
     """It is written for the copy on the other partition first, which fails; then for its own, which would not fail."""
     Partition.make(store.root / "partitions" / "second")
     store.close()
     reopen(store, SMALL)
     firstuse.inbox(store, store.directory.add("carol", HASH, partition="second"))
-    real, failures = {"open": os.open, "write": os.write}, iter([True])
+    name, failures = "open" if call == "open" else "write", iter([True])
 
-    def failing(name, *arguments):
+    def failing(real, *arguments, **options):
         mine = name == "write" or str(store.root / "partitions/primary/staging") in str(arguments[0])
         if mine and next(failures, False):
             if call == "half":
-                real["write"](arguments[0], bytes(arguments[1])[:10])
+                real(arguments[0], bytes(arguments[1])[:10])
             raise OSError(error, os.strerror(error))
-        return real[name](*arguments)
+        return real(*arguments, **options)
 
-    name = "open" if call == "open" else "write"
-    monkeypatch.setattr(os, name, lambda *arguments: failing(name, *arguments))
+    faults.around(os, name, failing)
     targets = "user/alice/INBOX", "user/carol/INBOX"
     outcomes = deliver(store, BODY, *targets, trace=TRACE)
     assert next(failures, False) is False
@@ -258,14 +258,14 @@ def test_a_clean_stop_skips_nothing(store):
     assert deliver(store, BODY, "user/alice/INBOX")[0].uid == 2
 
 
-def test_a_name_that_comes_during_the_sync_stays(store, monkeypatch):
+def test_a_name_that_comes_during_the_sync_stays(store, faults):
     files = store.partitions["primary"].files
     deliver(store, BODY, "user/alice/INBOX")
-    monkeypatch.setattr("store.partition.messagefiles.sync_file_system",
-                        lambda folder: deliver(store, BODY + b"late", "user/alice/INBOX"))
+    faults.before(messagefiles, "sync_file_system",
+                  lambda folder: deliver(store, BODY + b"late", "user/alice/INBOX"))
     assert files.drop_staged_names() == 1
     assert len(staged_files(store)) == 1            # the late one's second name may not be on disk yet
-    monkeypatch.undo()
+    faults.mend()
     assert files.drop_staged_names() == 1
     assert staged_files(store) == []
 

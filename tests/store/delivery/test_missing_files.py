@@ -298,11 +298,11 @@ def test_messages_are_not_joined_to_a_content_that_has_lost_its_file(store):
     assert joining.join(store, store.partitions["primary"]).records == 2
 
 
-def test_a_copy_within_a_partition_looks_at_no_file(store, monkeypatch):
+def test_a_copy_within_a_partition_looks_at_no_file(store, faults):
     """Its records say no more than those of the mailbox that it comes from."""
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     files = store.partitions["primary"].files
     for look in ("is_whole", "locate", "open"):
-        monkeypatch.setattr(files, look, lambda *given: pytest.fail("it looked at a file"))
+        faults.forbid(files, look)
     copy_messages(store, store.entry(ALICE), store.entry(BOB), [1])
-    monkeypatch.undo()
+    faults.mend()

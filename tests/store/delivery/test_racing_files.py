@@ -36,18 +36,17 @@ def octets(store, name):
 
 
 @pytest.fixture
-def overtake(monkeypatch):
+def overtake(faults):
     """Have the content come to a mailbox just before the first call of that step of a landing."""
     def plan(step, store, mailbox, trace):
-        work, done = getattr(BatchStore, step), []
+        done = []
 
-        def first(self, *arguments):
+        def first(self, *_):
             if not done and (step == "add" or self.batch):
                 done.append(True)
                 deliver(store, BODY, mailbox, trace=trace)
-            return work(self, *arguments)
 
-        monkeypatch.setattr(BatchStore, step, first)
+        faults.before(BatchStore, step, first)
         return done
     return plan
 

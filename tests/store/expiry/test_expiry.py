@@ -20,6 +20,7 @@ from store.housekeeping.tasks import Round, Task
 from store.mailboxes import firstuse, namespace
 from store.mailboxes.deletion import undelete_messages
 from store.mailboxes.flagchanges import change_flags
+from store.partition.partition import Partition
 from store.partitions import volumes
 from store.quota import roots
 from store.values import Flag, FlagAction, Flags, InternalDate
@@ -224,82 +225,61 @@ def test_who_is_excluded(tmp_path):
 
 # What happens meanwhile
 
-def between(store, monkeypatch, *changes):
+def between(store, faults, *changes):
     """Have something happen after a decision, before the transaction, once for each."""
     left = list(changes)
-    real = work.decide
-
-    def decide(*words):
-        found = real(*words)
-        if left:
-            left.pop(0)()
-        return found
-
-    monkeypatch.setattr(work, "decide", decide)
+    faults.after(work, "decide", lambda *_: left and left.pop(0)())
 
 
 @pytest.mark.parametrize("action", ["discard", "fileinto:Old"])
-def test_what_is_flagged_meanwhile_stays(store, monkeypatch, action):
+def test_what_is_flagged_meanwhile_stays(store, faults, action):
     fill(store, "user/alice/INBOX", ages=(40, 39, 38))
     rules(store, f"messagedays: 30\nflagged: not\naction: {action}\n")
-    between(store, monkeypatch, lambda: change_flags(store, entry(store), [2], FlagAction.ADD, Flags(Flag.FLAGGED)))
+    between(store, faults, lambda: change_flags(store, entry(store), [2], FlagAction.ADD, Flags(Flag.FLAGGED)))
     assert run(store).messages == 2 and uids(store) == [2]
 
 
-def test_what_arrives_meanwhile_stays(store, monkeypatch):
+def test_what_arrives_meanwhile_stays(store, faults):
     fill(store, "user/alice/INBOX", ages=(40, 39))
     rules(store, "messagecount: 0\n")
-    between(store, monkeypatch, lambda: fill(store, "user/alice/INBOX", ages=(50,)))
+    between(store, faults, lambda: fill(store, "user/alice/INBOX", ages=(50,)))
     assert run(store).messages == 2 and uids(store) == [3]
 
 
-def test_a_number_of_messages_that_others_expunge_meanwhile(store, monkeypatch):
+def test_a_number_of_messages_that_others_expunge_meanwhile(store, faults):
     """Of ten, five are to stay: no more go because others went at the same moment."""
     fill(store, "user/alice/INBOX", ages=range(20, 10, -1))
     rules(store, "messagecount: 5\n")
     from store.mailboxes.expunge import remove
-    between(store, monkeypatch, lambda: remove(store, entry(store), [8, 9, 10]))
+    between(store, faults, lambda: remove(store, entry(store), [8, 9, 10]))
     assert run(store).messages == 2 and uids(store) == [3, 4, 5, 6, 7]
 
 
-def test_between_two_transactions(store, monkeypatch):
+def test_between_two_transactions(store, faults):
     """A count that was decided on is decided anew when something happens half way."""
-    monkeypatch.setattr(work, "BATCH", 2)
     fill(store, "user/alice/INBOX", ages=range(20, 10, -1))
     rules(store, "messagecount: 3\nflagged: not\n")
-    real, calls = work.take_out, []
-
-    def take_out(txn, *words):
-        calls.append(len(words[2]))
-        return real(txn, *words)
-
-    monkeypatch.setattr(work, "take_out", take_out)
-    settle = work._Expected.committed
-
-    def settled(self):
-        settle(self)
-        if len(calls) == 1:
-            change_flags(store, entry(store), [3, 4], FlagAction.ADD, Flags(Flag.FLAGGED))
-
-    monkeypatch.setattr(work._Expected, "committed", settled)
-    done = run(store)
+    calls = faults.watch(work, "take_out", lambda *words: len(words[3]))
+    faults.after(work._Expected, "committed", lambda _: len(calls) == 1 and change_flags(
+        store, entry(store), [3, 4], FlagAction.ADD, Flags(Flag.FLAGGED)))
+    done = run(store, batch=2)
     assert uids(store) == [3, 4, 8, 9, 10] and done.messages == 5 and max(calls) <= 2
 
 
-def test_it_changes_all_the_time(store, monkeypatch):
+def test_it_changes_all_the_time(store, faults):
     fill(store, "user/alice/INBOX", ages=(40,))
     rules(store, "messagedays: 30\n")
     keywords = [Flags(Flag(0), (f"k{number}",)) for number in range(30)]
-    between(store, monkeypatch, *[
+    between(store, faults, *[
         lambda one=one: change_flags(store, entry(store), [1], FlagAction.ADD, one) for one in keywords])
     done = run(store)
     assert done.messages == 0 and "changes all the time" in done.problems[0] and uids(store) == [1]
 
 
-def test_a_moved_message_is_not_moved_twice(store, monkeypatch):
+def test_a_moved_message_is_not_moved_twice(store, faults):
     fill(store, "user/alice/INBOX", ages=(40, 39))
     rules(store, "messagedays: 30\naction: fileinto:Old\n")
-    between(store, monkeypatch, lambda: change_flags(store, entry(store), [1], FlagAction.ADD, SEEN))
+    between(store, faults, lambda: change_flags(store, entry(store), [1], FlagAction.ADD, SEEN))
     assert run(store).messages == 2 and uids(store) == [] and len(uids(store, "alice", "Old")) == 2
 
 
@@ -313,8 +293,8 @@ class Clock:
         return self.now
 
 
-def round_of(store, clock):
-    keeper = Rounds(clock)
+def round_of(store, clock, **sizes):
+    keeper = Rounds(clock, **sizes)
     return Round(Task("expire", 1, keeper.items, keeper.work), store)
 
 
@@ -361,13 +341,12 @@ def test_a_round_by_the_clock(hourly, caplog):
     assert uids(store) == [2]
 
 
-def test_a_large_mailbox_goes_in_pieces(hourly, monkeypatch):
+def test_a_large_mailbox_goes_in_pieces(hourly):
     """Others have their turn, and a stop is heard, between two of them."""
     store, clock = hourly, Clock()
-    monkeypatch.setattr(rounds, "MOST", 3)
     fill(store, "user/alice/INBOX", ages=(40,) * 10)
     rules(store, "messagedays: 30\n")
-    round = round_of(store, clock)
+    round = round_of(store, clock, most=3)
     finish(round)
     clock.now += 3600
     left = iter([False] * 3 + [True])
@@ -377,19 +356,13 @@ def test_a_large_mailbox_goes_in_pieces(hourly, monkeypatch):
     assert uids(store) == [] and rounds.load(store).counters["user:alice:rule"].messages == 10
 
 
-def test_one_bad_mailbox_keeps_no_other(hourly, monkeypatch):
+def test_one_bad_mailbox_keeps_no_other(hourly, faults):
     store, clock = hourly, Clock()
     fill(store, "user/alice/INBOX", "user/bob/INBOX", ages=(40,))
     for user in ("alice", "bob"):
         rules(store, "messagedays: 30\n", user)
-    real, bad = rounds.expire, [entry(store).id]
-
-    def expire(store, entry, *words):
-        if entry.id in bad:
-            raise StoreError(Problem.CORRUPT)
-        return real(store, entry, *words)
-
-    monkeypatch.setattr(rounds, "expire", expire)
+    bad = [entry(store).id]
+    faults.fail(rounds, "expire", StoreError(Problem.CORRUPT), when=lambda store, entry, *_: entry.id in bad)
     round = round_of(store, clock)
     finish(round)
     clock.now += 3600
@@ -405,42 +378,34 @@ class Stop(BaseException):
     pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(int(os.environ.get("EXPIRY_KILLS", "4"))))
-def test_killed_anywhere_and_begun_again(tmp_path, monkeypatch, seed):
+def test_killed_anywhere_and_begun_again(tmp_path, seed, faults):
     """Between any two transactions the process ends, what was not flushed is lost; the next one goes on, and in the end
     each message has gone once: no copy twice, none too many taken."""
     chance = random.Random(seed)
     store = make_store(tmp_path / "store", settings=evolve(SMALL, expire_schedule="1h", housekeeping_rate=0))
-    monkeypatch.setattr(work, "BATCH", 2)
-    monkeypatch.setattr(rounds, "SAVED_EVERY", chance.choice((-1, 1e9)))
+    sizes = {"batch": 2, "saved_every": chance.choice((-1, 1e9))}
     for user in ("alice", "bob"):
         fill(store, f"user/{user}/INBOX", ages=range(40, 28, -1))
         rules(store, "many.messagecount: 3\nold.messagedays: 36\nold.action: fileinto:Old\n", user)
     clock = Clock()
-    finish(round_of(store, clock))
+    finish(round_of(store, clock, **sizes))
     clock.now += 3600
     store.partitions["primary"].flush()
-    kind = type(store.partitions["primary"])
-    real, kills = kind.transact, 0
+    kills = 0
     while True:
-        left = [chance.randint(1, 7) if kills < 6 else 1000]
-
-        def transact(self, *words, left=left, **options):
-            left[0] -= 1
-            if left[0] < 0:
-                raise Stop
-            return real(self, *words, **options)
-
-        monkeypatch.setattr(kind, "transact", transact)
+        left = iter(range(chance.randint(1, 7) if kills < 6 else 1000))
+        faults.fail(Partition, "transact", Stop, when=lambda *_, left=left, **__: next(left, None) is None)
         try:
-            finish(round_of(store, clock))
+            finish(round_of(store, clock, **sizes))
         except Stop:
             kills += 1
-            monkeypatch.setattr(kind, "transact", real)
+            faults.mend()
             store = reopen_after_crash(store)
         else:
             break
-    monkeypatch.setattr(kind, "transact", real)
+    faults.mend()
     assert kills
     for user in ("alice", "bob"):
         assert uids(store, user) == [10, 11, 12]

@@ -181,6 +181,7 @@ def hit_by(rule, messages):
     return found
 
 
+@pytest.mark.long
 @given(MESSAGES, st.lists(RULES, max_size=4))
 def test_what_rules_hit(messages, rules):
     rows = np.zeros(len(messages), ROW)

@@ -12,20 +12,19 @@ from attrs import evolve
 from mboxlist.engine.kv import Env, transact
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
-from store.delivery import durable
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
 from store.mailboxes import deletion, namespace
 from store.mailboxes.deletion import undelete_mailbox
 from store.partition.partition import Partition
-from store.partition.transactions import WriteTxn
 from store.partitions import partitionmove, volumes
 from store.quota import roots
 from store.rebuild.desired import new_mailbox
 from store.rebuild.liveloader import LiveLoader
 from store.store import Store
 from store.tables.state import MOVING
+from tests.support.faults.planted import Faults
 from tests.support.stores.purging import purge_mailboxes
 from tests.support.stores.stores import deliver, make_store
 
@@ -34,9 +33,9 @@ MAIL = b"Subject: 1\r\n\r\nText\r\n"
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(durable, "PATIENCE", 0.0)
+def store(tmp_path: Path) -> Iterator[Store]:
     store = make_store(tmp_path / "store")
+    store.patience = 0.0
     namespace.create_mailbox(store, ARCHIVE)
     deliver(store, MAIL, str(ARCHIVE))
     yield store
@@ -57,23 +56,15 @@ def mailboxes_on(store: Store) -> list[int]:
     return [mailbox for mailbox, _ in store.partitions["primary"].all_states()]
 
 
-def fail(patch: pytest.MonkeyPatch, store: Store, what: str, *, after: int = 0) -> None:
+def fail(faults: Faults, store: Store, what: str, *, after: int = 0) -> None:
     """From the call of that number on, the list's log, the partition's, or its transactions fail."""
     primary, calls = store.partitions["primary"], iter(range(after))
     second = store.partitions.get("second", primary)
     owner, name = {"list": (store.mailboxes.env, "flush"), "partition": (primary.env, "flush"),
                    "transaction": (primary, "transact"), "second partition": (second.env, "flush"),
                    "second's transaction": (second, "transact")}[what]
-    real = getattr(owner, name)
-
-    def failing(*arguments: object, **options: object) -> object:
-        if next(calls, None) is None:
-            if name == "transact":
-                raise StoreError(Problem.DISK_FULL)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(*arguments, **options)
-
-    patch.setattr(owner, name, failing)
+    error = StoreError(Problem.DISK_FULL) if name == "transact" else OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    faults.fail(owner, name, error, when=lambda *_, **__: next(calls, None) is None)
 
 
 def refused(work: Callable[[], object]) -> None:
@@ -84,8 +75,8 @@ def refused(work: Callable[[], object]) -> None:
 
 def test_a_mailbox_whose_figures_could_not_be_flushed_is_gone_at_once(store: Store) -> None:
     before = mailboxes_on(store)
-    with pytest.MonkeyPatch.context() as patch:
-        fail(patch, store, "partition")
+    with Faults() as faults:
+        fail(faults, store, "partition")
         refused(lambda: namespace.create_mailbox(store, NEW))
     assert mailboxes_on(store) == before
     assert check(store) == []
@@ -93,9 +84,9 @@ def test_a_mailbox_whose_figures_could_not_be_flushed_is_gone_at_once(store: Sto
 
 def test_a_mailbox_whose_figures_could_not_be_taken_back_either(store: Store) -> None:
     before = mailboxes_on(store)
-    with pytest.MonkeyPatch.context() as patch:
-        fail(patch, store, "partition")
-        fail(patch, store, "transaction", after=1)
+    with Faults() as faults:
+        fail(faults, store, "partition")
+        fail(faults, store, "transaction", after=1)
         refused(lambda: namespace.create_mailbox(store, NEW))
     assert len(mailboxes_on(store)) == len(before) + 1
     keep_house(store)
@@ -108,10 +99,10 @@ def test_a_mailbox_whose_figures_could_not_be_taken_back_either(store: Store) ->
 def test_undelete(store: Store, what: str, after: int) -> None:
     deletion.delete_mailbox(store, ARCHIVE)
     use = roots.quota(store, "alice")
-    with pytest.MonkeyPatch.context() as patch:
-        fail(patch, store, what, after=after)
+    with Faults() as faults:
+        fail(faults, store, what, after=after)
         if what == "partition":
-            fail(patch, store, "transaction", after=1)
+            fail(faults, store, "transaction", after=1)
         refused(lambda: undelete_mailbox(store, ARCHIVE))
     keep_house(store)
     assert check(store) == []
@@ -126,8 +117,8 @@ def test_undelete(store: Store, what: str, after: int) -> None:
 @pytest.mark.parametrize("what", ["list", "partition", "transaction"])
 def test_delete(store: Store, what: str) -> None:
     """It has left the list; its quota is given back."""
-    with pytest.MonkeyPatch.context() as patch:
-        fail(patch, store, what)
+    with Faults() as faults:
+        fail(faults, store, what)
         refused(lambda: deletion.delete_mailbox(store, ARCHIVE))
         if what == "list":
             item, = (item for item in store.mailboxes.pending.all() if item[0] == mailboxes_on(store)[-1])
@@ -146,8 +137,8 @@ def test_delete(store: Store, what: str) -> None:
 def test_rename_to_another_quota_root(store: Store, what: str) -> None:
     namespace.create_mailbox(store, NEW)
     roots.set_quota(store, "alice/New", 1_000_000)
-    with pytest.MonkeyPatch.context() as patch:
-        fail(patch, store, what)
+    with Faults() as faults:
+        fail(faults, store, what)
         refused(lambda: namespace.rename_mailbox(store, ARCHIVE, MailboxName("alice", "New/Archive")))
     assert roots.quota(store, "alice/New").messages == 0
     keep_house(store)
@@ -159,8 +150,8 @@ def test_rename_to_another_quota_root(store: Store, what: str) -> None:
 def test_purge(store: Store, what: str, after: int) -> None:
     deletion.delete_mailbox(store, ARCHIVE)
     keep_house(store)
-    with pytest.MonkeyPatch.context() as patch:
-        fail(patch, store, what, after=after)
+    with Faults() as faults:
+        fail(faults, store, what, after=after)
         refused(lambda: purge_mailboxes(store, 1 << 40))
     assert not list(store.mailboxes.deleted.all())
     keep_house(store)
@@ -175,8 +166,8 @@ def test_purge(store: Store, what: str, after: int) -> None:
 def test_move_to_another_partition(store: Store, what: str, after: int) -> None:
     """Wherever it is stopped, mail comes, without a restart and without another move."""
     volumes.add(store, "second")
-    with pytest.MonkeyPatch.context() as patch:
-        fail(patch, store, what, after=after)
+    with Faults() as faults:
+        fail(faults, store, what, after=after)
         try:
             partitionmove.move_owner(store, "alice", "second")
         except StoreError as refusal:
@@ -228,27 +219,21 @@ def _purge(store: Store) -> None:
 
 
 @pytest.mark.parametrize("do", [_create, _undelete, _import, _delete, _purge])
-def test_a_round_at_every_moment(store: Store, monkeypatch: pytest.MonkeyPatch, do: Callable[[Store], None]) -> None:
+def test_a_round_at_every_moment(store: Store, faults: Faults, do: Callable[[Store], None]) -> None:
     """Before and after each transaction and flush, in the same way as another process might."""
     keeping = []
 
-    def around(owner: type, name: str) -> None:
-        real = getattr(owner, name)
-
-        def both(*arguments: object, **options: object) -> object:
+    def around(real: Callable[..., object], *arguments: object, **options: object) -> object:
+        _keep_house_once(store, keeping)
+        try:
+            return real(*arguments, **options)
+        finally:
             _keep_house_once(store, keeping)
-            try:
-                return real(*arguments, **options)
-            finally:
-                _keep_house_once(store, keeping)
 
-        monkeypatch.setattr(owner, name, both)
-
-    around(Env, "flush")
-    around(Partition, "transact")
+    faults.around(Env, "flush", around)
+    faults.around(Partition, "transact", around)
     do(store)
-    monkeypatch.undo()
-    monkeypatch.setattr(durable, "PATIENCE", 0.0)
+    faults.mend()
     assert len(keeping) >= 4
     assert check(store) == []
     outcome, = deliver(store, MAIL, str(NEW))
@@ -267,33 +252,23 @@ def _keep_house_once(store: Store, keeping: list[bool]) -> None:
             keeping.append(False)
 
 
-def test_deleted_before_it_can_be_written_to(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_before_it_can_be_written_to(store: Store, faults: Faults) -> None:
     """Somebody else deletes it as soon as it is in the list: it does not come back by that."""
-    def in_its_own_turn(partition: Partition, work: Callable[[WriteTxn], object], **options: object) -> object:
+    def in_its_own_turn(*_: object, **__: object) -> None:
         if store.mailboxes.find(NEW) is not None:
-            monkeypatch.undo()
+            faults.mend()
             deletion.delete_mailbox(store, NEW)
-        return transact(partition, work, **options)         # type: ignore[arg-type]
 
-    transact = Partition.transact
-    monkeypatch.setattr(Partition, "transact", in_its_own_turn)
+    faults.before(Partition, "transact", in_its_own_turn)
     namespace.create_mailbox(store, NEW)
     assert store.mailboxes.find(NEW) is None
     assert check(store) == []
 
 
-def test_two_who_bring_back_the_same(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_who_bring_back_the_same(store: Store, faults: Faults) -> None:
     """The second one comes too late, and takes nothing away."""
     deletion.delete_mailbox(store, ARCHIVE)
-    transact, other = Partition.transact, []
-
-    def meanwhile(partition: Partition, work: Callable[[WriteTxn], object], **options: object) -> object:
-        if not other:
-            other.append(True)
-            undelete_mailbox(store, ARCHIVE)
-        return transact(partition, work, **options)         # type: ignore[arg-type]
-
-    monkeypatch.setattr(Partition, "transact", meanwhile)
+    faults.first(Partition, "transact", lambda *_, **__: undelete_mailbox(store, ARCHIVE))
     with pytest.raises(StoreError) as refusal:
         undelete_mailbox(store, ARCHIVE, new_name=NEW)
     assert refusal.value.problem is Problem.NO_MAILBOX

@@ -2,7 +2,7 @@
 
 import logging
 import os
-import time
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -139,7 +139,7 @@ def test_flushes_every_second_only_where_less_is_synced():
     assert "flush" not in names("everything") + names("none")
 
 
-def test_a_message_that_cannot_be_purged_holds_up_no_other(store, monkeypatch, caplog):
+def test_a_message_that_cannot_be_purged_holds_up_no_other(store, unix_time, faults, caplog):
     entry = store.entry(MailboxName("alice", "INBOX"))
     for number in range(3):
         deliver(store, b"Subject: %d\r\n\r\nx\r\n" % number, "user/alice/INBOX", flags=Flags())
@@ -148,24 +148,16 @@ def test_a_message_that_cannot_be_purged_holds_up_no_other(store, monkeypatch, c
     bad = bytes(rows[1]["digest"])
     for uid in (1, 2, 3):
         remove(store, entry, [uid])
-    real = partition.files.remove
-
-    def failing(digest, serial):
-        if digest == bad:
-            raise OSError(5, "Input/output error")
-        real(digest, serial)
-
-    monkeypatch.setattr(partition.files, "remove", failing)
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 10)
+    faults.fail(partition.files, "remove", OSError(5, "Input/output error"), when=lambda digest, _: digest == bad)
+    unix_time.now += 10
     round = Round(task(store, "purge"), store)
     finish(round)
     finish(round)
     assert round.status().bad == 1 and round.status().done == 1        # one batch, and what stayed of it
     assert [os.path.exists(partition.files.path(bytes(row["digest"]))) for row in rows] == [False, True, False]
     assert sum("failed" in record.getMessage() and bad.hex() in record.getMessage() for record in caplog.records) == 1
-    monkeypatch.undo()
-    monkeypatch.setattr(time, "time", lambda: now + 20)
+    faults.mend()
+    unix_time.now += 10
     finish(round)
     assert round.status().bad == 0
     assert not os.path.exists(partition.files.path(bad))
@@ -210,11 +202,11 @@ def test_the_file_of_another_process_is_not_swept(store):
     path.unlink()
 
 
-def test_a_committed_message_that_did_not_get_its_place_gets_it(store, monkeypatch):
+def test_a_committed_message_that_did_not_get_its_place_gets_it(store, faults):
     partition = store.partitions["primary"]
-    with monkeypatch.context() as patched:
-        patched.setattr(partition.files, "place", lambda serial, digest: None)
-        deliver(store, b"Subject: lost\r\n\r\nbody\r\n", "user/alice/INBOX")
+    faults.around(partition.files, "place", lambda *_: None)
+    deliver(store, b"Subject: lost\r\n\r\nbody\r\n", "user/alice/INBOX")
+    faults.mend()
     row, = store.open_mailbox(store.entry(MailboxName("alice", "INBOX"))).rows
     final = partition.files.path(bytes(row["digest"]))
     assert not os.path.exists(final)
@@ -241,6 +233,7 @@ def fill_logs(store):
     env.flush()
 
 
+@pytest.mark.long
 def test_much_log_is_a_checkpoint_early(store, monkeypatch):
     folder = store.partitions["primary"].folder / "index"
     fill_logs(store)                                    # some 80 MB
@@ -254,6 +247,7 @@ def test_much_log_is_a_checkpoint_early(store, monkeypatch):
     assert logs(folder) == before[-1:]
 
 
+@pytest.mark.long
 def test_logs_that_are_no_longer_needed_are_removed(store):
     folder = store.partitions["primary"].folder / "index"
     fill_logs(store)
@@ -266,18 +260,17 @@ def test_logs_that_are_no_longer_needed_are_removed(store):
     assert logs(folder) == before[-1:]
 
 
-def test_logs_are_archived(tmp_path, monkeypatch):
+@pytest.mark.long
+def test_logs_are_archived(tmp_path, faults):
     archive = tmp_path / "archive"
     store = make_store(tmp_path / "store", settings=evolve(SMALL, log_archive=archive))
     folder = store.partitions["primary"].folder / "index"
     fill_logs(store)
     before = {path.name: path.read_bytes() for path in folder.glob("log.*")}
     run(store, "checkpoint")
-    with monkeypatch.context() as patched:
-        def full(*paths):
-            raise OSError(28, "No space left on device")
-        patched.setattr("shutil.copyfile", full)
-        assert run(store, "logs").failures == 1
+    faults.fail(shutil, "copyfile", OSError(28, "No space left on device"))
+    assert run(store, "logs").failures == 1
+    faults.mend()
     assert logs(folder) == sorted(before)               # none is lost
     assert run(store, "logs").failures == 0
     kept = archive / "partitions" / "primary" / "index"
@@ -288,6 +281,7 @@ def test_logs_are_archived(tmp_path, monkeypatch):
     store.close()
 
 
+@pytest.mark.long
 def test_another_log_of_that_name_is_not_overwritten(tmp_path):
     archive = tmp_path / "archive"
     store = make_store(tmp_path / "store", settings=evolve(SMALL, log_archive=archive))

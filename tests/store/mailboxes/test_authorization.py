@@ -219,18 +219,12 @@ def test_a_mailbox_made_below_a_shared_one_is_shared_alike(store, work):
     assert namespace.create_mailbox(store, named("user/alice/Workshop")).acl == {}
 
 
-def test_rights_that_are_withdrawn_meanwhile_are_not_inherited(store, work, monkeypatch):
+def test_rights_that_are_withdrawn_meanwhile_are_not_inherited(store, work, faults):
     share(store, work, bob="lrs")
     partition = store.partitions["primary"]
-    transact = partition.transact
-
-    def withdrawn(*arguments):
-        set_acl(store, work, "bob", "")
-        return transact(*arguments)
-
-    monkeypatch.setattr(partition, "transact", withdrawn)
+    faults.before(partition, "transact", lambda *_: set_acl(store, work, "bob", ""))
     made = namespace.create_mailbox(store, named("user/alice/Work/late"))
-    monkeypatch.undo()
+    faults.mend()
     assert made.acl == store.entry(made.name).acl == {}
     assert seen_by(store, "bob") == []
 

@@ -74,12 +74,12 @@ def test_flags_dates_and_octets_come_along(two, move, at_once):
     assert known(two, "primary") == ([0, 0, 0, 1] if move else [1, 1, 1, 1])
 
 
-def test_one_copy_there(two, monkeypatch):
+def test_one_copy_there(two, faults):
     deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
     deliver(two, BODIES[4], "user/alice/INBOX", trace=TRACE)
     deliver(two, BODIES[4], "user/alice/INBOX")
     assert copy(two, [1, 2, 3]) == [2, 3, 4]
-    monkeypatch.setattr(Staged, "copied", None)                 # no file is made any more
+    faults.forbid(Staged, "copied")                 # no file is made any more
     assert copy(two, [1, 2, 3]) == [5, 6, 7]
     assert known(two, "second") == [3, 4]
 
@@ -105,62 +105,47 @@ def test_all_or_none(two):
     assert refused.value.problem is Problem.GONE or refused.value.problem is Problem.NO_MAILBOX
 
 
-def test_flags_that_change_during_a_move_are_not_lost(two, monkeypatch):
+def test_flags_that_change_during_a_move_are_not_lost(two, faults):
     for body in BODIES[:2]:
         deliver(two, body, "user/alice/INBOX")
-    whole = crosspartition._arrive
-
-    def arrive(store, txn, target, *rest):
-        new = whole(store, txn, target, *rest)
-        change_flags(store, store.entry(INBOX), [2], FlagAction.ADD, Flags(Flag.SEEN, ("late",)))
-        return new
-
-    monkeypatch.setattr(crosspartition, "_arrive", arrive)
+    faults.after(crosspartition, "_arrive", lambda *_: change_flags(
+        two, two.entry(INBOX), [2], FlagAction.ADD, Flags(Flag.SEEN, ("late",))))
     assert copy(two, [1, 2], remove=True) == [1, 2]
     assert [message[1:3] for message in contents(two, THERE).values()] == [(Flag(0), set()), (Flag.SEEN, {"late"})]
     assert contents(two, INBOX) == {}
 
 
-def test_what_cannot_be_taken_out_is_not_left_in_both(two, monkeypatch):
+def test_what_cannot_be_taken_out_is_not_left_in_both(two, faults):
     deliver(two, BODIES[1], "user/alice/INBOX")
-
-    def refuse(*arguments):
-        raise StoreError(Problem.UNAVAILABLE)
-
-    monkeypatch.setattr(crosspartition, "_take_out", refuse)
+    faults.fail(crosspartition, "_take_out", StoreError(Problem.UNAVAILABLE))
     with pytest.raises(StoreError):
         copy(two, [1], remove=True)
     assert list(contents(two, INBOX)) == [1] and contents(two, THERE) == {}
 
 
-def test_what_was_brought_and_is_purged_meanwhile_is_brought_again(two, monkeypatch):
+def test_what_was_brought_and_is_purged_meanwhile_is_brought_again(two, faults):
     deliver(two, BODIES[1], "user/alice/INBOX")
-    whole, calls = crosspartition._arrive, []
+    calls = faults.watch(crosspartition, "_arrive")
 
-    def arrive(store, txn, target, *rest):
-        calls.append(1)
-        if len(calls) == 1:
-            purge(store.partitions["second"], now=4e9)
-            assert known(store, "second") == []
-        return whole(store, txn, target, *rest)
+    def purged(*_):
+        purge(two.partitions["second"], now=4e9)
+        assert known(two, "second") == []
 
-    monkeypatch.setattr(crosspartition, "_arrive", arrive)
+    faults.first(crosspartition, "_arrive", purged)
     assert copy(two, [1]) == [1]
     assert len(calls) == 2
     assert contents(two, THERE)[1][0] == BODIES[1]
 
 
-def test_what_another_brings_at_the_same_moment_is_there_once(two, monkeypatch):
+def test_what_another_brings_at_the_same_moment_is_there_once(two, faults):
     deliver(two, BODIES[1], "user/alice/INBOX", trace=TRACE)
-    whole = BatchStore.keep
 
-    def keep(self):
-        if self.batch:
-            monkeypatch.setattr(BatchStore, "keep", whole)
+    def another(store):
+        if store.batch:
+            faults.mend()
             deliver(two, BODIES[1], "user/bob/INBOX", trace=b"Return-Path: <other@example.org>\r\n")
-        whole(self)
 
-    monkeypatch.setattr(BatchStore, "keep", keep)
+    faults.before(BatchStore, "keep", another)
     assert copy(two, [1]) == [2]
     assert contents(two, THERE)[2][0] == TRACE + BODIES[1]
     files = two.partitions["second"].files
@@ -168,26 +153,22 @@ def test_what_another_brings_at_the_same_moment_is_there_once(two, monkeypatch):
     assert not list(files.staging.iterdir())
 
 
-def test_it_gives_up_when_that_never_ends(two, monkeypatch):
+def test_it_gives_up_when_that_never_ends(two, faults):
     deliver(two, BODIES[1], "user/alice/INBOX")
     rows = two.open_mailbox(two.entry(INBOX)).rows
     copier = FileCopier(two.partitions["primary"], two.partitions["second"])
-
-    def never(*arguments):
-        raise NotCopied
-
-    monkeypatch.setattr(BatchStore, "hold", never)
+    faults.fail(BatchStore, "hold", NotCopied)
     with pytest.raises(StoreError) as refused:
         copy_rows(copier, [rows])
     assert refused.value.problem is Problem.BUSY
 
 
-def test_a_full_partition_takes_nothing_and_serves_on(two, monkeypatch):
+def test_a_full_partition_takes_nothing_and_serves_on(two, faults):
     deliver(two, BODIES[1], "user/alice/INBOX", "user/bob/INBOX")
     deliver(two, BODIES[2], "user/alice/INBOX")
     full = two.partitions["second"]
-    monkeypatch.setattr(full, "_roomy_until", 0)
-    monkeypatch.setattr(full.files, "volume", lambda: (1 << 30, 99 << 30))
+    full._roomy_until = 0
+    faults.around(full.files, "volume", lambda _: (1 << 30, 99 << 30))
     assert full.is_full()
     with pytest.raises(StoreError) as refused:
         copy(two, [2])
@@ -204,7 +185,7 @@ def test_a_full_partition_takes_nothing_and_serves_on(two, monkeypatch):
     change_flags(two, two.entry(THERE), [1], FlagAction.ADD, Flags(Flag.SEEN))
     assert contents(two, THERE)[1][:2] == (BODIES[1], Flag.SEEN)
     assert remove(two, two.entry(THERE), [1]) == [1]
-    monkeypatch.setattr(full.files, "volume", lambda: (1 << 30, 98 << 30))
+    faults.around(full.files, "volume", lambda _: (1 << 30, 98 << 30))
     assert not full.is_full()
 
 

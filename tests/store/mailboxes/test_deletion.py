@@ -26,11 +26,9 @@ ARCHIVE = MailboxName("alice", "Archive")
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """What the time is: a list of one number."""
-    now = [1_900_000_000]
-    monkeypatch.setattr(time, "time", lambda: now[0])
-    return now
+def clock(unix_time):
+    unix_time.now = 1_900_000_000
+    return unix_time
 
 
 @pytest.fixture
@@ -72,7 +70,7 @@ def test_expunged_messages_come_back_with_new_uids_and_their_flags(store, archiv
     expunge(store, archive)
     use = roots.quota(store, "alice").messages
     assert [(item.when, item.uid, item.size) for item in deleted_messages(store, archive)] == [
-        (clock[0], 2, len(BODIES[1])), (clock[0], 3, len(BODIES[2]))]
+        (clock.now, 2, len(BODIES[1])), (clock.now, 3, len(BODIES[2]))]
     assert undelete_messages(store, archive) == [5, 6]
     view = store.open_mailbox(archive)
     assert texts(store, archive) == [BODIES[0], BODIES[3], BODIES[1], BODIES[2]]
@@ -93,11 +91,11 @@ def test_some_of_them_come_back(store, archive, clock):
 
 def test_those_expunged_since(store, archive, clock):
     remove(store, archive, [1])
-    clock[0] += 100
+    clock.now += 100
     remove(store, archive, [2])
-    assert [item.uid for item in deleted_messages(store, archive, since=clock[0])] == [2]
-    assert undelete_messages(store, archive, since=clock[0]) == [5]
-    assert undelete_messages(store, archive, since=clock[0] - 100) == [6]
+    assert [item.uid for item in deleted_messages(store, archive, since=clock.now)] == [2]
+    assert undelete_messages(store, archive, since=clock.now) == [5]
+    assert undelete_messages(store, archive, since=clock.now - 100) == [6]
 
 
 def test_quota_does_not_keep_them_from_coming_back(store, archive):
@@ -109,10 +107,10 @@ def test_quota_does_not_keep_them_from_coming_back(store, archive):
 
 def test_nothing_comes_back_after_the_purge(store, archive, clock):
     remove(store, archive, [1, 2])
-    clock[0] += store.settings.purge_delay - 1
+    clock.now += store.settings.purge_delay - 1
     assert purge_all(store) == 0
     assert undelete_messages(store, archive, uids=[1]) == [5]
-    clock[0] += 1
+    clock.now += 1
     assert purge_all(store) == 1
     assert undelete_messages(store, archive) == [] and files(store) == 3
 
@@ -121,7 +119,7 @@ def test_what_another_still_has_is_not_to_be_had_after_the_purge(store, archive,
     """The message file stays for bob; alice's right to bring it back ends all the same."""
     deliver(store, BODIES[0], "user/bob/INBOX")
     remove(store, archive, [1])
-    clock[0] += store.settings.purge_delay
+    clock.now += store.settings.purge_delay
     purge_all(store)
     assert undelete_messages(store, archive) == [] and files(store) == 4
 
@@ -136,7 +134,7 @@ def test_a_mailbox_that_is_gone_refuses(store, archive):
 def test_a_download_goes_on_through_expunge_and_purge(store, archive, clock):
     with store.open_message(archive, store.open_mailbox(archive).rows[0]) as file:
         remove(store, archive, [1])
-        clock[0] += store.settings.purge_delay
+        clock.now += store.settings.purge_delay
         assert purge_all(store) == 1
         assert file.read(0, file.size) == BODIES[0]
 
@@ -173,7 +171,7 @@ def test_under_another_name_when_its_own_is_taken(store, archive):
 
 def test_the_last_of_that_name_comes_back_first(store, archive, clock):
     deletion.delete_mailbox(store, ARCHIVE)
-    clock[0] += 1
+    clock.now += 1
     namespace.create_mailbox(store, ARCHIVE)
     deliver(store, b"newer", str(ARCHIVE))
     deletion.delete_mailbox(store, ARCHIVE)
@@ -195,9 +193,9 @@ def test_who_may_not_have_it(store, archive):
 
 def test_a_mailbox_does_not_come_back_after_its_purge(store, archive, clock):
     deletion.delete_mailbox(store, ARCHIVE)
-    clock[0] += store.settings.purge_delay - 1
+    clock.now += store.settings.purge_delay - 1
     assert purge_mailboxes(store) == 0
-    clock[0] += 1
+    clock.now += 1
     assert purge_mailboxes(store) == 1
     refused(Problem.NO_MAILBOX, undelete_mailbox, store, ARCHIVE)
     assert purge(store.partitions["primary"]) == 4 and files(store) == 0
@@ -208,35 +206,29 @@ def test_a_purged_mailbox_does_not_take_what_was_expunged_later(store, archive, 
     """The message is in a mailbox that is deleted first, and in one from which it is expunged later."""
     deliver(store, BODIES[0], "user/bob/INBOX")
     deletion.delete_mailbox(store, ARCHIVE)
-    clock[0] += 100
+    clock.now += 100
     inbox = store.entry(MailboxName("bob", "INBOX"))
     remove(store, inbox, [1])
-    clock[0] += store.settings.purge_delay - 100
+    clock.now += store.settings.purge_delay - 100
     assert purge_mailboxes(store) == 1
     assert purge(store.partitions["primary"]) == 3              # not the one that bob can bring back
     assert undelete_messages(store, inbox) == [2] and texts(store, inbox) == [BODIES[0]]
 
 
-def test_a_mailbox_that_is_being_purged_cannot_be_brought_back(store, archive, clock, monkeypatch):
+def test_a_mailbox_that_is_being_purged_cannot_be_brought_back(store, archive, clock, faults):
     """It leaves the list of deleted mailboxes before anything of it is destroyed."""
     deletion.delete_mailbox(store, ARCHIVE)
-    clock[0] += store.settings.purge_delay
-    plain = deletion.destroy
-
-    def destroy(*arguments):
-        refused(Problem.NO_MAILBOX, undelete_mailbox, store, ARCHIVE)
-        plain(*arguments)
-
-    monkeypatch.setattr(deletion, "destroy", destroy)
+    clock.now += store.settings.purge_delay
+    faults.before(deletion, "destroy", lambda *_: refused(Problem.NO_MAILBOX, undelete_mailbox, store, ARCHIVE))
     assert purge_mailboxes(store) == 1
 
 
-def test_one_that_was_brought_back_meanwhile_is_not_purged(store, archive, clock, monkeypatch):
+def test_one_that_was_brought_back_meanwhile_is_not_purged(store, archive, clock, faults):
     deletion.delete_mailbox(store, ARCHIVE)
-    clock[0] += store.settings.purge_delay
+    clock.now += store.settings.purge_delay
     due = list(store.mailboxes.deleted.all())
     back = undelete_mailbox(store, ARCHIVE)
-    monkeypatch.setattr(type(store.mailboxes.deleted), "all", lambda self, txn=None: iter(due))
+    faults.around(type(store.mailboxes.deleted), "all", lambda *_: iter(due))
     assert purge_mailboxes(store) == 0
     assert texts(store, back) == BODIES
 
@@ -257,11 +249,11 @@ def test_the_time_of_a_snapshot():
 def test_a_snapshot_keeps_what_it_refers_to(store, archive, clock):
     partition = store.partitions["primary"]
     remove(store, archive, [1])                     # before the snapshot: it does not refer to that
-    clock[0] += 10
-    folder = snapshot(store, clock[0])
-    assert partition.kept_since() == clock[0]
+    clock.now += 10
+    folder = snapshot(store, clock.now)
+    assert partition.kept_since() == clock.now
     remove(store, archive, [2])
-    clock[0] += store.settings.purge_delay
+    clock.now += store.settings.purge_delay
     assert purge_all(store) == 1 and files(store) == 3
     folder.rmdir()
     assert purge_all(store) == 1 and files(store) == 2
@@ -269,9 +261,9 @@ def test_a_snapshot_keeps_what_it_refers_to(store, archive, clock):
 
 def test_a_snapshot_keeps_the_files_of_a_deleted_mailbox_that_it_has(store, archive, clock):
     deletion.delete_mailbox(store, ARCHIVE)
-    clock[0] += 10
-    folder = snapshot(store, clock[0])              # its records are there still
-    clock[0] += store.settings.purge_delay
+    clock.now += 10
+    folder = snapshot(store, clock.now)              # its records are there still
+    clock.now += store.settings.purge_delay
     purge_all(store)
     assert files(store) == 4
     folder.rmdir()
@@ -284,19 +276,17 @@ def crash(store):
     store.__dict__.update(reopen_after_crash(store).__dict__)
 
 
-def killed_before(store, monkeypatch, what, *arguments):
+def killed_before(store, faults, what, *arguments):
     """The process is killed when it comes to that function of the module."""
-    def killed(*_):
-        raise KeyboardInterrupt
-    with monkeypatch.context() as patch:
-        patch.setattr(deletion, what, killed)
-        with pytest.raises(KeyboardInterrupt):
-            arguments[0](*arguments[1:])
+    faults.fail(deletion, what, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        arguments[0](*arguments[1:])
+    faults.mend()
     crash(store)
 
 
-def test_killed_when_a_mailbox_has_left_the_list(store, archive, monkeypatch):
-    killed_before(store, monkeypatch, "bury", partial(deletion.delete_mailbox, store), ARCHIVE)
+def test_killed_when_a_mailbox_has_left_the_list(store, archive, faults):
+    killed_before(store, faults, "bury", partial(deletion.delete_mailbox, store), ARCHIVE)
     assert store.mailboxes.find(ARCHIVE) is None and roots.quota(store, "alice").messages == 0
     assert texts(store, undelete_mailbox(store, ARCHIVE)) == BODIES
     assert roots.quota(store, "alice").messages == 4
@@ -313,24 +303,24 @@ def test_killed_when_a_mailbox_is_revived_and_not_in_the_list_yet(store, archive
     assert texts(store, undelete_mailbox(store, ARCHIVE)) == BODIES
 
 
-def test_killed_when_a_mailbox_has_left_the_deleted_ones_and_is_not_destroyed_yet(store, archive, clock, monkeypatch):
+def test_killed_when_a_mailbox_has_left_the_deleted_ones_and_is_not_destroyed_yet(store, archive, clock, faults):
     deletion.delete_mailbox(store, ARCHIVE)
-    clock[0] += store.settings.purge_delay
-    killed_before(store, monkeypatch, "destroy", purge_mailboxes, store)
+    clock.now += store.settings.purge_delay
+    killed_before(store, faults, "destroy", purge_mailboxes, store)
     assert list(store.mailboxes.deleted.all()) == []
     partition = store.partitions["primary"]
     assert all(state.octets == 0 for _, state in partition.all_states())
-    clock[0] += store.settings.purge_delay
+    clock.now += store.settings.purge_delay
     assert purge(partition) == 4
 
 
-def test_killed_when_a_mailbox_is_half_destroyed(store, archive, clock, monkeypatch):
+def test_killed_when_a_mailbox_is_half_destroyed(store, archive, clock):
     deletion.delete_mailbox(store, ARCHIVE)
-    clock[0] += store.settings.purge_delay
+    clock.now += store.settings.purge_delay
     store.partitions["primary"].transact(lambda txn: deletion._doom(txn, archive.id))
     store.partitions["primary"].flush()
     transact(store.mailboxes.env, lambda txn: store.mailboxes.deleted.remove(archive.id, txn))
     store.mailboxes.env.flush()
-    store.partitions["primary"].transact(lambda txn: deletion._destroy_some(txn, archive.id, clock[0]))
+    store.partitions["primary"].transact(lambda txn: deletion._destroy_some(txn, archive.id, clock.now))
     crash(store)
     assert archive.id not in dict(store.partitions["primary"].all_states())

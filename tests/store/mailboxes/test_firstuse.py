@@ -1,5 +1,6 @@
 """What a new user has (RFC 6154): mailboxes with a special use, and INBOX last."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -54,22 +55,12 @@ def test_what_is_deleted_does_not_come_back(fresh):
 
 
 @pytest.mark.parametrize("made", [0, 1, 5, 6])
-def test_what_a_crash_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, made):
-    real, count = namespace.create_mailbox, iter(range(made))
-
-    def cut_off(*arguments, **options):
-        if next(count, None) is None:
-            raise KeyboardInterrupt
-        return real(*arguments, **options)
-
-    carol = fresh.directory.find("carol")
-    with monkeypatch.context() as patch:
-        patch.setattr("store.mailboxes.namespace.create_mailbox", cut_off)
-        if made < 6:
-            with pytest.raises(KeyboardInterrupt):
-                firstuse.inbox(fresh, carol)
-        else:
-            firstuse.inbox(fresh, carol)
+def test_what_a_crash_cuts_off_is_made_at_the_next_use(fresh, faults, made):
+    carol, count = fresh.directory.find("carol"), iter(range(made))
+    faults.fail(namespace, "create_mailbox", KeyboardInterrupt, when=lambda *_, **__: next(count, None) is None)
+    with pytest.raises(KeyboardInterrupt) if made < 6 else nullcontext():
+        firstuse.inbox(fresh, carol)
+    faults.mend()
     firstuse.inbox(fresh, carol)
     assert uses(fresh, "carol") == USES
     assert len(fresh.names("carol")) == 6
@@ -77,48 +68,27 @@ def test_what_a_crash_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, made)
 
 @pytest.mark.parametrize("problem", [Problem.DISK_FULL, Problem.UNAVAILABLE, Problem.BUSY])
 @pytest.mark.parametrize("made", [0, 3])
-def test_what_a_full_disk_cuts_off_is_made_at_the_next_use(fresh, monkeypatch, problem, made):
+def test_what_a_full_disk_cuts_off_is_made_at_the_next_use(fresh, faults, problem, made):
     """INBOX, which makes an end of it, must not be made before."""
-    real, count = namespace.create_mailbox, iter(range(made))
-
-    def cut_off(*arguments, **options):
-        if next(count, None) is None:
-            raise StoreError(problem)
-        return real(*arguments, **options)
-
-    carol = fresh.directory.find("carol")
-    with monkeypatch.context() as patch:
-        patch.setattr("store.mailboxes.namespace.create_mailbox", cut_off)
-        with pytest.raises(StoreError) as refused:
-            firstuse.inbox(fresh, carol)
+    carol, count = fresh.directory.find("carol"), iter(range(made))
+    faults.fail(namespace, "create_mailbox", StoreError(problem), when=lambda *_, **__: next(count, None) is None)
+    with pytest.raises(StoreError) as refused:
+        firstuse.inbox(fresh, carol)
+    faults.mend()
     assert refused.value.problem is problem
     firstuse.inbox(fresh, carol)
     assert uses(fresh, "carol") == USES
 
 
-def test_another_process_may_make_the_same_at_the_same_time(fresh, monkeypatch):
-    carol, real, other = fresh.directory.find("carol"), namespace.create_mailbox, []
-
-    def first(store, name, **options):
-        if not other:
-            other.append(True)
-            firstuse.inbox(fresh, carol)
-        return real(store, name, **options)
-
-    monkeypatch.setattr("store.mailboxes.namespace.create_mailbox", first)
+def test_another_process_may_make_the_same_at_the_same_time(fresh, faults):
+    carol = fresh.directory.find("carol")
+    faults.first(namespace, "create_mailbox", lambda *_, **__: firstuse.inbox(fresh, carol))
     assert firstuse.inbox(fresh, carol).name.is_inbox()
     assert uses(fresh, "carol") == USES
 
 
-def test_without_room_for_them_there_is_inbox(fresh, monkeypatch):
-    real = namespace.create_mailbox
-
-    def refuse(store, name, **options):
-        if not name.is_inbox():
-            raise StoreError(Problem.LIMIT)
-        return real(store, name, **options)
-
-    monkeypatch.setattr("store.mailboxes.namespace.create_mailbox", refuse)
+def test_without_room_for_them_there_is_inbox(fresh, faults):
+    faults.fail(namespace, "create_mailbox", StoreError(Problem.LIMIT), when=lambda _, name, **__: not name.is_inbox())
     assert firstuse.inbox(fresh, fresh.directory.find("carol")).name.is_inbox()
 
 

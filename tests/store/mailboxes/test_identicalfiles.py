@@ -95,14 +95,14 @@ def test_the_same_content_with_another_trace_header_stays(tmp_path):
     store.close()
 
 
-def test_partitions_of_two_file_systems(tmp_path, monkeypatch):
+def test_partitions_of_two_file_systems(tmp_path, faults):
     store, one, two = two_partitions(tmp_path)
-    monkeypatch.setattr(identicalfiles, "_device", lambda partition: partition.name)
+    faults.around(identicalfiles, "_device", lambda _, partition: partition.name)
     assert run(store) == []
     store.close()
 
 
-def test_a_file_left_in_staging(tmp_path, monkeypatch):
+def test_a_file_left_in_staging(tmp_path):
     """A restore that knows no hard links makes two files of the two names of a message that has just come."""
     store = make_store(tmp_path / "store")
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
@@ -137,10 +137,10 @@ def test_it_was_cut_off(store):
         path.unlink()
 
 
-def test_a_file_that_is_gone(store, monkeypatch):
+def test_a_file_that_is_gone(store, faults):
     deliver(store, BODY, "user/alice/INBOX", trace=TRACE)
     deliver(store, TRACE + BODY, "user/bob/INBOX")
-    monkeypatch.setattr(identicalfiles, "_same_octets", lambda one, two: bool(one.rename(one.with_suffix(".away"))))
+    faults.around(identicalfiles, "_same_octets", lambda _, one, two: bool(one.rename(one.with_suffix(".away"))))
     assert run(store) == [("trace", False)]
     for path in files(store):
         if path.suffix:

@@ -160,7 +160,7 @@ class Stop(Exception):
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("RELINK_KILLS", "4"))))
-def test_cut_off_anywhere_and_done_again(tmp_path, monkeypatch, seed):
+def test_cut_off_anywhere_and_done_again(tmp_path, monkeypatch, seed, faults):
     """The process ends between two of its steps: everything shows what it showed; the next run joins the rest."""
     chance = random.Random(seed)
     store = make_store(tmp_path / "store", ("alice", "bob"), evolve(SMALL, sync="everything"))
@@ -170,20 +170,13 @@ def test_cut_off_anywhere_and_done_again(tmp_path, monkeypatch, seed):
                     f"user/{user}/INBOX", trace=TRACE)
     before = texts(store)
     partition = store.partitions["primary"]
-    work, left = type(partition).transact, [chance.randint(1, 6)]
-
-    def transact(self, *words, **options):
-        left[0] -= 1
-        if not left[0]:
-            raise Stop
-        return work(self, *words, **options)
-
+    left = iter(range(chance.randint(1, 6) - 1))
     monkeypatch.setattr(joining, "BATCH", 2)
     monkeypatch.setattr(joining, "CONTENTS_AT_A_TIME", chance.choice((1, 2, 100)))
-    monkeypatch.setattr(type(partition), "transact", transact)
+    faults.fail(type(partition), "transact", Stop, when=lambda *_, **__: next(left, None) is None)
     with pytest.raises(Stop):
         run(store)
-    monkeypatch.setattr(type(partition), "transact", work)
+    faults.mend()
     store = reopen_after_crash(store)
     assert texts_without_modseqs(store) == {key: (*value[:3], *value[4:]) for key, value in before.items()}
     run(store)

@@ -220,7 +220,7 @@ def hold(store: Store, entry) -> None:
     store.partition_of(entry).transact(work)
 
 
-def test_who_writes_to_a_mailbox_that_is_held_waits(two, monkeypatch):
+def test_who_writes_to_a_mailbox_that_is_held_waits(two, faults):
     inbox = two.entry(name())
     deliver(two, BODIES[1], "user/alice/INBOX")
     hold(two, inbox)
@@ -234,13 +234,13 @@ def test_who_writes_to_a_mailbox_that_is_held_waits(two, monkeypatch):
         waited.append(seconds)
         two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
 
-    monkeypatch.setattr("time.sleep", let_go)
+    faults.around(time, "sleep", lambda _, seconds: let_go(seconds))
     alice, bob = deliver(two, BODIES[2], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
     assert (alice.uid, bob.uid, len(waited)) == (2, 1, 1)
     hold(two, inbox)
     assert crosspartition.copy(two, inbox, two.entry(name(user="bob")), [1, 2], remove=True) == [2, 3]
-    monkeypatch.setattr("store.delivery.durable.PATIENCE", 0)
-    monkeypatch.setattr("time.sleep", waited.append)
+    two.patience = 0
+    faults.around(time, "sleep", lambda _, seconds: waited.append(seconds))
     hold(two, inbox)
     alice, bob = deliver(two, BODIES[3], "user/alice/INBOX", "user/bob/INBOX", trace=TRACE)
     assert alice.problem is Problem.BUSY and bob.uid == 4
@@ -257,7 +257,7 @@ def arrived(store: Store, entry, numbers) -> list[tuple]:
     return found
 
 
-def test_many_messages_wait_for_a_mailbox_that_is_held(two, monkeypatch):
+def test_many_messages_wait_for_a_mailbox_that_is_held(two, faults):
     """RFC 3502 §6.3.11: all or none, as ever; a mailbox that moves is no reason to refuse them."""
     inbox = two.entry(name())
     messages = arrived(two, inbox, [1, 2, 1])
@@ -269,11 +269,11 @@ def test_many_messages_wait_for_a_mailbox_that_is_held(two, monkeypatch):
         if len(waited) == 2:
             two.partition_of(inbox).transact(lambda txn: moves_no_more(txn, inbox.id))
 
-    monkeypatch.setattr("time.sleep", let_go)
+    faults.around(time, "sleep", lambda _, seconds: let_go(seconds))
     assert offload.now(durable.deliver_all(two, messages)) == [1, 2, 3]
     assert len(waited) == 2
     assert [found[0] for found in contents(two).values()] == [BODIES[1], BODIES[2], BODIES[1]]
-    monkeypatch.setattr("store.delivery.durable.PATIENCE", 0)
+    two.patience = 0
     hold(two, inbox)
     with pytest.raises(StoreError) as refused:
         offload.now(durable.deliver_all(two, arrived(two, inbox, [3, 4])))
@@ -314,23 +314,22 @@ STEPS = ["_bring_mailbox", "_bring_expunged", "_hold", "_finish", "_arrive", "_s
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("step", STEPS)
-def test_a_move_that_is_cut_off_loses_nothing_and_can_be_done_again(two, monkeypatch, step, after):
+def test_a_move_that_is_cut_off_loses_nothing_and_can_be_done_again(two, faults, step, after):
     for body in BODIES:
         deliver(two, body, "user/alice/INBOX", trace=TRACE)
     namespace.create_mailbox(two, name("Archive"))
     remove(two, two.entry(name()), [2])
     before = contents(two)
-    whole = getattr(partitionmove._Move, step)
 
-    def cut(self, *arguments):
+    def cut(whole, *arguments):
         if after:
-            whole(self, *arguments)
+            whole(*arguments)
         raise Cut
 
-    with monkeypatch.context() as patch:
-        patch.setattr(partitionmove._Move, step, cut)
-        with pytest.raises(Cut):
-            partitionmove.move_owner(two, "alice", "second")
+    faults.around(partitionmove._Move, step, cut)
+    with pytest.raises(Cut):
+        partitionmove.move_owner(two, "alice", "second")
+    faults.mend()
     assert check(two) == []
     assert contents(two) == before
     partitionmove.move_owner(two, "alice", "second")
@@ -340,23 +339,23 @@ def test_a_move_that_is_cut_off_loses_nothing_and_can_be_done_again(two, monkeyp
 
 
 @pytest.mark.parametrize("step", ["_hold", "_finish", "_let_go", "_leave", "end"])
-def test_a_crash_leaves_the_mailboxes_where_the_list_says(two, monkeypatch, step):
+def test_a_crash_leaves_the_mailboxes_where_the_list_says(two, faults, step):
     for body in BODIES[:3]:
         deliver(two, body, "user/alice/INBOX", trace=TRACE)
     remove(two, two.entry(name()), [2])
     two.partitions["primary"].flush()
     before = contents(two)
 
-    def crash(self, *arguments):
+    def crash(*_):
         two.__dict__.update(reopen_after_crash(two).__dict__)
         raise Cut
 
-    with monkeypatch.context() as patch:
-        if step != "end":
-            patch.setattr(partitionmove._Move, step, crash)
-        patch.setattr(partitionmove._Move, "_give_up", lambda self: None)
-        with contextlib.suppress(Cut):
-            partitionmove.move_owner(two, "alice", "second")
+    if step != "end":
+        faults.before(partitionmove._Move, step, crash)
+    faults.around(partitionmove._Move, "_give_up", lambda *_: None)
+    with contextlib.suppress(Cut):
+        partitionmove.move_owner(two, "alice", "second")
+    faults.mend()
     if step == "end":
         two.__dict__.update(reopen_after_crash(two).__dict__)
     assert two.entry(name()).partition == ("second" if step in ("_let_go", "_leave", "end") else "primary")

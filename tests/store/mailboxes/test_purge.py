@@ -91,16 +91,9 @@ def many(store, count=20):
     return time.time() + store.settings.purge_delay + 10
 
 
-def meanwhile(monkeypatch, store, work):
+def meanwhile(faults, store, work):
     """Have something done when the files of a batch are gone, and their records are not."""
-    partition = store.partitions["primary"]
-    real = partition.files.sync_removed
-
-    def sync_removed(digests):
-        work()
-        real(digests)
-
-    monkeypatch.setattr(partition.files, "sync_removed", sync_removed)
+    faults.before(store.partitions["primary"].files, "sync_removed", lambda digests: work())
 
 
 def cached(partition):
@@ -114,10 +107,9 @@ def read(store, user="bob"):
         return file.read(0, file.size)
 
 
-def test_many_go_together(store, monkeypatch):
+def test_many_go_together(store, faults):
     """The folders are synced once, or the file system is; and no file keeps its staged name."""
-    partition, synced = store.partitions["primary"], []
-    monkeypatch.setattr(messagefiles, "sync_file_system", lambda folder: synced.append(folder))
+    partition, synced = store.partitions["primary"], faults.watch(messagefiles, "sync_file_system")
     late = many(store)
     synced.clear()
     batch, = due(partition, late)
@@ -137,21 +129,20 @@ def test_no_more_than_is_wanted(store):
     assert (purge(partition, late, most=3), purge(partition, late, most=3), purge(partition, late)) == (3, 2, 0)
 
 
-def test_rows_are_not_locked_for_long(store, monkeypatch):
+def test_rows_are_not_locked_for_long(store, monkeypatch, faults):
     """A disk on which every file takes long: then few go in one transaction, and all do."""
     partition, late = store.partitions["primary"], many(store)
     rounds = []
-    real = expunge._unlink
-    monkeypatch.setattr(expunge, "_unlink", lambda *words: rounds.append(real(*words)) or rounds[-1])
+    faults.around(expunge, "_unlink", lambda unlink, *words: rounds.append(unlink(*words)) or rounds[-1])
     monkeypatch.setattr(expunge, "HELD", -1.0)
     assert purge(partition, late) == 20 and rounds == [1] * 20
     assert not files(store)
 
 
-def test_a_message_that_comes_while_its_file_goes(store, monkeypatch):
+def test_a_message_that_comes_while_its_file_goes(store, faults):
     """It has a file of its own, and nothing is left of the other one."""
     partition, late = store.partitions["primary"], many(store)
-    meanwhile(monkeypatch, store, lambda: deliver(store, BODY + b"3\r\n", "user/bob/INBOX"))
+    meanwhile(faults, store, lambda: deliver(store, BODY + b"3\r\n", "user/bob/INBOX"))
     assert purge(partition, late) == 20
     partition.files.drop_staged_names()
     assert read(store) == BODY + b"3\r\n" and len(files(store)) == 1
@@ -160,29 +151,27 @@ def test_a_message_that_comes_while_its_file_goes(store, monkeypatch):
     assert list(partition.refs.waiting(1 << 31)) == []
 
 
-def test_a_message_that_comes_and_goes_while_its_file_goes(store, monkeypatch):
+def test_a_message_that_comes_and_goes_while_its_file_goes(store, unix_time, faults):
     """Within the same second, so that it is on the list under the same key: its second file waits for itself."""
     partition = store.partitions["primary"]
-    now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now)
     late = many(store)
 
     def work():
         deliver(store, BODY + b"3\r\n", "user/bob/INBOX")
         expunge_all(store, "bob")
 
-    meanwhile(monkeypatch, store, work)
+    meanwhile(faults, store, work)
     assert purge(partition, late) == 20 and len(files(store)) == 1
-    monkeypatch.undo()
+    faults.mend()
     assert purge(partition, late) == 1 and not files(store) and not cached(partition)
 
 
-def test_a_message_that_is_on_the_list_twice(store, monkeypatch):
+def test_a_message_that_is_on_the_list_twice(store, monkeypatch, unix_time):
     """It went, came again, and went: one file, and nothing is left on the list, wherever transactions end."""
     partition, now = store.partitions["primary"], time.time()
     monkeypatch.setattr(expunge, "FORGOTTEN", 3)
     for later in range(3):
-        monkeypatch.setattr(time, "time", lambda later=later: now + 10 * later)
+        unix_time.now = now + 10 * later
         late = many(store, 5)
         let_go(store)
     batch, = due(partition, late)
@@ -192,13 +181,12 @@ def test_a_message_that_is_on_the_list_twice(store, monkeypatch):
     assert list(partition.refs.all()) == list(partition.refs.waiting(1 << 31)) == []
 
 
-def test_a_message_that_is_on_the_list_twice_and_due_once(store, monkeypatch):
+def test_a_message_that_is_on_the_list_twice_and_due_once(store, unix_time):
     """It is the last time that counts."""
-    partition, now = store.partitions["primary"], time.time()
-    monkeypatch.setattr(time, "time", lambda: now)
+    partition, now = store.partitions["primary"], unix_time.now
     late = many(store, 3)
     let_go(store)
-    monkeypatch.setattr(time, "time", lambda: now + 100)
+    unix_time.now = now + 100
     many(store, 3)
     let_go(store)
     assert purge(partition, late) == 0 and len(files(store)) == 3
@@ -216,62 +204,45 @@ def test_so_many_at_a_time(store):
     assert list(partition.refs.waiting(1 << 31)) == []
 
 
-def test_what_two_purges_remove_at_the_same_time(store, monkeypatch):
+def test_what_two_purges_remove_at_the_same_time(store, faults):
     partition, late = store.partitions["primary"], many(store)
     batch, = due(partition, late)
-    real = partition.files.sync_removed
     other = []
-
-    def sync_removed(digests):
-        monkeypatch.undo()
-        other.append(purge_batch(partition, batch.files).failed)
-        real(digests)
-
-    monkeypatch.setattr(partition.files, "sync_removed", sync_removed)
+    faults.first(partition.files, "sync_removed",
+                 lambda digests: other.append(purge_batch(partition, batch.files).failed))
     assert purge_batch(partition, batch.files).files == 20 and other == [{}]
     assert not files(store) and not cached(partition) and list(partition.refs.all()) == []
 
 
-def test_names_that_may_still_be_on_disk_keep_their_records(store, monkeypatch):
+def test_names_that_may_still_be_on_disk_keep_their_records(store, faults):
     """After a sync that failed a crash could bring the files back: they must not be files of which nothing is known."""
     partition, late = store.partitions["primary"], many(store)
-
-    def broken(folder):
-        raise OSError(5, os.strerror(5))
-
-    monkeypatch.setattr(messagefiles, "sync_file_system", broken)
+    faults.fail(messagefiles, "sync_file_system", OSError(5, os.strerror(5)))
     with pytest.raises(OSError):
         purge(partition, late)
-    monkeypatch.undo()
+    faults.mend()
     assert len(list(partition.refs.all())) == 20
     assert purge(partition, late) == 20 and list(partition.refs.all()) == []
 
 
-def test_one_that_cannot_be_removed_stays_on_its_list(store, monkeypatch):
+def test_one_that_cannot_be_removed_stays_on_its_list(store, faults):
     partition, late = store.partitions["primary"], many(store, 5)
     let_go(store)
     [(_, digests)] = partition.refs.lists(1 << 31)
     assert len(digests) == 5
-    real = partition.files.remove
-
-    def remove(digest, serial):
-        if digest == digests[0]:
-            raise PermissionError(1, os.strerror(1))
-        real(digest, serial)
-
-    monkeypatch.setattr(partition.files, "remove", remove)
+    faults.fail(partition.files, "remove", PermissionError(1, os.strerror(1)),
+                when=lambda digest, serial: digest == digests[0])
     with pytest.raises(PermissionError):
         purge(partition, late)
     assert [digest for _, digest in partition.refs.waiting(1 << 31)] == digests[:1] and len(files(store)) == 1
-    monkeypatch.undo()
+    faults.mend()
     assert purge(partition, late) == 1 and not files(store)
     assert list(partition.refs.waiting(1 << 31)) == []
 
 
-def test_two_lists_with_one_key(store, monkeypatch):
+def test_two_lists_with_one_key(store, unix_time):
     """The one that arrived first comes again, and goes with another, all within a second: no file is forgotten."""
-    partition, now = store.partitions["primary"], time.time()
-    monkeypatch.setattr(time, "time", lambda: now)
+    partition = store.partitions["primary"]
     late = many(store, 5)
     let_go(store)
     [(key, digests)] = partition.refs.lists(1 << 31)

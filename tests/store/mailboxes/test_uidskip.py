@@ -39,25 +39,16 @@ def test_it_is_stored_once(crashed):
 
 
 @pytest.mark.parametrize("problem", [Problem.UNAVAILABLE, Problem.CORRUPT])
-def test_what_cannot_be_stored_is_not_shown(crashed, monkeypatch, problem):
-    def fails(entry, work):
-        raise StoreError(problem)
-
-    monkeypatch.setattr(crashed, "transact", fails)
+def test_what_cannot_be_stored_is_not_shown(crashed, faults, problem):
+    faults.fail(crashed, "transact", StoreError(problem))
     with pytest.raises(StoreError) as refused:
         store_skips(crashed, entries(crashed))
     assert refused.value.problem is problem
 
 
-def test_with_a_full_disk_mail_can_be_read_and_what_was_deleted_holds_up_nobody(crashed, monkeypatch):
-    transact, gone = crashed.transact, entries(crashed)[0]
-
-    def full(entry, work):
-        if entry.name.owner == "bob":
-            raise StoreError(Problem.DISK_FULL)
-        return transact(entry, work)
-
-    monkeypatch.setattr(crashed, "transact", full)
+def test_with_a_full_disk_mail_can_be_read_and_what_was_deleted_holds_up_nobody(crashed, faults):
+    gone = entries(crashed)[0]
+    faults.fail(crashed, "transact", StoreError(Problem.DISK_FULL), when=lambda entry, _: entry.name.owner == "bob")
     namespace.create_mailbox(crashed, MailboxName("alice", "Gone"))
     deleted = crashed.entry(MailboxName("alice", "Gone"))
     deletion.delete_mailbox(crashed, deleted.name)

@@ -10,7 +10,6 @@ import pytest
 
 from mboxlist.names import MailboxName
 from store.check.wholecheck import check
-from store.delivery import durable
 from store.delivery.commit import Delivered
 from store.errors import Problem, StoreError
 from store.housekeeping import interrupted
@@ -21,6 +20,7 @@ from store.partition.transactions import WriteTxn
 from store.rebuild.desired import new_mailbox
 from store.rebuild.liveloader import LiveLoader
 from store.store import Store
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import deliver, make_store, reopen_after_crash
 
 ARCHIVE = MailboxName("alice", "Archive")
@@ -43,9 +43,9 @@ WAYS = [_create, _undelete, _fill]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(durable, "PATIENCE", 0.0)
+def store(tmp_path: Path) -> Iterator[Store]:
     store = make_store(tmp_path / "store")
+    store.patience = 0.0
     namespace.create_mailbox(store, ARCHIVE)
     deletion.delete_mailbox(store, ARCHIVE)
     yield store
@@ -66,29 +66,22 @@ def takes_mail(store: Store) -> bool:
     return isinstance(outcome, Delivered)
 
 
-def fail_when_listed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_when_listed(store: Store, faults: Faults) -> None:
     """There is no room for the log when the mailbox has got into the list, nor after that."""
-    flush = store.mailboxes.env.flush
-
-    def flush_if_there_is_room() -> None:
-        if store.mailboxes.find(ARCHIVE) is not None:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        flush()
-
-    monkeypatch.setattr(store.mailboxes.env, "flush", flush_if_there_is_room)
+    faults.fail(store.mailboxes.env, "flush", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+                when=lambda: store.mailboxes.find(ARCHIVE) is not None)
 
 
 @pytest.mark.parametrize("make", WAYS)
 def test_who_comes_before_the_row_is_on_disk(store: Store, make: Callable[[Store], None],
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
-    flush, seen = store.mailboxes.env.flush, list[bool]()
+                                             faults: Faults) -> None:
+    seen = list[bool]()
 
-    def look_and_flush() -> None:
+    def look() -> None:
         if store.mailboxes.find(ARCHIVE) is not None and not seen:
             seen.append(busy(store))
-        flush()
 
-    monkeypatch.setattr(store.mailboxes.env, "flush", look_and_flush)
+    faults.before(store.mailboxes.env, "flush", look)
     make(store)
     assert seen == [True]
     assert takes_mail(store)
@@ -96,8 +89,8 @@ def test_who_comes_before_the_row_is_on_disk(store: Store, make: Callable[[Store
 
 @pytest.mark.parametrize("make", WAYS)
 def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        fail_when_listed(store, patch)
+    with Faults() as faults:
+        fail_when_listed(store, faults)
         with pytest.raises((StoreError, OSError)):
             make(store)
         assert busy(store)
@@ -111,13 +104,13 @@ def test_a_row_that_cannot_be_flushed(store: Store, make: Callable[[Store], None
 
 
 @pytest.mark.parametrize("make", WAYS)
-def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Store], None]) -> None:
-    monkeypatch.setattr(durable, "PATIENCE", 0.0)
+def test_a_crash_then(tmp_path: Path, make: Callable[[Store], None]) -> None:
     store = make_store(tmp_path / "store")
+    store.patience = 0.0
     namespace.create_mailbox(store, ARCHIVE)
     deletion.delete_mailbox(store, ARCHIVE)
-    with pytest.MonkeyPatch.context() as patch:
-        fail_when_listed(store, patch)
+    with Faults() as faults:
+        fail_when_listed(store, faults)
         with pytest.raises((StoreError, OSError)):
             make(store)
     store = reopen_after_crash(store)
@@ -130,17 +123,17 @@ def test_a_crash_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Cal
 
 
 @pytest.mark.parametrize("make", WAYS)
-def test_killed_when_the_row_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Store], None]
-                                        ) -> None:
+def test_killed_when_the_row_is_on_disk(tmp_path: Path, make: Callable[[Store], None]
+                                        , faults: Faults) -> None:
     """An import that made it and goes on can still give it the UIDs of the other server, though twice killed."""
-    monkeypatch.setattr(durable, "PATIENCE", 0.0)
     store = make_store(tmp_path / "store")
+    store.patience = 0.0
     namespace.create_mailbox(store, ARCHIVE)
     deletion.delete_mailbox(store, ARCHIVE)
-    with monkeypatch.context() as patch:
-        patch.setattr(WriteTxn, "make_writable", _killed)
-        with pytest.raises(KeyboardInterrupt):
-            make(store)
+    faults.fail(WriteTxn, "make_writable", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        make(store)
+    faults.mend()
     for _ in range(2):
         store = reopen_after_crash(store)
         assert check(store) == []

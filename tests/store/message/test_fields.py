@@ -27,6 +27,7 @@ def header_of(lines, last):
     return octets
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=500)
 @given(st.lists(st.tuples(LINES, ENDS), max_size=8), ENDS, NAMES)
 def test_what_is_kept_is_what_the_header_has(lines, last, names):

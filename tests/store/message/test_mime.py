@@ -10,8 +10,8 @@ from store.message import mime
 from store.message.mime import Part, Scanner, parse
 
 
-def scan(message, *cuts):
-    scanner = Scanner()
+def scan(message, *cuts, window=mime.WINDOW):
+    scanner = Scanner(window)
     for start, end in zip((0, *cuts), (*cuts, len(message)), strict=True):
         scanner.feed(message[start:end])
     return scanner.finish()
@@ -114,13 +114,12 @@ def test_tree(message, expected):
 
 @pytest.mark.parametrize("window", [1, 3, 64])
 @pytest.mark.parametrize("message", MESSAGES)
-def test_every_cut_gives_the_same_tree(message, window, monkeypatch):
+def test_every_cut_gives_the_same_tree(message, window):
     whole = scan(message)
-    monkeypatch.setattr(mime, "WINDOW", window)             # so that a chunk is looked at as soon as it comes
-    for cut in range(len(message) + 1):
-        assert scan(message, cut) == whole
-    assert scan(message, *range(1, len(message))) == whole
-    assert parse(lambda offset, count: message[offset:offset + count], len(message)) == whole
+    for cut in range(len(message) + 1):         # a chunk is looked at as soon as it comes
+        assert scan(message, cut, window=window) == whole
+    assert scan(message, *range(1, len(message)), window=window) == whole
+    assert parse(lambda offset, count: message[offset:offset + count], len(message), window) == whole
 
 
 # A second reading, line by line, with none of the scanner's ways.
@@ -233,9 +232,7 @@ def test_agrees_with_a_reading_line_by_line(message):
 @settings(max_examples=200, deadline=None)
 def test_chunks_do_not_matter(data, message, window):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(message)), max_size=8)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mime, "WINDOW", window)
-        assert scan(message, *cuts) == scan(message)
+    assert scan(message, *cuts, window=window) == scan(message, window=window)
 
 
 def check(part, start, end):
@@ -369,12 +366,11 @@ class Counted(bytes):
 @pytest.mark.parametrize("line", [
     b"--b\r\n\r\n", b"\r\n--\r\n-", b"--b\nContent-Type: message/rfc822\n\n", b"--b--\r\n",
     b"--b\r\nContent-Type: multipart/mixed; boundary=never\r\n\r\n"])
-def test_what_is_searched_grows_with_the_message_and_not_with_its_square(line, monkeypatch):
-    monkeypatch.setattr(mime, "WINDOW", 1000)
+def test_what_is_searched_grows_with_the_message_and_not_with_its_square(line):
     Counted.searched = 0
     message = Counted(MIXED + line * 200 + b"x" * 200_000)
-    scanner = Scanner()
+    scanner = Scanner(1000)
     scanner._window = Counted(scanner._window)
     scanner.feed(message)
     parts = count(scanner.finish())
-    assert Counted.searched <= 8 * len(message) + parts * 4 * mime.WINDOW
+    assert Counted.searched <= 8 * len(message) + parts * 4 * 1000

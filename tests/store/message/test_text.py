@@ -57,11 +57,11 @@ def test_text_in_an_unknown_charset():
     assert decode_text(b"\xff\xfe", b"utf-8") == "\ufffd\ufffd"
 
 
-def whole(body, encoding=b"7BIT", charset=b""):
+def whole(body, encoding=b"7BIT", charset=b"", window=text.WINDOW):
     def read(offset, count):
         return body[offset:offset + count]
 
-    return "".join(body_text(read, PartSpan(0, 0, len(body), encoding=encoding, charset=charset)))
+    return "".join(body_text(read, PartSpan(0, 0, len(body), encoding=encoding, charset=charset), window=window))
 
 
 @pytest.mark.parametrize(("body", "encoding", "charset", "expected"), [
@@ -79,21 +79,18 @@ def whole(body, encoding=b"7BIT", charset=b""):
     (b"x\0y", b"BINARY", b"", "x\0y"),
     (b"as it is", b"X-UNKNOWN", b"", "as it is"),
 ])
-def test_bodies_whatever_the_window(body, encoding, charset, expected, monkeypatch):
+def test_bodies_whatever_the_window(body, encoding, charset, expected):
     for window in (1, 2, 3, 5, 1000):
-        monkeypatch.setattr(text, "WINDOW", window)
-        assert whole(body, encoding, charset) == expected
+        assert whole(body, encoding, charset, window) == expected
 
 
 @settings(deadline=None)
 @given(st.text(), st.integers(1, 50), st.sampled_from(["utf-8", "utf-16"]))
 def test_what_was_encoded_is_decoded(words, window, charset):
     octets = words.encode(charset)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "WINDOW", window)
-        assert whole(base64.encodebytes(octets), b"BASE64", charset.encode()) == words
-        if b"\n" not in octets and b"\r" not in octets:
-            assert whole(quopri.encodestring(octets), b"QUOTED-PRINTABLE", charset.encode()) == words
+    assert whole(base64.encodebytes(octets), b"BASE64", charset.encode(), window) == words
+    if b"\n" not in octets and b"\r" not in octets:
+        assert whole(quopri.encodestring(octets), b"QUOTED-PRINTABLE", charset.encode(), window) == words
 
 
 def quoted_printable(body):
@@ -113,10 +110,9 @@ def quoted_printable(body):
     (b"a" + b" " * 998 + b"\r\nb", "a\r\nb"),
     (b"a" + b"\t" * 999 + b"\r\nb", "a" + "\t" * 999 + "\r\nb"),     # so long is no line: it stays as it is
 ])
-def test_blanks_at_the_end_of_a_line_are_no_text(body, expected, monkeypatch):
+def test_blanks_at_the_end_of_a_line_are_no_text(body, expected):
     for window in (1, 2, 3, 5, 100, 998, 999, 1000, 10_000):
-        monkeypatch.setattr(text, "WINDOW", window)
-        assert whole(body, b"QUOTED-PRINTABLE", b"utf-8") == expected
+        assert whole(body, b"QUOTED-PRINTABLE", b"utf-8", window) == expected
 
 
 @settings(deadline=None)
@@ -124,9 +120,7 @@ def test_blanks_at_the_end_of_a_line_are_no_text(body, expected, monkeypatch):
        st.integers(1, 12))
 def test_quoted_printable_is_decoded_line_by_line(pieces, window):
     body = b"".join(pieces)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "WINDOW", window)
-        assert whole(body, b"QUOTED-PRINTABLE") == quoted_printable(body).decode()
+    assert whole(body, b"QUOTED-PRINTABLE", window=window) == quoted_printable(body).decode()
 
 
 def test_blanks_without_end_are_read_in_windows():

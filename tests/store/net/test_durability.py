@@ -1,6 +1,5 @@
 """What is on disk before it is acknowledged, at each level of the setting `sync`; and the files that are made ready."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,28 +18,19 @@ from store.partition.messagefiles import MessageFiles
 from store.partition.staged import Staged
 from store.store import Store
 from store.values import Flag, FlagAction, Flags
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 INBOX = MailboxName("alice", "INBOX")
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def calls(faults: Faults) -> list[str]:
     """The names of the syncs, as they happen."""
     seen: list[str] = []
 
-    def watch(owner: type, name: str, label: str) -> None:
-        original: Callable[..., object] = getattr(owner, name)
-
-        def call(self: object, *arguments: object) -> object:
-            seen.append(label)
-            return original(self, *arguments)
-
-        monkeypatch.setattr(owner, name, call)
-
-    watch(Staged, "sync", "file")
-    watch(MessageFiles, "sync_names", "names")
-    watch(Env, "flush", "log")
+    for owner, name, label in ((Staged, "sync", "file"), (MessageFiles, "sync_names", "names"), (Env, "flush", "log")):
+        faults.before(owner, name, lambda *_, label=label: seen.append(label))
     return seen
 
 
@@ -100,17 +90,13 @@ def test_what_was_made_ready_and_left_behind_is_swept(tmp_path: Path) -> None:
     store.close()
 
 
-def test_no_room_to_make_files_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_to_make_files_ready(tmp_path: Path, faults: Faults) -> None:
     store = opened(tmp_path, "everything")
     partition = store.partitions["primary"]
-
-    def full(self: MessageFiles) -> None:
-        raise StoreError(Problem.DISK_FULL)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(MessageFiles, "sync_names", full)
-        with pytest.raises(StoreError):
-            partition.make_ready()
+    faults.fail(MessageFiles, "sync_names", StoreError(Problem.DISK_FULL))
+    with pytest.raises(StoreError):
+        partition.make_ready()
+    faults.mend()
     assert partition.files.ready == 0 and not list(partition.files.staging.iterdir())
     outcome, = offload.now(durable.deliver(store, _staged(store), [Target(store.entry(INBOX))]))
     assert not isinstance(outcome, StoreError)

@@ -1,6 +1,7 @@
 """News between processes: what finds no room is sent again, and listeners look from time to time without any."""
 
 import os
+import time
 
 import pytest
 from twisted.internet.task import Clock
@@ -87,22 +88,22 @@ def test_what_finds_no_room_is_sent_again(root):
     assert len(clock.getDelayedCalls()) == 2            # the polls: nothing is left to send
 
 
-def test_a_tool_waits_for_room(root, monkeypatch):
+def test_a_tool_waits_for_room(root, faults):
     clock = Reactor()
     tool, server = Process(root, 1, None), Process(root, 2, clock)
     wanted = list(range(1, 2001))
     server.subscribe(*wanted)
-    monkeypatch.setattr(notify.time, "sleep", lambda seconds: server.socket.doRead())
+    faults.around(time, "sleep", lambda *_: server.socket.doRead())
     for mailbox in wanted:
         tool.news.tell([mailbox])
     server.socket.doRead()
     assert sorted(server.heard) == wanted
 
 
-def test_a_tool_does_not_wait_for_ever(root, monkeypatch):
+def test_a_tool_does_not_wait_for_ever(root, faults):
     tool, _ = Process(root, 1, None), Process(root, 2, Reactor())
     slept = []
-    monkeypatch.setattr(notify.time, "sleep", slept.append)
+    faults.around(time, "sleep", lambda _, seconds: slept.append(seconds))
     while not slept:
         tool.news.tell([1])
     assert len(slept) == notify.TRIES

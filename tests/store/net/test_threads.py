@@ -95,7 +95,7 @@ def test_without_threads_it_is_done_at_once():
     assert found == [5]
 
 
-def test_a_stop_finishes_what_must_be_done_and_forgets_what_nobody_waits_for(monkeypatch):
+def test_a_stop_finishes_what_must_be_done_and_forgets_what_nobody_waits_for(faults):
     loop = Loop()
     done, begun, go = [], threading.Barrier(3), threading.Event()
 
@@ -110,6 +110,6 @@ def test_a_stop_finishes_what_must_be_done_and_forgets_what_nobody_waits_for(mon
             loop.threads.run(kind, lambda kind=kind, number=number: done.append((kind, number)))
     begun.wait(30)
     first_pool = loop.threads._pools["sync"]
-    monkeypatch.setattr(first_pool, "stop", go.set)         # which comes when all have been told to forget
+    faults.around(first_pool, "stop", lambda _: go.set())         # which comes when all have been told to forget
     loop.threads.stop()
     assert sorted(done, key=str) == [("names", 0), ("names", 1), ("names", 2), "doubtful", "names"]

@@ -109,7 +109,7 @@ def test_the_last_one_out_does_not_call_it_clean_when_one_has_died(tmp_path):
     store.close()
 
 
-def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypatch):
+def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypatch, faults):
     root = tmp_path / "store"
     make_store(root).close()
     with Holder(root, "onecopy check") as living, Holder(root) as dead:
@@ -123,11 +123,11 @@ def test_nobody_comes_in_beside_the_dead_until_all_have_left(tmp_path, monkeypat
         assert shown(look(root / "run")[0]) == [f"onecopy check ({living.pid})"]        # it left no trace
         monkeypatch.undo()
 
-        def leave(seconds):
+        def leave():
             living.process.stdin.close()
             living.process.wait()
 
-        monkeypatch.setattr(processes.time, "sleep", leave)          # they leave while it waits
+        faults.around(processes.time, "sleep", lambda _, seconds: leave())          # they leave while it waits
         store = open_store(root, SMALL)
         assert store._processes.alone
         assert check(store) == []

@@ -154,14 +154,12 @@ def address(view):
     return view.rows.__array_interface__["data"][0]
 
 
-def test_a_change_is_not_a_copy(store, monkeypatch):
+def test_a_change_is_not_a_copy(store, faults):
     """Two sessions, one changes a flag, both look: two or three arrays serve for ever, and one chunk is read."""
     entry = big(store)
     one, two = store.open_mailbox(entry), store.open_mailbox(entry)
     assert address(one) == address(two)
-    reads, seen = [], set()
-    whole = store.partition_of(entry).whole
-    monkeypatch.setattr(store.partition_of(entry), "whole", lambda *chunk: (reads.append(1), whole(*chunk))[1])
+    reads, seen = faults.watch(store.partition_of(entry), "whole"), set()
     for at in range(40):
         change_flags(store, entry, [at * 7 % 300 + 1], FlagAction.ADD, Flags(Flag.FLAGGED))
         one = store.refresh(one)
@@ -173,16 +171,16 @@ def test_a_change_is_not_a_copy(store, monkeypatch):
     assert one.rows.tobytes() == truth(store, entry)
 
 
-def test_who_changes_every_message_leaves_the_records_in_memory(store, monkeypatch):
+def test_who_changes_every_message_leaves_the_records_in_memory(store, faults):
     """The next look reads nothing; old views stay as they are. A change of one chunk's messages is none of all."""
     entry = big(store)
     old = store.open_mailbox(entry)
     octets, reads = old.rows.tobytes(), []
     for action in (FlagAction.ADD, FlagAction.REMOVE, FlagAction.ADD):
         change_flags(store, entry, range(1, 301), action, Flags(Flag.FLAGGED, ("word",)))
-        with monkeypatch.context() as patch:
-            patch.setattr(store.partition_of(entry), "whole", lambda *chunks: reads.append(chunks))
-            new = store.refresh(old)
+        faults.around(store.partition_of(entry), "whole", lambda _, *chunks: reads.append(chunks))
+        new = store.refresh(old)
+        faults.mend()
         assert not reads and new.rows.tobytes() == truth(store, entry) and old.rows.tobytes() == octets
     change_flags(store, entry, [1, 2], FlagAction.REMOVE, Flags(Flag.FLAGGED))
     assert store.refresh(new).rows.tobytes() == store.refresh(old).rows.tobytes() == truth(store, entry)

@@ -113,12 +113,12 @@ def test_quota_does_not_keep_it_out(store):
     assert count(store) == 2
 
 
-def test_a_crash_does_not_send_a_second_one(tmp_path):
+def test_a_crash_does_not_send_a_second_one(tmp_path, faults):
     store = nearly_full(tmp_path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(notices, "_deliver", lambda *_: (_ for _ in ()).throw(OSError("the process ends here")))
-        with pytest.raises(OSError, match="ends here"):
-            send_all(store, NOW)
+    faults.fail(notices, "_deliver", OSError("the process ends here"))
+    with pytest.raises(OSError, match="ends here"):
+        send_all(store, NOW)
+    faults.mend()
     store = reopen_after_crash(store)
     assert roots.quota(store, "alice").warned == NOW
     assert send_all(store, NOW + DAY) == []
@@ -147,23 +147,17 @@ def test_housekeeping_sends_them(clocked):
     assert count(clocked) == 2
 
 
-def test_a_user_who_cannot_be_told_does_not_stop_the_others(clocked, monkeypatch):
+def test_a_user_who_cannot_be_told_does_not_stop_the_others(clocked, faults):
     roots.set_quota(clocked, "bob", messages=1)
     deliver(clocked, b"x", "user/bob/INBOX")
-    compose = notices.compose
-
-    def fail(root, *rest):
-        if root == "alice":
-            raise StoreError(Problem.UNAVAILABLE, "nobody knows why")
-        return compose(root, *rest)
-
-    monkeypatch.setattr(notices, "compose", fail)
+    faults.fail(notices, "compose", StoreError(Problem.UNAVAILABLE, "nobody knows why"),
+                when=lambda root, *_: root == "alice")
     made = notices_round(clocked)
     while made.step() is not None:
         pass
     assert (made.status().failures, made.status().bad) == (1, 1)
     assert (count(clocked), count(clocked, "bob")) == (1, 2)
-    monkeypatch.undo()
+    faults.mend()
     while made.step() is not None:
         pass
     assert (count(clocked), made.status().bad) == (2, 0)

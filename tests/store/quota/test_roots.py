@@ -83,12 +83,12 @@ def test_what_does_not_fit_into_a_root_is_not_renamed_into_it(store):
     assert (use(store, "alice"), use(store, "alice/Archive")) == ((600, 6), (0, 0))
 
 
-def test_a_crash_between_the_list_and_the_partition_is_put_right(store, monkeypatch, tmp_path):
+def test_a_crash_between_the_list_and_the_partition_is_put_right(store, faults, tmp_path):
     store = make_store(tmp_path / "other")
     make(store, "Archive", "Lists")
     fill(store, 2, "user/alice/Lists")
     roots.set_quota(store, "alice/Archive", messages=9)
-    monkeypatch.setattr(roots, "recharge_renamed", lambda *_: None)
+    faults.around(roots, "recharge_renamed", lambda *_: None)
     namespace.rename_mailbox(store, MailboxName("alice", "Lists"), MailboxName("alice", "Archive/Lists"))
     assert use(store, "alice") == (200, 2)
     assert [finding.what for finding in check(store)] == [
@@ -99,15 +99,8 @@ def test_a_crash_between_the_list_and_the_partition_is_put_right(store, monkeypa
     store.close()
 
 
-def test_a_root_that_is_made_while_its_mailbox_is_being_made(store, monkeypatch):
-    write = store.mailboxes.write
-
-    def make_root_first(entry, txn):
-        monkeypatch.undo()
-        roots.set_quota(store, "alice/Archive", messages=5)
-        write(entry, txn)
-
-    monkeypatch.setattr(store.mailboxes, "write", make_root_first)
+def test_a_root_that_is_made_while_its_mailbox_is_being_made(store, faults):
+    faults.first(store.mailboxes, "write", lambda *_: roots.set_quota(store, "alice/Archive", messages=5))
     archive, = make(store, "Archive")
     assert store.status(archive).quota_root == "alice/Archive"
 

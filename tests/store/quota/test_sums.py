@@ -19,6 +19,7 @@ from store.quota import roots, sums
 from store.recovery import environments
 from store.store import Store
 from tests.support import ROOT
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
 
 INBOX = MailboxName("alice", "INBOX")
@@ -101,14 +102,15 @@ def test_a_row_without_use_is_no_fault(mail: Path) -> None:
     assert sums.are_right(mail, "test")
 
 
-def test_beside_others_what_is_being_changed_is_looked_at_again(mail: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_others_what_is_being_changed_is_looked_at_again(mail: Path, faults: Faults) -> None:
     store = open_store(mail, SMALL)
-    look, answers = sums._agree, []
+    answers: list[bool] = []
 
-    def first_too_early(states: object, quotas: object) -> bool:
-        answers.append(look(states, quotas))    # type: ignore[arg-type]
+    def first_too_early(look: Callable[..., bool], *given: object) -> bool:
+        answers.append(look(*given))
         return answers[-1] and len(answers) > 1
-    monkeypatch.setattr(sums, "_agree", first_too_early)
+
+    faults.around(sums, "_agree", first_too_early)
     assert sums.are_right(mail, "test")
     assert answers == [True, True]
     assert store.partitions["primary"].env.active() == 0        # nothing stays locked
@@ -116,8 +118,8 @@ def test_beside_others_what_is_being_changed_is_looked_at_again(mail: Path, monk
     store.close()
 
 
-def test_nobody_comes_in_while_the_files_are_read(mail: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(states: object, quotas: object) -> bool:
+def test_nobody_comes_in_while_the_files_are_read(mail: Path, faults: Faults) -> None:
+    def look(*_: object) -> bool:
         admission = os.open(mail / "run" / "door.lock", os.O_RDWR)
         try:
             with pytest.raises(BlockingIOError):
@@ -125,7 +127,7 @@ def test_nobody_comes_in_while_the_files_are_read(mail: Path, monkeypatch: pytes
         finally:
             os.close(admission)
         return True
-    monkeypatch.setattr(sums, "_agree", look)
+    faults.around(sums, "_agree", look)
     assert sums.are_right(mail, "test")
 
 

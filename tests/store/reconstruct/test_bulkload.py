@@ -129,25 +129,24 @@ def test_every_record_comes_back(names, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["index.db", "messages.db", "state.db"])
-def test_no_message_file_is_opened_before_it_serves(name, tmp_path, monkeypatch):
+def test_no_message_file_is_opened_before_it_serves(name, tmp_path, faults):
     """Nor those that nobody has looked at since an earlier loss."""
     before, said = make(tmp_path / "store")
     lose(tmp_path / "store", [""])
     open_store(tmp_path / "store", SMALL).close()
     lose(tmp_path / "store", [name])
-    looked = []
-    with monkeypatch.context() as patch:
-        patch.setattr(filecontent, "trace_of", lambda path, digest, likely: looked.append(digest))
-        open_store(tmp_path / "store", SMALL).close()
+    looked = faults.watch(filecontent, "trace_of")
+    open_store(tmp_path / "store", SMALL).close()
     assert looked == []
+    faults.mend()
     is_whole(tmp_path / "store", before, said)
 
 
-def test_a_record_of_which_only_counts_tell_is_itself_counted(tmp_path, monkeypatch):
+def test_a_record_of_which_only_counts_tell_is_itself_counted(tmp_path, faults):
     """Neither index nor store.idx has it, and nobody has looked at its file since an earlier loss."""
     make(tmp_path / "store")
     lose(tmp_path / "store", [""])
-    monkeypatch.setattr(writing, "write_what_is_left", lambda *_: None)
+    faults.around(writing, "write_what_is_left", lambda *_: None)
     store = open_store(tmp_path / "store", SMALL)
     before = figures(store)
     reconcile(store)
@@ -156,7 +155,7 @@ def test_a_record_of_which_only_counts_tell_is_itself_counted(tmp_path, monkeypa
     said = figures(store)
     assert said != before
     store.close()
-    monkeypatch.undo()
+    faults.mend()
     lose(tmp_path / "store", ["index.db"])
     store = open_store(tmp_path / "store", SMALL)
     assert "flags and dates of 1 messages" in str(recovery_of(store).events)
@@ -167,18 +166,17 @@ def test_a_record_of_which_only_counts_tell_is_itself_counted(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("name", ["index.db", "cache.db"])
-def test_what_has_been_looked_through_is_not_read_again(name, tmp_path, monkeypatch):
+def test_what_has_been_looked_through_is_not_read_again(name, tmp_path, faults):
     make(tmp_path / "store")
     lose(tmp_path / "store", [name])
-    looked = []
-    monkeypatch.setattr(pages, "look", lambda folder: looked.append(folder) or "")
+    looked = faults.watch(pages, "look")
     store = open_store(tmp_path / "store", SMALL)
     assert looked == [] and [event.lost for event in recovery_of(store).events.values()] == [{name: "is missing"}]
     store.close()
 
 
 @pytest.mark.parametrize(("harmed", "deep"), [("missing", False), ("page", False), ("suspect", True), ("log", True)])
-def test_how_tables_hang_together_is_looked_at_where_more_than_pages_may_be_wrong(harmed, deep, tmp_path, monkeypatch):
+def test_how_tables_hang_together_is_looked_at_where_more_than_pages_may_be_wrong(harmed, deep, tmp_path, faults):
     make(tmp_path / "store")
     folder = tmp_path / "store" / INDEX
     table = folder / "index.db"
@@ -193,9 +191,7 @@ def test_how_tables_hang_together_is_looked_at_where_more_than_pages_may_be_wron
         table.unlink()
     else:
         next(folder.glob("log.*")).unlink()
-    given = []
-    mend = damage.mend
-    monkeypatch.setattr(damage, "mend", lambda *args, **options: given.append(options) or mend(*args, **options))
+    given = faults.watch(damage, "mend", lambda *args, **options: options)
     store = open_store(tmp_path / "store", SMALL)
     assert [options["deep"] or options["cut"] or harmed == "log" for options in given] == [deep] and check(store) == []
     store.close()
@@ -240,58 +236,56 @@ def test_the_search_for_lost_cache_records_can_be_left_off(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("place", [loader, knownfiles])
-def test_a_process_that_makes_a_table_is_killed_and_the_next_start_begins_anew(place, tmp_path, monkeypatch):
+def test_a_process_that_makes_a_table_is_killed_and_the_next_start_begins_anew(place, tmp_path, faults):
     before, said = make(tmp_path / "store")
     lose(tmp_path / "store", [""])
     name = {loader: "chunks_of", knownfiles: "files_of"}[place]
-    rows = getattr(place, name)
 
-    def dying(stream):
+    def dying(rows, stream):
         for number, row in enumerate(rows(stream)):
             yield row
             if number == 2:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(place, name, dying)
-        with pytest.raises(StoreError):
-            open_store(tmp_path / "store", SMALL)
+    faults.around(place, name, dying)
+    with pytest.raises(StoreError):
+        open_store(tmp_path / "store", SMALL)
+    faults.mend()
     assert not list((tmp_path / "store" / INDEX).glob("*.loading")) and (tmp_path / "store/mending").exists()
     harm.let_go(tmp_path / "store")
     is_whole(tmp_path / "store", before, said)
 
 
-def test_a_start_that_is_killed_in_it_leaves_nothing_that_stays(tmp_path, monkeypatch):
+def test_a_start_that_is_killed_in_it_leaves_nothing_that_stays(tmp_path, faults):
     before, said = make(tmp_path / "store")
     lose(tmp_path / "store", ["index.db"])
 
     def killed():
-        monkeypatch.setattr(loader, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
+        faults.before(loader, "chunks_of", lambda stream: os.kill(os.getppid(), signal.SIGKILL))
         open_store(tmp_path / "store", SMALL)
 
     assert damage.apart(killed, tmp_path) is None
     assert list((tmp_path / "store" / INDEX).glob("*.loading"))
-    monkeypatch.undo()
+    faults.mend()
     harm.let_go(tmp_path / "store")
     is_whole(tmp_path / "store", before, said)
     assert not list((tmp_path / "store" / INDEX).glob("*.loading"))
 
 
-def test_a_disk_that_is_full_in_it(tmp_path, monkeypatch):
+def test_a_disk_that_is_full_in_it(tmp_path, faults):
     with Volume(tmp_path / "volume", 192 << 20) as volume:
         root = volume.folder / "store"
         before, said = make(root)
         lose(root, [""])
-        rows = loader.chunks_of
 
-        def full(stream):
+        def full(rows, stream):
             for row in rows(stream):             # in a process of its own; the start gives room back beside it
                 with contextlib.suppress(OSError):
                     volume.fill(0)
                 yield row
 
         def refused():
-            monkeypatch.setattr(loader, "chunks_of", full)
+            faults.around(loader, "chunks_of", full)
             try:
                 open_store(root, SMALL)
             except StoreError as error:
@@ -344,12 +338,11 @@ def test_where_digests_are_among_others(seed):
     assert found.tolist() == [others.index(digest) if digest in others else -1 for digest in digests]
 
 
-def test_what_is_counted_of_message_files(tmp_path, monkeypatch):
+def test_what_is_counted_of_message_files(tmp_path):
     """Serials that have a place of their own, and those that are too large, by hand."""
-    monkeypatch.setattr(referencepass, "CLAIMS_HELD", 50)
-    monkeypatch.setattr(referencepass, "RECORDS_AT_A_TIME", 30)
     store = make_store(tmp_path / "store")
-    gathered, expected, header_lengths, sizes = Gathered(store.partitions["primary"]), Counter(), Counter(), Counter()
+    gathered = Gathered(store.partitions["primary"], 30, most=50)
+    expected, header_lengths, sizes = Counter(), Counter(), Counter()
     for mailbox in range(1, 8):
         rows = np.zeros(40, ROW)
         rows["uid"] = np.arange(1, 41)
@@ -370,10 +363,9 @@ def test_what_is_counted_of_message_files(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("serial", [7, 60])
 @pytest.mark.parametrize("octet", [0, 8, 31])
-def test_two_files_of_one_serial_are_noticed(serial, octet, tmp_path, monkeypatch):
-    monkeypatch.setattr(referencepass, "CLAIMS_HELD", 50)
+def test_two_files_of_one_serial_are_noticed(serial, octet, tmp_path):
     store = make_store(tmp_path / "store")
-    gathered = Gathered(store.partitions["primary"])
+    gathered = Gathered(store.partitions["primary"], most=50)
     rows = np.zeros(5, ROW)
     rows["uid"], rows["serial"], rows["digest"] = [1, 2, 3, 4, 5], serial, bytes(range(1, 33))
     gathered.add(1, rows)

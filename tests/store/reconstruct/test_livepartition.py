@@ -25,6 +25,8 @@ from tests.store.reconstruct.test_wholestore import uids
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import everything, random_store, unused
 
+pytestmark = pytest.mark.long
+
 ALICE = MailboxName("alice", "INBOX")
 
 
@@ -142,7 +144,6 @@ def test_by_force_the_databases_tell_first_what_only_they_know(root):
     assert len(list((root / "partitions/primary").glob("index.damaged-*"))) == 1
 
 
-@pytest.mark.long
 def test_damaged_databases_tell_nothing(root):
     for path in (root / "partitions/primary/index").iterdir():
         path.write_bytes(b"nonsense" * 2000)

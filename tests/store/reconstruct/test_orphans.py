@@ -134,30 +134,19 @@ def test_when_it_came(head, seconds, zone):
     assert arrived(head, 77.5) == InternalDate(seconds, zone)
 
 
-def test_it_is_not_taken_while_it_is_claimed(store, monkeypatch):
+def test_it_is_not_taken_while_it_is_claimed(store, faults):
     """A delivery of the same content comes between our look and our transaction."""
     partition = store.partitions["primary"]
     put(partition, BODY, name_of(BODY))
-    read = orphans._read
-
-    def reading(place, path):
-        message = read(place, path)
-        deliver(store, BODY, "user/alice/INBOX")
-        return message
-
-    monkeypatch.setattr(orphans, "_read", reading)
+    faults.after(orphans, "_read", lambda *_: deliver(store, BODY, "user/alice/INBOX"))
     assert orphans.take_in(store, partition).corrections == []
     assert texts(store, MailboxName.parse("user/alice/INBOX")) == [BODY] and texts(store) == []
 
 
-def test_a_file_that_cannot_be_read_is_told_of(store, monkeypatch):
+def test_a_file_that_cannot_be_read_is_told_of(store, faults):
     partition = store.partitions["primary"]
     path = put(partition, BODY, name_of(BODY))
-
-    def failing(*arguments):
-        raise StoreError(orphans.Problem.UNAVAILABLE)
-
-    monkeypatch.setattr(orphans, "content", failing)
+    faults.fail(orphans, "content", StoreError(orphans.Problem.UNAVAILABLE))
     assert [finding.where for finding in orphans.take_in(store, partition).left] == [str(path)]
     assert isinstance(store, Store) and os.path.exists(path)
     path.unlink()

@@ -88,17 +88,13 @@ def test_a_snapshot_that_was_made_before_the_files_were_looked_at_shows_messages
     store.close()
 
 
-def test_what_cannot_be_written_for_now_is_not_called_damaged(root, monkeypatch, caplog):
+def test_what_cannot_be_written_for_now_is_not_called_damaged(root, faults, caplog):
     shutil.rmtree(root / harm.INDEX)
     store = open_store(root, SMALL)
     partition = store.partitions["primary"]
-
-    def full(work):
-        raise StoreError(Problem.DISK_FULL)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(partition, "transact", full)
-        cache_all(store)
+    faults.fail(partition, "transact", StoreError(Problem.DISK_FULL))
+    cache_all(store)
+    faults.mend()
     assert "backup" not in caplog.text
     rows = store.open_mailbox(store.entry(ALICE)).rows
     assert store.cached(store.entry(ALICE), rows)[0].trace == len(TRACE) and check(store) == []
@@ -119,23 +115,23 @@ def test_files_with_strange_names_are_nobodys(root, strange):
     store.close()
 
 
-def test_a_mailbox_that_cannot_be_completed_does_not_keep_the_store_from_starting(root, monkeypatch):
+def test_a_mailbox_that_cannot_be_completed_does_not_keep_the_store_from_starting(root, faults):
     """A record is missing that only messages.db knows of, and the chunk that it belongs into is damaged."""
     tried = []
 
-    def damaged(refill, mailbox, found, state, txn):
+    def damaged(_, refill, mailbox, found, state, txn):
         tried.append((mailbox, [uid for uid, _, _ in found]))
         raise StoreError(Problem.CORRUPT)
 
-    monkeypatch.setattr(writing, "write_what_is_left", lambda *_: None)
+    faults.around(writing, "write_what_is_left", lambda *_: None)
     store = open_store(root, SMALL)
     deliver(store, b"Subject: 2\r\n\r\n2\r\n", str(ALICE), trace=TRACE)
     alice = store.entry(ALICE).id
     store.close()
-    monkeypatch.undo()
+    faults.mend()
     for path in (root / harm.INDEX / "index.db", *root.glob(f"{harm.INDEX}/log.*")):
         path.unlink()
-    monkeypatch.setattr(PartitionFill, "_add", damaged)
+    faults.around(PartitionFill, "_add", damaged)
     store = open_store(root, SMALL)
     assert tried == [(alice, [2])] and list(harm.ledger(store)[str(ALICE)]) == [1]
     store.close()

@@ -25,6 +25,8 @@ from store.userarea.writing import write_changed
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import ONE, TRACE, TWO, USERS, everything, lose_databases, random_store, unused
 
+pytestmark = pytest.mark.long
+
 
 def rebuilt(root):
     return rebuild(root, SMALL, users=USERS)
@@ -207,7 +209,6 @@ def test_without_its_head_a_mailbox_has_the_name_of_its_place(root):
     store.close()
 
 
-@pytest.mark.long
 def test_what_is_no_file_of_ours_is_reported(root):
     users = root / "partitions/primary/users"
     for name, data in (("0c/00/eve/store.idx", b"nonsense"), ("deleted/77/store.idx", b""), ("store.idx", b"x" * 600)):

@@ -123,17 +123,11 @@ def test_an_empty_mailbox(store):
         assert found(store, key) == []
 
 
-def test_only_messages_that_are_left_are_opened(filled, monkeypatch):
+def test_only_messages_that_are_left_are_opened(filled, faults):
     opened = []
-    beginnings = MessageFiles.beginnings
     number_of = {row["digest"].tobytes(): int(row["uid"])
                  for row in filled.open_mailbox(filled.entry(MailboxName.parse(INBOX))).rows}
-
-    def watch(self, digests, *more):
-        opened.extend(number_of[digest] for digest in digests)
-        return beginnings(self, digests, *more)
-
-    monkeypatch.setattr(MessageFiles, "beginnings", watch)
+    faults.before(MessageFiles, "beginnings", lambda files, digests, *_: opened.extend(map(number_of.get, digests)))
     assert found(filled, And((Body("body"), Or(HasFlag(Flag.SEEN), Keyword("todo")), Size(lt, 400)))) == [1]
     assert opened == [1, 4]
     opened.clear()
@@ -143,14 +137,11 @@ def test_only_messages_that_are_left_are_opened(filled, monkeypatch):
     assert opened == [1, 2, 3, 4]
 
 
-def test_headers_are_read_before_bodies(store, monkeypatch):
+def test_headers_are_read_before_bodies(store, faults):
     """Of a large message; a small one is read as a whole."""
     for name in (b"alice", b"bob"):
         deliver(store, b"From: %b\r\n\r\n" % name + b"x\r\n" * 50_000, INBOX)
-    octets = []
-    read = MessageFile.read
-    monkeypatch.setattr(MessageFile, "read", lambda self, offset, count: octets.append(count) or read(
-        self, offset, count))
+    octets = faults.watch(MessageFile, "read", lambda file, offset, count: count)
     assert found(store, And((Body("y"), Header("from", "nobody")))) == []
     assert len(octets) == 2 and sum(octets) < 600
     assert found(store, And((Body("x"), Header("from", "bob")))) == [2]
@@ -164,17 +155,11 @@ def test_the_trace_header_is_searched_where_it_belongs_to_the_message(store):
     assert found(store, Body("body")) == [1]
 
 
-def test_a_message_that_cannot_be_read_is_not_found_and_harms_no_other(filled, monkeypatch, caplog):
-    def without_the_second(function):
-        def read(entry, rows):
-            if 2 in np.atleast_1d(rows["uid"]):
-                raise StoreError(Problem.CORRUPT, detail="gone")
-            return function(entry, rows)
-        return read
-
-    monkeypatch.setattr(MessageFiles, "beginnings", lambda self, digests, *_: iter([None] * len(digests)))
+def test_a_message_that_cannot_be_read_is_not_found_and_harms_no_other(filled, faults, caplog):
+    faults.around(MessageFiles, "beginnings", lambda _, files, digests, *__: iter([None] * len(digests)))
     for name in ("open_message", "cached"):
-        monkeypatch.setattr(filled, name, without_the_second(getattr(filled, name)))
+        faults.fail(filled, name, StoreError(Problem.CORRUPT, detail="gone"),
+                    when=lambda entry, rows: 2 in np.atleast_1d(rows["uid"]))
         filled.columns = Columns()
         assert found(filled, Text("o")) == [1, 3, 4]
         assert found(filled, Not(Text("nowhere"))) == [1, 3, 4]

@@ -125,6 +125,7 @@ def messages(draw):
     return wire + kind.encode() + b"\r\n" + body + b"--cut--\r\n", header + kind.replace("\r\n", "\n"), texts
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(messages(), min_size=1, max_size=6), st.lists(TEXTS, min_size=1, max_size=6), st.data())
 def test_what_is_in_a_message_is_found_and_nothing_else(store, made, wanted, data):
@@ -148,27 +149,22 @@ QP = (b"Subject: x\r\nContent-Type: text/plain; charset=utf-8\r\n"
       b"Content-Transfer-Encoding: quoted-printable\r\n\r\n%b\r\n")
 
 
-def test_most_messages_need_not_be_taken_apart(store, monkeypatch):
+def test_most_messages_need_not_be_taken_apart(store, faults):
     for number in range(10):
         deliver(store, PLAIN % (b"=?utf-8?q?M=C3=BCller_%d?=" % number, b"one"), INBOX)
         deliver(store, QP % b"caf=C3=A9 one", INBOX)
     deliver(store, PLAIN % (b"a needle", b"two"), INBOX)
-    taken = []
-    real = matching.Message.__init__
-    monkeypatch.setattr(matching.Message, "__init__", lambda self, store, box, row, *more: taken.append(
-        int(row["uid"])) or real(self, store, box, row, *more))
+    taken = faults.watch(matching.Message, "__init__", lambda self, store, box, row, *_: int(row["uid"]))
     assert found(store, Text("needle")) == [21]
     assert found(store, Body("CAFE")) == list(range(2, 21, 2))
     assert taken == [21]
 
 
-def test_cache_records_are_read_once(store, monkeypatch):
+def test_cache_records_are_read_once(store, faults):
     for number in range(5):
         deliver(store, PLAIN % (b"%d" % number, b"body"), INBOX)
     seen = []
-    real = Store.cached
-    monkeypatch.setattr(Store, "cached", lambda self, entry, rows: seen.extend(rows["uid"].tolist()) or real(
-        self, entry, rows))
+    faults.before(Store, "cached", lambda store, entry, rows: seen.extend(rows["uid"].tolist()))
     assert found(store, Text("nowhere")) == found(store, Body("neither")) == []
     assert seen == [1, 2, 3, 4, 5]
     seen.clear()
@@ -177,20 +173,14 @@ def test_cache_records_are_read_once(store, monkeypatch):
     assert seen == [1, 2, 3, 4, 5]
 
 
-def test_a_content_is_read_once_however_often_it_is_there(store, monkeypatch):
+def test_a_content_is_read_once_however_often_it_is_there(store, faults):
     deliver(store, PLAIN % (b"x", b"needle"), INBOX)
     deliver(store, PLAIN % (b"y", b"hay"), INBOX)
     entry = mailbox(store).entry
     for _ in range(3):
         copy_messages(store, entry, entry, [1, 2])
     opened = []
-    real = MessageFiles.beginnings
-
-    def beginnings(self, digests, *more):
-        opened.extend(digests)
-        return real(self, digests, *more)
-
-    monkeypatch.setattr(MessageFiles, "beginnings", beginnings)
+    faults.before(MessageFiles, "beginnings", lambda files, digests, *_: opened.extend(digests))
     assert found(store, And((Text("needle"), Uids(((1, 6),))))) == [1, 3, 5]
     assert len(opened) == 2
     assert found(store, Or(Text("needle"), Body("hay"))) == list(range(1, 9))

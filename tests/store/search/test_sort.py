@@ -57,19 +57,17 @@ def found(store, key):
     return (np.flatnonzero(search(store, mailbox(store), key)) + 1).tolist()
 
 
-def reads(monkeypatch):
+def reads(faults):
     """How many cache records are read from now on, one number for each message."""
     seen = []
-    real = Store.cached
-    monkeypatch.setattr(Store, "cached", lambda self, entry, rows: seen.extend(rows["uid"].tolist()) or real(
-        self, entry, rows))
+    faults.before(Store, "cached", lambda store, entry, rows: seen.extend(rows["uid"].tolist()))
     return seen
 
 
-def test_only_what_is_new_is_read(store, monkeypatch):
+def test_only_what_is_new_is_read(store, faults):
     for name in ("b", "c", "a"):
         message(store, f"Subject: {name}")
-    seen = reads(monkeypatch)
+    seen = reads(faults)
     assert order(store, SortKey.SUBJECT) == [3, 1, 2]
     assert seen == [1, 2, 3]
     assert order(store, SortKey.SUBJECT) == [3, 1, 2]
@@ -83,11 +81,11 @@ def test_only_what_is_new_is_read(store, monkeypatch):
     assert seen == [1, 2, 3, 4]
 
 
-def test_a_search_reads_what_is_left_when_the_index_has_been_asked(store, monkeypatch):
+def test_a_search_reads_what_is_left_when_the_index_has_been_asked(store, faults):
     for at in range(5):
         message(store, f"From: u{at}@example.org", f"Subject: s{at}")
     change_flags(store, mailbox(store).entry, [2, 4], FlagAction.ADD, Flags(Flag.FLAGGED))
-    seen = reads(monkeypatch)
+    seen = reads(faults)
     assert found(store, And((Envelope("from", "U3"), HasFlag(Flag.FLAGGED)))) == [4]
     assert seen == [2, 4]
     assert found(store, And((Envelope("from", "u"), Not(Size(gt, 0))))) == []
@@ -95,9 +93,9 @@ def test_a_search_reads_what_is_left_when_the_index_has_been_asked(store, monkey
     assert sorted(seen) == [1, 2, 3, 4, 5]
 
 
-def test_no_file_is_opened_for_the_envelope(store, monkeypatch):
+def test_no_file_is_opened_for_the_envelope(store, faults):
     message(store, "From: a@example.org", "Subject: x", "Date: 1 Jan 2020 00:00:00 +0000")
-    monkeypatch.setattr(Store, "open_message", None)
+    faults.forbid(Store, "open_message")
     assert found(store, Envelope("from", "a@")) == [1]
     assert found(store, And((Envelope("subject", "x"), Sent(eq, date(2020, 1, 1)), Not(Envelope("to", ""))))) == [1]
     assert found(store, Or(Sent(lt, date(2020, 1, 1)), Sent(ge, date(2020, 1, 2)))) == []
@@ -126,22 +124,15 @@ def test_the_same_content_twice(store):
     assert found(store, Envelope("subject", "b")) == [1, 3]
 
 
-def test_what_cannot_be_read_counts_as_empty_and_is_not_found(store, monkeypatch, caplog):
+def test_what_cannot_be_read_counts_as_empty_and_is_not_found(store, faults, caplog):
     for name in ("b", "x", "a"):
         message(store, f"Subject: {name}", f"Date: {ord(name) - 96} Jan 2020 00:00:00 +0000")
-    real = Store.cached
-
-    def cached(self, entry, rows):
-        if 2 in rows["uid"]:
-            raise StoreError(Problem.CORRUPT)
-        return real(self, entry, rows)
-
-    monkeypatch.setattr(Store, "cached", cached)
+    faults.fail(Store, "cached", StoreError(Problem.CORRUPT), when=lambda store, entry, rows: 2 in rows["uid"])
     assert order(store, SortKey.SUBJECT) == [2, 3, 1]
     assert order(store, SortKey.DATE) == [2, 3, 1]          # the internal date is of 2001
     assert found(store, Not(Envelope("subject", "b"))) == [3]
     assert "search in" in caplog.text
-    monkeypatch.setattr(Store, "cached", real)
+    faults.mend()
     assert order(store, SortKey.SUBJECT) == [3, 1, 2]       # it is not remembered as empty
     assert found(store, Not(Envelope("subject", "b"))) == [2, 3]
 
@@ -157,9 +148,8 @@ def test_records_of_an_earlier_version_are_made_anew(store, monkeypatch):
     assert order(store, SortKey.SUBJECT) == [2, 1]
 
 
-def test_columns_are_bounded(store, monkeypatch):
-    monkeypatch.setattr(columns, "KEPT", 5)
-    monkeypatch.setattr(columns, "EACH", 0)
+def test_columns_are_bounded(store):
+    store.owned.put(Columns, Columns(kept=5, each=0))
     for name in ("b", "a", "c"):
         message(store, f"Subject: {name}")
     assert order(store, SortKey.SUBJECT) == [2, 1, 3]
@@ -224,8 +214,8 @@ def test_message_ids(store, own, field, linked):
     assert references(store, mailbox(store), np.arange(2)).children == ({0: [1]} if linked else {})
 
 
-def test_columns_without_messages_are_bounded_too(store, monkeypatch):
-    monkeypatch.setattr(columns, "KEPT", 10 * columns.EACH)
+def test_columns_without_messages_are_bounded_too(store):
+    store.owned.put(Columns, Columns(kept=10 * columns.EACH))
     weak = []
     for at in range(30):
         box = store.open_mailbox(namespace.create_mailbox(store, MailboxName("", f"empty{at}")))
@@ -233,13 +223,12 @@ def test_columns_without_messages_are_bounded_too(store, monkeypatch):
     assert [column() is not None for column in weak] == [False] * 20 + [True] * 10
 
 
-def test_what_was_read_counts_at_once(store, monkeypatch):
+def test_what_was_read_counts_at_once(store):
     for name in ("b", "a", "c"):
         message(store, f"Subject: {name}")
     box = mailbox(store)
     for most, kept in ((2 * columns.EACH + 3, True), (2 * columns.EACH + 2, False)):
-        monkeypatch.setattr(columns, "KEPT", most)
-        held = Columns()
+        held = Columns(kept=most)
         first = weakref.ref(held.dates(box))
         held.read(store, box, box.rows, ["subject"], Progress())
         assert (first() is not None) == kept
@@ -259,8 +248,8 @@ def test_nothing_is_kept_of_a_mailbox_that_is_deleted(store):
     assert columns_of(store).dates(mailbox(store)) is other
 
 
-def test_a_column_that_knows_mostly_what_has_gone_begins_anew(store, monkeypatch):
-    monkeypatch.setattr(columns, "SPARE", 2)
+def test_a_column_that_knows_mostly_what_has_gone_begins_anew(store):
+    store.owned.put(Columns, Columns(spare=2))
     for at in range(6):
         message(store, f"Subject: s{at}")
     box = mailbox(store)

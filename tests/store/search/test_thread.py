@@ -166,6 +166,7 @@ def test_threads_are_those_of_the_book(messages):
     assert nested(Threaded(messages).threads(in_turn=True)) == expected
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(st.sets(st.integers(0, 30), max_size=3), st.sampled_from(["", "s", "t", "u"]), st.booleans(),
                           st.integers(0, 9)), min_size=1, max_size=30))
@@ -176,6 +177,7 @@ def test_threads_of_orderly_mail(messages):
     assert nested(Threaded(messages).threads()) == by_the_book(messages)
 
 
+@pytest.mark.long
 def test_a_long_chain_and_a_long_loop_take_no_time():
     count = 30_000
     chain = [(f"{at}", [f"{at - 1}"] if at else [], "", False, at) for at in range(count)]

@@ -132,7 +132,7 @@ def test_exactly(used):
     store.close()
 
 
-def test_a_mailbox_that_ran_far_ahead_since_then_stays_ahead(used, monkeypatch):
+def test_a_mailbox_that_ran_far_ahead_since_then_stays_ahead(used):
     """More UIDs than a mailbox skips after an unclean end."""
     partition = used.partitions["primary"]
     inbox = used.entry(MailboxName.parse(ALICE))
@@ -148,7 +148,7 @@ def test_a_mailbox_that_ran_far_ahead_since_then_stays_ahead(used, monkeypatch):
     store.close()
 
 
-def test_until_a_time(tmp_path, monkeypatch):
+def test_until_a_time(tmp_path):
     """The times of commits are those of the clock, in whole seconds; the archive has the logs."""
     settings = evolve(SMALL, log_archive=tmp_path / "archive", purge_delay=86400)
     store = make_store(tmp_path / "store", settings=settings)
@@ -254,28 +254,20 @@ class Cut(Exception):
     """The process ends here."""
 
 
-def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
+def test_one_that_is_cut_off_is_done_once(used, faults):
     """At every rename: before the note nothing has changed, after it the next one finishes it."""
     used.close()
     root, before = used.root, [2, 3, 4, 5, 6]
-    real = reset.Path.rename
     for stop in range(1, 30) if ALL else (1, 2, 4, 6, 30):
-        calls = []
-
-        def rename(self, target, stop=stop, calls=calls):
-            if "run" not in self.parts:         # not those of who comes into the store
-                calls.append(target)
-            if len(calls) == stop and "run" not in self.parts:
-                raise Cut
-            return real(self, target)
-
-        monkeypatch.setattr(reset.Path, "rename", rename)
+        left = iter(range(stop - 1))
+        faults.fail(reset.Path, "rename", Cut, when=lambda path, target, left=left: (       # not of who comes in
+            "run" not in path.parts and next(left, None) is None))
         try:
             restore(root, SMALL, choose(root, SMALL), exact=True)
             cut = False
         except Cut:
             cut = True
-        monkeypatch.setattr(reset.Path, "rename", real)
+        faults.mend()
         if not cut:
             break
         if (root / "restoring.json").exists():
@@ -297,15 +289,15 @@ def test_one_that_is_cut_off_is_done_once(used, monkeypatch):
     assert stop > 6
 
 
-def test_what_was_purged_after_the_snapshot_can_be_brought_back_no_more(tmp_path, monkeypatch):
+def test_what_was_purged_after_the_snapshot_can_be_brought_back_no_more(tmp_path, unix_time):
     """The snapshot still has the expunged record, but not its file; the next message of that content is a new one."""
-    now = time.time()
+    now = unix_time.now
     store = make_store(tmp_path / "store")
     deliver(store, body(0), ALICE, trace=b"Return-Path: <a@example.org>\r\n")
     deliver(store, body(1), ALICE)
-    monkeypatch.setattr(time, "time", lambda: now - 100)
+    unix_time.now = now - 100
     remove(store, store.entry(MailboxName.parse(ALICE)), [1, 2])
-    monkeypatch.undo()
+    unix_time.now = now
     deliver(store, body(1), BOB)
     retention.make(store)
     assert purge(store.partitions["primary"], now + store.settings.purge_delay) == 1

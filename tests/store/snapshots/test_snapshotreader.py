@@ -2,9 +2,11 @@
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -190,13 +192,12 @@ def test_ids_of_the_past_are_none_of_the_store(store, made):
     assert now(store) == before
 
 
-def test_where_there_is_no_room_it_is_not_opened(store, made, monkeypatch):
-    usage = type("Usage", (), {"free": made.size // 1000})
-    monkeypatch.setattr("store.snapshots.snapshotreader.shutil.disk_usage", lambda path: usage)
+def test_where_there_is_no_room_it_is_not_opened(store, made, faults):
+    faults.around(shutil, "disk_usage", lambda *_: SimpleNamespace(free=made.size // 1000))
     with readers_of(store).used(made.name) as snapshot, pytest.raises(StoreError) as refused:
         snapshot.mailboxes(store.entry(name()))
     assert refused.value.problem is Problem.DISK_FULL
-    monkeypatch.undo()
+    faults.mend()
     with readers_of(store).used(made.name) as snapshot:
         assert [entry.name.path for entry in snapshot.mailboxes(store.entry(name()))] == ["INBOX"]
 

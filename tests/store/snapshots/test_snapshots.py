@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
@@ -237,20 +238,19 @@ def test_the_housekeeper_makes_one_when_it_is_due_and_removes_the_oldest(store):
     assert list(retention.due(store, now + 90000)) == []
 
 
-def test_a_failed_one_is_reported_and_replaces_none(store, monkeypatch):
+def test_a_failed_one_is_reported_and_replaces_none(store, faults):
     keep(store, 1)
     deliver(store, body(1), ALICE)
     retention.make_due(store, "a test")
     good = rename(taking.listed(folder(store))[0], 86400 * 3)
-    real = taking.verify
-    monkeypatch.setattr(taking, "verify", lambda *given, **more: ["index.db: damaged"])
+    faults.around(taking, "verify", lambda *_, **__: ["index.db: damaged"])
     with pytest.raises(StoreError, match="index.db: damaged"):
         retention.make_due(store, "a test")
     assert taking.listed(folder(store)) == [good]
     assert "damaged" in (folder(store) / retention.FAILED).read_text()
     assert store.mailboxes.env.kept_log() == good.manifest.environments["mboxlist"].first_log
     assert list(retention.due(store)) == []                   # not again at once
-    monkeypatch.setattr(taking, "verify", real)
+    faults.mend()
     assert list(retention.due(store, time.time() + retention.AGAIN)) == ["the newest is old"]
     retention.make_due(store, "a test")
     assert good not in taking.listed(folder(store))
@@ -275,9 +275,9 @@ def test_logs_since_the_newest_stay_when_the_store_is_left(store, snapshot_of_th
     assert store.mailboxes.env.kept_log() is None
 
 
-def test_many_logs_make_one_early(store, snapshot_of_three, monkeypatch):
+def test_many_logs_make_one_early(store, snapshot_of_three, faults):
     keep(store, 1)
-    monkeypatch.setattr(type(store.mailboxes.env), "kept_volume", lambda env: 5 << 30)
+    faults.around(type(store.mailboxes.env), "kept_volume", lambda *_: 5 << 30)
     assert list(retention.due(store)) == ["there are many logs"]
 
 
@@ -287,8 +287,8 @@ def test_two_at_a_time_are_not_made(store):
     assert refused.value.problem is Problem.BUSY
 
 
-def test_no_room(store, monkeypatch):
-    monkeypatch.setattr(retention.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000}))
+def test_no_room(store, faults):
+    faults.around(retention.shutil, "disk_usage", lambda *_: SimpleNamespace(free=1000))
     with pytest.raises(StoreError) as refused:
         retention.make(store)
     assert refused.value.problem is Problem.DISK_FULL

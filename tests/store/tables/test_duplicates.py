@@ -195,7 +195,7 @@ def test_two_partitions(store):
     assert send(store, ALICE, BOB) == ["again", "again"]
 
 
-def test_another_try_meets_what_the_first_one_left(store, monkeypatch):
+def test_another_try_meets_what_the_first_one_left(store, faults):
     """A mailbox that was being moved is tried once more, and those that had it before are not asked again."""
     bob = store.entry(MailboxName.parse(BOB))
     partition = store.partitions["primary"]
@@ -204,7 +204,7 @@ def test_another_try_meets_what_the_first_one_left(store, monkeypatch):
         txn.set_state(bob.id, None, evolve(txn.any_state(bob.id), moving=moving))
 
     partition.transact(lambda txn: moves(txn, True))
-    monkeypatch.setattr("store.offload.Threads.pause", lambda self, seconds: resume())
+    faults.around(offload.Threads, "pause", lambda *_: resume())
 
     async def resume():
         partition.transact(lambda txn: moves(txn, False))

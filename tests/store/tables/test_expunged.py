@@ -72,11 +72,9 @@ def test_an_expunge_leaves_the_counts_and_the_purge_gives_them_back(store, inbox
     assert purge(store.partitions["primary"], late(store)) == 1 and files(store) == 2
 
 
-def test_a_file_is_released_as_of_the_last_expunge(store, inbox, monkeypatch):
-    now = int(time.time())
-    monkeypatch.setattr(time, "time", lambda: now)
+def test_a_file_is_released_as_of_the_last_expunge(store, inbox, unix_time):
     remove(store, inbox, [1])
-    now += 100
+    now = unix_time.now = int(unix_time.now) + 100
     remove(store, inbox, [4])
     assert let_go(store, late(store)) == 2
     assert [when for when, _ in store.partitions["primary"].refs.waiting(now + 1000)] == [now]
@@ -98,11 +96,10 @@ def test_both_of_one_message_come_back(store, inbox):
     assert counted(store)[b"Subject: 0"] == marks(inbox, 5, 6)
 
 
-def test_what_is_purged_while_somebody_brings_it_back_stays_gone(store, inbox, monkeypatch):
+def test_what_is_purged_while_somebody_brings_it_back_stays_gone(store, inbox, faults):
     remove(store, inbox, [2])
     partition = store.partitions["primary"]
-    began = partition.transact
-    monkeypatch.setattr(partition, "transact", lambda work: (let_go(store, late(store)), began(work))[1])
+    faults.before(partition, "transact", lambda _: let_go(store, late(store)))
     assert undelete_messages(store, inbox) == []
     assert counted(store)[b"Subject: 1"] == (0, 0)
 
@@ -166,19 +163,14 @@ def test_many_expunges_are_forgotten_some_at_a_time(store, monkeypatch):
     assert purge(store.partitions["primary"], late(store)) == 10 and files(store) == 0
 
 
-def test_a_large_expunge_is_forgotten_in_pieces_and_agrees_after_each(store, monkeypatch):
+def test_a_large_expunge_is_forgotten_in_pieces_and_agrees_after_each(store, monkeypatch, faults):
     monkeypatch.setattr("store.mailboxes.expunge.LARGE", 3)
     for number in range(24):
         deliver(store, b"Subject: %d\r\n\r\n%d\r\n" % (number, number % 18), "user/alice/INBOX")
     entry, partition = store.entry(MailboxName("alice", "INBOX")), store.partitions["primary"]
     remove(store, entry, range(1, 24))
-    steps, real = [], partition.refs.release_all
-
-    def release_all(tallies, when, txn):
-        steps.append(sum(count for _, count, _ in tallies))
-        real(tallies, when, txn)
-
-    monkeypatch.setattr(partition.refs, "release_all", release_all)
+    steps = faults.watch(partition.refs, "release_all",
+                         lambda tallies, when, txn: sum(count for _, count, _ in tallies))
     some, = expunges(partition, int(late(store)))
     assert len(some.large) == 1
     while transact(partition.env, lambda txn: partition.removed.shorten(some.large[0], 3, txn)):

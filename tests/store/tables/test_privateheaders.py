@@ -105,20 +105,18 @@ def test_there_is_a_last_number(store):
     assert isinstance(deliver(store, BODY, ALICE, header=TO)[0], Delivered)
 
 
-def test_who_gives_a_number_makes_others_wait(store, monkeypatch):
+def test_who_gives_a_number_makes_others_wait(store, faults):
     partition = store.partitions["primary"]
-    impatient, plain = partition.env._env.txn_begin(None, db.DB_TXN_NOWAIT), PrivateHeaders.number
+    impatient = partition.env._env.txn_begin(None, db.DB_TXN_NOWAIT)
 
     def number(private_headers, octets, txn):
-        monkeypatch.undo()
         try:
             with pytest.raises(Deadlock):
                 private_headers.numbers([b"B: 2\r\n"], impatient)
         finally:
             impatient.abort()
-        return plain(private_headers, octets, txn)
 
-    monkeypatch.setattr(PrivateHeaders, "number", number)
+    faults.first(PrivateHeaders, "number", number)
     assert partition.transact(lambda txn: partition.private_headers.numbers([b"A: 1\r\n"],
                                                                             txn.handle)) == {b"A: 1\r\n": 1}
 
@@ -249,6 +247,7 @@ def lose_databases(root):
         shutil.rmtree(folder)
 
 
+@pytest.mark.long
 def test_a_rebuild_gives_them_back(tmp_path):
     root = tmp_path / "store"
     store = make_store(root)
@@ -265,6 +264,7 @@ def test_a_rebuild_gives_them_back(tmp_path):
     store.close()
 
 
+@pytest.mark.long
 def test_a_rebuild_without_them_gives_the_rest_and_says_so(tmp_path):
     """As when all their blocks in store.idx are damaged."""
     root = tmp_path / "store"

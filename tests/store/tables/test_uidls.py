@@ -97,6 +97,7 @@ def test_a_client_finds_the_mailbox_changed(store, inbox):
     assert after.rows.tobytes() == before.rows.tobytes()
 
 
+@pytest.mark.long
 def test_store_idx_has_them_and_the_store_made_from_it(store, inbox):
     write_changed(store)
     file = store.partition_of(inbox).user_folder("alice") / "store.idx"

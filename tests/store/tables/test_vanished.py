@@ -9,7 +9,6 @@ from mboxlist.names import MailboxName
 from store.mailboxes import namespace
 from store.mailboxes.copymessages import copy_messages
 from store.mailboxes.expunge import remove
-from store.tables import vanished
 from store.tables.vanished import from_ranges, to_ranges
 from tests.support.stores.stores import deliver, reopen_after_crash
 
@@ -39,9 +38,9 @@ def test_ranges_both_ways(uids):
 
 
 @pytest.fixture
-def inbox(store, monkeypatch):
+def inbox(store):
     """INBOX with UIDs 1 to 40, and a log of at most 8 ranges."""
-    monkeypatch.setattr(vanished, "LIMIT", LIMIT)
+    store.partitions["primary"].vanished.limit = LIMIT
     for number in range(40):
         deliver(store, b"Subject: %d\r\n\r\n" % number, "user/alice/INBOX")
     return store.entry(MailboxName("alice", "INBOX"))

@@ -234,6 +234,7 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st
                                                                                   max_size=3), max_leaves=10)
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(sorted(json.loads(HEAD.to_bytes()))), JSON, max_size=5))
 def test_a_head_of_anything_is_a_head_or_a_value_error(values):
@@ -270,17 +271,13 @@ def test_a_missing_file_is_no_damage(tmp_path):
 @pytest.mark.parametrize(("code", "problem"), [(errno.ENOSPC, Problem.DISK_FULL), (errno.EIO, Problem.UNAVAILABLE),
                                                (errno.EMFILE, Problem.UNAVAILABLE)])
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "replace"])
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, code, problem, call):
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, faults, code, problem, call):
     path = tmp_path / "store.idx"
     idxfile.write(path, contents(10))
-
-    def fail(*arguments, **more):
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, call, fail)
+    faults.fail(os, call, OSError(code, os.strerror(code)))
     with pytest.raises(StoreError) as error:
         idxfile.write(path, contents(20))
-    monkeypatch.undo()
+    faults.mend()
     assert error.value.problem is problem
     assert len(idxfile.read(path).rows) == 10
     assert [each.name for each in tmp_path.iterdir()] == ["store.idx"]

@@ -191,22 +191,21 @@ def test_a_name_that_is_used_again_costs_no_mailbox_its_file(store, boxes):
     assert agrees(store, "user/alice/Archive") and agrees(store, "user/alice/Old")
 
 
-def test_who_has_the_lock_reads_what_came_before_it(store, boxes, monkeypatch):
+def test_who_has_the_lock_reads_what_came_before_it(store, boxes, faults):
     """Another process changes the mailbox and writes its file at the moment before this one gets the lock."""
-    take, done = Locks.take, []
+    done = []
 
     def change():
         deliver(store, TWO, "user/alice/INBOX")
         write_changed(store)
 
-    def late(self, offset, *, wait):
+    def late(_, offset, *, wait):
         if offset == boxes[0].id and not done:
             done.append(threading.Thread(target=change))
             done[0].start()
             done[0].join()
-        return take(self, offset, wait=wait)
 
-    monkeypatch.setattr(Locks, "take", late)
+    faults.before(Locks, "take", late)
     primary(store).unwritten.changed.add(boxes[0].id)
     write_changed(store)
     assert done
@@ -266,43 +265,35 @@ def test_a_mailbox_that_cannot_be_written_holds_up_no_other(store, boxes, caplog
 
 
 @pytest.mark.parametrize("call", ["write", "replace", "fsync"])
-def test_a_full_disk_leaves_everything_for_the_next_round(store, boxes, monkeypatch, call):
+def test_a_full_disk_leaves_everything_for_the_next_round(store, boxes, faults, call):
     deliver(store, TWO, "user/alice/INBOX", "user/bob/INBOX")
     before = file_of(store, "user/alice/INBOX").head
-
-    def full(*arguments, **more):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, call, full)
+    faults.fail(os, call, OSError(28, "No space left on device"))
     assert write_changed(store) == 0
-    monkeypatch.undo()
+    faults.mend()
     assert file_of(store, "user/alice/INBOX").head == before
     assert tree(store) == ["alice/Archive/store.idx", "alice/store.idx", "bob/store.idx"]
     assert write_changed(store) == 2
     assert agrees(store, "user/alice/INBOX") and agrees(store, "user/bob/INBOX")
 
 
-def test_many_share_their_syncs(store, monkeypatch):
+def test_many_share_their_syncs(store, faults):
     """More files than are synced one by one."""
-    monkeypatch.setattr(writing, "BATCH", 8)
-    for number in range(writing.BATCH + 5):
+    for number in range(13):
         namespace.create_mailbox(store, named(f"user/alice/{number}"))
-    synced = []
-    real = writing.sync_file_system
-    monkeypatch.setattr(writing, "sync_file_system", lambda folder: (synced.append(folder), real(folder)))
-    assert write_changed(store) == writing.BATCH + 7
+    synced = faults.watch(writing, "sync_file_system")
+    assert write_changed(store, batch=8) == 15
     assert len(synced) == 3             # one before the names of a batch, and one after all
     assert all(agrees(store, str(entry.name)) for entry in store.mailboxes.all())
 
 
-def test_the_rate_gives_way_before_a_minute_has_passed(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "BATCH", 8)
+def test_the_rate_gives_way_before_a_minute_has_passed(tmp_path, faults):
     store = make_store(tmp_path / "store", settings=evolve(SMALL, index_rate=1))
-    for number in range(4 * writing.BATCH):
+    for number in range(32):
         namespace.create_mailbox(store, named(f"user/alice/{number}"))
     pauses = []
-    monkeypatch.setattr(primary(store).unwritten.stop, "wait", pauses.append)
-    write_changed(store)
+    faults.around(primary(store).unwritten.stop, "wait", lambda _, seconds: pauses.append(seconds))
+    write_changed(store, batch=8)
     assert pauses == [writing.PATIENCE]
     deliver(store, ONE, "user/alice/INBOX")
     write_changed(store, hurry=True)
@@ -310,27 +301,21 @@ def test_the_rate_gives_way_before_a_minute_has_passed(tmp_path, monkeypatch):
     store.close()
 
 
-def many(root, monkeypatch):
+def many(root):
     """A store with more files to write than fit into a batch."""
     store = make_store(root)
     write_changed(store)
-    monkeypatch.setattr(writing, "BATCH", 4)
     for number in range(10):
         namespace.create_mailbox(store, named(f"user/alice/{number}"))
     return store
 
 
-def test_a_round_is_left_off_between_two_batches_when_the_process_is_to_leave(tmp_path, monkeypatch):
+def test_a_round_is_left_off_between_two_batches_when_the_process_is_to_leave(tmp_path, faults):
     """Or a stop would wait until the files of thousands of mailboxes have been written."""
-    store = many(tmp_path / "store", monkeypatch)
-    real, unwritten = writing.sync_file_system, primary(store).unwritten
-
-    def told(folder):
-        unwritten.stop.set()
-        real(folder)
-
-    monkeypatch.setattr(writing, "sync_file_system", told)
-    assert write_changed(store) == 4 and len(unwritten.changed) == 6
+    store = many(tmp_path / "store")
+    unwritten = primary(store).unwritten
+    faults.before(writing, "sync_file_system", lambda folder: unwritten.stop.set())
+    assert write_changed(store, batch=4) == 4 and len(unwritten.changed) == 6
     assert write_changed(store) == 0 and len(unwritten.changed) == 6
     store.close()
     store = open_store(tmp_path / "store", SMALL)
@@ -338,8 +323,8 @@ def test_a_round_is_left_off_between_two_batches_when_the_process_is_to_leave(tm
     store.close()
 
 
-def test_what_there_is_no_time_to_write_is_left_to_reconcile(tmp_path, monkeypatch):
-    store = many(tmp_path / "store", monkeypatch)
+def test_what_there_is_no_time_to_write_is_left_to_reconcile(tmp_path):
+    store = many(tmp_path / "store")
     store.close(within=0)
     store = open_store(tmp_path / "store", SMALL)
     assert recovery_of(store).events == {} and primary(store).epoch == 1 and len(tree(store)) == 2
@@ -398,13 +383,12 @@ def agrees_but_for_the_epoch(store, name):
             and head.uidnext <= store.status(entry).uidnext)
 
 
-def test_an_unclean_end_alone_writes_nothing(tmp_path, monkeypatch):
+def test_an_unclean_end_alone_writes_nothing(tmp_path, faults):
     store = make_store(tmp_path / "store")
     deliver(store, ONE, "user/alice/INBOX")
     write_changed(store)
     store = reopen_after_crash(reopen_after_crash(store))
-    written = []
-    monkeypatch.setattr(writing.idxfile, "prepare", lambda *arguments, **more: written.append(arguments))
+    written = faults.watch(idxfile, "prepare")
     reconcile(store)
     assert not written
     store.close()
@@ -455,17 +439,13 @@ def test_the_file_of_another_list_stays(store, boxes):
     assert path.exists()
 
 
-def test_what_could_not_be_written_at_the_end_is_looked_for_at_the_next_start(tmp_path, monkeypatch):
+def test_what_could_not_be_written_at_the_end_is_looked_for_at_the_next_start(tmp_path, faults):
     store = make_store(tmp_path / "store")
     write_changed(store)
     deliver(store, ONE, "user/alice/INBOX")
-
-    def refuse(*arguments, **more):
-        raise StoreError(Problem.DISK_FULL)
-
-    monkeypatch.setattr(idxfile, "prepare", refuse)
+    faults.fail(idxfile, "prepare", StoreError(Problem.DISK_FULL))
     store.close()
-    monkeypatch.undo()
+    faults.mend()
     store = open_store(store.root, SMALL)
     assert not agrees(store, "user/alice/INBOX")
     reconcile(store)

@@ -42,7 +42,7 @@ def name(path: str = "INBOX", user: str = "alice") -> MailboxName:
 def move(user: str, source: Store, target: Store):
     line = Line(target, source.settings.host)
     try:
-        return send(source, user, target.settings.host, line.connect)
+        return send(source, user, target.settings.host, line.connect, tries=0)
     finally:
         line.ended()
 
@@ -168,10 +168,10 @@ def test_from_several_partitions_to_one(ends):
     assert {entry.partition for entry in two.names("alice")} == {"primary"}
 
 
-def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
+def test_what_arrives_while_it_goes_on_is_there_once(ends, faults):
     one, two = ends
     deliver(one, BODIES[1], "user/alice/INBOX")
-    bring_, said = MailboxSender._send_changes, []
+    said = []
 
     def bring(self):
         said.append(len(self._held))
@@ -180,24 +180,22 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, monkeypatch):
                 deliver(one, b"Subject: pass %d\r\n\r\n" % len(said), "user/alice/INBOX")
             remove(one, one.entry(name()), [len(said)])
             namespace.create_mailbox(one, name(f"new{len(said)}"))
-        return bring_(self)
 
-    monkeypatch.setattr(MailboxSender, "_send_changes", bring)
+    faults.before(Departure, "_send_changes", bring)
     move("alice", one, two)
-    monkeypatch.undo()
+    faults.mend()
     assert said[0] == said[1] == 0
     mailbox = two.open_mailbox(two.entry(name()))
     assert mailbox.uids.tolist() == list(range(3, 404))
     assert [entry.name.path for entry in two.names("alice")] == ["INBOX", "new1", "new2"]
 
 
-def test_what_the_list_says_may_change_until_the_end(ends, monkeypatch):
+def test_what_the_list_says_may_change_until_the_end(ends, faults):
     one, two = ends
     deliver(one, BODIES[1], "user/alice/INBOX")
-    describe, rounds = MailboxSender._describe, []
+    rounds = []
 
-    def change(self, snapshot):
-        describe(self, snapshot)
+    def change(*_):
         rounds.append(1)
         if len(rounds) == 1:
             namespace.create_mailbox(one, name("made late"))
@@ -206,7 +204,7 @@ def test_what_the_list_says_may_change_until_the_end(ends, monkeypatch):
         elif len(rounds) == 3:
             annotate(one, one.entry(name()), "/shared/comment", b"late")
 
-    monkeypatch.setattr(MailboxSender, "_describe", change)
+    faults.after(Departure, "_describe", change)
     move("alice", one, two)
     assert len(rounds) == 4
     assert [entry.name.path for entry in two.names("alice")] == ["INBOX", "made late"]
@@ -228,14 +226,12 @@ def test_nobody_writes_to_what_has_gone(ends):
     assert refused.value.problem is Problem.NO_MAILBOX
 
 
-def test_nobody_writes_at_the_end_and_everybody_may_read(ends, monkeypatch):
+def test_nobody_writes_at_the_end_and_everybody_may_read(ends, faults):
     one, two = ends
     deliver(one, BODIES[1], "user/alice/INBOX")
-    describe, said = MailboxSender._describe, []
-    monkeypatch.setattr("store.delivery.durable.PATIENCE", 0)
+    said, one.patience = [], 0
 
-    def write(self, snapshot):
-        describe(self, snapshot)
+    def write(*_):
         inbox = one.entry(name())
         said.append(deliver(one, BODIES[2], "user/alice/INBOX")[0].problem)
         for work in (lambda: change_flags(one, inbox, [1], FlagAction.ADD, Flags(Flag.SEEN)),
@@ -245,7 +241,7 @@ def test_nobody_writes_at_the_end_and_everybody_may_read(ends, monkeypatch):
             said.append(refused.value.problem)
         assert one.open_mailbox(inbox).uids.tolist() == [1]
 
-    monkeypatch.setattr(MailboxSender, "_describe", write)
+    faults.after(Departure, "_describe", write)
     move("alice", one, two)
     assert said == [Problem.BUSY] * 4
     assert two.open_mailbox(two.entry(name())).uids.tolist() == [1]
@@ -274,13 +270,12 @@ def test_mail_on_its_way_to_who_has_gone_must_come_again(ends, held):
         one.partitions["primary"].transact(lambda txn: moves_no_more(txn, entries[0].id))
 
 
-def test_a_move_is_not_begun_while_another_is_not_finished(ends, monkeypatch):
+def test_a_move_is_not_begun_while_another_is_not_finished(ends, faults):
     one, two = ends
-    monkeypatch.setattr(sourceside, "clear", lambda store, move: (_ for _ in ()).throw(StoreError(Problem.DISK_FULL)))
-    monkeypatch.setattr(sourceside, "TRIES", 0)
+    faults.fail(sourceside, "clear", StoreError(Problem.DISK_FULL))
     with pytest.raises(StoreError, match="do it again"):
         move("alice", one, two)
-    monkeypatch.undo()
+    faults.mend()
     with pytest.raises(StoreError) as refused:          # it has been told nothing of what the first one still has
         move("alice", two, one)
     assert refused.value.problem is Problem.BUSY
@@ -290,29 +285,25 @@ def test_a_move_is_not_begun_while_another_is_not_finished(ends, monkeypatch):
     assert hosting.is_here(one, one.directory.find("alice"))
 
 
-def test_a_directory_that_cannot_be_told(ends, monkeypatch):
+def test_a_directory_that_cannot_be_told(ends, faults):
     """Nobody moves if that is known before; if not, the user is nowhere else until it can."""
     one, two = ends
-    monkeypatch.setattr(sourceside, "TRIES", 0)
-
-    def refuse(*arguments):
-        raise StoreError(Problem.UNAVAILABLE, "The directory is closed")
-
+    closed = StoreError(Problem.UNAVAILABLE, "The directory is closed")
     deliver(one, BODIES[1], "user/alice/INBOX")
     before = everything(one)
-    with monkeypatch.context() as patch:
-        patch.setattr(BuiltinDirectory, "try_set_host", refuse)
-        with pytest.raises(StoreError, match="^The directory is closed$"):
-            move("alice", one, two)
+    faults.fail(BuiltinDirectory, "try_set_host", closed)
+    with pytest.raises(StoreError, match="^The directory is closed$"):
+        move("alice", one, two)
+    faults.mend()
     assert one.directory.find("alice").host == ONE and everything(one) == before
     assert two.directory.find("alice") is None
     assert [*one.mailboxes.moves.all(), *two.mailboxes.moves.all()] == []
-    with monkeypatch.context() as patch:
-        patch.setattr(BuiltinDirectory, "set_host", refuse)
-        for _ in range(2):
-            with pytest.raises(StoreError, match="The directory is closed"):
-                move("alice", one, two)
-            assert everything(one) == before and not two.names("alice")
+    faults.fail(BuiltinDirectory, "set_host", closed)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="The directory is closed"):
+            move("alice", one, two)
+        assert everything(one) == before and not two.names("alice")
+    faults.mend()
     move("alice", one, two)
     assert everything(two) == before and not one.names("alice")
 

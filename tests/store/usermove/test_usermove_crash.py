@@ -27,6 +27,7 @@ from store.usermove.messageformat import Wire
 from store.usermove.sourceside import send
 from store.values import Flag, FlagAction, Flags
 from tests.store.usermove.test_usermove import everything
+from tests.support.faults.planted import Faults
 from tests.support.stores.movepair import ONE, TWO, Killed, Line, make_two, two_back_ends
 from tests.support.stores.stores import deliver, reopen_after_crash
 
@@ -76,25 +77,12 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watched(death: Death, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def watched(death: Death) -> Iterator[None]:
     """Every transaction and flush of that store is a step."""
     own = {id(death.store.mailboxes.env), *(id(each.env) for each in death.store.partitions.values())}
-    begin, flush = Env.begin, Env.flush
-
-    def begun(self: Env, **options: bool):
-        if id(self) in own:
-            death.step("transaction")
-        return begin(self, **options)
-
-    def flushed(self: Env) -> None:
-        if id(self) in own:
-            death.step("flush")
-        flush(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Env, "begin", begun)
-        patch.setattr(Env, "flush", flushed)
-        patch.setattr(sourceside, "TRIES", 0)
+    with Faults() as faults:
+        faults.before(Env, "begin", lambda env, **_: id(env) in own and death.step("transaction"))
+        faults.before(Env, "flush", lambda env: id(env) in own and death.step("flush"))
         yield
 
 
@@ -119,7 +107,7 @@ def hosts_of(one: Store, two: Store) -> list[bool]:
     return found
 
 
-def play(folder: Path, monkeypatch: pytest.MonkeyPatch, which: int, at: int) -> tuple[list[str], bool]:
+def play(folder: Path, which: int, at: int) -> tuple[list[str], bool]:
     """One move in which that store dies at that step; the steps until then, and whether it died."""
     stores = list(make_two(folder))
     try:
@@ -127,8 +115,8 @@ def play(folder: Path, monkeypatch: pytest.MonkeyPatch, which: int, at: int) -> 
         wanted = everything(stores[0])
         death = Death(stores[which], at)
         line = Line(stores[1], ONE, lambda wire: Watched(wire, death if which == 0 else None))
-        with watched(death, monkeypatch), contextlib.suppress(Killed, StoreError):
-            send(stores[0], "alice", TWO, line.connect)
+        with watched(death), contextlib.suppress(Killed, StoreError):
+            send(stores[0], "alice", TWO, line.connect, tries=0)
         line.ended()
         assert sum(hosts_of(*stores)) <= 1
         if death.dead:
@@ -174,30 +162,31 @@ def _without_epoch(found: dict) -> dict:
 EVERY = os.environ.get("MOVE_CRASHES") == "all"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("which", "first", "each"), [(0, 26, 3), (1, 25, 1)],
                          ids=["the one that a user leaves", "the other one"])
-def test_either_side_dies_at_any_step(tmp_path, monkeypatch, which, first, each):
+def test_either_side_dies_at_any_step(tmp_path, which, first, each):
     """From `first` on, which is shortly before the copy is `ready`, some; MOVE_CRASHES=all tries all."""
     at, died = 1 if EVERY else first, True
     while died:
         folder = tmp_path / str(at)
         folder.mkdir()
-        steps, died = play(folder, monkeypatch, which, at)
+        steps, died = play(folder, which, at)
         shutil.rmtree(folder)
         assert len(steps) == at or not died
         at += 1 if EVERY else each
     assert at > first + 6 and {"flush", "transaction"} <= set(steps)
 
 
-def test_when_the_other_one_has_lost_the_copy_ours_stays(tmp_path, monkeypatch):
+def test_when_the_other_one_has_lost_the_copy_ours_stays(tmp_path, faults):
     with two_back_ends(tmp_path) as (one, two):
         fill(one)
         wanted = everything(one)
         line = Line(two, ONE)
-        monkeypatch.setattr(sourceside, "finish", lambda *arguments: None)
+        faults.around(sourceside, "finish", lambda *_: None)
         send(one, "alice", TWO, line.connect)
         line.ended()                            # or the other one may still be at it
-        monkeypatch.undo()
+        faults.mend()
         targetside.drop(two, "alice", one.mailboxes.moves.find("alice").id, ONE)
         with pytest.raises(StoreError) as refused:
             send(one, "alice", TWO, line.connect)

@@ -79,16 +79,12 @@ class Cut(Exception):
 
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize(("owner", "step"), [(lifecycle, "_rename_on_partition"), (BuiltinDirectory, "alter")])
-def test_a_rename_that_is_cut_off_goes_on_when_done_again(store, monkeypatch, owner, step, crash):
+def test_a_rename_that_is_cut_off_goes_on_when_done_again(store, faults, owner, step, crash):
     everything(store)
-
-    def cut(*arguments):
-        raise Cut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, step, cut)
-        with pytest.raises(Cut):
-            lifecycle.rename_user(store, "alice", "anna")
+    faults.fail(owner, step, Cut)
+    with pytest.raises(Cut):
+        lifecycle.rename_user(store, "alice", "anna")
+    faults.mend()
     if crash:
         store.__dict__.update(reopen_after_crash(store).__dict__)
     assert store.directory.find("anna").status is Status.INACTIVE       # mail is refused for now
@@ -198,14 +194,11 @@ def test_a_partition_whose_volume_is_missing_harms_no_other(store, tmp_path):
 
 
 @pytest.mark.parametrize("cut", ["_begin", "write_list"])
-def test_adding_a_partition_that_was_cut_off(store, monkeypatch, cut):
-    def stop(*arguments):
-        raise Cut
-
-    with monkeypatch.context() as patch:
-        patch.setattr(volumes, cut, stop)
-        with pytest.raises(Cut):
-            volumes.add(store, "second")
+def test_adding_a_partition_that_was_cut_off(store, faults, cut):
+    faults.fail(volumes, cut, Cut)
+    with pytest.raises(Cut):
+        volumes.add(store, "second")
+    faults.mend()
     assert set(store.partitions) == {"primary"}
     volumes.add(store, "second")
     partitionmove.move_owner(store, "alice", "second")

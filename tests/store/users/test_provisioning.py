@@ -89,26 +89,19 @@ def test_limits_of_a_domain(store):
     assert limits(store, "@example.org") == (800, 8)
 
 
-def test_what_is_right_is_not_written_again(store, monkeypatch):
+def test_what_is_right_is_not_written_again(store, faults):
     wish = QuotaWish(5000, 7, (("Archive", 9000, 1),), said=True)
     whole = found(wish, "example.org", QuotaWish(800, 8, said=True))
     take_over_account(store, whole)
-
-    def refuse(*_):
-        raise AssertionError("written again")
-
-    monkeypatch.setattr("store.quota.roots.set_quota", refuse)
-    monkeypatch.setattr("store.quota.roots.remove_quota_root", refuse)
+    faults.forbid(quotaroots, "set_quota")
+    faults.forbid(quotaroots, "remove_quota_root")
     take_over_account(store, whole)
 
 
-def test_a_store_that_cannot_now_does_it_later(store, monkeypatch, caplog):
-    def busy(*_):
-        raise StoreError(Problem.BUSY)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("store.quota.roots.set_quota", busy)
-        take_over_account(store, found(QuotaWish(5000, 7, said=True)))
+def test_a_store_that_cannot_now_does_it_later(store, faults, caplog):
+    faults.fail(quotaroots, "set_quota", StoreError(Problem.BUSY))
+    take_over_account(store, found(QuotaWish(5000, 7, said=True)))
+    faults.mend()
     assert "alice" in caplog.text
     take_over_account(store, found(QuotaWish(5000, 7, said=True)))
     assert limits(store, "alice") == (5000, 7)

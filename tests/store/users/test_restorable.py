@@ -126,24 +126,18 @@ STEPS = ["_put_back", "_limit", "undelete_mailbox", "_have_again", "restore_user
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("crash", [False, True])
-def test_cut_off_and_done_again(tmp_path, monkeypatch, step, crash):
+def test_cut_off_and_done_again(tmp_path, faults, step, crash):
     from tests.support.stores.stores import make_store
     store = make_store(tmp_path / "store")
     furnish(store)
     before = look(store)
     restorable.forget_user(store, "alice")
-    real, calls = getattr(restorable, step), []
-
-    def cut(*words, **options):
-        calls.append(words)
-        if len(calls) == 2 or step not in ("_limit", "undelete_mailbox"):
-            raise Cut
-        return real(*words, **options)
-
-    monkeypatch.setattr(restorable, step, cut)
+    calls = faults.watch(restorable, step)
+    faults.fail(restorable, step, Cut,
+                when=lambda *_, **__: len(calls) == 1 or step not in ("_limit", "undelete_mailbox"))
     with pytest.raises(Cut):
         restorable.undelete_user(store, "alice")
-    monkeypatch.setattr(restorable, step, real)
+    faults.mend()
     if crash:
         store = reopen_after_crash(store)
     if step != "drop":
@@ -153,14 +147,14 @@ def test_cut_off_and_done_again(tmp_path, monkeypatch, step, crash):
     store.close()
 
 
-def test_a_removal_that_was_cut_off(store, monkeypatch):
+def test_a_removal_that_was_cut_off(store, faults):
     """Half of it is gone: all comes back; and done again, it forgets what was kept when it began."""
     furnish(store)
     before = look(store)
-    monkeypatch.setattr(restorable, "rename_identifier", lambda *words: (_ for _ in ()).throw(Cut))
+    faults.fail(restorable, "rename_identifier", Cut)
     with pytest.raises(Cut):
         restorable.forget_user(store, "alice")
-    monkeypatch.undo()
+    faults.mend()
     assert store.names("alice") == [] and store.directory.find("alice").status is Status.REMOVED
     restorable.forget_user(store, "alice")
     restorable.undelete_user(store, "alice")

@@ -39,6 +39,8 @@ from twisted.internet.task import Clock
 
 from imap.protocol import factory
 from imap.settings import Settings
+from imap.verbs import flags as flag_verbs
+from imap.verbs import search, selecting
 from mboxlist.names import MailboxName
 from store import offload
 from store.delivery import durable
@@ -47,10 +49,14 @@ from store.errors import Problem, StoreError
 from store.mailboxes import crosspartition, namespace
 from store.mailboxes.authorization import set_acl
 from store.net import authentication
+from store.partition.messagefiles import MessageFile
+from store.partition.staged import Staged
 from store.quota import roots
+from store.store import Store
 from store.values import Flag, Flags, InternalDate
 from tests.support import ROOT
 from tests.support.conversations.wire import Wire
+from tests.support.faults.planted import Faults
 
 SCRIPTS = ROOT / "tests" / "scripts" / "imap"
 _MESSAGE = re.compile(r"([^ (]+)(?:\(([^)]*)\))?")
@@ -77,6 +83,7 @@ class Place:
     def __init__(self, store, monkeypatch, user="alice"):
         self.store = store
         self.patch = monkeypatch
+        self.faults = Faults(monkeypatch)
         self.user = user
         self.settings = Settings()
         self.tls = None
@@ -90,6 +97,11 @@ class Place:
         if self.server is None:
             self.server = factory(self.store, self.settings, self.clock, self.tls)
         return Wire(self.server, self.clock, self.peer)
+
+    def remember(self, octets):
+        """How much is kept of what was expunged from a mailbox."""
+        for partition in self.store.partitions.values():
+            self.patch.setattr(partition.vanished, "limit", octets)
 
     def entry(self, path):
         return self.store.entry(self.name(path))
@@ -370,7 +382,7 @@ class Player:
         self.place.lose(path, int(uid))
 
     def on_remember(self, text, _):
-        self.place.patch.setattr("store.tables.vanished.LIMIT", int(text))
+        self.place.remember(int(text))
 
     def on_quota(self, text, _):
         octets_or_messages, _, number = text.rpartition(" ")
@@ -388,31 +400,19 @@ class Player:
     def on_fail(self, text, _):
         what, problem = text.split()
         error = RuntimeError("secret") if problem == "bug" else StoreError(Problem[problem], detail="for the log")
-
-        def fail(*_, **__):
-            raise error
-
-        async def fail_later(*_, **__):
-            raise error
-
         self.place.bugs |= problem == "bug"
-        target = FAILING[what]
-        if isinstance(target, str):
-            self.place.patch.setattr(target, fail)
-        elif what in WAITING:
-            self.place.patch.setattr(*WAITING[what], fail_later)
+        self.place.faults.fail(*FAILING[what], error)
 
     def on_slow(self, text, _):
         what, seconds = text.split()
-        real = getattr(*WAITING[what])
 
-        async def slowly(*args, **options):
+        async def slowly(real, *args, **options):
             done = Deferred()
             self.place.clock.callLater(float(seconds), done.callback, None)
             await done
             return await real(*args, **options)
 
-        self.place.patch.setattr(*WAITING[what], slowly)
+        self.place.faults.around(*WAITING[what], slowly)
 
 
 WAITING = {
@@ -420,16 +420,8 @@ WAITING = {
     "deliver": (durable, "deliver"), "run": (offload, "run"), "copy": (crosspartition, "copy_durably"),
 }
 FAILING = {
-    "authenticate": None, "flushed": None, "deliver": None,
-    "write": "store.partition.staged.Staged.write",
-    "stage": "store.store.Store.stage",
-    "read": "store.partition.messagefiles.MessageFile.read",
-    "refresh": "store.store.Store._refresh",
-    "open": "store.store.Store._open",
-    "status": "store.store.Store.status",
-    "list": "store.store.Store.names",
-    "flags": "imap.verbs.flags.update_flags",
-    "copy": "store.mailboxes.crosspartition.copy_durably",
-    "expunge": "imap.verbs.selecting.expunge_messages",
-    "search": "imap.verbs.search.find",
+    **{what: WAITING[what] for what in ("authenticate", "flushed", "deliver", "copy")},
+    "write": (Staged, "write"), "stage": (Store, "stage"), "read": (MessageFile, "read"),
+    "refresh": (Store, "_refresh"), "open": (Store, "_open"), "status": (Store, "status"), "list": (Store, "names"),
+    "flags": (flag_verbs, "update_flags"), "expunge": (selecting, "expunge_messages"), "search": (search, "find"),
 }

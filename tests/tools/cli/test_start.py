@@ -13,6 +13,7 @@ import pytest
 from store.opening import open_store
 from store.quota import overview, roots
 from tests.support import ROOT
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tools.cli import program as cli
 
@@ -75,7 +76,7 @@ def test_who_asks_about_users_and_quota_opens_no_store(mail: Path, words: str) -
 
 @pytest.mark.parametrize("words", ["quota show", "user list", "user show bob", "quota check"])
 def test_what_is_told_without_opening_the_store_is_what_is_told_with_it(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str) -> None:
+        tmp_path: Path, faults: Faults, capsys: pytest.CaptureFixture[str], words: str) -> None:
     store = make_store(tmp_path / "mail")
     roots.set_quota(store, "bob", messages=1)
     deliver(store, b"Subject: one\r\n\r\none\r\n", "user/bob/INBOX")
@@ -83,7 +84,7 @@ def test_what_is_told_without_opening_the_store_is_what_is_told_with_it(
     said = []
     for opened in (False, True):
         if opened:
-            monkeypatch.setattr(overview, "look", lambda *_: None)
+            faults.around(overview, "look", lambda *_: None)
         status = cli.main([*words.split(), "--json", "--root", str(store.root)])
         said.append((status, capsys.readouterr()))
     assert said[0] == said[1] and "bob" in said[0][1].out

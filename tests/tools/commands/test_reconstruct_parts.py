@@ -14,6 +14,8 @@ from store.opening import open_store
 from tests.support.stores.stores import SMALL, deliver
 from tests.support.stores.whole import lose_databases
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def mail(onecopy):

@@ -9,6 +9,7 @@ from store.snapshots import taking
 MESSAGE = b"From: a@example.org\r\nSubject: hello\r\n\r\nHello.\r\n"
 
 
+@pytest.mark.long
 def test_from_create_to_restore(onecopy):
     onecopy("deliver", "alice", "bob", octets=MESSAGE)
     made = onecopy.json("snapshot", "create")

@@ -11,6 +11,7 @@ import pytest
 
 from store.partition import processes as process_registry
 from store.partition.processes import ProcessRegistry
+from tests.support.faults.planted import Faults
 from tools.server.process import clearing
 from tools.server.process.workerconfig import NAME
 
@@ -76,20 +77,14 @@ def test_a_number_that_means_another_process_by_now(run: Path, started: "list[su
     assert len(process_registry.look(run)[1]) == 1              # and the dead one is not forgotten
 
 
-def test_who_comes_in_meanwhile(run: Path, started: "list[subprocess.Popen[bytes]]", monkeypatch: pytest.MonkeyPatch
+def test_who_comes_in_meanwhile(run: Path, started: "list[subprocess.Popen[bytes]]", faults: Faults
                                 ) -> None:
     """The last who was beside the dead one has left already, and the next one recovers the store."""
     (run / "inside").mkdir()
     (run / "inside" / "1.0.dead").touch()
-    look, came = process_registry.look, list["subprocess.Popen[bytes]"]()
-
-    def look_and_let_in(folder: Path) -> tuple[list[process_registry.Inside], list[process_registry.Inside]]:
-        found = look(folder)
-        if not came:
-            came.append(start(started, COME_IN, str(run), "onecopy import"))
-        return found
-
-    monkeypatch.setattr(process_registry, "look", look_and_let_in)
+    came = list["subprocess.Popen[bytes]"]()
+    faults.after(process_registry, "look",
+                 lambda _: came or came.append(start(started, COME_IN, str(run), "onecopy import")))
     clearing.clear(run)
     assert came[0].communicate() and came[0].returncode == 0
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.clients.imap import Imap
 from tests.support.clients.lmtp import Lmtp
+from tests.support.faults.planted import Faults
 from tests.support.processes import wait
 from tests.support.servers.server import PASSWORD, PROGRAM, Server
 from tests.support.stores import messages
@@ -245,11 +246,11 @@ def test_the_log_goes_to_a_file_and_holds_one_line_for_each_event(tmp_path: Path
 
 @pytest.mark.parametrize(("how", "expected"), [(signal.SIGKILL, _Died), (None, Failure)])
 def test_who_is_kept_out_by_a_killed_one_has_not_failed_to_start(
-        monkeypatch: pytest.MonkeyPatch, how: signal.Signals | None, expected: type[Exception]) -> None:
+        faults: Faults, how: signal.Signals | None, expected: type[Exception]) -> None:
     other = subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE)       # it has not been asked whether it is ready
     refused = subprocess.Popen(["false"], stdout=subprocess.PIPE)
     supervisor = Supervisor(None)       # type: ignore[arg-type]
-    monkeypatch.setattr(Supervisor, "_wait", lambda self, handle: None)
+    faults.around(Supervisor, "_wait", lambda *_: None)
     supervisor._processes.update({"all-1": refused, "all-2": other})
     try:
         if how is not None:

@@ -63,12 +63,12 @@ def test_a_back_end_that_is_alone_serves_no_others(tmp_path):
     assert of_worker(config.load({"root": str(tmp_path)}, {}, None), None, []) == (None, [])
 
 
-def test_housekeeping_finishes_what_was_cut_off(tmp_path, monkeypatch):
+def test_housekeeping_finishes_what_was_cut_off(tmp_path, faults):
     with two_back_ends(tmp_path) as (one, two):
         line = Line(two, ONE)
-        with monkeypatch.context() as patch:
-            patch.setattr(sourceside, "finish", lambda *arguments: None)
-            send(one, "alice", TWO, line.connect)
+        faults.around(sourceside, "finish", lambda *_: None)
+        send(one, "alice", TWO, line.connect)
+        faults.mend()
         assert one.names("alice") and not two.names("alice")
 
         class There:

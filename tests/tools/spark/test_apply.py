@@ -33,10 +33,11 @@ from store.userarea.paths import place
 from store.userarea.writing import write_changed
 from store.values import FlagAction, Flags
 from tests.support import ROOT
+from tests.support.faults.planted import Faults
 from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.support.stores.whole import TRACE, USERS, everything, lose_databases, random_store, unused
 from tools.spark.generate.generator import Shape, generate
-from tools.spark.rebuild import planload
+from tools.spark.rebuild import planlive, planload
 from tools.spark.rebuild.plan import BadPlan, Plan
 from tools.spark.rebuild.planlive import apply_live
 from tools.spark.rebuild.planload import SCRATCH, apply_down
@@ -103,7 +104,7 @@ def test_uids_and_modseqs_skip_ahead_of_what_may_have_been_shown(down):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_after_a_stop_anywhere_it_goes_on(tmp_path, monkeypatch, seed):
+def test_after_a_stop_anywhere_it_goes_on(tmp_path, seed):
     """Whatever was done last: nobody can open what is not complete, and in the end all of it is there."""
     root = tmp_path / "store"
     store = random_store(root, seed)
@@ -115,16 +116,10 @@ def test_after_a_stop_anywhere_it_goes_on(tmp_path, monkeypatch, seed):
     plan = planned(root, tmp_path / "plan")
     stops = 0
     for after in range(3 + seed, 400, 4):
-        calls = []
-
-        def stop(self, work, *, seconds=None, after=after, calls=calls, real=planload.Partition.transact):
-            calls.append(work)
-            if len(calls) > after:
-                raise KeyboardInterrupt
-            return real(self, work, seconds=seconds)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(planload.Partition, "transact", stop)
+        left = iter(range(after))
+        with Faults() as faults:
+            faults.fail(planload.Partition, "transact", KeyboardInterrupt,
+                        when=lambda *_, left=left, **__: next(left, None) is None)
             try:
                 apply_down(root, plan, SMALL, users=USERS)
                 break
@@ -449,15 +444,16 @@ def test_only_some(live):
     assert apply_live(store, plan).corrections and check(store) == []
 
 
-def test_a_crash_between_two_repairs(live, monkeypatch):
+def test_a_crash_between_two_repairs(live, faults):
     """Each is whole; the plan applied once more does the rest."""
     store, plan = live
     before = records(store)
     for name in (NAMES[0], NAMES[2]):
         changed_rows(store, lambda rows: np.delete(rows, 5), name)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("tools.spark.rebuild.planlive.correct_cached", _interrupt)
+    faults.fail(planlive, "correct_cached", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
         apply_live(store, plan)
+    faults.mend()
     assert apply_live(store, plan).left == []
     assert records(store) == before and check(store) == []
 

@@ -1,5 +1,6 @@
 """Reading without Spark: the same rows as the Store API gives, from whatever is left, divided into small tasks."""
 
+import builtins
 import os
 import pickle
 import shutil
@@ -22,7 +23,7 @@ from tests.support.stores.stores import SMALL, deliver, make_store
 from tests.tools.spark.conftest import in_order, rows
 from tools.spark.source import arrays, reading
 from tools.spark.source import rows as made
-from tools.spark.source.reading import Beginnings, Wanted, partitions, roots, tasks
+from tools.spark.source.reading import Beginnings, Sizes, Wanted, partitions, roots, tasks
 from tools.spark.source.schema import TABLES
 
 NOT_TOLD = {"mailboxes": {"written", "path", "identity", "octets"}, "quotas": {"mailbox", "written"}}
@@ -72,10 +73,8 @@ def test_one_partition_of_one_owner(place):
         assert in_order(found) == in_order([row for row in place.expected["references"] if row["owner"] in owners])
 
 
-def test_an_owner_saves_reading(place, monkeypatch):
-    read = []
-    whole = idxfile.read_what_is_left
-    monkeypatch.setattr(idxfile, "read_what_is_left", lambda path: read.append(path) or whole(path))
+def test_an_owner_saves_reading(place, faults):
+    read = faults.watch(idxfile, "read_what_is_left")
     rows(place.stores[:1], "references", Wanted(owners=frozenset({"carol@elsewhere.example"})))
     assert [path.parts[-2] for path in read if "deleted" not in path.parts] == ["carol@elsewhere.example"]
 
@@ -99,14 +98,13 @@ def test_beginnings():
 
 # Tasks
 
-def test_a_task_is_small_and_none_has_many_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "TASK_FILES", 64)
+def test_a_task_is_small_and_none_has_many_files(tmp_path):
     names = [os.urandom(32).hex() for _ in range(4000)]
     for name in names:
         folder = tmp_path / "messages" / name[0] / name[1:3]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).touch()
-    planned = tasks([str(tmp_path)], "messages")
+    planned = tasks([str(tmp_path)], "messages", sizes=Sizes(files=64))
     found = [[row["digest"] for batch in made.batches(task) for row in batch.to_pylist() if row["digest"]]
              for task in planned]
     assert sorted(name for some in found for name in some) == sorted(names)
@@ -114,37 +112,32 @@ def test_a_task_is_small_and_none_has_many_files(tmp_path, monkeypatch):
     assert max(len(pickle.dumps(task)) for task in planned) < 40_000
 
 
-def test_a_full_folder_is_divided(tmp_path, monkeypatch):
+def test_a_full_folder_is_divided(tmp_path, faults):
     """So many messages that one hash folder is more than a task."""
-    monkeypatch.setattr(reading, "TASK_FILES", 2)
-    monkeypatch.setattr(reading, "_count", lambda folder: 40)       # as if all were like that
+    faults.around(reading, "_count", lambda *_: 40)         # as if all were like that
     names = [f"3fa{number:061x}" for number in range(3)] + [f"3fa{number:x}{9:060x}" for number in range(16)]
     folder = tmp_path / "messages" / "3" / "fa"
     folder.mkdir(parents=True)
     for name in [*names, "stray"]:
         (folder / name).touch()
-    planned = [task for task in tasks([str(tmp_path)], "messages", Wanted(digests=frozenset({"3fa"})))]
+    planned = tasks([str(tmp_path)], "messages", Wanted(digests=frozenset({"3fa"})), Sizes(files=2))
     found = [[row["digest"] for batch in made.batches(task) for row in batch.to_pylist()] for task in planned]
     assert sorted(map(str, [name for some in found for name in some])) == sorted([*names, "None"])
     assert len(planned) > 16
 
 
-def test_mailboxes_are_divided_by_number_and_octets(place, monkeypatch):
-    monkeypatch.setattr(reading, "TASK_MAILBOXES", 2)
-    planned = tasks(place.stores, "references")
+def test_mailboxes_are_divided_by_number_and_octets(place):
+    planned = tasks(place.stores, "references", sizes=Sizes(mailboxes=2))
     assert in_order([row for task in planned for batch in made.batches(task) for row in batch.to_pylist()]) \
         == in_order(place.expected["references"])
-    several = len(planned)
-    monkeypatch.setattr(reading, "TASK_OCTETS", 1)
-    assert len(tasks(place.stores, "references")) > several > 2
+    assert len(tasks(place.stores, "references", sizes=Sizes(mailboxes=2, octets=1))) > len(planned) > 2
 
 
-def test_a_large_store_is_planned_from_a_sample(place, monkeypatch):
-    monkeypatch.setattr(reading, "EXACT_FOLDERS", 2)
-    monkeypatch.setattr(reading, "SAMPLED_USERS", 2)
+def test_a_large_store_is_planned_from_a_sample(place, faults):
     looked = []
-    monkeypatch.setattr(reading, "_size", lambda folder, name: looked.append(name) or (300, 100))
-    planned = tasks(place.stores[:1], "references", Wanted(partitions=frozenset({"primary"})))
+    faults.around(reading, "_size", lambda _, folder, name: looked.append(name) or (300, 100))
+    planned = tasks(place.stores[:1], "references", Wanted(partitions=frozenset({"primary"})),
+                    Sizes(exact_folders=2, sampled_users=2))
     places = [name for task in planned for name in task.places]
     assert len(looked) < len(places) == len(set(places))
     assert max(len(task.places) for task in planned) == 1024 // 601
@@ -222,34 +215,26 @@ def test_a_file_that_was_cut_short(store, cut):
     assert len(rows(str(store.root), "references", Wanted(owners=frozenset({"bob"})))) == 1
 
 
-def test_no_store_idx_at_all_and_one_that_cannot_be_read(store, monkeypatch):
+def test_no_store_idx_at_all_and_one_that_cannot_be_read(store, faults):
     alice, bob = file_of(store, "user/alice/INBOX"), file_of(store, "user/bob/INBOX")
     alice.write_bytes(b"nonsense" * 1000)
-    opened = open
-
-    def refuse(path, *rest, **more):
-        if str(path) == str(bob):
-            raise OSError(5, "Input/output error")
-        return opened(path, *rest, **more)
-
-    monkeypatch.setattr("builtins.open", refuse)
+    faults.fail(builtins, "open", OSError(5, "Input/output error"), when=lambda path, *_, **__: str(path) == str(bob))
     found = {row["name"]: row["damage"] for row in rows(str(store.root), "mailboxes")}
     assert found == {"user/alice/INBOX": "it is not a store.idx",
                      "user/bob/INBOX": "cannot be read: Input/output error"}
     assert rows(str(store.root), "references") == rows(str(store.root), "rights") == []
 
 
-def test_a_file_that_goes_away_is_left_out(store, monkeypatch):
+def test_a_file_that_goes_away_is_left_out(store, faults):
     planned = tasks([str(store.root)], "mailboxes")
-    walk = reading.idx_files
 
-    def gone(task):
+    def gone(walk, task):
         for found in walk(task):
             if "alice" in found.below:
                 shutil.rmtree(Path(found.path).parent)
             yield found
 
-    monkeypatch.setattr(reading, "idx_files", gone)
+    faults.around(reading, "idx_files", gone)
     assert [row["owner"] for task in planned for batch in made.batches(task) for row in batch.to_pylist()] == ["bob"]
 
 

@@ -135,22 +135,18 @@ def test_what_is_in_staging_is_in_the_plan(tmp_path, trace):
     assert (manifest.total.records, manifest.total.octets >= len(trace + ONE)) == (1, True)
 
 
-def test_work_that_was_cut_off_goes_on(tmp_path, monkeypatch):
+def test_work_that_was_cut_off_goes_on(tmp_path, faults):
     root = tmp_path / "store"
     generate(root, Shape(60, 3, 2, small=True))
     make_plan(root, tmp_path / "whole", Local())
-
-    def fail(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(plantasks, "pieces", fail)
+    faults.fail(plantasks, "pieces", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
         make_plan(root, tmp_path / "plan", Local())
+    faults.mend()
     with pytest.raises(BadPlan, match="not completed"):
         Plan(tmp_path / "plan").read_manifest()
-    with monkeypatch.context() as patch:
-        patch.setattr(plantasks, "messages", fail)           # these have been read
-        make_plan(root, tmp_path / "plan", Local())
+    faults.forbid(plantasks, "messages")            # these have been read
+    make_plan(root, tmp_path / "plan", Local())
     assert contents(Plan(tmp_path / "plan")) == contents(Plan(tmp_path / "whole"))
 
 

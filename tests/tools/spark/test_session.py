@@ -74,17 +74,17 @@ def run(capsys, *words):
 
 
 @pytest.mark.parametrize("command", [["sql", "SELECT 1"], ["shell"], ["export", "out"]])
-def test_what_is_missing_is_said_in_one_line(capsys, monkeypatch, place, command):
+def test_what_is_missing_is_said_in_one_line(capsys, monkeypatch, place, command, faults):
     where = ["--root", place.stores[1]]
-    monkeypatch.setattr(sparksession, "find_spec", lambda name: None if name == "pyspark" else 1)
+    faults.around(sparksession, "find_spec", lambda _, name: None if name == "pyspark" else 1)
     status, out, error = run(capsys, *command, *where)
     assert (status, out) == (2, "")
     start = f"onecopy: Spark is not installed: {sys.executable} -m pip install 'pyspark"
     assert error.startswith(start) and "'pyarrow" in error and error.count("\n") == 1
-    monkeypatch.undo()
+    faults.mend()
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(sparksession, "java_home", lambda: java.java_home(os.environ, java.Path("/nowhere")))
+    faults.around(sparksession, "java_home", lambda _: java.java_home(os.environ, java.Path("/nowhere")))
     monkeypatch.chdir(place.stores[1])
     status, out, error = run(capsys, *command, *where)
     assert (status, out, error.count("\n")) == (2, "", 1)
@@ -96,7 +96,7 @@ def test_what_is_missing_is_said_in_one_line(capsys, monkeypatch, place, command
     (["sql", "SELECT 1", "--spark", "m=1"], "m=1 is not a setting of Spark, such as spark.executor.memory=4g"),
     (["sql", "SELECT 1", "--master", "spark://127.0.0.1:1"], "there is no Spark master at 127.0.0.1:1"),
     (["sql", "SELECT 1", "--limit", "x"],
-     "argument --limit: 'x' is not a number of rows (see onecopy spark sql --help)"),
+     "argument --limit: 'x' is not a number (see onecopy spark sql --help)"),
 ])
 def test_wrong_use_is_said_before_spark_begins(capsys, place, words, said):
     assert run(capsys, *words, "--root", place.stores[1]) == (2, "", f"onecopy: {said}\n")

@@ -149,6 +149,7 @@ def test_files_without_uids_come_once(store: Store) -> None:
     assert contents(store) == old.contents()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["Old", "INBOX"])
 @pytest.mark.parametrize("validity", [VALIDITY, 0])
 def test_killed_anywhere_it_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, validity: int

@@ -5,8 +5,8 @@
             ...
 
 A task is small and can be pickled; whoever reads it must see the partition's folder under the same name. It is a part
-of the hash folders of one partition, with at most `TASK_FILES` message files, or `TASK_MAILBOXES` mailboxes of at most
-`TASK_OCTETS`. (One file is never divided.) Nothing but `store.idx` and message files is read. What cannot be read
+of the hash folders of one partition, with at most `Sizes.files` message files, or `Sizes.mailboxes` mailboxes of at
+most `Sizes.octets`. (One file is never divided.) Nothing but `store.idx` and message files is read. What cannot be read
 becomes a row with `damage`, and what goes away while it is being read is left out.
 """
 
@@ -27,12 +27,7 @@ from store.userarea.idxfile import NAME, Salvaged
 from store.userarea.paths import DELETED
 from tools.spark.source.schema import schema
 
-TASK_FILES = 4096               # message files of one task; planned for half, since it is an estimate
-TASK_MAILBOXES = 1024           # mailboxes of one task
-TASK_OCTETS = 16 << 20          # octets of store.idx of one task, unless one file has more
 SAMPLED_FOLDERS = 64            # message folders that are counted to know how full they all are
-EXACT_FOLDERS = 4096            # user folders that are all looked at; of more, a sample of SAMPLED_USERS
-SAMPLED_USERS = 512
 STAGING = "staging"             # a place of a task: messages that have no name yet
 _PUBLIC = PUBLIC[:-1]           # folder of public mailboxes below users/
 _HEX = "0123456789abcdef"
@@ -138,7 +133,18 @@ def _is_partition(folder: str) -> bool:
 
 # Planning
 
-def tasks(stores: Sequence[str], table: str, wanted: Wanted = ALL) -> list[Task]:
+@frozen
+class Sizes:
+    """How large tasks are, and how exactly that is found out."""
+
+    files: int = 4096               # message files of one task; planned for half, since it is an estimate
+    mailboxes: int = 1024           # mailboxes of one task
+    octets: int = 16 << 20          # octets of store.idx of one task, unless one file has more
+    exact_folders: int = 4096       # user folders that are all looked at; of more,
+    sampled_users: int = 512        # a sample of these
+
+
+def tasks(stores: Sequence[str], table: str, wanted: Wanted = ALL, sizes: Sizes = Sizes()) -> list[Task]:
     """What is to be read of a table, of the stores in these folders (`roots`).
 
     Raises ValueError for a table or a column that there is not.
@@ -147,11 +153,11 @@ def tasks(stores: Sequence[str], table: str, wanted: Wanted = ALL) -> list[Task]
     places = _message_places if table == "messages" else _user_places
     return [Task(table, root, name, folder, some, wanted) for root in stores for name, folder in partitions(root)
             if wanted.partitions is None or name in wanted.partitions
-            for some in places(folder, wanted)]
+            for some in places(folder, wanted, sizes)]
 
 
-def _message_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
-    """Beginnings of digests, `TASK_FILES` files or fewer to a task if they are as many everywhere (digests are)."""
+def _message_places(folder: str, wanted: Wanted, sizes: Sizes) -> list[tuple[str, ...]]:
+    """Beginnings of digests, `Sizes.files` or fewer to a task if they are as many everywhere (digests are)."""
     top = os.path.join(folder, "messages")
     if not os.path.isdir(top):
         return [("",)]                  # a row that says so
@@ -159,13 +165,13 @@ def _message_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
     counted = [_count(os.path.join(top, each[0], each[1:])) for each in every[::len(every) // SAMPLED_FOLDERS]]
     mean = sum(counted) / SAMPLED_FOLDERS
     begin = 3
-    while mean > TASK_FILES / 2 and begin < 8:
+    while mean > sizes.files / 2 and begin < 8:
         mean, begin = mean / 16, begin + 1
     beginnings = [head + "".join(digits) for head in every for digits in product(_HEX, repeat=begin - 3)]
     if wanted.digests is not None:
         begins = Beginnings(wanted.digests)
         beginnings = [head for head in beginnings if begins.touch(head)]
-    per_task = max(1, int(TASK_FILES / 2 / max(mean, 0.5)))
+    per_task = max(1, int(sizes.files / 2 / max(mean, 0.5)))
     return [tuple(beginnings[at:at + per_task]) for at in range(0, len(beginnings), per_task)] + [(STAGING,)]
 
 
@@ -176,8 +182,8 @@ def _count(folder: str) -> int:
         return 0
 
 
-def _user_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
-    """Folders below users/, so many to a task that `TASK_MAILBOXES` and `TASK_OCTETS` are expected to be enough."""
+def _user_places(folder: str, wanted: Wanted, limits: Sizes) -> list[tuple[str, ...]]:
+    """Folders below users/, so many to a task that its mailboxes and octets are expected to be enough."""
     top = os.path.join(folder, "users")
     if not os.path.isdir(top):
         return [("",)]                  # a row that says so
@@ -185,10 +191,10 @@ def _user_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
         places = _units(top, wanted)
     except OSError:
         return [("",)]
-    if len(places) <= EXACT_FOLDERS:
+    if len(places) <= limits.exact_folders:
         sizes = {place: _size(folder, place) for place in places}
     else:
-        sample = places[::len(places) // SAMPLED_USERS]
+        sample = places[::len(places) // limits.sampled_users]
         found = [_size(folder, place) for place in sample]
         mean = (2 * sum(files for files, _ in found) / len(found), 2 * sum(octets for _, octets in found) / len(found))
         sizes = dict.fromkeys(places, (int(mean[0]) + 1, int(mean[1]) + 1))
@@ -197,7 +203,7 @@ def _user_places(folder: str, wanted: Wanted) -> list[tuple[str, ...]]:
     files = octets = 0
     for place in places:
         more, larger = sizes[place]
-        if some and (files + more > TASK_MAILBOXES or octets + larger > TASK_OCTETS or len(some) >= TASK_FILES):
+        if some and (files + more > limits.mailboxes or octets + larger > limits.octets or len(some) >= limits.files):
             made.append(tuple(some))
             some, files, octets = [], 0, 0
         some.append(place)

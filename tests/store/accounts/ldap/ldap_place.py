@@ -15,6 +15,7 @@ from store.net import authentication
 from store.store import Store
 from store.values import Secret
 from tests.store.accounts.ldap.ldap_support import MAP, Clock, open_with_ldap, settings_for
+from tests.support.faults.planted import Faults
 from tests.support.servers.slapd import BASE, Slapd, person
 
 HERE = "one.example.org"
@@ -64,19 +65,9 @@ def refusal(store: Store, name: str, password: bytes = b"secret") -> Problem:
     return refused.value.problem
 
 
-def asked(directory: LdapDirectory, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def asked(faults: Faults) -> list[str]:
     """What the servers are asked from now on."""
     found: list[str] = []
-    search, proves = Servers.search, Servers.proves
-
-    def told_search(self: Servers, base: str, filter: str, *rest: object, **more: object) -> object:
-        found.append(filter)
-        return search(self, base, filter, *rest, **more)        # type: ignore[arg-type]
-
-    def told_proves(self: Servers, dn: str, password: Secret, **more: bool) -> bool:
-        found.append(f"bind {dn}")
-        return proves(self, dn, password, **more)
-
-    monkeypatch.setattr(Servers, "search", told_search)
-    monkeypatch.setattr(Servers, "proves", told_proves)
+    faults.before(Servers, "search", lambda servers, base, filter, *_, **__: found.append(filter))
+    faults.before(Servers, "proves", lambda servers, dn, *_, **__: found.append(f"bind {dn}"))
     return found

@@ -23,6 +23,7 @@ from tests.conftest import MEMORY
 from tests.store.accounts.ldap import ldap_place
 from tests.store.accounts.ldap.ldap_place import HERE, PEOPLE, asked, login, refusal
 from tests.store.accounts.ldap.ldap_support import MAP, Clock, open_with_ldap, settings_for
+from tests.support.faults.planted import Faults
 from tests.support.servers.slapd import SERVICE, Slapd, person
 from tests.support.stores.stores import HASH
 
@@ -58,11 +59,11 @@ def test_signs_that_filters_are_made_of_are_part_of_a_name(store: Store) -> None
 
 
 def test_an_unknown_user_and_a_wrong_password_are_asked_for_alike(store: Store, directory: LdapDirectory,
-                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+                                                                  faults: Faults) -> None:
     """RFC 4513 §6.3.1 is the attack; what takes the time are searches and binds."""
     assert refusal(store, "nobody") is Problem.BAD_LOGIN       # that the directory is whole need not be found out again
     kinds = []
-    found = asked(directory, monkeypatch)
+    found = asked(faults)
     for name in ("alice", "nobody2", "idle"):
         assert refusal(store, name, b"wrong") is Problem.BAD_LOGIN
         kinds.append([text.partition(" ")[0] == "bind" for text in found])
@@ -71,20 +72,18 @@ def test_an_unknown_user_and_a_wrong_password_are_asked_for_alike(store: Store, 
 
 
 def test_no_bind_is_made_without_a_password(store: Store, slapd: Slapd, directory: LdapDirectory,
-                                            monkeypatch: pytest.MonkeyPatch) -> None:
+                                            faults: Faults) -> None:
     """RFC 4513 §5.1.2"""
-    def connect(*_: object) -> None:
-        raise AssertionError("a connection for a bind")
-    monkeypatch.setattr(Servers, "_connect", connect)
+    faults.forbid(Servers, "_connect")
     assert not directory.servers.proves(f"uid=alice,{PEOPLE}", Secret(b""))
     assert not directory.servers.proves("", Secret(b"secret"))
 
 
 def test_a_password_found_right_is_remembered_for_the_entry_as_it_was(
-        store: Store, slapd: Slapd, directory: LdapDirectory, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        store: Store, slapd: Slapd, directory: LdapDirectory, clock: Clock, faults: Faults) -> None:
     slapd.add(person("changes"))
     assert login(store, "changes") == "changes"
-    found = asked(directory, monkeypatch)
+    found = asked(faults)
     assert login(store, "changes") == "changes"
     assert found == []
     slapd.change(f"dn: uid=changes,{PEOPLE}\nchangetype: modify\nreplace: employeeType\nemployeeType: disabled\n")
@@ -111,13 +110,13 @@ def test_scram_is_not_offered(directory: LdapDirectory) -> None:
     assert directory.find_keys("alice", "SCRAM-SHA-256")[1] is None
 
 
-def test_a_local_user_is_known_here_alone(slapd: Slapd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_user_is_known_here_alone(slapd: Slapd, tmp_path: Path, faults: Faults) -> None:
     settings = evolve(settings_for(tmp_path, slapd), local=("proxy", "bob"))
     store, directory = open_with_ldap(tmp_path / "store", settings, HERE, evolve(MAP, default_host=HERE))
     directory.add("proxy", HASH)
     with pytest.raises(StoreError):
         directory.add("alice", HASH)                            # whom the directory has, or has not
-    found = asked(directory, monkeypatch)
+    found = asked(faults)
     assert login(store, "proxy") == "proxy"
     assert refusal(store, "bob") is Problem.BAD_LOGIN          # whatever the directory says
     assert found == []
@@ -139,9 +138,9 @@ def test_a_password_of_before_the_directory_lets_nobody_in(slapd: Slapd, tmp_pat
 # Mail
 
 def test_an_address_is_looked_up_once_and_mirrored(store: Store, directory: LdapDirectory,
-                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+                                                   faults: Faults) -> None:
     assert directory.look_up("alice") is None
-    found = asked(directory, monkeypatch)
+    found = asked(faults)
     for address in ("info@example.org", "alice@EXAMPLE.org", "INFO"):
         account = offload.now(hosting.look_up(store, address))
         assert account is not None and account.user == "alice"
@@ -151,9 +150,9 @@ def test_an_address_is_looked_up_once_and_mirrored(store: Store, directory: Ldap
 
 
 def test_what_has_not_changed_is_not_written(store: Store, directory: LdapDirectory, clock: Clock,
-                                             monkeypatch: pytest.MonkeyPatch) -> None:
+                                             faults: Faults) -> None:
     assert directory.fetch("alice") is not None
-    monkeypatch.setattr(directory, "_change", lambda work: pytest.fail("a row is written"))
+    faults.forbid(directory, "_change")
     clock.now += 901
     assert directory.fetch("alice") is not None
 
@@ -185,16 +184,12 @@ def test_a_flush_counts_for_all_at_once(store: Store, slapd: Slapd, directory: L
 
 
 def test_an_answer_from_before_a_flush_is_not_kept(store: Store, directory: LdapDirectory,
-                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = directory._entry
-
-    def slow(name: str) -> object:
-        found = entry(name)
+                                                   faults: Faults) -> None:
+    def flushed(name: str) -> None:
         directory.flush()               # while the answer is on its way
         directory.at_once("alice")      # and another thread has seen that
-        return found
 
-    monkeypatch.setattr(directory, "_entry", slow)
+    faults.after(directory, "_entry", flushed)
     assert directory.fetch("bob") is not None and directory.at_once("bob") is None
     assert directory.fetch("nobody at all") is None and directory.at_once("nobody at all") is None
 

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
@@ -20,6 +19,7 @@ from store.store import Store
 from tests.store.accounts.ldap import ldap_place
 from tests.store.accounts.ldap.ldap_place import HERE, PEOPLE, login, refusal
 from tests.store.accounts.ldap.ldap_support import MAP, QUICK, Clock, open_with_ldap, settings_for
+from tests.support.faults.planted import Faults
 from tests.support.servers.slapd import ROOT, ROOT_PASSWORD, SERVICE, Slapd, person
 
 slapd, clock, store, directory = ldap_place.slapd, ldap_place.clock, ldap_place.store, ldap_place.directory
@@ -120,16 +120,11 @@ def test_while_a_user_moves_the_move_decides(writing: tuple[Store, LdapDirectory
 
 
 def test_a_move_while_the_answer_is_on_its_way(writing: tuple[Store, LdapDirectory, Clock],
-                                               monkeypatch: pytest.MonkeyPatch) -> None:
+                                               faults: Faults) -> None:
     """Here and employeeType are said; before that is written the user has gone, and must not come back by it."""
     store, directory, clock = writing
-    alter = directory.alter
-
-    def late(user: str, change: Any) -> object:
-        set_row(store, directory, "two.example.org", Move("mover", "1", Phase.GONE, "two.example.org"))
-        return alter(user, change)
-
-    monkeypatch.setattr(directory, "alter", late)
+    faults.before(directory, "alter", lambda *_: set_row(
+        store, directory, "two.example.org", Move("mover", "1", Phase.GONE, "two.example.org")))
     clock.now += 901
     account = directory.find("mover")
     assert account is not None
@@ -139,18 +134,12 @@ def test_a_move_while_the_answer_is_on_its_way(writing: tuple[Store, LdapDirecto
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_whole_move_while_the_answer_is_on_its_way(writing: tuple[Store, LdapDirectory, Clock], begun: bool,
-                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+                                                     faults: Faults) -> None:
     """The directory has said that the user is here; when that is written the user is somewhere else for good."""
     store, directory, clock = writing
-    mirror = directory.mirror
     if begun:
         set_row(store, directory, "two.example.org", Move("mover", "1", Phase.GONE, "two.example.org"))
-
-    def late(*arguments: Any) -> object:
-        set_row(store, directory, "two.example.org", None)
-        return mirror(*arguments)
-
-    monkeypatch.setattr(directory, "mirror", late)
+    faults.before(directory, "mirror", lambda *_: set_row(store, directory, "two.example.org", None))
     clock.now += 901
     account = directory.fetch("mover")
     assert account is not None and account.host == host(directory) == "two.example.org"

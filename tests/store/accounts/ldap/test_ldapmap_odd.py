@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ values = st.dictionaries(st.sampled_from(ATTRIBUTES), st.lists(
     st.sampled_from(ODD) | st.binary(max_size=12), max_size=3), max_size=8).map(lambda odd: {**USUAL, **odd})
 
 
+@pytest.mark.long
 @given(st.sampled_from(sorted(SETTINGS)), st.sampled_from(DNS), values, st.none() | st.tuples(
     st.sampled_from(DNS), values), st.booleans())
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -24,6 +25,7 @@ from store.values import Secret
 from tests.store.accounts.ldap import ldap_place
 from tests.store.accounts.ldap.ldap_place import HERE, PEOPLE, asked
 from tests.store.accounts.ldap.ldap_support import MAP, Clock, settings_for
+from tests.support.faults.planted import Faults
 from tests.support.servers.slapd import SERVICE, Slapd, person
 
 slapd, clock, store = ldap_place.slapd, ldap_place.clock, ldap_place.store
@@ -77,20 +79,20 @@ def binds(found: list[str]) -> list[str]:
 
 
 def test_another_process_asks_for_the_entry_and_not_for_a_bind(process: Process, user: str,
-                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+                                                               faults: Faults) -> None:
     one, two = process(), process()
     assert one.authenticate(user, SECRET).user == user
-    found = asked(two, monkeypatch)
+    found = asked(faults)
     assert two.remembers(user, SECRET) is None                  # what the entry says has to be asked
     assert two.authenticate(f"{user}@example.org", SECRET).user == user
     assert len(found) == 1 and not binds(found)
     assert two.remembers(user, SECRET) is not None and len(found) == 1
 
 
-def test_any_other_password_is_proved_and_refused(process: Process, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_password_is_proved_and_refused(process: Process, user: str, faults: Faults) -> None:
     one, two = process(), process()
     one.authenticate(user, SECRET)
-    found = asked(two, monkeypatch)
+    found = asked(faults)
     for password in (CHANGED, Secret(b""), Secret(b"secret\0"), Secret(b"\xff")):
         assert is_refused(two, user, password)
     assert is_refused(two, "bob", CHANGED) and len(binds(found)) == 5
@@ -98,13 +100,13 @@ def test_any_other_password_is_proved_and_refused(process: Process, user: str, m
 
 @pytest.mark.parametrize("what", ["userPassword: changed", "employeeType: disabled", "description: x"])
 def test_an_entry_that_has_changed_is_another(process: Process, slapd: Slapd, user: str, what: str,
-                                              monkeypatch: pytest.MonkeyPatch) -> None:
+                                              faults: Faults) -> None:
     """Also within the second in which it was made."""
     one, two = process(), process()
     one.authenticate(user, SECRET)
     attribute = what.partition(":")[0]
     slapd.change(f"dn: uid={user},{PEOPLE}\nchangetype: modify\nreplace: {attribute}\n{what}\n")
-    found = asked(two, monkeypatch)
+    found = asked(faults)
     if attribute == "description":
         assert two.authenticate(user, SECRET).user == user
     else:
@@ -120,7 +122,7 @@ def test_an_entry_that_was_made_anew_is_another(process: Process, slapd: Slapd, 
     assert is_refused(two, user, SECRET) and two.authenticate(user, CHANGED).user == user
 
 
-def test_a_flush_ends_it_for_all(process: Process, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_ends_it_for_all(process: Process, user: str, faults: Faults) -> None:
     one, two = process(), process()
     one.authenticate(user, SECRET)
     two.authenticate(user, SECRET)
@@ -129,20 +131,20 @@ def test_a_flush_ends_it_for_all(process: Process, user: str, monkeypatch: pytes
         assert each.fetch(user) is not None                     # mail has come: the entry is known, and is as it was
         assert each.remembers(user, SECRET) is None
         each.drop(user)
-    found = asked(two, monkeypatch)
+    found = asked(faults)
     assert one.authenticate(user, SECRET).user == user and two.authenticate(user, SECRET).user == user
     assert len(binds(found)) == 1
 
 
 @pytest.mark.parametrize(("cache_time", "remember_for"), [(MINUTE, 300), (900, MINUTE)])
 def test_it_lasts_no_longer_than_answers_nor_than_passwords(
-        process: Process, slapd: Slapd, tmp_path: Path, user: str, clock: Clock, monkeypatch: pytest.MonkeyPatch,
+        process: Process, slapd: Slapd, tmp_path: Path, user: str, clock: Clock, faults: Faults,
         cache_time: float, remember_for: float) -> None:
     """directory.cache_time, login.remember_time"""
     settings = evolve(settings_for(tmp_path, slapd), cache_time=cache_time)
     one, two = process(settings, remember_for), process(settings, remember_for)
     one.authenticate(user, SECRET)
-    found = asked(two, monkeypatch)
+    found = asked(faults)
     clock.now += MINUTE - 1
     assert two.authenticate(user, SECRET).user == user and not binds(found)
     clock.now += 2                                              # that did not make it last longer
@@ -155,10 +157,10 @@ def test_it_lasts_no_longer_than_answers_nor_than_passwords(
 
 @pytest.mark.parametrize(("cache_time", "remember_for"), [(0, 300), (900, 0)])
 def test_every_login_can_be_proved(process: Process, slapd: Slapd, tmp_path: Path, user: str,
-                                   monkeypatch: pytest.MonkeyPatch, cache_time: float, remember_for: float) -> None:
+                                   faults: Faults, cache_time: float, remember_for: float) -> None:
     settings = evolve(settings_for(tmp_path, slapd), cache_time=cache_time)
     one, two = process(settings, remember_for), process(settings, remember_for)
-    found = asked(one, monkeypatch)
+    found = asked(faults)
     for each in (one, two, one):
         each.authenticate(user, SECRET)
     assert len(binds(found)) == 3
@@ -180,15 +182,14 @@ access to * by dn.base="{SERVICE}" read by * none
 
 
 def test_a_status_that_is_not_in_the_entry_counts(process: Process, user: str,
-                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+                                                  faults: Faults) -> None:
     """That of the domain."""
     one, two = process(), process()
     account = one.authenticate(user, SECRET)
-    read = two._read
 
-    def closed(*words: object) -> object:
-        found, host = read(*words)                              # type: ignore[arg-type]
+    def closed(read: Any, *words: object) -> object:
+        found, host = read(*words)
         return evolve(found, account=evolve(account, status=Status.INACTIVE)), host
 
-    monkeypatch.setattr(two, "_read", closed)
+    faults.around(two, "_read", closed)
     assert is_refused(two, user, SECRET)
