@@ -85,7 +85,7 @@ def send(store: Store, user: str, host: str, connect: Callable[[], Peer], progre
                 finish(store, move, peer)
             except StoreError as refused:
                 _finish_later(store, user, connect, refused, tries)
-        return Gone(departure.moved, departure.held)
+        return Gone(sender.moved, sender.held)
 
 
 def _finish_later(store: Store, user: str, connect: Callable[[], Peer], refused: StoreError,

@@ -181,7 +181,7 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, faults):
             remove(one, one.entry(name()), [len(said)])
             namespace.create_mailbox(one, name(f"new{len(said)}"))
 
-    faults.before(Departure, "_send_changes", bring)
+    faults.before(MailboxSender, "_send_changes", bring)
     move("alice", one, two)
     faults.mend()
     assert said[0] == said[1] == 0
@@ -204,7 +204,7 @@ def test_what_the_list_says_may_change_until_the_end(ends, faults):
         elif len(rounds) == 3:
             annotate(one, one.entry(name()), "/shared/comment", b"late")
 
-    faults.after(Departure, "_describe", change)
+    faults.after(MailboxSender, "_describe", change)
     move("alice", one, two)
     assert len(rounds) == 4
     assert [entry.name.path for entry in two.names("alice")] == ["INBOX", "made late"]
@@ -241,7 +241,7 @@ def test_nobody_writes_at_the_end_and_everybody_may_read(ends, faults):
             said.append(refused.value.problem)
         assert one.open_mailbox(inbox).uids.tolist() == [1]
 
-    faults.after(Departure, "_describe", write)
+    faults.after(MailboxSender, "_describe", write)
     move("alice", one, two)
     assert said == [Problem.BUSY] * 4
     assert two.open_mailbox(two.entry(name())).uids.tolist() == [1]
