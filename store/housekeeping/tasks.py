@@ -187,7 +187,7 @@ def every_process(store: Store) -> list[Task]:
 
 
 def one_process(store: Store) -> list[Task]:
-    """What one process does for the whole store."""
+    """What one process, the keeper, does for the whole store (`tools.server.process.housekeeper`)."""
     flush = [Task("flush", FLUSH_INTERVAL, environments, _flush)] if store.settings.sync == "messages" else []
     fair = [Task("fair shares", store.settings.quota_fair_interval, _partitions, accounting.reckon, limited=True)
             ] if store.settings.quota_charge == "fair" else []

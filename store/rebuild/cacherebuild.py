@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import evolve
@@ -15,11 +15,13 @@ from store.partition.filecontent import content
 from store.partition.filelooks import read_through, sizes
 from store.partition.partition import Partition
 from store.partition.transactions import WriteTxn
-from store.rebuild.loader import KnownFile
 from store.rebuild.outcome import Correction
 from store.store import Store
 from store.tables.references import MessageRecord
 from store.values import RESTORE, Finding
+
+if TYPE_CHECKING:           # who finds nothing wrong loads nothing that rebuilds
+    from store.rebuild.loader import KnownFile
 
 READ_AT_A_TIME = 200        # messages that are read before what differs is written
 CACHED_AT_A_TIME = 500      # cache records that are exchanged in one transaction
@@ -165,7 +167,7 @@ def _write(txn: WriteTxn, wrong: list[tuple[bytes, MessageRecord, CachedMessage]
 
 # What another source says of message files
 
-def correct_cached(partition: Partition, files: Iterable[KnownFile], *, change: bool) -> Iterator[Correction]:
+def correct_cached(partition: Partition, files: "Iterable[KnownFile]", *, change: bool) -> Iterator[Correction]:
     """Exchange the cache records, and the sizes of message files, that are others than these; of the records of the
     files their sizes and trace headers count."""
     held: list[KnownFile] = []
@@ -179,7 +181,7 @@ def correct_cached(partition: Partition, files: Iterable[KnownFile], *, change: 
         yield from partition.transact(lambda txn: _exchange(txn, held, change))
 
 
-def _wrong(partition: Partition, wanted: KnownFile, txn: WriteTxn | None = None) -> str | None:
+def _wrong(partition: Partition, wanted: "KnownFile", txn: WriteTxn | None = None) -> str | None:
     """What is wrong with what the partition says of a message file."""
     digest, right, octets = wanted
     record = partition.refs.find(digest) if txn is None else txn.refs.find_to_change(digest, txn.handle)
@@ -192,7 +194,7 @@ def _wrong(partition: Partition, wanted: KnownFile, txn: WriteTxn | None = None)
     return _fault(cached, digest) if cached is None or cached.to_bytes() != octets else None
 
 
-def _exchange(txn: WriteTxn, files: Sequence[KnownFile], change: bool) -> list[Correction]:
+def _exchange(txn: WriteTxn, files: "Sequence[KnownFile]", change: bool) -> list[Correction]:
     done = []
     for wanted in sorted(files, key=lambda each: each[0]):
         digest, right, octets = wanted

@@ -1,4 +1,8 @@
-"""The keys of SEARCH as values: RFC 3501 §6.4.4. `mailboxsearch` evaluates them.
+"""The keys of SEARCH as values: RFC 3501 §6.4.4.
+
+A new key is a class here; `imap.wire.search` reads it, `mailboxsearch` evaluates it where the index or a column knows,
+`matching` where octets must be read. What only a session knows is put in by `imap.verbs.search`. One that is made of
+other keys must be in `leaves` and `mapped`. Its test: a script in `tests/scripts/imap/`.
 
 What is short for others is written out by who reads the command: UNSEEN is Not(HasFlag(Flag.SEEN)), OLD Not(Recent()),
 NEW And((Recent(), Not(HasFlag(Flag.SEEN)))).

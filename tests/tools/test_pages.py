@@ -49,3 +49,11 @@ def test_the_glossary_is_in_order() -> None:
 @pytest.mark.parametrize(("name", "most"), LONGEST.items())
 def test_what_is_read_first_is_short(name: str, most: int) -> None:
     assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) < most
+
+
+def test_paths_that_pages_name_are_there() -> None:
+    """What docs/architecture.md sends a reader to exists."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    named = set(re.findall(r"`((?:store|imap|pop3|lmtp|mboxlist|tools|tests|docs)/[\w./-]+(?:\.py|/))`", text))
+    assert len(named) > 50
+    assert sorted(name for name in named if not (ROOT / name).exists()) == []
