@@ -8,7 +8,7 @@ import numpy as np
 from imap.session import Session
 from imap.snapshotnames import PREFIX
 from imap.states import Reply
-from imap.verbs import figures, snapshots
+from imap.verbs import snapshots, statusfigures
 from imap.verbs.listednames import children, for_levels, in_order, joined, matching, parents
 from imap.wire import responses
 from imap.wire.accesscontrol import format_myrights
@@ -188,8 +188,8 @@ def _status(session: Session, entry: MailboxEntry, items: Iterable[StatusItem]) 
     """The STATUS response. Raises StoreError."""
     state = session.store.status(entry, session.user)
     append_limit = min(session.store.settings.message_limit, MAX_NUMBER)        # RFC 7889 §5: number
-    return figures.response(session, entry, state, items, rows=lambda: session.store.open_mailbox(entry).rows,
-                            recent=lambda: _recent(session, entry, state), append_limit=append_limit)
+    return statusfigures.response(session, entry, state, items, rows=lambda: session.store.open_mailbox(entry).rows,
+                                  recent=lambda: _recent(session, entry, state), append_limit=append_limit)
 
 
 def _recent(session: Session, entry: MailboxEntry, state: MailboxState) -> int:

@@ -13,7 +13,7 @@ from attrs import define, field
 from imap.session import Session
 from imap.snapshotnames import PREFIX, RIGHTS, ROOT, Seen, Visit, is_there, shown
 from imap.states import Reply
-from imap.verbs import figures
+from imap.verbs import statusfigures
 from imap.verbs.listednames import children, for_levels, joined, matching, parents
 from imap.wire import responses
 from imap.wire.accesscontrol import MyRights, format_myrights
@@ -152,5 +152,5 @@ def _goes_below(pattern: str, level: str) -> bool:
 def _status(session: Session, snapshot: SnapshotReader, seen: Seen, items: Iterable[StatusItem]) -> bytes:
     """The STATUS response. Nothing is recent there, and nothing can be appended (RFC 7889 §5). Raises StoreError."""
     state = snapshot.state(seen.entry, seen.reader)
-    return figures.response(session, seen.entry, state, items,
-                            rows=lambda: snapshot.open_mailbox(seen.entry, seen.reader).rows)
+    return statusfigures.response(session, seen.entry, state, items,
+                                  rows=lambda: snapshot.open_mailbox(seen.entry, seen.reader).rows)

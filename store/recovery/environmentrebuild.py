@@ -93,13 +93,13 @@ class EnvironmentRebuild:
 
             last = damage.apart(put_back, folder)
             if last == newest and _goes_on(aside, folder, newest) and damage.look_through(folder, recover=False) == {}:
-                self._forget_traces(folder)
+                self._forget_marks(folder)
                 return Mended(aside, exact=True, source=f"the snapshot {snapshot.name} and the log since")
         damage.bring(aside, folder, [])
         return None
 
     @staticmethod
-    def _forget_traces(folder: Path) -> None:
+    def _forget_marks(folder: Path) -> None:
         for name in (damagemarks.TABLES, damagemarks.NEWEST):
             (folder / name).unlink(missing_ok=True)
 
@@ -124,7 +124,7 @@ class EnvironmentRebuild:
                     return taking.put_back(snapshot, self.environment, folder, logs, most=most).last
 
                 if damage.apart(put_back, folder) is not None and damage.look_through(folder, recover=False) == {}:
-                    self._forget_traces(folder)
+                    self._forget_marks(folder)
                     return Mended(aside, logs_lost=True, source=f"the snapshot {snapshot.name}"
                                   + (", and the log as far as it goes" if logs else ""))
         return None

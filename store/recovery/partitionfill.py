@@ -164,13 +164,13 @@ class PartitionFill:
     def _messages(self) -> None:
         """Have the partition know every message file that records refer to, with their references."""
         partition = self.partition
-        claims = self._claims()
+        claims = self._references()
         known = Known.of(partition)
         serials = claims["serial"][claims["serial"] < MODSEQS]
         last = max(int(each.max(initial=0)) for each in (known.stored["serial"], serials))
         partition.skip_to(partition.epoch, max(last, partition.first_free_serial() - 1))
         if self._fit(claims, known):
-            claims = self._claims(again=True)
+            claims = self._references(again=True)
         if (self.bare or self.event.logs_lost) and "messages.db" not in self.lost and self._add_found(claims, known):
             claims = self.gathered.all()
         if self.broken:
@@ -178,7 +178,7 @@ class PartitionFill:
         KnownFiles(partition, self.event, self.lost, claims, known, broken=bool(self.broken), whole=not (
             self.bare or self.event.logs_lost or self.broken)).write()
 
-    def _claims(self, *, again: bool = False) -> Claims:
+    def _references(self, *, again: bool = False) -> Claims:
         drop_lost(self.partition)
         if again or not self.fresh:
             self.broken, self.gathered = 0, Gathered(self.partition)

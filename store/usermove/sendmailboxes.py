@@ -72,7 +72,7 @@ class _Snapshot:
 
 
 @define(eq=False)
-class Departure:
+class MailboxSender:
     """One user's, up to the row GONE. `held` is how long the mailboxes were held."""
 
     store: Store

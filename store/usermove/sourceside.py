@@ -46,7 +46,7 @@ from store.search.columns import columns_of
 from store.store import Store
 from store.userarea import writing
 from store.usermove.peer import Peer
-from store.usermove.sendmailboxes import Departure, Progress
+from store.usermove.sendmailboxes import MailboxSender, Progress
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +79,13 @@ def send(store: Store, user: str, host: str, connect: Callable[[], Peer], progre
         require_movable(store, user, host)
         store.directory.try_set_host(user)      # once the user has gone it would be too late to find out
         with closing(connect()) as peer:
-            departure = Departure(store, user, host, peer, progress)
-            move = departure.run()
+            sender = MailboxSender(store, user, host, peer, progress)
+            move = sender.run()
             try:
                 finish(store, move, peer)
             except StoreError as refused:
                 _finish_later(store, user, connect, refused, tries)
-        return Gone(departure.moved, departure.held)
+        return Gone(sender.moved, sender.held)
 
 
 def _finish_later(store: Store, user: str, connect: Callable[[], Peer], refused: StoreError,

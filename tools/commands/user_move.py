@@ -6,7 +6,7 @@ from rich.filesize import decimal
 
 from store.partitions import volumes
 from store.store import Store
-from store.usermove.sendmailboxes import Departure
+from store.usermove.sendmailboxes import MailboxSender
 from store.usermove.sourceside import require_movable, send
 from tools.cli.invocation import Invocation, Parsers, each
 from tools.cli.lookup import account
@@ -75,7 +75,7 @@ def _count(store: Store, users: list[str], to: str, place: Place) -> int:
     def work(user: str) -> None:
         require_movable(store, user, to)
         with closing(place.connect(to)) as peer:
-            mailboxes, messages, files, octets = Departure(store, user, to, peer).count()
+            mailboxes, messages, files, octets = MailboxSender(store, user, to, peer).count()
         print(f"{user}: {mailboxes} mailboxes, {messages} messages; {files} files to send ({decimal(octets)})",
               flush=True)
 

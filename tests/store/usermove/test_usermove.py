@@ -24,7 +24,7 @@ from store.partitions.partitionmove import move_owner
 from store.quota import roots as quotaroots
 from store.store import Store
 from store.usermove import sourceside
-from store.usermove.sendmailboxes import Departure
+from store.usermove.sendmailboxes import MailboxSender
 from store.usermove.sourceside import send
 from store.users.restorable import forget_user
 from store.values import Flag, FlagAction, Flags, InternalDate
@@ -181,7 +181,7 @@ def test_what_arrives_while_it_goes_on_is_there_once(ends, faults):
             remove(one, one.entry(name()), [len(said)])
             namespace.create_mailbox(one, name(f"new{len(said)}"))
 
-    faults.before(Departure, "_send_changes", bring)
+    faults.before(MailboxSender, "_send_changes", bring)
     move("alice", one, two)
     faults.mend()
     assert said[0] == said[1] == 0
@@ -204,7 +204,7 @@ def test_what_the_list_says_may_change_until_the_end(ends, faults):
         elif len(rounds) == 3:
             annotate(one, one.entry(name()), "/shared/comment", b"late")
 
-    faults.after(Departure, "_describe", change)
+    faults.after(MailboxSender, "_describe", change)
     move("alice", one, two)
     assert len(rounds) == 4
     assert [entry.name.path for entry in two.names("alice")] == ["INBOX", "made late"]
@@ -241,7 +241,7 @@ def test_nobody_writes_at_the_end_and_everybody_may_read(ends, faults):
             said.append(refused.value.problem)
         assert one.open_mailbox(inbox).uids.tolist() == [1]
 
-    faults.after(Departure, "_describe", write)
+    faults.after(MailboxSender, "_describe", write)
     move("alice", one, two)
     assert said == [Problem.BUSY] * 4
     assert two.open_mailbox(two.entry(name())).uids.tolist() == [1]
@@ -358,7 +358,7 @@ def test_what_would_be_moved_can_be_counted(ends):
     before = everything(one)
     line = Line(two, ONE)
     peer = line.connect()
-    counted = Departure(one, "alice", TWO, peer).count()
+    counted = MailboxSender(one, "alice", TWO, peer).count()
     peer.close()
     line.ended()
     assert counted[:3] == (4, 10, 6)

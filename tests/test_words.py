@@ -1,0 +1,86 @@
+"""What a program can hold of the project's words: one idea has one name, and the field's name at that."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("imap", "lmtp", "mboxlist", "pop3", "store", "tools")
+# Packages that are built alike: modules of one name play the same part in each.
+# The store's settings are in a `settings.py` like those of each server.
+PARALLEL = frozenset({"imap", "imap/verbs", "imap/wire", "lmtp", "pop3", "tools/front"})
+# Words that have been replaced (docs/glossary.md has the field's), as parts of a module's, class's or function's name.
+REPLACED = frozenset((
+    "agreeing anew arrivals bringing carrying claims departure entrance evidence halfmade landing "
+    "orders picture pictures refill reinstate relist remake settling sieve standing told "
+    "traces travel unfinished").split())
+GENERAL = frozenset(("helper", "helpers", "manager", "util", "utils"))
+
+Source = tuple[str, ast.Module]
+
+
+def sources() -> list[Source]:
+    """Every module of the product by its path."""
+    files = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    return [(str(file.relative_to(ROOT)), ast.parse(file.read_text())) for file in files]
+
+
+def named(tree: ast.Module) -> list[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The classes and functions of a module, nested ones too."""
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)]
+
+
+def words(name: str) -> list[str]:
+    """The parts of a name, in lower case: of `BatchStore` and `batch_store` they are batch and store."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_").split("_")
+
+
+def twice(paths: list[str]) -> list[str]:
+    """Base names that modules share which play no parallel part."""
+    places = defaultdict(set)
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if name != "__init__.py":
+            places[name].add(folder)
+    return [f"{name}: {', '.join(sorted(folders))}" for name, folders in sorted(places.items())
+            if len(folders) > 1 and not folders <= PARALLEL | ({"store"} if name == "settings.py" else set())]
+
+
+def unclear_docstrings(path: str, tree: ast.Module) -> list[str]:
+    """Docstrings that cannot be understood without the one before them."""
+    return [f"{path}:{getattr(node, 'lineno', 1)}" for node in (tree, *named(tree))
+            if re.match(r"The same\b", ast.get_docstring(node) or "")]
+
+
+def pieces(path: str, tree: ast.Module) -> list[str]:
+    """Constants that say neither their unit nor their use."""
+    return [f"{path}:{node.lineno}" for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.strip("_") == "PIECE"]
+
+
+def replaced(path: str, tree: ast.Module, words_of: frozenset[str] = REPLACED | GENERAL) -> list[str]:
+    """Names with words in them that the project no longer uses."""
+    names = [(1, path.rpartition("/")[2].removesuffix(".py")), *((node.lineno, node.name) for node in named(tree))]
+    return [f"{path}:{line}: {name}" for line, name in names if words_of.intersection(words(name))]
+
+
+def test_base_names_are_unique_but_in_parallel_packages():
+    assert twice([path for path, _ in sources()]) == []
+
+
+@pytest.mark.parametrize("rule", [unclear_docstrings, pieces, replaced])
+def test_the_words_of_the_product(rule):
+    assert [found for path, tree in sources() for found in rule(path, tree)] == []
+
+
+def test_the_rules_can_fail():
+    assert twice(["imap/session.py", "pop3/session.py", "imap/__init__.py", "store/__init__.py"]) == []
+    assert twice(["imap/session.py", "store/session.py"]) == ["session.py: imap, store"]
+    tree = ast.parse('PIECE = 1\ndef told_news():\n    """The same."""\nclass BatchLanding:\n    "Sameness"\n')
+    assert pieces("a/b.py", tree) == ["a/b.py:1"]
+    assert unclear_docstrings("a/b.py", tree) == ["a/b.py:2"]
+    assert replaced("store/remake.py", tree) == ["store/remake.py:1: remake", "store/remake.py:2: told_news",
+                                                 "store/remake.py:4: BatchLanding"]
