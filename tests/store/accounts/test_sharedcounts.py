@@ -79,19 +79,19 @@ def processes(three, **limits):
 
 def test_limits_hold_over_all_processes(three):
     one, two, other = processes(three, total=3)
-    assert one.admit("192.0.2.1") and two.admit("192.0.2.2") and other.admit("local")
+    assert not one.refusal("192.0.2.1") and not two.refusal("192.0.2.2") and not other.refusal("local")
     assert [each.refusal("192.0.2.9") for each in (one, two, other)] == [TOO_MANY] * 3
     two.release("192.0.2.2")
-    assert one.admit("192.0.2.9")
+    assert not one.refusal("192.0.2.9")
 
 
 def test_those_of_an_address_too(three):
     one, two, other = processes(three, per_address=2)
-    assert one.admit("192.0.2.1") and two.admit("::ffff:192.0.2.1")
+    assert not one.refusal("192.0.2.1") and not two.refusal("::ffff:192.0.2.1")
     assert other.refusal("192.0.2.1") == TOO_MANY_HERE
-    assert other.admit("192.0.2.2")
+    assert not other.refusal("192.0.2.2")
     one.release("192.0.2.1")
-    assert other.admit("192.0.2.1")
+    assert not other.refusal("192.0.2.1")
 
 
 def test_those_of_a_user_too(three):
@@ -106,5 +106,5 @@ def test_those_of_a_user_too(three):
 def test_servers_are_apart(three):
     imap = ConnectionLimits(1, 1, 1, server="imap", shared=three[0])
     pop3 = ConnectionLimits(1, 1, 1, server="pop3", shared=three[1])
-    assert imap.admit("192.0.2.1") and pop3.admit("192.0.2.1")
+    assert not imap.refusal("192.0.2.1") and not pop3.refusal("192.0.2.1")
     assert imap.admit_user("alice") and pop3.admit_user("alice")

@@ -68,6 +68,7 @@ def test_housekeeping_finishes_what_was_cut_off(tmp_path, faults):
         line = Line(two, ONE)
         faults.around(sourceside, "finish", lambda *_: None)
         send(one, "alice", TWO, line.connect)
+        line.ended()                            # or the other one may still be at it
         faults.mend()
         assert one.names("alice") and not two.names("alice")
 
