@@ -409,7 +409,11 @@ class Env:
             with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made again
                 newest = self.folder / f"log.{number:010}"
                 if newest.stat().st_size > octets:
-                    os.truncate(newest, octets)
+                    handle = os.open(newest, os.O_WRONLY | os.O_CLOEXEC)
+                    try:
+                        os.ftruncate(handle, octets)
+                    finally:
+                        os.close(handle)
                 regions.keep(self.folder)
 
 
