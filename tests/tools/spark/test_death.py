@@ -64,7 +64,7 @@ def _source(base, table, deadly):
                 class Dying(kind):
                     def read(self, partition):
                         return deadly(kind.read(self, partition))
-                made.__class__ = Dying
+                object.__setattr__(made, "__class__", Dying)      # it is frozen
             return made
     return Mortal
 
