@@ -156,7 +156,7 @@ async def _secure_some(store: Store, partition: Partition, messages: Sequence[St
         for one in begun:
             try:
                 await one
-            except StoreError as error:
+            except Exception as error:
                 failures.append(error)
         if failures:
             raise failures[0]
