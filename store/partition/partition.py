@@ -25,7 +25,7 @@ from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
-from mboxlist.engine.kv import Deadlock, Env, Failure, transact
+from mboxlist.engine.kv import Deadlock, Env, Failure, Unsynced, transact
 from mboxlist.entry import MailboxId
 from store.changes import News
 from store.errors import Problem, StoreError, WritesFrozen, disk_problem
@@ -163,6 +163,13 @@ class Partition:
         """Return when everything committed so far is on disk. Raises StoreError DISK_FULL, UNAVAILABLE."""
         try:
             self.env.flush()
+        except OSError as error:
+            raise disk_problem(error) from error
+
+    def synced(self, log_file: Unsynced, failure: OSError | None = None) -> None:
+        """A sync of what `env.unsynced` gave has ended. Raises StoreError UNAVAILABLE."""
+        try:
+            self.env.synced(log_file, failure)
         except OSError as error:
             raise disk_problem(error) from error
 
