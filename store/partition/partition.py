@@ -245,14 +245,12 @@ class Partition:
         self.files.make_ready(self.next_serial() for _ in range(READY))
 
     def next_serial(self) -> int:
-        """An arrival serial that was never given out before, in any process. Raises WritesFrozen."""
+        """An arrival serial that was never given out before, in any process. Raises StoreError (WritesFrozen)."""
         with self._serials_lock:
             serial = next(self._serials, None)
         if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
-            try:
+            with _refused():
                 serial = transact(self.env, self._take_serials)
-            except Quiesced:
-                raise WritesFrozen from None
             self.flush()                # or else a crash would have them given out again
             with self._serials_lock:
                 self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
@@ -338,15 +336,8 @@ class Partition:
             made[:] = [WriteTxn(self, handle)]
             return work(made[0])
 
-        try:
+        with _refused():
             result = self._with_sums(run, seconds)
-        except Deadlock as error:
-            raise StoreError(Problem.BUSY, detail=str(error)) from error
-        except Quiesced:
-            raise WritesFrozen from None
-        except Failure as error:
-            problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
-            raise StoreError(problem, detail=str(error)) from error
         if made[0].charged:
             self.domains.add(made[0].charged)
         self._remember(made[0])
@@ -491,6 +482,20 @@ def _cached(value: bytes | None) -> CachedMessage | None:
         return None if value is None else CachedMessage.from_bytes(value)
     except ValueError:          # an earlier version's: made again as a lost one is
         return None
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """What a transaction raises, as StoreError BUSY (WritesFrozen), DISK_FULL, UNAVAILABLE."""
+    try:
+        yield
+    except Deadlock as error:
+        raise StoreError(Problem.BUSY, detail=str(error)) from error
+    except Quiesced:
+        raise WritesFrozen from None
+    except Failure as error:
+        problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
+        raise StoreError(problem, detail=str(error)) from error
 
 
 def _serial_key(serial: int) -> bytes:
