@@ -84,7 +84,8 @@ class LogCut(Damaged):
 
 @frozen
 class Unsynced:
-    """A file of the log, open, with records that may not be on disk, up to the place `end`."""
+    """A file of the log, open, with records that may not be on disk; those up to the place `end` have been written, and
+    some after it: others may be in memory only, of transactions that are under way, also in other processes."""
 
     handle: int
     end: tuple[int, int]
@@ -109,7 +110,11 @@ class Env:
         self._log_files = 0
         self._flushed = Flushed(folder)
         self._failed = False                # to sync the log
-        self._newest = 0, -1                # the file of the log that `unsynced` has open: its number and descriptor
+        # Of `unsynced`: the file of the log that it has open, number and descriptor; where the log ended, in memory,
+        # when it had been written so many times; and up to where it has been written since.
+        self._newest = 0, -1
+        self._end, self._writes, self._at_least = (0, 0), -1, (0, 0)
+        self._known_flushed = 0, 0
         self._recover = recover
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
@@ -280,7 +285,15 @@ class Env:
         if newest != self._log_files:               # a new log file: its name must be on disk as well
             sync_folder(self.folder)
             self._log_files = newest
+        self._known_flushed = end
         self._flushed.write(end)
+
+    def flush_new(self) -> bool:
+        """`flush`, if the log has grown since the last one of this process; whether it has. Raises OSError."""
+        grown = self.log_end() != self._known_flushed
+        if grown:
+            self.flush()
+        return grown
 
     def unsynced(self) -> Unsynced | None:
         """What must be synced, by whatever means, so that everything committed so far is on disk; `synced` follows.
@@ -290,20 +303,26 @@ class Env:
         """
         if self._failed or self.folder.stat().st_mtime_ns != self._log_files:
             return None
-        end = self.log_end()
-        if end[0] != self._newest[0]:
+        found = self._env.log_stat()
+        file, writes = int(found["cur_file"]), int(found["wcount"])
+        if writes != self._writes:      # each write takes along all that was in memory then
+            self._at_least = self._end
+            self._end, self._writes = (file, int(found["cur_offset"])), writes
+        if file != self._newest[0]:
             if self._newest[1] >= 0:
                 os.close(self._newest[1])
             self._newest = 0, -1
-            self._newest = end[0], os.open(self.folder / f"log.{end[0]:010}", os.O_WRONLY | os.O_CLOEXEC)
-        return Unsynced(self._newest[1], end)
+            self._newest = file, os.open(self.folder / f"log.{file:010}", os.O_WRONLY | os.O_CLOEXEC)
+        return Unsynced(self._newest[1], self._at_least)
 
     def synced(self, what: Unsynced, failure: OSError | None = None) -> None:
         """The sync has ended. Raises OSError when it has failed; see `flush`."""
         if failure is not None:
             self._fail()
             raise failure
-        self._flushed.write(what.end)
+        if what.end > self._known_flushed:
+            self._known_flushed = what.end
+            self._flushed.write(what.end)
 
     def logged(self) -> int:
         """Octets that have been written to the log since the environment was made, also to files that are no more."""
