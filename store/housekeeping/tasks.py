@@ -251,8 +251,8 @@ def _repair(store: Store, item: tuple[str, MailboxId]) -> int:
 
 
 def _flush(store: Store, environment: str) -> int:
-    """Have on disk what was acknowledged without it (setting `sync`), and on record how far the log goes: what the kernel
-    syncs is known to be in it only when more has been written (`Env.unsynced`)."""
+    """Have on disk what was acknowledged without it (setting `sync`), and on record how far the log goes: of what the
+    kernel syncs that is known only when more has been written (`Env.unsynced`)."""
     return int(environments(store)[environment].flush_new())
 
 
