@@ -8,6 +8,7 @@ from imap.wire.copying import Copy
 from store import offload
 from store.errors import Problem, StoreError
 from store.mailboxes import authorization, crosspartition
+from store.mailboxes.copymessages import PartlyMoved
 
 
 async def copy(session: Session, command: Copy) -> Reply:
@@ -38,6 +39,9 @@ async def copy(session: Session, command: Copy) -> Reply:
                 at_once=len(uids) <= QUICK, progress=progress)
         new = await session.patiently(copying, progress)
     except StoreError as error:
+        if isinstance(error, PartlyMoved) and authorization.may(session.store, session.user, target, "r"):
+            session.stream.write(responses.ok(None, "Moved", responses.copyuid(
+                target.uidvalidity, error.uids, error.new)))
         if error.problem is Problem.NO_MAILBOX:
             if not snapshot:
                 session.store.status(source)        # raises the same, if it is this one that is gone

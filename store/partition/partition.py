@@ -39,6 +39,7 @@ from store.partition.transactions import WriteTxn, state_key
 from store.partition.unwritten import Unwritten
 from store.partition.views import MailboxViews
 from store.settings import Settings
+from store.tables.copiesunderway import CopiesUnderWay
 from store.tables.domainlimits import Domains, NotSummed
 from store.tables.duplicates import Duplicates
 from store.tables.expunged import ExpungedMessages
@@ -86,6 +87,7 @@ class Partition:
                        broken=broken, write_freeze=write_freeze)
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
+        self.copies = CopiesUnderWay(self.states)
         self.quotas = QuotaTable(self.env.table("quota.db", page=4096, glances=True), settings)
         self.domains = Domains(lambda: (self.quotas,), settings)       # the store has one for all its partitions
         self.refs = References(self.env.table("messages.db", glances=True), self.env.table("purge.db"), self._seen)

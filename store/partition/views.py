@@ -20,7 +20,7 @@ from store.tables.state import Mailbox, MailboxState, Since
 
 REMEMBERED = 32             # changes of one mailbox that a process remembers
 MAILBOXES_REMEMBERED = 5000
-LOCK_SECONDS = 0.005        # in which who reads at once gets its locks
+LOCK_SECONDS = 0.001        # in which who reads at once gets its locks
 MANY = 10_000               # records that are read in a thread,
 AT_ONCE = 200               # unless so many chunks of them are to be read, or fewer
 
