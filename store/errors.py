@@ -46,11 +46,12 @@ class StoreError(Exception):
         super().__init__(f"{self.public} ({detail})" if detail else self.public)
 
 
-class WritesFrozen(StoreError):
-    """There is a write freeze, and nothing has been done: `offload.change` does it after that."""
+class NotAtOnce(StoreError):
+    """In an event loop something would have to wait, for a lock or the end of a write freeze, or would take long.
+    Nothing has been done: `offload.change` has it done in a thread."""
 
     def __init__(self) -> None:
-        super().__init__(Problem.BUSY, "The store is held still for a moment, try again")
+        super().__init__(Problem.BUSY, "The store is busy for a moment, try again")
 
 
 def disk_problem(error: OSError) -> StoreError:

@@ -43,7 +43,7 @@ def expunge(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.
 
     Many go some at a time; so does what `remove` removes.
     """
-    def work(txn: WriteTxn, some: NDArray[np.uint32]) -> list[int]:
+    def work(some: NDArray[np.uint32], txn: WriteTxn) -> list[int]:
         state = txn.state(entry.id)
         if not state.deleted:
             return []
@@ -58,7 +58,7 @@ def expunge(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.
 
 def remove(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32]) -> list[int]:
     """Remove these messages, flagged or not; the UIDs that were there. Not flushed."""
-    def work(txn: WriteTxn, some: NDArray[np.uint32]) -> list[int]:
+    def work(some: NDArray[np.uint32], txn: WriteTxn) -> list[int]:
         state = txn.state(entry.id)
         return take_out(txn, entry.id, state, txn.rows_of(entry.id, some))
 
@@ -66,9 +66,11 @@ def remove(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.u
 
 
 def _in_slices(store: Store, entry: MailboxEntry, uids: Iterable[int] | NDArray[np.uint32],
-               work: Callable[[WriteTxn, NDArray[np.uint32]], list[int]]) -> list[int]:
-    done = [store.transact(entry, partial(work, some=some)) for some in slices(sorted_uids(uids), EXPUNGE_UNITS)]
-    return list(itertools.chain.from_iterable(done))
+               work: Callable[[NDArray[np.uint32], WriteTxn], list[int]]) -> list[int]:
+    gone: list[int] = []
+    for some in slices(sorted_uids(uids), EXPUNGE_UNITS):
+        gone += store.transact(entry, partial(work, some))
+    return gone
 
 
 def take_out(txn: WriteTxn, mailbox: MailboxId, state: MailboxState, gone: Rows, *, same_modseq: bool = False,
