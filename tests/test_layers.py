@@ -58,6 +58,7 @@ store/backup
 store/usermove
 store/housekeeping
 store/net
+store/net/proxies
 tools/exits tools/serversettings
 tools/server/tls tools/front
 tools/cli

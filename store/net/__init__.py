@@ -14,8 +14,9 @@ STLS all octets received so far are dropped (`Stream.start_tls`).
 `Stream.drain` waits for a slow client, so it slows nobody else and holds one piece of memory. A session that has worked
 for 10 ms lets others in (`Stream.breathe`).
 
-Proxies. Connections from `proxy_networks` pass `proxyconnections`, the outermost layer, also outside TLS. Nothing
-inside exists before the PROXY header is complete. Other peers get no such layer. `Stream.proxy` is the proxy that told
+Proxies. Connections from `proxy_networks` pass `proxies.proxyconnections`, the outermost layer, also outside TLS.
+Nothing inside exists before the PROXY header is complete. Of other peers the first octets alone are looked at: a PROXY
+header ends the connection. `Stream.proxy` is the proxy that told
 of `peer` (PROXY header, or ID).
 
 Admission. All listeners of a server share an `AdmissionControl`. `Stream.admit` counts a connection, `enter` a user;
