@@ -13,6 +13,7 @@ from store.values import Secret
 
 _LOG_N, _R, _P = 14, 8, 1           # 16 MiB of memory and some 40 ms
 _MEMORY = 64 << 20
+_OUTSIDE = "outside$"
 
 
 def hash_password(password: Secret, *, scram: bool = True) -> str:
@@ -42,6 +43,19 @@ def scram_keys(mechanism: str, stored: str) -> Keys | None:
         if word.startswith(mechanism + "$"):
             return Keys.from_text(word)
     return None
+
+
+def credential(stored: str) -> str:
+    """What changes with the password, and with nothing else: not with the keys of SCRAM beside it. An outside directory
+    has its own (`outside`)."""
+    if stored.startswith(_OUTSIDE):
+        return stored.removeprefix(_OUTSIDE)
+    return hashlib.blake2b(stored.partition(" ")[0].encode(), digest_size=16).hexdigest() if stored else ""
+
+
+def outside(mark: str) -> str:
+    """What is stored of a password that an outside directory keeps: no password fits, and `credential` gives `mark`."""
+    return _OUTSIDE + mark if mark else ""
 
 
 #: What a password is compared with when there is no such user, so that the answer takes as long.

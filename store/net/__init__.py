@@ -25,6 +25,9 @@ both raise `LimitReached`, which each session turns into its last reply.
 Logins. Every login of any protocol goes through `authentication`. `Authenticator.authorize` ends with
 `hosting.is_here`: who is elsewhere gets `Elsewhere`, after the proof, and `imap.referrals` says where.
 
+A login is looked at again while its session is open (`openlogins`): each session asks `OpenLogin.require` before a
+command, and is dismissed when the account, the password or the rules that let it in are no longer so.
+
 Threads. Short store functions, microseconds on cached pages, run in the event loop: a hop to a thread would cost more.
 What waits for the disk or takes long goes to a thread of its kind (`store.offload`, `threads.POOLS`): syncs, spilling,
 password hashes, SEARCH through bodies, changes of more than 1,000 messages, making mailboxes. Syncs asked for while one
