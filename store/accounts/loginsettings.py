@@ -63,18 +63,31 @@ class Settings:
     oauth_time: float = setting(10.0, "how long to wait for the answer", type="duration", validator=ge(0.1))
     oauth_keys: Path | None = setting(None, "file of public keys, a JWK set or PEM, by which tokens are checked that "
                                       "are JWT; default: none are")
-    oauth_issuer: str = setting("", "who must have made the token (iss); empty: anybody")
-    oauth_audience: str = setting("", "for whom it must be (aud); empty: for whomever, if it names nobody")
+    oauth_issuer: str = setting("", "who must have made the token (iss); needed with oauth_keys; empty: anybody whom "
+                                "oauth_introspection vouches for")
+    oauth_audience: str = setting("", "for whom it must be (aud), as the provider calls this server; without it no "
+                                  "token is taken: one that was made for another application would do here, too")
     oauth_scope: str = setting("", "what it must allow (scope); empty: anything")
     oauth_user: str = setting("", "the claim that is the login name; default: the first of username, "
                               "preferred_username, email, sub")
+    oauth_trust_email: bool = setting(False, "yes: the provider guarantees that the claim email is the user's own "
+                                      "address, also where email_verified is not true")
     oauth_configuration: str = setting("", "page that tells clients where to get a token (openid-configuration)",
                                        check=_url)
 
     @property
     def oauth(self) -> bool:
         """Whether tokens can be checked."""
-        return bool(self.oauth_introspection or self.oauth_keys)
+        return bool(self.oauth_introspection or self.oauth_keys) and not self.oauth_lacks
+
+    @property
+    def oauth_lacks(self) -> str:
+        """The option without which no token can be taken; "" if there is none, or tokens are not wanted."""
+        if not (self.oauth_introspection or self.oauth_keys):
+            return ""
+        if not self.oauth_audience:
+            return "login.oauth_audience"
+        return "login.oauth_issuer" if self.oauth_keys and not self.oauth_issuer else ""
 
     @property
     def wanted(self) -> Wanted:

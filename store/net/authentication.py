@@ -333,6 +333,8 @@ class Authenticator:
 def attach(store: Store, settings: Settings) -> None:
     """Have all logins of this process obey these settings."""
     store.owned.put(Authenticator, Authenticator(store, settings))
+    if settings.oauth_lacks:
+        log.error("no token is taken, and OAUTHBEARER and XOAUTH2 are not offered: set %s", settings.oauth_lacks)
     if store.directory.has_keys:
         store.directory.find_keys("", MECHANISMS[0].removesuffix(PLUS))     # what has to be made and synced once, is
 

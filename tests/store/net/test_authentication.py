@@ -237,7 +237,7 @@ def test_nobody_waits_in_line_for_ever(place):
 
 def test_tokens_from_an_address_that_does_not_count(place, monkeypatch):
     """Nothing is known of them: they stand in no line."""
-    place.configure(slow_exclude=(HERE,), oauth_introspection="http://127.0.0.1/")
+    place.configure(slow_exclude=(HERE,), oauth_introspection="http://127.0.0.1/", oauth_audience="mail")
     asked = []
 
     async def run(store, kind, work, token):
@@ -272,7 +272,7 @@ def test_those_who_failed_before_have_threads_of_their_own(place):
 def test_nobody_waits_for_what_a_client_says(place):
     """An exchange that is not finished keeps nobody out, but its failure counts."""
     never = Deferred()
-    place.configure(oauth_introspection="http://127.0.0.1/")
+    place.configure(oauth_introspection="http://127.0.0.1/", oauth_audience="mail")
 
     class NoTokens:
         def remembered(self, token):
@@ -380,7 +380,8 @@ def test_what_is_offered(place):
     assert place.authenticator.mechanisms(Caller(login.stream, "imap", False)) == ()
     place.configure(mechanisms=("login", "oauthbearer"))
     assert place.authenticator.mechanisms(caller) == ("LOGIN",) and place.authenticator.takes_passwords(caller)
-    place.configure(mechanisms=("OAUTHBEARER", "SCRAM-SHA-256"), oauth_introspection="http://127.0.0.1/")
+    place.configure(mechanisms=("OAUTHBEARER", "SCRAM-SHA-256"), oauth_introspection="http://127.0.0.1/",
+                    oauth_audience="mail")
     assert place.authenticator.mechanisms(caller) == ("SCRAM-SHA-256", "OAUTHBEARER")
     assert not place.authenticator.takes_passwords(caller)
     for name in ("PLAIN", "SCRAM-SHA-256-PLUS", "EXTERNAL", "XOAUTH2", "CRAM-MD5", ""):
