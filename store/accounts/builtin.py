@@ -1,7 +1,7 @@
 """The built-in directory: a table of users in the environment of the mailbox list."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache, partial
 
 from attrs import evolve, frozen
@@ -14,7 +14,7 @@ from store.accounts.aliases import Aliases, legal_aliases
 from store.accounts.base import NO_USER_ID, Account, Known, Status
 from store.accounts.domainrows import DomainRules
 from store.accounts.passwordcache import VerifiedPasswords
-from store.accounts.passwords import NOBODY, credential, scram_keys, verify_password
+from store.accounts.passwords import NOBODY, credential, kept_keys, scram_keys, verify_password, without_keys
 from store.accounts.sasl.scram import Keys
 from store.accounts.sharedcache import Remembered
 from store.addresses import canonical, canonical_domain
@@ -160,13 +160,24 @@ class BuiltinDirectory:
 
     def find_keys(self, login: str, mechanism: str) -> "tuple[Keys, Account | None]":
         """The keys of SCRAM of the one with that login name; for an unknown user, and one who cannot log in, keys that
-        nothing fits, and None. For a thread, too."""
+        nothing fits, and None, in the same time: so does a user without keys look. For a thread, too."""
         name = self.user_id(login)
         found, nobody = self.user(name), Keys.of_nobody(mechanism, name, self.domains.secret())
-        keys = scram_keys(mechanism, found.password) if found is not None else None
-        if found is None or keys is None or not found.account.status.may_log_in:
+        own = found is not None and mechanism in kept_keys(found.password)
+        keys = scram_keys(mechanism, found.password if found is not None and own else f"nobody {nobody.to_text()}")
+        if found is None or keys is None or not own or not found.account.status.may_log_in:
             return nobody, None
         return keys, found.account
+
+    def with_keys(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The users who have keys of SCRAM, and of which mechanisms, in order of user id."""
+        for key, data in self._table.scan():
+            if not key.startswith(NO_USER_ID.encode()) and b" SCRAM-" in data:
+                yield key.decode(), kept_keys(User.from_bytes(key.decode(), data).password)
+
+    def drop_keys(self, user: str, but: Collection[str]) -> None:
+        """Leave a user the keys of these mechanisms alone; the password stays. Raises StoreError NO_USER."""
+        self.alter(user, lambda old: evolve(old, password=without_keys(old.password, but)))
 
     def access_rules(self, account: Account) -> str:
         """The user's, else those of the user's domain."""

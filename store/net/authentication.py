@@ -138,7 +138,7 @@ class Authenticator:
         self.turned = RejectedLogins(self.store.refusals, self.store.directory)
         self._tokens = Tokens(settings)
         self._excluded, self._proxies = Networks.parse(settings.slow_exclude), Networks.parse(settings.proxy_networks)
-        self._offered = frozenset(name.upper() for name in settings.mechanisms)
+        self._offered = settings.offered
         self.address = lru_cache(maxsize=10_000)(self._address)
         self.store.directory.remember_for(settings.remember_time)
 
@@ -181,7 +181,7 @@ class Authenticator:
             return self.store.directory.has_keys and (not name.endswith(PLUS) or caller.stream.can_bind)
         if name == "EXTERNAL":
             return bool(caller.stream.certificate_names)
-        return self.settings.oauth or name not in ("OAUTHBEARER", "XOAUTH2")
+        return True
 
     async def password(self, caller: Caller, user: str, password: Secret) -> Admitted:
         """A name and a password, without SASL.
@@ -301,8 +301,6 @@ class Authenticator:
 
     def offers(self, mechanism: str) -> bool:
         """Whether logins by that one ("": without SASL) are taken from anybody."""
-        if mechanism in ("OAUTHBEARER", "XOAUTH2") and not self.settings.oauth:
-            return False
         return not self._offered.isdisjoint((mechanism,) if mechanism else ("PLAIN", "LOGIN"))
 
     def _require_access(self, account: Account, caller: Caller) -> None:
@@ -335,7 +333,7 @@ def attach(store: Store, settings: Settings) -> None:
     store.owned.put(Authenticator, Authenticator(store, settings))
     if settings.oauth_lacks:
         log.error("no token is taken, and OAUTHBEARER and XOAUTH2 are not offered: set %s", settings.oauth_lacks)
-    if store.directory.has_keys:
+    if store.directory.has_keys and settings.kept_keys:
         store.directory.find_keys("", MECHANISMS[0].removesuffix(PLUS))     # what has to be made and synced once, is
 
 

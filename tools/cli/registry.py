@@ -32,6 +32,7 @@ COMMANDS = (
     Registered("user show", "user_show"),
     *(Registered(f"user {name}", "user") for name in ("set", "domain", "rename", "remove", "restore")),
     Registered("user purge", "user_purge"),
+    Registered("user scram", "user_scram"),
     Registered("directory flush", "directory"),
     Registered("directory status", "directory_status"),
     Registered("directory test", "directory_test"),

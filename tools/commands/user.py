@@ -156,9 +156,8 @@ def _added(store: Store, user: str, password_hash: str, arguments: argparse.Name
 
 
 def _hashed(invocation: Invocation, password: Secret) -> str:
-    """As it is stored; with the keys of SCRAM if anybody can log in by these."""
-    mechanisms = invocation.config.settings("login", LoginSettings).mechanisms
-    return hash_password(password, scram=any(name.upper().startswith("SCRAM-") for name in mechanisms))
+    """As it is stored; with those keys of SCRAM that are asked for."""
+    return hash_password(password, sorted(invocation.config.settings("login", LoginSettings).kept_keys))
 
 
 def set_user(invocation: Invocation) -> int:
