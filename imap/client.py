@@ -82,14 +82,15 @@ class Client:
         return self.authenticator.takes_passwords(self.caller)
 
     @property
-    def refers(self) -> bool:
-        """Whether clients hear on which other back end mail is."""
-        return bool(self.store.settings.host) and self.settings.referrals
+    def refers_logins(self) -> bool:
+        """Whether who has logged in rightly hears on which other back end the mail is: not behind a proxy, which finds
+        that by itself."""
+        return bool(self.store.settings.host) and self.settings.referrals and not self.stream.proxy
 
     @property
-    def refers_logins(self) -> bool:
-        """Whether they hear where their own mail is: not behind a proxy, which finds that by itself."""
-        return self.refers and not self.stream.proxy
+    def refers_to_mailboxes(self) -> bool:
+        """Whether who has logged in hears where the mail of others is."""
+        return bool(self.store.settings.host) and self.settings.referrals and self.settings.mailbox_referrals
 
     @property
     def administrator(self) -> bool:

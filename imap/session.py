@@ -145,7 +145,7 @@ class Session(Client):
         self.tag = head.tag
         self._reported, self._expunged, self._numbers_kept = None, False, False
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
-        if reply.status == NO and reply.code in NOT_HERE and self.refers:
+        if reply.status == NO and reply.code in NOT_HERE and self.refers_to_mailboxes:
             reply = await self._referred(command, reply)
         expunges = head.entry.expunges and not self._numbers_kept
         selects = head.name in (b"SELECT", b"EXAMINE")
