@@ -21,7 +21,8 @@ from tools.cli import options
 from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json
 from tools.cli.progressbar import bar
-from tools.commands import check_spark, user_scram
+from tools.commands import check_spark
+from tools.commands.user import note_on_keys
 from tools.exits import Failure
 
 
@@ -45,7 +46,7 @@ def check_store(invocation: Invocation) -> int:
         return int(check_spark.verify_store(invocation))
     with invocation.store() as store:
         findings = check(store)
-        said = user_scram.note(store, invocation.config.settings("login", LoginSettings).kept_keys)
+        said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
     if said:
         print(f"onecopy: {said}", file=sys.stderr)
     if invocation.arguments.json:
