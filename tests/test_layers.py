@@ -60,6 +60,7 @@ store/usermove
 store/housekeeping
 store/net
 tools/exits tools/serversettings
+tools/storeowner
 tools/server/tls tools/front
 tools/cli
 tools/transfer
