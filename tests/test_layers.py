@@ -59,6 +59,7 @@ store/backup
 store/usermove
 store/housekeeping
 store/net
+store/net/proxies
 tools/exits tools/serversettings
 tools/storeowner
 tools/server/tls tools/front

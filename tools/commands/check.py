@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.check import ownership
 from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
 from store.check.wholecheck import check
@@ -22,6 +23,7 @@ from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json
 from tools.cli.progressbar import bar
 from tools.commands import check_spark
+from tools.commands.user import note_on_keys
 from tools.exits import Failure
 from tools.serversettings import Workers
 from tools.storeowner import Owner
@@ -52,9 +54,12 @@ def check_store(invocation: Invocation) -> int:
     try:
         with invocation.store() as store:
             findings += check(store)
+            said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
     except Failure:
         _report(invocation, findings)       # perhaps the reason why
         raise
+    if said:
+        print(f"onecopy: {said}", file=sys.stderr)
     _report(invocation, findings)
     if not (findings or invocation.arguments.json):
         print("nothing wrong was found")
