@@ -178,7 +178,7 @@ class Folder:
         return cls(Path(path), made.handle)
 
     def again(self) -> "Folder":
-        """The same, to be closed by itself."""
+        """Another descriptor of it, which is closed by itself."""
         return Folder(self.path, os.dup(self.handle))
 
     def __enter__(self) -> "Folder":
@@ -336,7 +336,7 @@ def new_folder(prefix: str, place: AnyPath | None = None, suffix: str = "") -> P
 
 @contextmanager
 def temporary_folder(prefix: str, place: AnyPath | None = None) -> Iterator[Path]:
-    """The like, for as long as the block lasts."""
+    """A new folder with a name that nobody can guess, for as long as the block lasts."""
     with _tempfile().TemporaryDirectory(None, prefix, place, ignore_cleanup_errors=True) as name:
         yield Path(name)
 
