@@ -1,5 +1,6 @@
 """What can go wrong in the store, as the three servers and the command line hear of it."""
 
+import os
 from enum import Enum
 
 from mboxlist.engine.disk import is_disk_full
@@ -57,4 +58,10 @@ class NotAtOnce(StoreError):
 
 def disk_problem(error: OSError) -> StoreError:
     """The refusal for a failure of the file system."""
-    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=str(error))
+    return StoreError(Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE, detail=in_words(error))
+
+
+def in_words(error: OSError) -> str:
+    """What went wrong, without a number."""
+    what = error.strerror or str(error)
+    return f"{os.fsdecode(error.filename)}: {what}" if isinstance(error.filename, str | bytes | os.PathLike) else what
