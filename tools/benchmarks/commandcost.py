@@ -15,7 +15,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -32,6 +31,7 @@ import lmtp.protocol
 import lmtp.settings
 import pop3.protocol
 import pop3.settings
+from mboxlist import privatefiles
 from store.accounts.loginsettings import Settings as LoginSettings
 from store.accounts.passwords import hash_password
 from store.net import authentication, sharedsyncs
@@ -133,7 +133,7 @@ class Measure:
 def _traced(output: Path) -> float:
     """How many calls a table of strace counts; its own way of stopping threads is none of them."""
     total = 0
-    for line in output.read_text().splitlines():
+    for line in privatefiles.read_text(output).splitlines():
         words = line.split()
         if len(words) >= 5 and words[3].isdigit() and words[-1] not in ("total", "restart_syscall"):
             total += int(words[3])
@@ -222,7 +222,7 @@ def attack(ports: dict[str, int], server: Connection, results: Connection) -> No
 
 def measure(parent: Path | None, sync: str) -> list[Cost]:
     """What each command costs on a fresh store with that `store.sync`."""
-    folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
+    folder = privatefiles.new_folder("onecopy-bench-", parent)
     try:
         make_empty_store(folder / "store")
         store = open_store(folder / "store", Settings(sync=sync), who="tools/bench")
