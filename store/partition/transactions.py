@@ -283,7 +283,7 @@ def state_key(mailbox: MailboxId) -> bytes:
 def sorted_uids(uids: Iterable[int] | NDArray[np.uint32]) -> NDArray[np.uint32]:
     """As an ascending array without doubles."""
     array = np.asarray(uids if isinstance(uids, np.ndarray) else list(uids), np.uint32)
-    return array if (array[1:] > array[:-1]).all() else np.unique(array)
+    return array if len(array) < 2 or (array[1:] > array[:-1]).all() else np.unique(array)
 
 
 def slices(uids: NDArray[np.uint32], price: int) -> Iterator[NDArray[np.uint32]]:
@@ -298,6 +298,8 @@ def slices(uids: NDArray[np.uint32], price: int) -> Iterator[NDArray[np.uint32]]
 
 def units(uids: NDArray[np.uint32], price: int) -> int:
     """The work that a change of these messages (ascending) is."""
+    if len(uids) == 1:
+        return price + CHUNK_UNITS
     return len(uids) * price + CHUNK_UNITS * int(np.count_nonzero(_new((uids - 1) // CHUNK)))
 
 
