@@ -4,7 +4,7 @@ Here each is synced for itself. A server has `net.sharedsyncs`, where those that
 """
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 
 from store.partition.partition import Partition
 from store.partition.staged import Staged
@@ -23,6 +23,10 @@ class Durability:
     def log(self, partition: Partition, staged: Staged | None = None) -> Awaitable[None]:
         """Ends when everything committed so far is on disk; after that `staged` gets its place."""
         return _flush(partition, staged)
+
+    def discard(self, staged: Staged) -> None:
+        """Remove a message that nobody refers to; what is on disk of it when there is time. It is not used any more."""
+        staged.abort()
 
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
@@ -44,7 +48,7 @@ async def _flush(partition: Partition, staged: Staged | None) -> None:
     place_all([staged])
 
 
-def place_all(batch: list[Staged | None]) -> None:
+def place_all(batch: Sequence[Staged | None]) -> None:
     """The messages are safe under their staged names already, so a failure here is not the senders' business."""
     for staged in batch:
         if staged is None:

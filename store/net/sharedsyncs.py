@@ -92,6 +92,14 @@ class SharedSyncs(Durability):
                 self._threads, lambda batch: partition.flush(), then=place_all)
         return found.ask(staged)
 
+    def discard(self, staged: Staged) -> None:
+        """Some time later, as with the staged name of a message that is kept: the time of the answer must not tell
+        whether the content was there."""
+        if staged.concealed and staged.on_disk:
+            staged.left = True
+            staged.place()
+        staged.abort()
+
     def make_ready(self, partition: Partition) -> None:
         """Have files made for messages to come, if there are too few."""
         if partition.files.ready < READY // 2 and partition.name not in self._making and not self._freeze.shut:
