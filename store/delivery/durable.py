@@ -147,7 +147,7 @@ async def secure(store: Store, partition: Partition, messages: Sequence[Staged],
         await run(store, "files", _finish, messages)
     else:
         _finish(messages)
-    missing = [one for one in messages if not one.on_disk and not spared(one)]
+    missing = [one for one in messages if not spared(one) and not one.on_disk]
     for at in range(0, len(missing), FEW):      # each has its file open
         await _secure_some(store, partition, missing[at:at + FEW])
 
