@@ -16,7 +16,8 @@ from store.mailboxes import authorization as store_rights
 from store.quota import roots as quotaroots
 from store.store import Store
 from store.tables.counters import counters_of
-from store.tables.quotatable import DEFAULT, DOMAIN, QuotaUse, domain_of, readable
+from store.tables.quotatable import DEFAULT, DOMAIN, QuotaUse, domain_of
+from store.values import readable
 
 # What RFC 4314 §2.1 and §4 let somebody do with each right.
 MEANINGS = {

@@ -1,10 +1,14 @@
 """onecopy mailbox acl"""
 
-from mboxlist.acl import RIGHTS
+from collections.abc import Sequence
+
+from mboxlist.acl import RIGHTS, is_user
 from mboxlist.entry import MailboxEntry
 from store.mailboxes.authorization import set_acl
+from store.mailboxes.subscribing import subscribe_granted
+from store.store import Store
 from tools.cli.invocation import Invocation, Parsers
-from tools.cli.lookup import mailbox
+from tools.cli.lookup import account, mailbox
 from tools.cli.output import print_json, print_table
 from tools.commands.mailbox import OWNER_HELP
 from tools.exits import Failure
@@ -21,6 +25,8 @@ def add(parser: Parsers) -> None:
                            "stand before words with a - before them, and then a -- of its own: mailbox acl alice "
                            "Work -- bob -w")
     made.add_argument("--remove", metavar="IDENTIFIER", help="take its entry out (--remove=-bob for a negative one)")
+    made.add_argument("--subscribe", action="store_true", help="subscribe those who may look it up by these entries, "
+                      "or without any by the whole list: most mail programs show others' mailboxes only then")
     made.add_argument("--json", action="store_true")
 
 
@@ -32,6 +38,8 @@ def acl(invocation: Invocation) -> int:
         raise Failure(f"which rights for {identifiers[-1]}? (--remove takes its entry out)")
     if identifiers and arguments.remove is not None:
         raise Failure("either set rights or --remove")
+    if arguments.subscribe and arguments.remove is not None:
+        raise Failure("--subscribe is for who gets rights; mailbox unsubscribe ends a subscription")
     with invocation.store() as store:
         entry = mailbox(store, arguments.user, arguments.mailbox)
         if arguments.remove is not None:
@@ -40,12 +48,20 @@ def acl(invocation: Invocation) -> int:
                 raise Failure(f"nothing is said of {arguments.remove}", 1)
         for identifier, modification in zip(identifiers, rights, strict=True):
             entry = set_acl(store, entry.name, identifier, modification)
+        subscribed = subscribe_granted(store, entry, _users(store, identifiers)) if arguments.subscribe else []
     rows = [{"identifier": identifier, "rights": held} for identifier, held in _shown(entry).items()]
     if arguments.json:
         print_json(rows)
     else:
         print_table(rows, ("identifier", "rights"))
+        if arguments.subscribe:
+            print(f"subscribed: {', '.join(subscribed) or 'nobody'}")
     return 0
+
+
+def _users(store: Store, identifiers: Sequence[str]) -> list[str]:
+    """The identifiers, users by their ids."""
+    return [account(store, name).user if is_user(name) else name for name in identifiers]
 
 
 def _shown(entry: MailboxEntry) -> dict[str, str]:

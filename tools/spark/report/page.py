@@ -10,7 +10,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from mboxlist.names import PUBLIC
-from store.tables.quotatable import readable
+from store.values import readable
 from tools.spark.report.charts import Bar, bars, columns
 
 Row = Mapping[str, Any]
