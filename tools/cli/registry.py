@@ -149,7 +149,7 @@ def near(word: str) -> str:
 
 def members(group: str) -> tuple[str, ...]:
     """The names of commands within a group."""
-    return tuple(command.name.split()[1] for command in COMMANDS if command.group == group)
+    return tuple(command.name.split()[1] for command in COMMANDS if group and command.group == group)
 
 
 def every_module() -> list[str]:
