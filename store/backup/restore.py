@@ -25,6 +25,7 @@ from store.backup.chain import Chain
 from store.backup.tarmembers import Cut, Lost, Member
 from store.delivery.filecopy import FileCopier, copy_rows
 from store.errors import Problem, StoreError
+from store.filelock import temporary
 from store.mailboxes import placement
 from store.message.cacherecord import CachedMessage, fits
 from store.migration.messageimport import Contents, add, lacking
@@ -92,9 +93,9 @@ class Restored:
 @contextlib.contextmanager
 def passing_store() -> Iterator[Store]:
     """An empty store that goes again, to see what would be restored where there is none yet."""
-    with tempfile.TemporaryDirectory(prefix="onecopy-") as folder:
-        make_empty_store(Path(folder) / "store")
-        store = open_store(Path(folder) / "store")
+    with temporary("restore") as folder:
+        make_empty_store(folder / "store")
+        store = open_store(folder / "store")
         try:
             yield store
         finally:

@@ -2,13 +2,13 @@
 
 import contextlib
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import frozen
 
 from mboxlist.engine import damage, damagemarks
+from store.filelock import scratch
 from store.recovery.environments import LIST, Recovery, allow
 from store.settings import Settings
 from store.snapshots import taking
@@ -52,8 +52,7 @@ def _wrong(root: Path, environment: str) -> str:
     recovering = Recovery(root, Settings())
     if not folder.is_dir() or damagemarks.missing(folder) or not damagemarks.tables(folder):
         return recovering.wrong(environment)
-    with tempfile.TemporaryDirectory(prefix=".recover-", dir=root) as name:
-        copy = Path(name)
+    with scratch(root, "recover") as copy:
         for path in (*damagemarks.tables(folder), *damagemarks.logs(folder)):
             shutil.copyfile(path, copy / path.name)
         with contextlib.suppress(FileNotFoundError):

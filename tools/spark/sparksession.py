@@ -8,10 +8,8 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import socket
 import sys
-import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from store.filelock import temporary
 from tools.exits import Failure
 from tools.spark.java import java_home
 
@@ -79,15 +78,12 @@ def session(name: str, master: str = LOCAL, settings: Mapping[str, str] | None =
     Raises Failure when Spark or Java is missing, or the master does not answer.
     """
     require()
-    work = Path(tempfile.mkdtemp(prefix="onecopy-spark-"))
-    try:
+    with temporary("spark") as work:
         spark = _begin(name, master, settings or {}, level, work)
         try:
             yield spark
         finally:
             _end(spark)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _begin(name: str, master: str, settings: Mapping[str, str], level: str, work: Path) -> "SparkSession":

@@ -28,7 +28,8 @@ NEW: Mapping[str, str] = {
     "onecopy_snapshot_failed_timestamp_seconds": "0", "onecopy_recovery_last_timestamp_seconds": "0",
     TASK: "0",
     'onecopy_task_failing_items{process="keeper",task="purge"}': "0", "onecopy_written_timestamp_seconds": "now",
-    'onecopy_partition_free_bytes{partition="primary"}': "90", 'onecopy_partition_used_bytes{partition="primary"}': "10"}
+    'onecopy_partition_free_bytes{partition="primary"}': "90",
+    'onecopy_partition_used_bytes{partition="primary"}': "10"}
 WELL = {**NEW, TASK: "now", "onecopy_snapshot_newest_timestamp_seconds": "now"}
 
 
