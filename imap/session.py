@@ -12,7 +12,7 @@ from unicodedata import is_normalized, normalize
 
 from attrs import evolve, frozen
 
-from imap.client import Client
+from imap.client import Client, farewell
 from imap.lines import Positions
 from imap.referrals import NOT_HERE, to_mailbox
 from imap.refusals import BROKEN, OUR_FAULT, code
@@ -88,6 +88,7 @@ class Session(Client):
         finally:
             self.leave()
             self.forget_message()
+            self.end_login()
 
     async def _converse(self) -> None:
         try:
@@ -97,7 +98,9 @@ class Session(Client):
                 await self._command()
         except Stopping:
             own = self.stream.farewell
-            self.stream.write(responses.bye(own or "The server is going down", b"" if own else b"UNAVAILABLE"))
+            last = (farewell(self.login.ended) if self.login is not None and self.login.ended is not None else
+                    Farewell(own) if own else Farewell("The server is going down", b"UNAVAILABLE"))
+            self.stream.write(responses.bye(last.public, last.code))
         except TimedOut:
             self.stream.write(responses.bye("Idle for too long"))
         except LimitReached as limit:
@@ -138,11 +141,11 @@ class Session(Client):
             if bad.problem.status == NO and head.name in (b"SELECT", b"EXAMINE"):
                 self.close()
             raise
-        self.require_here()
+        self.require_login()
         self.tag = head.tag
         self._reported, self._expunged, self._numbers_kept = None, False, False
         reply = await self._guarded(head, self._listener.verbs[type(command)](self, command))
-        if reply.status == NO and reply.code in NOT_HERE and self.refers:
+        if reply.status == NO and reply.code in NOT_HERE and self.refers_to_mailboxes:
             reply = await self._referred(command, reply)
         expunges = head.entry.expunges and not self._numbers_kept
         selects = head.name in (b"SELECT", b"EXAMINE")
@@ -340,7 +343,7 @@ class Session(Client):
 
     def _follow_rights(self, view: View) -> None:
         """The user's rights on a shared mailbox may have changed since it was selected (RFC 4314 §2.1, §4)."""
-        self.require_here()
+        self.require_login()
         entry = self.store.mailboxes.find_id(view.mailbox.entry.id)
         if entry is None:
             return                              # `tell` finds that it has been deleted
@@ -397,7 +400,7 @@ class Session(Client):
                 new = await offload.run(self.store, "views", self.store.refresh, view.mailbox, user=self.user)
         except StoreError as error:
             if error.problem is Problem.NO_MAILBOX:
-                self.require_here()
+                self.require_login()
                 raise Farewell("The selected mailbox has been deleted", b"NONEXISTENT") from error
             log.error("%s: %s: %s", self.stream.id, self.user, error)
             return
@@ -422,12 +425,17 @@ class Session(Client):
         deadline = self.clock.seconds() + self.settings.idle_time
         try:
             while True:
+                self.require_login()
                 if self.view is not None:
                     await self.tell(expunges=True)
                 if await self.stream.wait(deadline - self.clock.seconds()):
                     return
         finally:
             self._listening = False
+
+    def account_changed(self) -> None:
+        """The user may be in other groups now, which has mailboxes shared in another way."""
+        self._heard()
 
     def _heard(self) -> None:
         """The selected mailbox may have changed. We are in the middle of other work: the look comes in its own turn."""

@@ -7,13 +7,14 @@ is missing in explanations only. A file that has had its share of the size is fo
 
 import json
 import logging
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from mboxlist import privatefiles
 
 log = logging.getLogger(__name__)
 
@@ -102,11 +103,11 @@ class FileDeliveryLog(DeliveryLog):
             last.stat().st_size < most) else None
 
     def _open(self, now: float, path: Path | None) -> None:
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        privatefiles.make_folder(self._folder, exist_ok=True)
         if path is None:
             path = self._folder / f"{self._name}.{datetime.fromtimestamp(now, UTC).strftime(_TIME)}{ENDING}"
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._file, self._size, self._began = os.fdopen(handle, "ab", buffering=0), 0, now
+        self._file, self._began = privatefiles.open_file(path, "ab", buffering=0), now
+        self._size = self._file.tell()
 
     def _remove_old(self, size: int, since: float) -> None:
         """What is past its time, of every process; and of this one the oldest files that are too many."""
@@ -143,8 +144,9 @@ def read(root: Path, since: float = 0.0, marks: tuple[str, ...] = ()) -> Iterato
         try:
             if path.stat().st_mtime < since:
                 continue
-            with path.open(encoding="utf-8", errors="replace") as lines:
-                for line in lines:
+            with privatefiles.open_file(path) as lines:
+                for octets in lines:
+                    line = octets.decode("utf-8", "replace")
                     if marks and not any(mark in line for mark in marks):
                         continue
                     try:

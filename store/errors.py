@@ -26,6 +26,7 @@ class Problem(Enum):
     ELSEWHERE = "mail for this account is kept on another host"
     BAD_LOGIN = "user name or password is wrong"
     NOT_AUTHORIZED = "you may not log in that way"
+    LOGIN_EXPIRED = "the password has been changed"
     DISK_FULL = "no space is left"
     UNAVAILABLE = "the store cannot be reached now"
     CORRUPT = "stored data is damaged"

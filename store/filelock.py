@@ -5,10 +5,10 @@ import contextlib
 import fcntl
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from mboxlist import privatefiles
 from store.errors import Problem, StoreError
 
 SCRATCH = ".scratch"            # a folder that has those of all processes
@@ -22,7 +22,7 @@ def exclusive(path: Path, problem: Problem, otherwise: str, *, folder: bool = Fa
     Raises StoreError with that problem and that text when one is, at once; OSError.
     """
     how = os.O_RDONLY | os.O_DIRECTORY if folder else os.O_RDWR | os.O_CREAT
-    handle = os.open(path, how | os.O_CLOEXEC, 0o600)
+    handle = privatefiles.open_handle(path, how)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,7 +36,7 @@ def exclusive(path: Path, problem: Problem, otherwise: str, *, folder: bool = Fa
 @contextlib.contextmanager
 def in_turn(path: Path) -> Iterator[None]:
     """`exclusive`, after the others: for what is short. Raises OSError."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -49,11 +49,11 @@ def scratch(parent: Path, what: str) -> Iterator[Path]:
     """A folder to work in, below `parent`, that goes with the block. One that a killed process has left is removed by
     the next process that wants one there, or by `sweep`. Raises OSError."""
     base = parent / SCRATCH
-    base.mkdir(mode=0o700, exist_ok=True)
+    privatefiles.make_folder(base, exist_ok=True)
     with _locked_folder(base):
         _sweep(base)
-        folder = Path(tempfile.mkdtemp(prefix=f"{what}-", dir=base))
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder = privatefiles.new_folder(f"{what}-", base)
+        handle = privatefiles.open_handle(folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(handle, fcntl.LOCK_EX)
     try:
         yield folder
@@ -66,12 +66,7 @@ def scratch(parent: Path, what: str) -> Iterator[Path]:
 def temporary(what: str) -> Iterator[Path]:
     """`scratch` where there is no store: below the system's folder for temporary files, in one of this user's own.
     Raises OSError."""
-    own = Path(tempfile.gettempdir()) / f"onecopy-{os.getuid()}"
-    own.mkdir(mode=0o700, exist_ok=True)
-    there = own.lstat()
-    if there.st_uid != os.getuid() or there.st_mode != 0o040700:
-        raise PermissionError(f"{own} should be a folder of this user's own, with mode 0700")
-    with scratch(own, what) as folder:
+    with scratch(privatefiles.users_temporary_folder(), what) as folder:
         yield folder
 
 
@@ -100,7 +95,7 @@ def _sweep(base: Path) -> None:
 @contextlib.contextmanager
 def _locked_folder(folder: Path, *, wait: bool = True) -> Iterator[None]:
     """Raises BlockingIOError where another has it and this one does not wait, OSError."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = privatefiles.open_handle(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

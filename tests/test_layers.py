@@ -24,6 +24,7 @@ BELOW = {
 # none of its own line but itself. A module of store/ itself or tools/ itself, and one that is named here, is a room of
 # its own.
 ROOMS = """
+mboxlist/privatefiles
 mboxlist/engine
 mboxlist
 store/errors store/values store/progress store/changes store/deliverylog store/addresses
@@ -58,6 +59,7 @@ store/backup
 store/usermove
 store/housekeeping
 store/net
+store/net/proxies
 tools/exits tools/serversettings
 tools/server/tls tools/front
 tools/cli

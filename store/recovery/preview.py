@@ -1,12 +1,12 @@
 """What the next start would do, found out in copies; and a mark that has the next start read all databases."""
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import frozen
 
+from mboxlist import privatefiles
 from mboxlist.engine import damage, damagemarks
 from store.filelock import scratch
 from store.recovery.environments import LIST, Recovery, allow
@@ -54,9 +54,9 @@ def _wrong(root: Path, environment: str) -> str:
         return recovering.wrong(environment)
     with scratch(root, "recover") as copy:
         for path in (*damagemarks.tables(folder), *damagemarks.logs(folder)):
-            shutil.copyfile(path, copy / path.name)
+            privatefiles.copy(path, copy / path.name)
         with contextlib.suppress(FileNotFoundError):
-            shutil.copyfile(folder / damagemarks.TABLES, copy / damagemarks.TABLES)
+            privatefiles.copy(folder / damagemarks.TABLES, copy / damagemarks.TABLES)
         wrong = damage.look_through(copy)
     if wrong is None:
         return "it cannot be recovered"

@@ -32,7 +32,7 @@ COMMANDS = (
     Registered("user add", "user"),
     Registered("user list", "user_list"),
     Registered("user show", "user_show"),
-    *(Registered(f"user {name}", "user") for name in ("set", "domain", "rename", "remove")),
+    *(Registered(f"user {name}", "user") for name in ("set", "scram", "domain", "rename", "remove")),
     Registered("user purge", "user_purge"),
     Registered("directory flush", "directory"),
     Registered("directory status", "directory_status"),

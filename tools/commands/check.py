@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from store.accounts.loginsettings import Settings as LoginSettings
 from store.check.scrub import FOLDERS, Pace, Scrubbed, low_priority, scrub_all
 from store.check.wholecheck import check
 from store.partition.partition import Partition
@@ -20,6 +21,7 @@ from tools.cli.invocation import Invocation, Parsers, typed
 from tools.cli.output import print_json, size
 from tools.cli.progressbar import bar
 from tools.commands import check_spark
+from tools.commands.user import note_on_keys
 from tools.exits import Failure
 
 
@@ -44,6 +46,9 @@ def check_store(invocation: Invocation) -> int:
         return int(check_spark.verify_store(invocation))
     with invocation.store() as store:
         findings = check(store)
+        said = note_on_keys(store, invocation.config.settings("login", LoginSettings).kept_keys)
+    if said:
+        print(f"onecopy: {said}", file=sys.stderr)
     if invocation.arguments.json:
         print_json([attrs.asdict(finding) for finding in findings])
     else:
