@@ -6,6 +6,7 @@ the rule that the end of a command tells the news that this command may tell.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from unicodedata import is_normalized, normalize
@@ -28,10 +29,11 @@ from imap.wire.responses import BAD, NO, OK
 from mboxlist.entry import MailboxEntry
 from mboxlist.names import MailboxName, NameProblem
 from store import offload
-from store.errors import Problem, StoreError, WritesFrozen
+from store.errors import NotAtOnce, Problem, StoreError
 from store.mailboxes import authorization as rights
 from store.net.linestates import Clock, ConnectionLost, LimitReached, Stopping, TimedOut
 from store.net.stream import Stream
+from store.partition.transactions import UNITS
 from store.partition.views import MANY
 from store.progress import Abandoned, Progress
 from store.readable import Readable
@@ -39,7 +41,8 @@ from store.store import Store
 
 log = logging.getLogger(__name__)
 
-QUICK = 1000                # messages that a transaction changes without a thread
+QUICK = 1000                # messages that are gone through without a thread
+QUICK_UNITS = UNITS // 2    # of work that a transaction does without a thread
 CHANGING = frozenset("istwe")   # who has none of these rights opens a mailbox read-only (RFC 4314 §5.2)
 PROGRESS = 10               # seconds after which, and between which, a client hears of long work (RFC 9585 §3)
 HELD_BACK = 200             # answers to pipelined commands that may wait to share a packet
@@ -371,8 +374,8 @@ class Session(Client):
             view.add_recent(first)
             return
         try:
-            view.add_recent(*self.store.claim_recent(view.mailbox.entry))
-        except StoreError as error:                 # while it is moved: others may be told of these, too
+            view.add_recent(*offload.at_once(self.store, partial(self.store.claim_recent, view.mailbox.entry)))
+        except StoreError as error:                 # while it is moved, or locked: others may be told of these, too
             if error.problem is not Problem.BUSY:
                 raise
             view.add_recent(first, view.mailbox.state.uidnext)
@@ -448,14 +451,13 @@ class Session(Client):
         """That of a command which can be left off when the connection is lost; for `patiently`."""
         return Progress(lambda: self.stream.lost)
 
-    async def change(self, messages: int, work: Callable[[], T]) -> T:
-        """The result of a transaction on so many messages: at once when they are few."""
-        if messages > QUICK:
-            return await self.patiently(offload.run(self.store, "changes", work, user=self.user))
-        try:
-            return work()
-        except WritesFrozen:
-            return await self.patiently(offload.change(self.store, work))
+    async def change(self, units: int, work: Callable[[], T], *, kind: str = "changes") -> T:
+        """The result of work that is so much (`transactions.units`): at once when it is little, and need not wait."""
+        if units <= QUICK_UNITS:
+            with suppress(NotAtOnce):
+                return offload.at_once(self.store, work)
+            kind = "held" if kind == "changes" else kind
+        return await self.patiently(offload.run(self.store, kind, work, user=self.user))
 
     async def patiently(self, work: Awaitable[T], progress: Progress | None = None) -> T:
         """The result of work that may take long and writes nothing: the client hears meanwhile that it goes on, and how

@@ -61,6 +61,7 @@ store/housekeeping
 store/net
 store/net/proxies
 tools/exits tools/serversettings
+tools/storeowner
 tools/server/tls tools/front
 tools/cli
 tools/transfer

@@ -12,7 +12,7 @@ from mboxlist.engine.kv import transact
 from mboxlist.table import MailboxNames
 from store.accounts.base import NO_USER_ID
 from store.addresses import canonical_domain
-from store.errors import WritesFrozen
+from store.errors import NotAtOnce
 from store.problems import problems
 
 _SECRET = NO_USER_ID.encode()
@@ -62,7 +62,7 @@ class DomainRules:
                 try:
                     data = transact(self._env, self._make_secret)
                 except Quiesced:
-                    raise WritesFrozen from None
+                    raise NotAtOnce from None
             self._env.flush()
             self._secret = bytes.fromhex(json.loads(data)["secret"])
         return self._secret

@@ -7,8 +7,6 @@ import pytest
 
 from mboxlist.engine.kv import transact
 from store.accounts import domainrows as domains_module
-from store.accounts.loginsettings import Settings
-from store.net.authentication import Authenticator
 from tests.support.conversations.scripts import content
 from tests.support.faults.held import holding
 
@@ -94,7 +92,6 @@ def test_an_unknown_user_is_asked_like_any_other(place, held):
     domains = place.store.directory.domains
     transact(place.store.mailboxes.env, lambda txn: domains._table.delete(domains_module._SECRET, txn))
     domains._secret = b""
-    Authenticator.of(place.store).follow(Settings(slow_first=0, scram_keys=("SCRAM-SHA-256",)))
     held.begin()
     wire = place.connect()
     wire.send(b"a AUTHENTICATE SCRAM-SHA-256 " + b64encode(b"n,,n=nobody,r=abcdef") + b"\r\n")

@@ -17,8 +17,7 @@ import attrs
 from attrs import field, frozen
 
 from mboxlist import privatefiles
-from tools.cli.suggestions import did_you_mean
-from tools.exits import Failure
+from tools.exits import Failure, did_you_mean
 
 DEFAULT_FILE = Path("/etc/onecopy/onecopy.toml")
 FILE_NAME = "onecopy.toml"

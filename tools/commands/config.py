@@ -10,8 +10,7 @@ from tools.cli.controlclient import ask_all, require_server
 from tools.cli.invocation import Invocation, Parsers
 from tools.cli.options import SECTIONS, table
 from tools.cli.output import print_json, print_table
-from tools.cli.suggestions import did_you_mean
-from tools.exits import Failure
+from tools.exits import Failure, did_you_mean
 from tools.server.process.reloadable import is_reloaded
 
 RELOAD_TIME = 30.0      # seconds that processes have to read everything again

@@ -33,6 +33,7 @@ OK = Reply(250, "2.1.5", ("Delivered",))
 def add(parser: Parsers) -> None:
     """Make the parsers."""
     made = parser("deliver", deliver, "deliver the message on standard input; it is stored once for all users")
+    made.set_defaults(run_by=os.getuid())       # before root acts as the owner of the store
     made.add_argument("users", nargs="+", metavar="USER")
     made.add_argument("--mailbox", default="INBOX", metavar="NAME", help="default: INBOX")
     made.add_argument("-q", "--ignore-quota", action="store_true", help="deliver also to users over quota")
@@ -51,7 +52,7 @@ def deliver(invocation: Invocation) -> int:
     """onecopy deliver"""
     arguments = invocation.arguments
     status, rows = 0, []
-    with invocation.store() as opened, _noted(opened) as envelope:
+    with invocation.store() as opened, _noted(opened, arguments.run_by) as envelope:
         targets: dict[int, Target] = {}
         addresses: dict[int, str] = {}
         for user in arguments.users:
@@ -81,22 +82,22 @@ def deliver(invocation: Invocation) -> int:
 
 
 @contextmanager
-def _noted(opened: Store) -> Iterator[noting.Envelope]:
+def _noted(opened: Store, run_by: int) -> Iterator[noting.Envelope]:
     """What becomes of the message comes into the delivery log, as what relays bring; by whom the command was run, too.
     """
     opened.delivery_log = FileDeliveryLog(opened.root, DELIVERIES, lambda: (
         opened.settings.journal_size, opened.settings.journal_time), goes_on=True)
     try:
-        yield noting.Envelope("", f"onecopy deliver, run by {_runs_it()}", None)
+        yield noting.Envelope("", f"onecopy deliver, run by {_name_of(run_by)}", None)
     finally:
         opened.delivery_log.close()
 
 
-def _runs_it() -> str:
+def _name_of(uid: int) -> str:
     try:
-        return pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"user {os.getuid()}"
+        return f"user {uid}"
 
 
 def _open_account(opened: Store, address: str, *, ignore_quota: bool) -> Account:
