@@ -11,15 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from mboxlist import privatefiles
 from mboxlist.engine.disk import sync_folder
 from mboxlist.engine.freezegate import WriteFreeze
 from mboxlist.engine.kv import NeedsRecovery
 from mboxlist.table import MailboxList
 from store import hosting
 from store.accounts.builtin import BuiltinDirectory
-from store.changes import News
+from store.changes import News, account
 from store.errors import Problem, StoreError, disk_problem
-from store.filelock import exclusive
+from store.filelock import exclusive, sweep
 from store.partition.inuse import listed, write_list
 from store.partition.marks import RESTORING, SCRATCH, is_half_made, read_epoch
 from store.partition.partition import Partition
@@ -41,16 +42,16 @@ LIST_CACHE = 16 << 20       # octets of memory for the cache of the list of mail
 class Opener(Protocol):
     """Opens an environment of the store, mended first where it is damaged."""
 
-    def opened(self, environment: str, open: Callable[[], T]) -> T:
-        """What `open` gives."""
+    def opened(self, environment: str, begin: Callable[[], T]) -> T:
+        """What `begin` gives."""
 
 
 class _AsItIs:
     """For a process that is not the first: the environments are open in others, and need no look."""
 
-    def opened(self, environment: str, open: Callable[[], T]) -> T:
-        """What `open` gives."""
-        return open()
+    def opened(self, environment: str, begin: Callable[[], T]) -> T:
+        """What `begin` gives."""
+        return begin()
 
 
 def is_there(root: Path) -> bool:
@@ -114,6 +115,7 @@ class _Opening:
         """Open it; each step needs those before it."""
         if self.recover and not self.empty:
             shutil.rmtree(self.root / SCRATCH, ignore_errors=True)      # left by one who was killed at the very end
+            sweep(self.root)
         freeze = self.freeze = WriteFreeze(self.root / "run" / "gate")
         recovery = self._recovery() if self.recover and not self.empty else None
         mailboxes = self.opener.opened("mboxlist", lambda: MailboxList(
@@ -127,6 +129,8 @@ class _Opening:
         for partition in partitions.values():
             partition.domains = store.domains
         mailboxes.noticed = lambda entry: writing.note(store, entry)
+        users.noticed = lambda user: self.news.tell([account(user)])
+        users.domains.noticed = lambda domain: self.news.tell([account(f"@{domain}")])
         if self.settings.host:
             mailboxes.guard = lambda owner, txn: hosting.require_here(store, owner, txn)
         if self.recover:
@@ -211,9 +215,9 @@ def make_empty_store(root: Path) -> None:
     if any(path.is_file() for path in (root / "partitions").rglob("*")):
         raise StoreError(Problem.STORE_IN_USE, f"There is mail in {root / 'partitions'}, and no list of mailboxes: "
                                                "onecopy reconstruct --all makes one")
-    root.mkdir(parents=True, exist_ok=True)
-    (root / "run").mkdir(mode=0o700, exist_ok=True)
+    privatefiles.make_folder(root, parents=True, exist_ok=True)
+    privatefiles.make_folder(root / "run", exist_ok=True)
     Partition.make(root / "partitions" / PRIMARY)
-    (root / "mboxlist").mkdir(mode=0o700)
+    privatefiles.make_folder(root / "mboxlist")
     sync_folder(root)
 

@@ -24,6 +24,7 @@ BELOW = {
 # none of its own line but itself. A module of store/ itself or tools/ itself, and one that is named here, is a room of
 # its own.
 ROOMS = """
+mboxlist/privatefiles
 mboxlist/engine
 mboxlist
 store/errors store/values store/progress store/changes store/deliverylog store/addresses
@@ -58,7 +59,9 @@ store/backup
 store/usermove
 store/housekeeping
 store/net
+store/net/proxies
 tools/exits tools/serversettings
+tools/storeowner
 tools/server/tls tools/front
 tools/cli
 tools/transfer
@@ -120,6 +123,7 @@ def upward(source: str, path: str) -> list[str]:
 PLACES = {
     "argparse_manpage": ("tools/cli/manpages.py",),
     "attrs": ("",),
+    "caio": ("store/net/",),
     "berkeleydb": ("mboxlist/engine/",),
     "cryptography": ("store/accounts/tokens.py", "tools/server/tls/"),
     "idna": ("store/addresses.py",),

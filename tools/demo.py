@@ -2,10 +2,12 @@
 
 import os
 import secrets
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from mboxlist import privatefiles
 from store.accounts.passwords import hash_password
 from store.errors import StoreError
 from store.store import Store
@@ -40,8 +42,8 @@ def make_users(store: Store, path: Path) -> None:
     if path.exists() or next(store.directory.all(), None) is not None:
         return
     passwords = {user: secrets.token_urlsafe(9) for user in USERS}
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-        stream.writelines(f"{user} {password}\n" for user, password in passwords.items())
+    with privatefiles.open_file(path, "xb") as stream:
+        stream.writelines(f"{user} {password}\n".encode() for user, password in passwords.items())
     for user, password in passwords.items():
         add_user(store, user, hash_password(Secret(password.encode())))
 
@@ -49,7 +51,7 @@ def make_users(store: Store, path: Path) -> None:
 def read_passwords(path: Path) -> dict[str, str]:
     """User -> password, as `make_users` wrote them."""
     try:
-        lines = path.read_text().splitlines()
+        lines = privatefiles.read_text(path).splitlines()
     except FileNotFoundError:
         return {}
     return dict(line.split(" ", 1) for line in lines if " " in line)
@@ -63,6 +65,8 @@ def instructions(values: Mapping[str, object], passwords: Mapping[str, str], pid
 
     user, password = next(iter(passwords.items()), ("USER", "PASSWORD"))
     root, socket, domain = values["root"], values["lmtp.socket"], values["store.default_domain"]
+    account, to = shlex.quote(f"{user}:{password}"), shlex.quote(f"{user}@{domain}")
+    deliver = [str(REPOSITORY / ".venv" / "bin" / "onecopy"), "deliver", "--root", str(root), user]
     lines = [
         "onecopy is running.",
         f"  store    {root}",
@@ -71,11 +75,11 @@ def instructions(values: Mapping[str, object], passwords: Mapping[str, str], pid
         f"  LMTP     {address('lmtp')}, port {values['lmtp.port']}" + (f", and the socket {socket}" if socket else ""),
         *(f"  user     {name}, password {secret}" for name, secret in passwords.items()),
         "To deliver:",
-        f"  printf 'Subject: hello\\n\\nHello.\\n' | {REPOSITORY}/.venv/bin/onecopy deliver --root {root} {user}",
-        f"  swaks --protocol LMTP --server {address('lmtp')}:{values['lmtp.port']} --to {user}@{domain}",
+        f"  printf 'Subject: hello\\n\\nHello.\\n' | {shlex.join(deliver)}",
+        f"  swaks --protocol LMTP --server {address('lmtp')}:{values['lmtp.port']} --to {to}",
         "To read:",
-        f"  curl -u {user}:{password} 'imap://{address('imap')}:{values['imap.port']}/INBOX;MAILINDEX=1'",
-        f"  curl -u {user}:{password} 'pop3://{address('pop3')}:{values['pop3.port']}/1'",
+        f"  curl -u {account} 'imap://{address('imap')}:{values['imap.port']}/INBOX;MAILINDEX=1'",
+        f"  curl -u {account} 'pop3://{address('pop3')}:{values['pop3.port']}/1'",
         f"To stop: Ctrl-C, or kill {pid}",
     ]
     return "\n".join(lines)
@@ -87,8 +91,8 @@ def run(words: list[str]) -> int:
     fits = len(os.fsencode(socket)) <= LONGEST_SOCKET
     invocation = program.parse(["serve", *words], {**DEFAULTS, **({"lmtp.socket": str(socket)} if fits else {})})
     config: Config = invocation.config
-    VAR.mkdir(exist_ok=True)
-    socket.parent.mkdir(exist_ok=True)
+    privatefiles.make_folder(VAR, exist_ok=True)
+    privatefiles.make_folder(socket.parent, exist_ok=True)
     if not is_store(config.root):
         init(config.root)
     path = passwords_file(config.root)

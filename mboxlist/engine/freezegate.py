@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from mboxlist import privatefiles
+
 _UNTIL = struct.Struct("<d")
 _OPEN = bytes(8)
 STEP = 0.005                # seconds between two looks
@@ -34,16 +36,22 @@ class WriteFreeze:
     """One of a store; see the module's text. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._handle = privatefiles.open_handle(path, os.O_RDWR | os.O_CREAT)
         if os.fstat(self._handle).st_size < _UNTIL.size:
             os.ftruncate(self._handle, _UNTIL.size)
         self._shared = mmap.mmap(self._handle, _UNTIL.size)
         self._keeps = False             # whether this process has shut it: its other threads wait, too
         self._loop = 0                  # the thread that must not wait
+        self.hurried = False            # whether that does something just now that is to wait for no lock either
 
     def never_waits(self, *, never: bool = True) -> None:
         """This thread is that of an event loop: see `wait`. Or no longer."""
         self._loop = threading.get_ident() if never else 0
+
+    @property
+    def at_once(self) -> bool:
+        """Whether this thread is to wait for nothing, neither the gate nor a lock."""
+        return self.hurried and threading.get_ident() == self._loop
 
     @property
     def shut(self) -> bool:

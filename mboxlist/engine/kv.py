@@ -1,6 +1,7 @@
 """Berkeley DB behind a small boundary: environments and transactions; tables are in `btree`.
 
-Commits do not sync: whoever must answer for a change calls `Env.flush` once for all that was committed so far. Locks
+A commit hands its part of the log to the system, or fails and has done nothing; it does not sync. Whoever must answer
+for a change calls `Env.flush` once for all that was committed so far. Locks
 are Berkeley DB's own, so that any number of processes share an environment; a deadlock raises `Deadlock`, and the
 function that met it is run again (`transact`).
 
@@ -20,8 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from attrs import frozen
 from berkeleydb import db
 
+from mboxlist import privatefiles
 from mboxlist.engine import regions
 from mboxlist.engine.btree import Table, Txn
 from mboxlist.engine.damagemarks import (
@@ -80,6 +83,15 @@ class LogCut(Damaged):
     """The log is damaged, and recovery has left off there."""
 
 
+@frozen
+class Unsynced:
+    """A file of the log, open, with records that may not be on disk; those up to the place `end` have been written, and
+    some after it: others may be in memory only, of transactions that are under way, also in other processes."""
+
+    handle: int
+    end: tuple[int, int]
+
+
 class Env:
     """One Berkeley DB environment: a folder with its tables and its log.
 
@@ -99,6 +111,11 @@ class Env:
         self._log_files = 0
         self._flushed = Flushed(folder)
         self._failed = False                # to sync the log
+        # Of `unsynced`: the file of the log that it has open, number and descriptor; where the log ended, in memory,
+        # when it had been written so many times; and up to where it has been written since.
+        self._newest = 0, -1
+        self._end, self._writes, self._at_least = (0, 0), -1, (0, 0)
+        self._known_flushed = 0, 0
         self._recover = recover
         self._known = known_tables(folder) if recover else {}
         untouched = recover and is_untouched(folder)
@@ -146,7 +163,7 @@ class Env:
         env.set_lg_regionmax(LOG_NAMES)
         env.set_lk_detect(db.DB_LOCK_MINWRITE)
         env.set_timeout(LOCK_WAIT, db.DB_SET_LOCK_TIMEOUT)
-        env.set_flags(db.DB_TXN_NOSYNC, 1)
+        env.set_flags(db.DB_TXN_WRITE_NOSYNC, 1)
         return env
 
     def _joined(self, cache: int, locks: int) -> bool:
@@ -203,7 +220,7 @@ class Env:
         For the one process that recovers the environment, while nobody uses the table. Whoever cannot go on from the
         end of this must begin again: the log goes on with a table that it has not made. Raises OSError, Failure.
         """
-        (self.folder / UNLOGGED).touch(mode=0o600)
+        privatefiles.touch(self.folder / UNLOGGED)
         table.close()
         file.replace(self.folder / table.name)
         sync_folder(self.folder)
@@ -245,6 +262,11 @@ class Env:
         """Whether there is a write freeze: a transaction that changes anything would wait."""
         return self._write_freeze is not None and self._write_freeze.shut
 
+    @property
+    def at_once(self) -> bool:
+        """Whether this thread is to wait for no lock: see `WriteFreeze.at_once`."""
+        return self._write_freeze is not None and self._write_freeze.at_once
+
     def active(self) -> int:
         """How many transactions are under way, in all processes."""
         return int(self._env.txn_stat()["nactive"])
@@ -269,7 +291,44 @@ class Env:
         if newest != self._log_files:               # a new log file: its name must be on disk as well
             sync_folder(self.folder)
             self._log_files = newest
+        self._known_flushed = end
         self._flushed.write(end)
+
+    def flush_new(self) -> bool:
+        """`flush`, if the log has grown since the last one of this process; whether it has. Raises OSError."""
+        grown = self.log_end() != self._known_flushed
+        if grown:
+            self.flush()
+        return grown
+
+    def unsynced(self) -> Unsynced | None:
+        """What must be synced, by whatever means, so that everything committed so far is on disk; `synced` follows.
+
+        None when that does not suffice: then it takes a `flush`. Berkeley DB itself syncs a file of the log that is
+        full before it begins the next one. Raises OSError.
+        """
+        if self._failed or self.folder.stat().st_mtime_ns != self._log_files:
+            return None
+        found = self._env.log_stat()
+        file, writes = int(found["cur_file"]), int(found["wcount"])
+        if writes != self._writes:      # each write takes along all that was in memory then
+            self._at_least = self._end
+            self._end, self._writes = (file, int(found["cur_offset"])), writes
+        if file != self._newest[0]:
+            if self._newest[1] >= 0:
+                os.close(self._newest[1])
+            self._newest = 0, -1
+            self._newest = file, privatefiles.open_handle(self.folder / f"log.{file:010}", os.O_WRONLY)
+        return Unsynced(self._newest[1], self._at_least)
+
+    def synced(self, what: Unsynced, failure: OSError | None = None) -> None:
+        """The sync has ended. Raises OSError when it has failed; see `flush`."""
+        if failure is not None:
+            self._fail()
+            raise failure
+        if what.end > self._known_flushed:
+            self._known_flushed = what.end
+            self._flushed.write(what.end)
 
     def logged(self) -> int:
         """Octets that have been written to the log since the environment was made, also to files that are no more."""
@@ -346,7 +405,7 @@ class Env:
         """The number of the first file of the log that stays, needed or not, so that a snapshot can be followed by all
         that came after it; None when there is no such file."""
         try:
-            return int((self.folder / KEPT_LOG).read_bytes()[:20])
+            return int(privatefiles.read(self.folder / KEPT_LOG)[:20])
         except (OSError, ValueError):
             return None
 
@@ -403,13 +462,16 @@ class Env:
             table.close()
         self.tables.clear()
         self._flushed.close()
+        if self._newest[1] >= 0:
+            os.close(self._newest[1])
+            self._newest = 0, -1
         number, octets = self.log_end() if clean else (0, 0)
         self._env.close()
         if clean:
             with contextlib.suppress(OSError):          # or it will be overwritten, and the memory made again
                 newest = self.folder / f"log.{number:010}"
                 if newest.stat().st_size > octets:
-                    handle = os.open(newest, os.O_WRONLY | os.O_CLOEXEC)
+                    handle = privatefiles.open_handle(newest, os.O_WRONLY)
                     try:
                         os.ftruncate(handle, octets)
                     finally:
@@ -484,15 +546,14 @@ def transact(env: Env, work: Callable[[Txn], T], *, seconds: float | None = None
 def _archive(file: Path, folder: Path) -> None:
     """Return when a copy of the file is on disk in the folder. Raises FileExistsError for another file of that name."""
     import filecmp  # here: who archives no log does without
-    import shutil
-    folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    privatefiles.make_folder(folder, parents=True, exist_ok=True)
     copy = folder / file.name
     if copy.exists():
         if not filecmp.cmp(file, copy, shallow=False):
             raise FileExistsError(errno.EEXIST, "another log of that name has been archived", str(copy))
     else:
         part = folder / f"{file.name}.part"
-        shutil.copyfile(file, part)
+        privatefiles.copy(file, part)
         sync_file(part)
         part.rename(copy)
     sync_folder(folder)

@@ -18,7 +18,7 @@ from store.delivery.concealment import stored_lately, takes_long_way
 from store.delivery.durability import durability_of, place_all
 from store.delivery.lockedmailboxes import LockedMailboxes
 from store.errors import Problem, StoreError
-from store.offload import AT_ONCE, change, run, start, threads_of
+from store.offload import AT_ONCE, change, run, threads_of
 from store.partition.partition import Partition
 from store.partition.staged import Staged
 from store.settings import SYNC_LEVELS
@@ -123,13 +123,14 @@ async def _deliver_all_to(store: Store, partition: Partition, arrived: Sequence[
         except NotOnDisk:               # a purge was quicker
             await secure(store, partition, files)
             uids = await _commit_all(store, partition, here)
-        durability_of(store).make_ready(partition)
-        if store.settings.sync != NOTHING:
-            await durability_of(store).log(partition)
         for staged, target, _ in here:
             stored_lately(store).note(store, target, staged)
-            staged.left |= staged.concealed
-        start(store, "files", lambda: place_all(files))
+            staged.left = staged.concealed
+        durability_of(store).make_ready(partition)
+        if store.settings.sync != NOTHING:
+            await durability_of(store).log(partition, files)
+        else:
+            await run(store, "files", place_all, files)
         return uids
     finally:
         for (staged, _, _), (original, _, _) in zip(here, arrived, strict=False):
@@ -269,7 +270,7 @@ async def _deliver_here(store: Store, partition: Partition, staged: Staged, targ
     if store.settings.sync == NOTHING:
         place_all([staged])
     else:
-        await durability.log(partition, staged)
+        await durability.log(partition, [staged])
     return outcomes
 
 

@@ -13,6 +13,7 @@ import time
 from bisect import bisect, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,14 +22,15 @@ import numpy as np
 from attrs import evolve
 from numpy.typing import NDArray
 
+from mboxlist import privatefiles
 from mboxlist.engine.btree import Txn
 from mboxlist.engine.damagemarks import mark_clean
 from mboxlist.engine.disk import is_disk_full, sync_folder
 from mboxlist.engine.freezegate import Quiesced, WriteFreeze
-from mboxlist.engine.kv import Deadlock, Env, Failure, transact
+from mboxlist.engine.kv import Deadlock, Env, Failure, Unsynced, transact
 from mboxlist.entry import MailboxId
 from store.changes import News
-from store.errors import Problem, StoreError, WritesFrozen, disk_problem
+from store.errors import NotAtOnce, Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, are_sound, render
 from store.message.mime import parse
 from store.partition.filecontent import seen, trace_of
@@ -37,8 +39,9 @@ from store.partition.messagefiles import MessageFile, MessageFiles
 from store.partition.staged import Staged
 from store.partition.transactions import WriteTxn, state_key
 from store.partition.unwritten import Unwritten
-from store.partition.views import MailboxViews
+from store.partition.views import LOCK_SECONDS, MailboxViews
 from store.settings import Settings
+from store.tables.copiesunderway import CopiesUnderWay
 from store.tables.domainlimits import Domains, NotSummed
 from store.tables.duplicates import Duplicates
 from store.tables.expunged import ExpungedMessages
@@ -86,6 +89,7 @@ class Partition:
                        broken=broken, write_freeze=write_freeze)
         self.index = self.env.table("index.db", page=32768)
         self.states = self.env.table("state.db", page=4096, glances=True)
+        self.copies = CopiesUnderWay(self.states)
         self.quotas = QuotaTable(self.env.table("quota.db", page=4096, glances=True), settings)
         self.domains = Domains(lambda: (self.quotas,), settings)       # the store has one for all its partitions
         self.refs = References(self.env.table("messages.db", glances=True), self.env.table("purge.db"), self._seen)
@@ -109,8 +113,8 @@ class Partition:
     @staticmethod
     def make(folder: Path) -> None:
         """The folders of a new partition, on disk when this returns. Some may be there."""
-        (folder / "index").mkdir(parents=True, mode=0o700, exist_ok=True)
-        (folder / "users").mkdir(mode=0o700, exist_ok=True)
+        privatefiles.make_folder(folder / "index", parents=True, exist_ok=True)
+        privatefiles.make_folder(folder / "users", exist_ok=True)
         MessageFiles(folder).make_folders()
         for made in (*(folder / "messages").iterdir(), folder / "messages", folder, folder.parent):
             sync_folder(made)
@@ -139,7 +143,7 @@ class Partition:
             write_epoch(self.folder, epoch)
             self.files.recover(self._committed_mid)
             self.files.drop_staged_names()
-            self._unclean.touch()
+            privatefiles.touch(self._unclean)
             sync_folder(self._unclean.parent)
         return epoch
 
@@ -163,6 +167,13 @@ class Partition:
         """Return when everything committed so far is on disk. Raises StoreError DISK_FULL, UNAVAILABLE."""
         try:
             self.env.flush()
+        except OSError as error:
+            raise disk_problem(error) from error
+
+    def synced(self, log_file: Unsynced, failure: OSError | None = None) -> None:
+        """A sync of what `env.unsynced` gave has ended. Raises StoreError UNAVAILABLE."""
+        try:
+            self.env.synced(log_file, failure)
         except OSError as error:
             raise disk_problem(error) from error
 
@@ -238,14 +249,12 @@ class Partition:
         self.files.make_ready(self.next_serial() for _ in range(READY))
 
     def next_serial(self) -> int:
-        """An arrival serial that was never given out before, in any process. Raises WritesFrozen."""
+        """An arrival serial that was never given out before, in any process. Raises StoreError (NotAtOnce)."""
         with self._serials_lock:
             serial = next(self._serials, None)
         if serial is None:              # a thread may wait here during a write freeze, and must hold no lock
-            try:
+            with _refused():
                 serial = transact(self.env, self._take_serials)
-            except Quiesced:
-                raise WritesFrozen from None
             self.flush()                # or else a crash would have them given out again
             with self._serials_lock:
                 self._serials = chain(range(serial + 1, serial + SERIALS), self._serials)
@@ -323,7 +332,7 @@ class Partition:
     def transact(self, work: Callable[[WriteTxn], T], *, seconds: float | None = None) -> T:
         """The result of `work`, committed but not flushed. `work` may run more than once. `seconds`: see `kv.transact`.
 
-        Raises what `work` raises, and StoreError BUSY (WritesFrozen), DISK_FULL, UNAVAILABLE.
+        Raises what `work` raises, and StoreError BUSY (also NotAtOnce), DISK_FULL, UNAVAILABLE.
         """
         made: list[WriteTxn] = []
 
@@ -331,15 +340,9 @@ class Partition:
             made[:] = [WriteTxn(self, handle)]
             return work(made[0])
 
-        try:
-            result = self._with_sums(run, seconds)
-        except Deadlock as error:
-            raise StoreError(Problem.BUSY, detail=str(error)) from error
-        except Quiesced:
-            raise WritesFrozen from None
-        except Failure as error:
-            problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
-            raise StoreError(problem, detail=str(error)) from error
+        hurried = seconds is None and self.env.at_once
+        with _refused(hurried):
+            result = self._with_sums(run, LOCK_SECONDS if hurried else seconds)
         if made[0].charged:
             self.domains.add(made[0].charged)
         self._remember(made[0])
@@ -381,8 +384,16 @@ class Partition:
 
     def any_state(self, mailbox: MailboxId, txn: Txn = None) -> MailboxState | None:
         """The figures of a mailbox that may have been deleted; None when there are none."""
+        if txn is None and self.env.at_once:
+            return self._state_at_once(mailbox)
         data = self.states.get(state_key(mailbox), txn)
         return None if data is None else MailboxState.from_bytes(data, self.epoch)
+
+    def _state_at_once(self, mailbox: MailboxId) -> MailboxState | None:
+        try:
+            return transact(self.env, partial(self.any_state, mailbox), seconds=LOCK_SECONDS, reads=True)
+        except Deadlock:
+            raise NotAtOnce from None
 
     def all_states(self, txn: Txn = None) -> Iterator[tuple[MailboxId, MailboxState]]:
         """Every mailbox that has figures here, also those that were deleted and not purged yet; within a transaction
@@ -469,7 +480,7 @@ class Partition:
             raise StoreError(Problem.CORRUPT, "The message cannot be read", f"no record of message file {digest.hex()}")
         cached = self.render_cached(digest, record)
         if not self.env.quiesced:
-            with contextlib.suppress(WritesFrozen):
+            with contextlib.suppress(NotAtOnce):
                 self.transact(lambda txn: self.write_cached(record.serial, cached, txn.handle))
         return cached
 
@@ -484,6 +495,23 @@ def _cached(value: bytes | None) -> CachedMessage | None:
         return None if value is None else CachedMessage.from_bytes(value)
     except ValueError:          # an earlier version's: made again as a lost one is
         return None
+
+
+@contextlib.contextmanager
+def _refused(hurried: bool = False) -> Iterator[None]:
+    """What a transaction raises, as StoreError BUSY (NotAtOnce), DISK_FULL, UNAVAILABLE; `hurried`: it was not to wait
+    for locks."""
+    try:
+        yield
+    except Deadlock as error:
+        if hurried:
+            raise NotAtOnce from None
+        raise StoreError(Problem.BUSY, detail=str(error)) from error
+    except Quiesced:
+        raise NotAtOnce from None
+    except Failure as error:
+        problem = Problem.DISK_FULL if is_disk_full(error) else Problem.UNAVAILABLE
+        raise StoreError(problem, detail=str(error)) from error
 
 
 def _serial_key(serial: int) -> bytes:

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 
+from mboxlist import privatefiles
 from store.errors import Problem, StoreError, disk_problem
 from store.message.cacherecord import CachedMessage, render
 from store.message.mime import Scanner
@@ -80,7 +81,7 @@ class Staged:
         try:
             if self._file < 0:
                 flags = os.O_WRONLY | os.O_CLOEXEC | (0 if self.named else os.O_CREAT | os.O_EXCL)
-                self._file = os.open(self.files.staged_path(self.serial), flags, 0o600)
+                self._file = privatefiles.open_handle(self.files.staged_path(self.serial), flags)
             self.written = True
             view = memoryview(data)
             while view:
@@ -118,16 +119,30 @@ class Staged:
         return self._cached
 
     def sync(self) -> None:
-        """Return when the file's octets are on disk; its name is only if it was `named`. For a thread."""
+        """Return when the file's octets are on disk; its name is only if it was `named`. For a thread. Raises
+        StoreError DISK_FULL, UNAVAILABLE."""
+        handle = self.unsynced()
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            self.synced(error)
+        else:
+            self.synced()
+
+    def unsynced(self) -> int:
+        """The file's descriptor, when all has been written: it is to be synced, and `synced` called. Raises StoreError
+        DISK_FULL, UNAVAILABLE."""
         if self._held or self._file < 0 or self._failed is not None:
             self.spill()
         if self.concealed:
             self.files.will_need(self.digest)       # as this file is in memory
-        try:
-            os.fsync(self._file)
-        except OSError as error:
-            self._failed = error
-            raise disk_problem(error) from error
+        return self._file
+
+    def synced(self, failure: OSError | None = None) -> None:
+        """The sync has ended. Raises StoreError when it has failed."""
+        if failure is not None:
+            self._failed = failure
+            raise disk_problem(failure) from failure
         self.on_disk = True
 
     def place(self) -> None:
@@ -166,11 +181,11 @@ class Staged:
         # By the staged name: in `messages/` the same content may lie with another trace header, unless it is this file.
         try:
             try:
-                handle = os.open(self.files.staged_path(self.serial), os.O_RDONLY | os.O_CLOEXEC)
+                handle = privatefiles.open_handle(self.files.staged_path(self.serial))
             except FileNotFoundError:
                 if not self.committed:
                     raise
-                handle = os.open(self.files.path(self.digest), os.O_RDONLY | os.O_CLOEXEC)
+                handle = privatefiles.open_handle(self.files.path(self.digest))
         except OSError as error:
             raise disk_problem(error) from error
         return MessageFile(handle, 0, self.size)

@@ -8,17 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from mboxlist import privatefiles
 from store import VERSION
 from store.accounts.passwords import hash_password
 from store.opening import PRIMARY, open_store
-from store.settings import CONCEALED, Settings
+from store.settings import CONCEALED, SYNC_LEVELS, Settings
 from store.users.newuser import add_user
 from store.values import Secret
 from tools.benchmarks import sizing as bench_sizing
@@ -73,6 +73,10 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
                       help="a value of store.conceal_sharing; can be repeated (clients)")
     told.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
     told.add_argument("--json", action="store_true")
+    cost = commands.add_parser("commands", help="what each command of a client costs", allow_abbrev=False)
+    cost.add_argument("--sync", choices=SYNC_LEVELS, default="messages", help="store.sync (messages)")
+    cost.add_argument("--dir", type=Path, metavar="FOLDER", help="where to make the temporary folder")
+    cost.add_argument("--json", action="store_true")
     commands.add_parser("down", help="stop, and remove the folder", allow_abbrev=False)
     arguments, rest = parser.parse_known_args(words)
     if rest and arguments.command != "up":
@@ -88,7 +92,7 @@ def up(place: Path, workers: int, users: int, parent: Path | None, options: list
         if is_running(state):
             raise Failure(f"it is up already, pid {state['pid']}: tools/bench down", 1)
         down(place)
-    folder = Path(tempfile.mkdtemp(prefix="onecopy-bench-", dir=parent))
+    folder = privatefiles.new_folder("onecopy-bench-", parent)
     root = folder / "store"
     init(root)
     make_users(root, users)
@@ -146,7 +150,7 @@ def start(place: Path, state: dict[str, Any]) -> dict[str, Any]:
     if state["workers"] > 1:
         command += ["--workers-all", str(state["workers"])]
     log = Path(state["folder"]) / "log"
-    with log.open("ab") as output:
+    with privatefiles.open_file(log, "ab") as output:
         process = subprocess.Popen([*command, *state["options"]], stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=output, start_new_session=True)
     state["pid"] = process.pid
@@ -193,7 +197,7 @@ def stop(state: dict[str, Any]) -> None:
 def is_running(state: dict[str, Any]) -> bool:
     """Whether the process is there, and is the one that was started for that store."""
     try:
-        words = Path(f"/proc/{state['pid']}/cmdline").read_bytes().split(b"\0")
+        words = privatefiles.read_named(f"/proc/{state['pid']}/cmdline").split(b"\0")
     except OSError:
         return False
     return os.fsencode(state["root"]) in words
@@ -202,7 +206,7 @@ def is_running(state: dict[str, Any]) -> bool:
 def read_state(place: Path) -> dict[str, Any] | None:
     """What was started last."""
     try:
-        found: dict[str, Any] = json.loads(place.read_text())
+        found: dict[str, Any] = json.loads(privatefiles.read_text(place))
     except FileNotFoundError:
         return None
     return found
@@ -210,14 +214,14 @@ def read_state(place: Path) -> dict[str, Any] | None:
 
 def write_state(place: Path, state: dict[str, Any]) -> None:
     """For `restart` and `down`."""
-    place.parent.mkdir(exist_ok=True)
+    privatefiles.make_folder(place.parent, exist_ok=True)
     new = place.with_suffix(".new")
-    new.write_text(json.dumps(state))
+    privatefiles.write(new, json.dumps(state))
     new.replace(place)
 
 
 def _last_line(log: Path) -> str:
-    return next(iter(reversed(log.read_text(errors="replace").splitlines())), "it said nothing")
+    return next(iter(reversed(privatefiles.read_text(log, "replace").splitlines())), "it said nothing")
 
 
 def run(words: list[str]) -> int:
@@ -240,6 +244,10 @@ def run(words: list[str]) -> int:
         from tools.benchmarks import sharingtime  # here: it needs this module
         sharingtime.run(arguments.dir, arguments.tries, arguments.size, arguments.conceal or CONCEALED[:1],
                         as_json=arguments.json)
+        return 0
+    if arguments.command == "commands":
+        from tools.benchmarks import commandcost  # here: it makes a reactor
+        commandcost.run(arguments.dir, arguments.sync, as_json=arguments.json)
         return 0
     if arguments.command == "down":
         down(arguments.state)

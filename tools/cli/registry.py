@@ -7,14 +7,22 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from tools.exits import SHOWN, did_you_mean
+
 
 @frozen
 class Registered:
-    """A command: its name behind the program's, the module in tools/commands, and its help if it is in no group."""
+    """A command: its name behind the program's, the module in tools/commands, and its help if it is in no group.
+
+    Run by root it acts as the owner of the store (`tools/storeowner.py`). `stays_root`: it does not, or does so by
+    itself later, and why; `reads_as_root`: it still reads mail of others as root.
+    """
 
     name: str
     module: str
     help: str = ""
+    stays_root: str = ""
+    reads_as_root: bool = False
 
     @property
     def group(self) -> str:
@@ -23,26 +31,33 @@ class Registered:
 
 
 COMMANDS = (
-    Registered("init", "serve", "make an empty store, and a self-signed certificate"),
-    Registered("serve", "serve", "serve IMAP, POP3 and LMTP until SIGTERM"),
+    Registered("init", "serve", "make an empty store, and a self-signed certificate",
+               stays_root="makes the folder of the store, and gives it to workers.user"),
+    Registered("serve", "serve", "serve IMAP, POP3 and LMTP until SIGTERM",
+               stays_root="binds ports below 1024 first"),
     Registered("drain", "serve", "let nobody new log in, and stop the server when all have left or after "
                               "workers.drain_time"),
     Registered("user add", "user"),
     Registered("user list", "user_list"),
     Registered("user show", "user_show"),
-    *(Registered(f"user {name}", "user") for name in ("set", "domain", "rename", "remove", "restore")),
+    *(Registered(f"user {name}", "user") for name in ("set", "scram", "domain", "rename", "remove")),
     Registered("user purge", "user_purge"),
     Registered("directory flush", "directory"),
     Registered("directory status", "directory_status"),
     Registered("directory test", "directory_test"),
     *(Registered(f"mailbox {name}", "mailbox") for name in ("create", "list", "info", "rename", "delete")),
-    Registered("mailbox acl", "mailbox_acl"),
+    Registered("mailbox acl", "mailbox_sharing"),
+    Registered("mailbox subscribe", "mailbox_sharing"),
+    Registered("mailbox unsubscribe", "mailbox_sharing"),
     Registered("deliver", "deliver", "deliver the message on standard input; it is stored once for all users"),
     Registered("path", "deliver", "print where the file of a message is"),
     Registered("hashdir", "deliver", "print a user's folder in the user area of its partition"),
     Registered("mailbox undelete", "undelete"),
     Registered("user undelete", "undelete"),
-    Registered("undelete", "undelete", "restore messages that were expunged from a mailbox"),
+    Registered("undelete", "undelete",
+               "bring back single messages that were expunged from a mailbox, until the purge (store.purge_delay); a "
+               "whole mailbox: mailbox undelete, a user: user undelete; from a backup: restore, from a snapshot: "
+               "snapshot restore"),
     Registered("purge", "purge",
                "remove now what waits for the purge and is due: deleted mailboxes, and message files that "
                             "are in no mailbox any more; the server does it by itself, too. What is purged cannot be "
@@ -56,7 +71,8 @@ COMMANDS = (
     Registered("quota sharing", "quota_sharing"),
     *(Registered(f"expire {name}", "expire") for name in ("run", "rules", "set", "last")),
     Registered("quota report", "quota_report"),
-    Registered("check", "check", "check all that must hold in the store; exit status 1 if something does not"),
+    Registered("check", "check", "check all that must hold in the store; exit status 1 if something does not",
+               stays_root="--repair gives files to the owner of the store first"),
     Registered("scrub", "check", "read all message files; exit status 1 if one is not what it should be"),
     *(Registered(f"snapshot {name}", "snapshot") for name in ("create", "list", "verify", "restore", "diff", "remove")),
     Registered("recover", "recover",
@@ -76,17 +92,19 @@ COMMANDS = (
                               "FILE; look at backups: onecopy backup verify|list ARCHIVE...; exit status 1 if "
                               "something is damaged"),
     Registered("restore", "backup",
-               "restore what a backup has: everything, or what is named; can be repeated, and then "
-                               "adds what is missing; exit status 1 if something was damaged, or left as it is"),
+               "restore from a backup: everything, or what is named; can be repeated, and then adds "
+                          "what is missing; what the store itself still keeps: undelete; exit status 1 if something "
+                          "was damaged, or left as it is"),
     Registered("export", "export",
                "write a user's mailboxes as Maildirs or mbox files, with flags, keywords and dates; "
                                  "a second time only what is not there; exit status 1 if a message could not be "
                                  "written, or not octet for octet"),
-    *(Registered(f"import {name}", "importing") for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
+    *(Registered(f"import {name}", "importing", reads_as_root=name != "imap")
+      for name in ("mbox", "maildir", "imap", "dovecot", "cyrus")),
     *(Registered(f"spark {name}", "spark") for name in ("shell", "sql", "export")),
     Registered("spark generate", "spark_generate"),
     Registered("config show", "config"),
-    Registered("config check", "config_check"),
+    Registered("config check", "config_check", stays_root="looks at what root does at the start of the server"),
     *(Registered(f"config {name}", "config") for name in ("diff", "reload")),
     Registered("config certificate", "config_certificate"),
     Registered("connections", "connections",
@@ -96,9 +114,10 @@ COMMANDS = (
                "show how the databases, the server's processes, housekeeping and the volumes are doing, "
                             "with advice; exit status 1 if there is some"),
     *(Registered(f"explain {name}", "explain") for name in ("message", "access", "quota", "login")),
-    Registered("man", "man", "show a man page, or write all of them into a folder"),
+    Registered("man", "man", "show a man page, or write all of them into a folder",
+               stays_root="has nothing to do with the store"),
     Registered("completion", "completion", "print the script that has a shell complete our commands, or words that it "
-                                           "asks for"),
+                                           "asks for", stays_root="has nothing to do with the store"),
 )
 
 #: The first line of help of each group.
@@ -117,23 +136,33 @@ GROUPS = {
     "explain": "why: was this message refused, may this user see that, is that user full or shut out",
 }
 
-_NAMES = {command.name: command.module for command in COMMANDS}
+#: Names that commands had in earlier versions: they go on working, and nothing lists them.
+FORMER: dict[tuple[str, ...], tuple[str, ...]] = {("user", "restore"): ("user", "undelete")}
+
+BY_NAME = {command.name: command for command in COMMANDS}
 
 
 def modules(words: Sequence[str]) -> list[str]:
     """Those that have the command that these words begin with, or the group that the first one names; none for others.
     """
     for name in (" ".join(words[:2]), *words[:1]):
-        if name in _NAMES:
-            return [_NAMES[name]]
+        if name in BY_NAME:
+            return [BY_NAME[name].module]
     return list(dict.fromkeys(command.module for command in COMMANDS if command.group and command.group in words[:1]))
+
+
+def near(word: str) -> str:
+    """What may have been meant by a word that is no command: "; did you mean ...?", or ""."""
+    tops = [*GROUPS, *(command.name for command in COMMANDS if not command.group)]
+    ends = [command.name for command in COMMANDS if command.group and command.name.split()[1] == word]
+    return f"; did you mean {' or '.join(ends[:SHOWN])}?" if ends else did_you_mean(word, tops)
 
 
 def members(group: str) -> tuple[str, ...]:
     """The names of commands within a group."""
-    return tuple(command.name.split()[1] for command in COMMANDS if command.group == group)
+    return tuple(command.name.split()[1] for command in COMMANDS if group and command.group == group)
 
 
 def every_module() -> list[str]:
     """Those of all commands."""
-    return list(dict.fromkeys(_NAMES.values()))
+    return list(dict.fromkeys(command.module for command in COMMANDS))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.names import PUBLIC
 from pop3 import uniqueids
 from store.values import Secret
@@ -20,6 +21,7 @@ from tools.transfer.imapconnection import PORTS, Connection
 from tools.transfer.imapsource import ImapServer
 from tools.transfer.importjobs import Job, OldUser
 from tools.transfer.importmail import Choices
+from tools.transfer.mailofothers import reading
 from tools.transfer.sourcevalues import Unreadable, Warn
 
 COLUMNS = ("mailbox", "there", "here", "brought", "octets", "flags_changed", "removed", "only_here", "missing",
@@ -113,6 +115,7 @@ def _common(made: argparse.ArgumentParser) -> None:
                       help="what POP3 clients know the messages of INBOX by there, as in pop3.uidl_format "
                            "(%%08Xu%%08Xv: Dovecot); it is kept with the messages")
     made.add_argument("--dry-run", action="store_true", help="only say what would come")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 
@@ -135,7 +138,7 @@ def import_mbox(invocation: Invocation) -> int:
     """onecopy import mbox"""
     arguments = invocation.arguments
     return _run(invocation, [Job(arguments.user, lambda warn: mbox.MboxFiles(
-        _there(arguments.path), arguments.mailbox, arguments.quoting))])
+        _there(arguments.path), arguments.mailbox, arguments.quoting, warn))])
 
 
 def import_maildir(invocation: Invocation) -> int:
@@ -146,8 +149,9 @@ def import_maildir(invocation: Invocation) -> int:
 
 
 def _there(path: Path) -> Path:
-    if not path.exists():
-        raise Failure(f"{path}: there is nothing of that name")
+    with reading():
+        if not path.exists():
+            raise Failure(f"{path}: there is nothing of that name")
     return path
 
 
@@ -181,7 +185,7 @@ def _imap(arguments: argparse.Namespace, old: OldUser, connect: Callable[[], Con
 
 
 def _first_line(path: Path) -> Secret:
-    with path.open("rb") as file:
+    with privatefiles.open_named(path) as file:
         return Secret(file.readline(4096).rstrip(b"\r\n"))
 
 
@@ -190,8 +194,8 @@ def import_dovecot(invocation: Invocation) -> int:
     arguments = invocation.arguments
     config = ["-c", str(arguments.dovecot_config)] if arguments.dovecot_config else []
     words = [arguments.doveadm, *config, "exec", "imap", "-u"]
-    return _run(invocation, [_imap(arguments, old, partial(imapconnection.tunnelled, [*words, old.there]))
-                             for old in _users(arguments)])
+    return _run(invocation, [_imap(arguments, old, partial(imapconnection.tunnelled, [*words, old.there],
+                                                           reads_others=True)) for old in _users(arguments)])
 
 
 def import_cyrus(invocation: Invocation) -> int:

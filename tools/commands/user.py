@@ -1,12 +1,13 @@
-"""onecopy user add|set|domain|rename|remove|restore"""
+"""onecopy user add|set|scram|domain|rename|remove"""
 
 import argparse
 import getpass
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from mboxlist import privatefiles
 from mboxlist.acl import GROUP, AclProblem, parse_identifier
 from store.accounts.accessrules import BadRule, Rules
 from store.accounts.base import Status
@@ -58,6 +59,13 @@ def add(parser: Parsers) -> None:
     hosts.add_argument("--no-host", dest="host", action="store_const", const="", help="there is only this back end")
     made.add_argument("--password", action="store_true", help="ask for a new password")
     _password_options(made)
+    made = parser("user scram", scram, "list users with keys of SCRAM beside their passwords, or remove the keys that "
+                                       "login.scram_keys does not ask for")
+    made.add_argument("users", nargs="*", metavar="USER", help="default: all")
+    made.add_argument("--remove", action="store_true", help="take away what is not asked for; the passwords stay as "
+                                                            "they are, and no session ends")
+    made.add_argument("--dry-run", action="store_true", help="with --remove: only list whose keys would go")
+    made.add_argument("--json", action="store_true")
     made = parser("user domain", set_domain, "show or change what holds for a domain's users who have nothing else")
     made.add_argument("domain", metavar="DOMAIN", nargs="?", help="default: show all that have something")
     _access_options(made, "they")
@@ -65,12 +73,12 @@ def add(parser: Parsers) -> None:
     made = parser("user rename", rename_user, "give a user another name; all that the user has comes along")
     made.add_argument("old", metavar="OLD")
     made.add_argument("new", metavar="NEW")
-    made = parser("user remove", remove_users, "remove users and, after a delay (store.user_delay), all their mail")
+    made = parser("user remove", remove_users, "remove users: no login and no mail from now on, and after a delay "
+                  "(store.user_delay) all their mail goes; user undelete brings them back until then, and for "
+                  "store.purge_delay after it")
     made.add_argument("users", nargs="+", metavar="USER")
     made.add_argument("--now", action="store_true", help="at once; mailboxes can still be restored one by one")
     made.add_argument("--yes", action="store_true", help="do not ask")
-    made = parser("user restore", restore_users, "have removed users back, as they were")
-    made.add_argument("users", nargs="+", metavar="USER")
 
 
 def _access_options(parser: argparse.ArgumentParser, who: str) -> None:
@@ -108,7 +116,7 @@ def read_password(invocation: Invocation) -> Secret:
     arguments = invocation.arguments
     if arguments.password_file is not None:
         try:
-            with arguments.password_file.open("rb") as stream:
+            with privatefiles.open_named(arguments.password_file) as stream:
                 return _password(stream.readline(LONGEST_PASSWORD + 2))
         except OSError as error:
             raise Failure(f"{arguments.password_file}: {error.strerror}") from None
@@ -155,9 +163,8 @@ def _added(store: Store, user: str, password_hash: str, arguments: argparse.Name
 
 
 def _hashed(invocation: Invocation, password: Secret) -> str:
-    """As it is stored; with the keys of SCRAM if anybody can log in by these."""
-    mechanisms = invocation.config.settings("login", LoginSettings).mechanisms
-    return hash_password(password, scram=any(name.upper().startswith("SCRAM-") for name in mechanisms))
+    """As it is stored; with those keys of SCRAM that are asked for."""
+    return hash_password(password, sorted(invocation.config.settings("login", LoginSettings).kept_keys))
 
 
 def set_user(invocation: Invocation) -> int:
@@ -178,6 +185,32 @@ def set_user(invocation: Invocation) -> int:
                                 status=Status(arguments.status) if arguments.status else None,
                                 access=arguments.access, host=arguments.host)
     return 0
+
+
+def scram(invocation: Invocation) -> int:
+    """onecopy user scram"""
+    arguments, wanted = invocation.arguments, invocation.config.settings("login", LoginSettings).kept_keys
+    with invocation.store() as store:
+        named = {account(store, user).user for user in arguments.users}
+        rows = [{"user": user, "keys": list(kept), "not_asked_for": [name for name in kept if name not in wanted]}
+                for user, kept in store.directory.with_keys() if not named or user in named]
+        if arguments.remove:
+            rows = [row for row in rows if row["not_asked_for"]]
+            if not arguments.dry_run:
+                return each([str(row["user"]) for row in rows], lambda user: store.directory.drop_keys(user, wanted))
+    if arguments.json:
+        print_json(rows)
+    else:
+        print_table([{**row, "keys": ", ".join(row["keys"]), "not_asked_for": ", ".join(row["not_asked_for"])}
+                     for row in rows], ("user", "keys", "not_asked_for"))
+    return 0
+
+
+def note_on_keys(store: Store, wanted: Iterable[str]) -> str:
+    """What `onecopy check` says of keys that are not asked for; "" when there are none."""
+    count = sum(not set(kept) <= set(wanted) for _, kept in store.directory.with_keys())
+    return (f"{count} users have keys of SCRAM that login.scram_keys does not ask for, from which passwords are easier "
+            "to guess: `onecopy user scram --remove` takes them away") if count else ""
 
 
 def set_domain(invocation: Invocation) -> int:
@@ -234,12 +267,6 @@ def _own_name(store: Store, address: str) -> str:
     if user != store.directory.user_id(address):
         raise StoreError(Problem.NO_USER, f"{address} is an alias of {user}: give the user's own name")
     return user
-
-
-def restore_users(invocation: Invocation) -> int:
-    """onecopy user restore"""
-    with invocation.store() as store:
-        return each(invocation.arguments.users, lambda user: lifecycle.restore_user(store, account(store, user).user))
 
 
 def rename_user(invocation: Invocation) -> int:

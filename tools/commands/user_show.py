@@ -1,6 +1,7 @@
 """onecopy user show"""
 
 from store.accounts.loginsettings import Settings as LoginSettings
+from store.accounts.passwords import kept_keys
 from store.quota import roots
 from store.users.origins import know, origins
 from tools.cli.invocation import Invocation, Parsers
@@ -13,6 +14,7 @@ def add(parser: Parsers) -> None:
     """Make the parser."""
     made = parser("user show", show_user, "show what a user has and may")
     made.add_argument("user", metavar="USER")
+    made.add_argument("--bytes", action="store_true")
     made.add_argument("--json", action="store_true")
 
 
@@ -28,7 +30,12 @@ def show_user(invocation: Invocation) -> int:
             **({"access": user.access} if user.access else {}), **({"host": user.host} if user.host else {}),
             "mailboxes": len(store.names(user.user)),
             "messages": use.messages, "octets": use.octets, **limits(use, store.settings)}
-        said = origins(store, known, invocation.config.settings("login", LoginSettings), use)
+        row = store.directory.user(user.user)
+        keys = kept_keys(row.password) if row is not None else ()
+        login = invocation.config.settings("login", LoginSettings)
+        if keys:
+            facts["scram_keys"] = [name + ("" if name in login.kept_keys else " (not asked for)") for name in keys]
+        said = origins(store, known, login, use)
     facts = {**facts, **({"problem": known.problem} if known.problem else {})}
     if invocation.arguments.json:
         print_json({**facts, "origins": said})

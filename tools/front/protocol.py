@@ -1,5 +1,6 @@
 """The front's rim: what the reactor listens with."""
 
+from mboxlist import privatefiles
 from store import offload
 from store.accounts.networks import Networks
 from store.accounts.sharedcounts import Counts
@@ -34,7 +35,7 @@ def _secret(settings: Settings) -> bytes:
     if settings.secret_file is None:
         return b""
     try:
-        with settings.secret_file.open("rb") as file:
+        with privatefiles.open_named(settings.secret_file) as file:
             secret = file.readline(1024).strip()
     except OSError as error:
         raise Failure(f"{settings.secret_file}: {error.strerror}") from None

@@ -2,9 +2,9 @@
 the supervisor."""
 
 import gc
-import os
 from collections.abc import Callable
 
+from tools import storeowner
 from tools.cli.invocation import Invocation
 from tools.cli.options import Config
 from tools.cli.storeaccess import init, is_store
@@ -19,12 +19,14 @@ USUAL = 700, 10, 10     # as Python has them: how often cycles are looked for, w
 def serve(config: Config, *, create: bool, ready: Callable[[], None] = lambda: None) -> None:
     """Serve until a signal says stop. `ready` is called when all processes serve. Raises Failure."""
     gc.set_threshold(*USUAL)
-    os.umask(0o077)
     bound: list[Listening] = []
     workers = config.settings("workers", Workers)
-    if privileges.wanted(workers):
+    if create:
+        storeowner.give_new_folder(config.root, workers.user, workers.group)
+    owner = privileges.wanted(workers, config.root)
+    if owner is not None:
         bound = sockets.bind(config)
-        privileges.give_up(workers, bound)
+        privileges.give_up(owner, bound)
     logs.configure(config.settings("log", Log))
     if create and not is_store(config.root):
         init(config.root)

@@ -20,6 +20,7 @@ from store.accounts.sharedcache import Remembered
 from store.accounts.sharedcounts import Counts
 from store.net import authentication, sharedsyncs
 from store.net.notify import NewsSocket
+from store.net.openlogins import OpenLogins
 from store.net.threads import ReactorThreads
 from store.store import Store
 from tools.cli.options import Config
@@ -46,7 +47,6 @@ _PR_SET_PDEATHSIG = 1
 def run(worker_config: WorkerConfig) -> None:
     """Open the store and serve until a signal says stop. Raises Failure."""
     config = worker_config.config
-    os.umask(0o077)
     _allow_many_files()
     opened = open_configured(config, f"{NAME}, {worker_config.name}", _end_broken)
     try:
@@ -77,13 +77,15 @@ def _end_broken() -> None:
 
 def _serve(worker_config: WorkerConfig, opened: Store, certificates: Mapping[str, Certificates]) -> None:
     threads = ReactorThreads(reactor.callFromThread)
-    sharedsyncs.attach(opened, threads)
+    sharedsyncs.attach(opened, threads, sharedsyncs.KernelSyncs.of(reactor))
     authentication.attach(opened, worker_config.config.settings("login", LoginSettings))
     opened.directory.share(Remembered.at(worker_config.counts))
     news = NewsSocket(opened.root, opened.news)
     called = [each for each in worker_config.sockets if each.server == EXCHANGE]
     others, more = backendlink.of_worker(worker_config.config, opened, called) if worker_config.keeper else (None, [])
     server = Server(reactor, opened, worker_config.config, certificates, Counts.at(worker_config.counts))
+    if opened.directory.session_time:
+        more = [*more, OpenLogins.of(opened).task()]
     housekeeping = Housekeeping(reactor, opened, threads, [*tasks(opened, keeper=worker_config.keeper), *more])
     asked = ControlServer(worker_config, server, certificates, threads, housekeeping, reactor)
 

@@ -12,15 +12,16 @@ import ssl
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
-from typing import IO, cast
+from typing import IO, BinaryIO, cast
 
 from attrs import define, field, frozen
 
 from imap.wire.framer import Announced, Frame, literal_at_end
 from imap.wire.grammar import ESCAPE, MAX_NUMBER, QUOTED, SyntaxProblem
 from imap.wire.scanner import Scanner
+from mboxlist import privatefiles
 from store.values import Secret
+from tools.transfer.mailofothers import program_user
 from tools.transfer.sourcevalues import Unreadable
 
 LINE_OCTETS = 1 << 20       # the longest line of an answer, without its literals
@@ -48,7 +49,7 @@ class Refused(Exception):
 class Literal:
     """The octets of a literal, in memory or in a file that goes with it."""
 
-    file: "SpooledTemporaryFile[bytes]"
+    file: BinaryIO
 
     def octets(self) -> bytes:
         """All of it: for what cannot be large."""
@@ -220,7 +221,7 @@ class Connection:
     def _literal(self, announced: Announced) -> Literal:
         if announced.size > MAX_NUMBER:         # RFC822.SIZE could not say it (RFC 3501 §9)
             raise Unreadable("the server sends a literal that is too long")
-        literal, left = Literal(SpooledTemporaryFile(MEMORY_OCTETS)), announced.size
+        literal, left = Literal(privatefiles.temporary_file(MEMORY_OCTETS)), announced.size
         while left:
             data = self._reading.read(min(left, READ_OCTETS))
             if not data:
@@ -302,12 +303,14 @@ class Server:
             raise
 
 
-def tunnelled(command: Sequence[str]) -> Connection:
+def tunnelled(command: Sequence[str], *, reads_others: bool = False) -> Connection:
     """A connection to a program that speaks IMAP on its standard input and output, as the user already (PREAUTH).
+    `reads_others`: it reads mail for which it must be root, where root runs this.
 
     Raises Gone, Unreadable, OSError.
     """
-    made = Connection(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+    user = program_user() if reads_others else None
+    made = Connection(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, group=user))
     try:
         return made.greeted()
     except BaseException:

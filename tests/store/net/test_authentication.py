@@ -237,7 +237,7 @@ def test_nobody_waits_in_line_for_ever(place):
 
 def test_tokens_from_an_address_that_does_not_count(place, monkeypatch):
     """Nothing is known of them: they stand in no line."""
-    place.configure(slow_exclude=(HERE,), oauth_introspection="http://127.0.0.1/")
+    place.configure(slow_exclude=(HERE,), oauth_introspection="http://127.0.0.1/", oauth_audience="mail")
     asked = []
 
     async def run(store, kind, work, token):
@@ -272,7 +272,7 @@ def test_those_who_failed_before_have_threads_of_their_own(place):
 def test_nobody_waits_for_what_a_client_says(place):
     """An exchange that is not finished keeps nobody out, but its failure counts."""
     never = Deferred()
-    place.configure(oauth_introspection="http://127.0.0.1/")
+    place.configure(oauth_introspection="http://127.0.0.1/", oauth_audience="mail", scram_keys=("SCRAM-SHA-256",))
 
     class NoTokens:
         def remembered(self, token):
@@ -376,11 +376,16 @@ def test_who_has_proved_to_be_a_user_is_not_slowed_down_by_rules(place):
 def test_what_is_offered(place):
     login = place.login(password=GOOD)
     caller = Caller(login.stream, "imap", True)
+    assert place.authenticator.mechanisms(caller) == ("PLAIN", "LOGIN")
+    place.configure(scram_keys=("scram-sha-256",))
+    assert place.authenticator.mechanisms(caller) == ("SCRAM-SHA-256", "PLAIN", "LOGIN")
+    place.configure(scram_keys=("SCRAM-SHA-1", "SCRAM-SHA-256"))
     assert place.authenticator.mechanisms(caller) == ("SCRAM-SHA-256", "SCRAM-SHA-1", "PLAIN", "LOGIN")
     assert place.authenticator.mechanisms(Caller(login.stream, "imap", False)) == ()
     place.configure(mechanisms=("login", "oauthbearer"))
     assert place.authenticator.mechanisms(caller) == ("LOGIN",) and place.authenticator.takes_passwords(caller)
-    place.configure(mechanisms=("OAUTHBEARER", "SCRAM-SHA-256"), oauth_introspection="http://127.0.0.1/")
+    place.configure(mechanisms=("OAUTHBEARER", "SCRAM-SHA-256"), oauth_introspection="http://127.0.0.1/",
+                    oauth_audience="mail", scram_keys=("SCRAM-SHA-256",))
     assert place.authenticator.mechanisms(caller) == ("SCRAM-SHA-256", "OAUTHBEARER")
     assert not place.authenticator.takes_passwords(caller)
     for name in ("PLAIN", "SCRAM-SHA-256-PLUS", "EXTERNAL", "XOAUTH2", "CRAM-MD5", ""):

@@ -23,7 +23,7 @@ import pop3.settings
 from store.accounts.networks import Networks
 from store.accounts.sharedcounts import Counts
 from store.net.admission import AdmissionControl, AdmissionSettings
-from store.net.proxyconnections import ProxiedFactory
+from store.net.proxies.proxyconnections import ProxiedFactory
 from store.net.stream import StreamFactory
 from store.store import Store
 from tools.cli.options import Config
@@ -118,9 +118,8 @@ class Server:
         if listening.tls:
             shown = cast(IOpenSSLServerConnectionCreator, self.certificates[listening.server])
             served = TLSMemoryBIOFactory(shown, False, served)
-        if listening.server in SETTINGS:
-            if proxies := Networks.parse(self._settings(listening.server).proxy_networks):
-                served = ProxiedFactory(served, proxies, self.reactor)
+        proxies = self._settings(listening.server).proxy_networks if listening.server in SETTINGS else ()
+        served = ProxiedFactory(served, Networks.parse(proxies), self.reactor)
         if listening.socket.family == socket.AF_UNIX:
             port = _UnixPort._fromListeningDescriptor(     # type: ignore[no-untyped-call]
                 self.reactor, handle, served)
