@@ -1,6 +1,5 @@
 """Admission control of a server, which all its listeners share: what it asks of every connection of any protocol."""
 
-import logging
 import math
 from collections import Counter
 from pathlib import Path
@@ -9,11 +8,9 @@ from attrs import define, field, frozen
 from attrs.validators import ge, in_
 
 from store.accounts.networks import Networks
-from store.accounts.sharedcounts import Counts
+from store.accounts.throttle.sharedcounts import Counts
 from store.net.limits import ConnectionLimits
 from store.values import setting
-
-log = logging.getLogger(__name__)
 
 MINUTE = 60.0               # seconds in which `command_rate` counts
 
@@ -54,8 +51,6 @@ class AdmissionControl:
     draining: bool = False
     refused: set[object] = field(factory=set, init=False)
     counted: "Counter[str]" = field(factory=Counter, init=False)        # what has come since the start
-    _logged: float = field(default=-math.inf, init=False)   # when one of them was last logged,
-    _unlogged: int = field(default=0, init=False)           # and how many were not
 
     @classmethod
     def from_settings(cls, server: str, settings: AdmissionSettings, shared: Counts | None = None
@@ -79,12 +74,3 @@ class AdmissionControl:
     def open_to_all(cls) -> "AdmissionControl":
         """Without limits."""
         return cls(ConnectionLimits(1 << 62, 1 << 62))
-
-    def tell(self, now: float, connection: str, peer: str, refused: str) -> None:
-        """Log a refusal, but not each of very many."""
-        if now - self._logged < 1:
-            self._unlogged += 1
-            return
-        others = f" (and so were {self._unlogged} others)" if self._unlogged else ""
-        self._logged, self._unlogged = now, 0
-        log.warning("%s: %s is rejected: %s%s", connection, peer, refused.lower(), others)

@@ -1,6 +1,5 @@
 """A connection as admission control counts it: under its address, as its user's, by how much and how fast it sends."""
 
-import logging
 import os
 
 from twisted.internet.protocol import Protocol
@@ -8,8 +7,6 @@ from twisted.internet.protocol import Protocol
 from store.net.admission import MINUTE, AdmissionControl
 from store.net.limits import TOO_MANY_OF_USER
 from store.net.linestates import Clock, LimitReached, Stopping
-
-log = logging.getLogger(__name__)
 
 TOO_MUCH_BEFORE_LOGIN = "Too much was sent before login"
 MOST_REFUSED = 200          # connections of a server that hear why they are refused, at a time
@@ -52,7 +49,6 @@ class Counted(Protocol):
         refused = admission.limits.refusal(self.peer)
         admission.counted["connections turned away" if refused else "connections"] += 1
         if refused:
-            admission.tell(self._clock.seconds(), self.id, self.peer, refused)
             admission.refused.add(self)
             if len(admission.refused) > MOST_REFUSED:      # they take no notice: under TLS they may linger
                 self.abort()
@@ -71,7 +67,6 @@ class Counted(Protocol):
         if self._admission.draining:
             raise Stopping
         if not self._admission.limits.admit_user(user):
-            log.warning("%s: %s is rejected: %s: %s", self.id, self.peer, TOO_MANY_OF_USER.lower(), user)
             raise LimitReached(TOO_MANY_OF_USER, user)
         self._user, self._early, self.entered_at = user, 0, self._clock.seconds()
         self._admission.counted["logins"] += 1

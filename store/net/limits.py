@@ -4,7 +4,7 @@ import ipaddress
 
 from attrs import define, field
 
-from store.accounts.sharedcounts import Counts
+from store.accounts.throttle.sharedcounts import Counts
 
 NETWORK_BITS = 64       # of an IPv6 address: a customer has as many addresses below that as it likes
 

@@ -3,7 +3,6 @@
 This is the outermost layer: the header comes also before TLS.
 """
 
-import logging
 from typing import Any, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -20,12 +19,11 @@ from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from store.accounts import refusallines
 from store.accounts.networks import Networks
 from store.net.linestates import Clock
 from store.net.proxy import Header, parse
 from store.net.stream import host
-
-log = logging.getLogger(__name__)
 
 HEADER_TIME = 10.0      # seconds for the whole header
 
@@ -108,7 +106,7 @@ class Proxied(ProtocolWrapper):
 
     def _refuse(self, reason: str) -> None:
         self._stop_timer()
-        log.warning("%s is rejected: %s", host(cast(Any, self.transport).getPeer()), reason)
+        refusallines.refused(refusallines.PROXY, host(cast(Any, self.transport).getPeer()), "", "any", reason)
         cast(Any, self.transport).abortConnection()
 
     def _stop_timer(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from attrs import asdict, define, field
 
+from store.accounts.throttle.slowdown import NOWHERE
 from store.deliverylog import LOGINS, FileDeliveryLog
 from store.net.authentication import Authenticator
 from store.net.controlchannel import ControlPort
@@ -86,7 +87,7 @@ class ControlServer:
         """How long a login has to wait for earlier failures: of that user, from that address."""
         user, peer = str(request["user"]), str(request["peer"])
         authenticator = Authenticator.of(self._store)
-        return {"delay": round(authenticator.slow.delay(authenticator.address(peer) if peer else "", user), 2)}
+        return {"delay": round(authenticator.slow.delay(authenticator.place(peer) if peer else NOWHERE, user), 2)}
 
     def _stats(self, _request: Mapping[str, Any]) -> dict[str, Any]:
         return {

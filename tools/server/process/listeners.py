@@ -21,7 +21,7 @@ import lmtp.settings
 import pop3.protocol
 import pop3.settings
 from store.accounts.networks import Networks
-from store.accounts.sharedcounts import Counts
+from store.accounts.throttle.sharedcounts import Counts
 from store.net.admission import AdmissionControl, AdmissionSettings
 from store.net.proxyconnections import ProxiedFactory
 from store.net.stream import StreamFactory

@@ -1,4 +1,4 @@
-"""store/accounts/sharedcounts.py: counters of several processes, and limits that hold over all of them."""
+"""store/accounts/throttle/sharedcounts.py: counters of several processes, and limits that hold over all of them."""
 
 import os
 from collections import Counter
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.accounts import sharedcounts
-from store.accounts.sharedcounts import Counts, Place
+from store.accounts.throttle import sharedcounts
+from store.accounts.throttle.sharedcounts import Counts, Place
 from store.net.limits import TOO_MANY, TOO_MANY_HERE, ConnectionLimits
 
 KEY = "00" * 32
