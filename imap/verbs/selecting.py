@@ -115,5 +115,6 @@ async def expunge(session: Session, command: Expunge) -> Reply:
 async def _expunge(session: Session, entry: MailboxEntry, uids: NDArray[np.uint32] | None = None) -> None:
     deleted = session.store.status(entry).deleted
     gone = await session.change(deleted, lambda: expunge_messages(session.store, entry, uids)) if deleted else []
+    session.stream.acts["expunged"] += len(gone)
     if gone:
         await durable.flushed(session.store, entry)

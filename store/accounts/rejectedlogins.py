@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KIND = "login"
 MOST = 200                  # different notes between two writings
+NO_LOGIN = "no login in time"
 WRONG = "wrong name or password"
 AGAIN = "the same wrong password again"
 QUIET = 1.0                 # seconds in which the same limit, hit from the same address, is one line of the log

@@ -146,6 +146,10 @@ class Authenticator:
         """Whether the peer is a proxy that may say for whom it connects."""
         return not stream.proxy and stream.peer in self._proxies
 
+    def is_familiar(self, peer: str) -> bool:
+        """Whether an address is one of ours, or somebody has logged in from it before."""
+        return peer in self._excluded or peer in self._proxies or self.slow.former.has(self.place(peer).address, "")
+
     def takes_passwords(self, caller: Caller) -> bool:
         """Whether a name and a password are taken without SASL: where PLAIN or LOGIN is."""
         return caller.passwords and not self._offered.isdisjoint(("PLAIN", "LOGIN"))

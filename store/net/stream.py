@@ -65,7 +65,6 @@ class Stream(Waits):
         self._woken = False
         self._session: Session | None = None
         self.began = self.heard = self._clock.seconds() # when it was made, and when octets came last
-        self.received = self.sent = 0                   # octets, under TLS those within
         self.local = ""
         self.secure = self._handshaking = factory.implicit_tls
 

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+from base64 import b64encode
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -166,9 +167,10 @@ def test_who_has_logged_in_there_before_does_not_wait(place):
         place.clock.advance(30 if login.outcome is None else 0)
     assert place.login(password=GOOD, peer=HERE).outcome.account.user == "alice"
     assert place.login(password=GOOD, peer="192.0.2.200").outcome.account.user == "alice"
-    assert place.login(password=GOOD, peer=THERE).outcome is None
     assert place.login("bob", GOOD, peer=HERE).outcome is None
     assert place.login("bob", GOOD, peer=THERE).outcome is Problem.LIMIT      # one waits, and it would come after that
+    assert place.login(peer="203.0.113.9").outcome is Problem.BAD_LOGIN
+    assert place.login(password=GOOD, peer=THERE).outcome is None
 
 
 def test_who_becomes_known_while_another_login_waits_lets_it_in(place):
@@ -229,6 +231,62 @@ def test_a_wait_ends_with_the_connection(place):
     stopped.factory.stop()
     assert stopped.outcome is Stopping and place.authenticator._lines == {}
     assert not [call for call in place.clock.getDelayedCalls() if call.func.__name__ == "_event_is_late"]
+
+
+class NoTokens:
+    """Who is asked about tokens, and takes none."""
+
+    def remembered(self, token):
+        raise StoreError(Problem.BAD_LOGIN)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "LOGIN", "OAUTHBEARER", "XOAUTH2"])
+def test_a_stale_device_keeps_nobody_out(place, caplog, mechanism):
+    """It shows the same old password, or token, again and again, and nothing else."""
+    place.configure(oauth_introspection="http://127.0.0.1/", slow_free_address=5)
+    place.authenticator._tokens = NoTokens()
+    said = {"PLAIN": [plain("", "alice", b"old")], "LOGIN": [b"alice", b"old"],
+            "OAUTHBEARER": [b"n,a=alice,\1auth=Bearer old\1\1", b"\1"],
+            "XOAUTH2": [b"user=alice\1auth=Bearer old\1\1", b""]}[mechanism]
+    for _ in range(30):
+        assert place.sasl(mechanism, *said, peer=THERE).outcome is Problem.BAD_LOGIN
+    assert place.login(password=GOOD, peer="203.0.113.1").outcome.account.user == "alice"
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["login"] + ["repeated"] * 29
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"])
+@pytest.mark.parametrize("service", ["imap", "pop", "lmtp"])
+def test_every_way_in_is_slowed_down_alike(place, mechanism, service):
+    place.configure(oauth_introspection="http://127.0.0.1/")
+    place.authenticator._tokens = NoTokens()
+    found = []
+    for number in range(6):
+        peer, before = f"203.0.{number}.1", place.clock.seconds()
+        if mechanism == "SCRAM-SHA-256":
+            login = Scram(place, peer, service)
+        elif mechanism == "PLAIN":
+            login = place.sasl("PLAIN", plain("", "bob", b"%d" % number), peer=peer, service=service)
+        else:
+            token = b"n,a=bob,\1auth=Bearer %d\1\1" % number
+            login = place.sasl("OAUTHBEARER", token, b"\1", peer=peer, service=service)
+        while login.outcome is None:
+            place.clock.advance(0.5)
+        assert login.outcome is Problem.BAD_LOGIN
+        found.append(login.when - before)
+    assert found == [0, 0, 0, 1, 2, 4]
+
+
+class Scram(Login):
+    """A login as bob whose proof is wrong."""
+
+    def __init__(self, place, peer, service):
+        async def talk(challenge):
+            if not challenge:
+                return Secret(b"n,,n=bob,r=nonce")
+            return Secret(b"c=biws," + challenge.split(b",")[0] + b",p=" + b64encode(bytes(32)))
+
+        super().__init__(place, peer, service, lambda caller: place.authenticator.authenticate(
+            caller, "SCRAM-SHA-256", None, talk))
 
 
 # Lines
@@ -307,11 +365,11 @@ def test_nobody_waits_for_what_a_client_says(place):
             raise StoreError(Problem.BAD_LOGIN)
 
     place.authenticator._tokens = NoTokens()
-    for mechanism, message in (("SCRAM-SHA-256", b"n,,n=alice,r=x"), ("XOAUTH2", b"user=carol\1auth=Bearer x\1\1")):
+    for mechanism, message in (("SCRAM-SHA-256", b"n,,n=alice,r=x"), ("XOAUTH2", b"user=carol\1auth=Bearer x%d\1\1")):
         async def talk(challenge, message=message):
             if challenge:
                 await never
-            return Secret(message)
+            return Secret(message % next(place.guesses) if b"%" in message else message)
 
         for _ in range(3 * AT_ONCE):
             made = Login(place, HERE, "imap", lambda caller, mechanism=mechanism, talk=talk:
@@ -319,7 +377,8 @@ def test_nobody_waits_for_what_a_client_says(place):
             place.clock.advance(60)
             assert made.outcome is None
         assert place.authenticator._lines == {}
-    assert place.authenticator.slow.delay(THERE, "carol") and not place.authenticator.slow.delay(THERE, "alice")
+    names = {row.name for row, _ in place.authenticator.slow.rows()}
+    assert "carol" in names and "alice" not in names
     assert isinstance(place.login("bob", GOOD).outcome, Admitted)
 
 

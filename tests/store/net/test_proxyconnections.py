@@ -93,7 +93,7 @@ def test_what_is_no_header_ends_the_connection_and_is_told_once(octets, caplog):
     talk.wire.protocol.dataReceived(HEADER)
     talk.clock.advance(HEADER_TIME)
     assert talk.wire.closed and talk.wire.received() == b"" and not talk.served.streams
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"{PROXY} is rejected"]
+    assert [record.getMessage().split()[:2] for record in caplog.records] == [["proxy", f"address={PROXY}"]]
     talk.wire.hang_up()
 
 
